@@ -26,6 +26,7 @@ from dubito.data import Batch, Sink
 from dubito.decide import CostMatrix, OODGate, Policy, write_decisions
 from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 from dubito.doubt import MahalanobisDistance, decompose_uncertainty, least_confidence, vote
+from dubito.formatting import percent, short_percent
 from dubito.learn.class_likelihoods import UncertaintyAware
 from dubito.learn.collect import CollectedOutputs, collect_outputs
 from dubito.learn.label_noise import flip_labels
@@ -175,7 +176,8 @@ def _train(parts: DigitParts, say: Say) -> nn.Module:
     """Train a network on partly wrong labels, and show what its log variance captures."""
     pairs = ", ".join(f"{a} and {b}" for a, b in SWAPPED)
     say(f"A small network learns the digits 0 to {N_CLASSES - 1} and its own expected error.")
-    say(f"{SWAP_RATE:.0%} of the labels of {pairs} are swapped. Training takes a moment ...")
+    swapped = f"{short_percent(SWAP_RATE)} of the labels of {pairs} are swapped"
+    say(f"{swapped}. Training takes a moment ...")
     model, noisy, is_flipped = _trained_network(parts.train)
     with evaluation_mode(model):
         outputs = model(parts.train.images)
@@ -210,8 +212,8 @@ def _run_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
         np.mean(predicted == labels)
         for predicted in (views.array[0].argmax(axis=1), vote(views, by="confidence").prediction)
     )
-    say(f"\n  Accuracy of {len(VIEWS)} shifted views that vote by confidence: {voted:.1%},")
-    say(f"  of the unshifted image alone: {single:.1%}.")
+    say(f"\n  Accuracy of {len(VIEWS)} shifted views that vote by confidence: {percent(voted)},")
+    say(f"  of the unshifted image alone: {percent(single)}.")
     return members
 
 
@@ -250,7 +252,8 @@ def _decide(policy: Policy, rows: dict[str, CollectedOutputs], folder: Path, say
             is_wrong = np.ones(len(decisions)) if labels is None else decisions.class_ != labels
             errors = is_wrong[is_decided].mean() if is_decided.any() else 0.0
             as_ood = np.mean(decisions.reason == OUT_OF_DISTRIBUTION)
-            say(f"  {name:<20} {1 - is_decided.mean():7.1%} {as_ood:11.1%} {errors:21.1%}")
+            rejected = percent(1 - is_decided.mean())
+            say(f"  {name:<20} {rejected:>7} {percent(as_ood):>11} {percent(errors):>21}")
     say("\nEvery prediction for an 8 or a 9 is wrong: the network does not know these classes.")
     say(f"\nWritten to {folder}: policy.json, decisions.parquet, and the collected outputs.")
 

@@ -30,6 +30,7 @@ LAYERS = [
     ["serialization"],
     ["outputs"],
     ["charts"],
+    ["formatting"],
     ["arrays"],
     ["kernels"],
     ["errors"],

@@ -14,10 +14,9 @@ from dubito.charts import (
     Span,
     SpanRow,
     draw_text,
-    percent,
-    plain,
     ticks_between,
 )
+from dubito.formatting import plain
 
 numbers = st.floats(-1e9, 1e9).filter(lambda value: value == 0 or abs(value) > 1e-9)
 
@@ -33,10 +32,6 @@ def test_ticks_are_few_even_and_enclose_both(a: float, b: float) -> None:
     steps = np.diff(ticks)
     assert steps.min() > 0
     assert steps == pytest.approx(steps[0], rel=1e-6)
-
-
-def test_numbers_are_short() -> None:
-    assert (percent(0.125), plain(0.1), plain(123456.7)) == ("12.5 %", "0.1", "123,457")
 
 
 def test_a_legend_names_each_style_once() -> None:
@@ -55,8 +50,8 @@ def test_the_terminal_draws_points_with_counts_and_the_reference() -> None:
     chart = Chart("title", Axis(0, 1, "Confidence"), Axis(0, 1, "Accuracy"), marks)
     assert draw_text(chart, 8) == [
         "  confidence accuracy        rows   (| = calibrated)",
-        "       25.0%    50.0%       1,200   ##|#",
-        "      100.0%     0.0%           3           |",
+        "      25.0 %   50.0 %       1,200   ##|#",
+        "     100.0 %    0.0 %           3           |",
     ]
 
 

@@ -12,25 +12,9 @@ from typing import Any, final
 
 import numpy as np
 
+from dubito.formatting import percent, plain, short_percent
+
 TEXT_WIDTH = 30
-
-
-def percent(value: float) -> str:
-    """Return a fraction in percent, with as many digits as it needs.
-
-    >>> percent(0.5), percent(0.025)
-    ('50 %', '2.5 %')
-    """
-    return f"{value * 100:.3g} %"
-
-
-def plain(value: float) -> str:
-    """Return a number in its shortest readable form.
-
-    >>> plain(1500.0), plain(0.25)
-    ('1,500', '0.25')
-    """
-    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
 
 
 @final
@@ -41,7 +25,7 @@ class Axis:
     low: float
     high: float
     label: str
-    formatter: Callable[[float], str] = percent
+    formatter: Callable[[float], str] = short_percent
     ticks: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
 
     @classmethod
@@ -199,7 +183,7 @@ def draw_text(chart: Chart, width: int = TEXT_WIDTH) -> list[str]:
     >>> chart = Chart("A chart", Axis(0, 1, "Confidence"), Axis(0, 1, "Accuracy"), marks)
     >>> print("\n".join(draw_text(chart, 8)))
       confidence accuracy   (| = calibrated)
-           50.0%    25.0%   ##  |
+          50.0 %   25.0 %   ##  |
     """
     kinds = {type(one): one for one in chart.marks if isinstance(one, Points | Bars)}
     mark = kinds.get(Points) or kinds[Bars]
@@ -225,7 +209,7 @@ def draw_text(chart: Chart, width: int = TEXT_WIDTH) -> list[str]:
 
 def _text(axis: Axis, value: float) -> str:
     """Return a number of an axis with a fixed number of digits, so that columns align."""
-    return f"{value:.1%}" if axis.formatter is percent else f"{value:.4g}"
+    return f"{percent(value)}" if axis.formatter is short_percent else f"{value:.4g}"
 
 
 def _column(axis: Axis, value: float, width: int) -> int:

@@ -613,7 +613,7 @@ def test_a_fixed_mixture_is_the_weighted_mean_of_its_parts() -> None:
     parts = [one.fit(outputs, y) for one in (IdentityCalibrator(), TemperatureScaling())]
     expected = 0.25 * parts[0].predict_proba(outputs) + 0.75 * parts[1].predict_proba(outputs)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert mixture.summary() == "a mixture of 75% TemperatureScaling(), 25% IdentityCalibrator()"
+    assert mixture.summary() == "a mixture of 75 % TemperatureScaling(), 25 % IdentityCalibrator()"
 
 
 def test_the_unfitted_copy_keeps_the_selection() -> None:

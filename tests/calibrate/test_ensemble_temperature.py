@@ -156,6 +156,6 @@ def test_the_summary_tells_the_shares() -> None:
     mixture = EnsembleTemperatureScaling().fit(Logits(logits), y)
     calibrated, original, uniform = mixture.weights_
     assert mixture.summary().startswith(
-        f"{calibrated:.1%} at T = {mixture.temperature_:.3g}, {original:.1%} uncalibrated, "
-        f"{uniform:.1%} uniform"
+        f"{100 * calibrated:.1f} % at T = {mixture.temperature_:.3g}, {100 * original:.1f} % "
+        f"uncalibrated, {100 * uniform:.1f} % uniform"
     )

@@ -21,7 +21,7 @@ ours = {name.split(".")[1] for name in sys.modules if name.startswith("dubito.")
 scipy = {name for name in ("scipy.special", "scipy.stats", "scipy.fft") if name in sys.modules}
 print(json.dumps([sorted(names | scipy), sorted(ours)]), file=sys.stderr)
 """
-AUDIT = {"arrays", "charts", "cli", "data", "errors", "kernels", "measure", "outputs"}
+AUDIT = {"arrays", "charts", "cli", "data", "errors", "formatting", "kernels", "measure", "outputs"}
 FIT = AUDIT | {"calibrate", "decide", "doubt"}
 
 

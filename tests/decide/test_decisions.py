@@ -68,11 +68,11 @@ def test_those_are_asked_first_where_it_is_worth_most_and_equals_in_their_order(
 def test_words() -> None:
     assert len(some()) == 6
     assert str(some()) == (
-        "6 rows: approve 16.7%, deny 16.7%, ask 66.7%. "
+        "6 rows: approve 16.7 %, deny 16.7 %, ask 66.7 %. "
         "Reasons for rejection: rejecting costs less 2, risk bound 1, out-of-distribution input 1."
     )
     assert str(some(reason=np.zeros(6, np.int64))) == (
-        "6 rows: approve 16.7%, deny 16.7%, ask 66.7%."
+        "6 rows: approve 16.7 %, deny 16.7 %, ask 66.7 %."
     )
 
 

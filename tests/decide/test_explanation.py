@@ -41,7 +41,8 @@ def test_the_least_cost() -> None:
     costs = [f"ant {1 - p[0]:.4g}", "ask 0.6", f"bee {1 - p[1]:.4g}", f"cat {1 - p[2]:.4g}"]
     assert policy.explain(Logits([row])).splitlines() == [
         "Action: ant, because it has the lowest expected cost.",
-        f"The model predicts 'ant' at {raw[0]:.1%}; calibrated, 'ant' at {p[0]:.1%}.",
+        f"The model predicts 'ant' at {100 * raw[0]:.1f} %; calibrated, 'ant' at "
+        f"{100 * p[0]:.1f} %.",
         f"Expected costs: {', '.join(costs)}.",
     ]
 
@@ -57,8 +58,9 @@ def test_asking_costs_less_under_another_prior() -> None:
     lines = policy.explain(Logits([[0.0, 9.0, 0.0], row]), row=1).splitlines()
     assert lines[0] == "Action: ask, because rejecting costs less than any other action."
     assert lines[1] == (
-        f"The model predicts 'ant' at {softmax(row)[0]:.1%}; calibrated, 'ant' at {p[0]:.1%}; "
-        f"under the deployment prior, {COSTS.actions[k]!r} at {shifted[k]:.1%}."
+        f"The model predicts 'ant' at {100 * softmax(row)[0]:.1f} %; calibrated, 'ant' at "
+        f"{100 * p[0]:.1f} %; under the deployment prior, {COSTS.actions[k]!r} at "
+        f"{100 * shifted[k]:.1f} %."
     )
     assert lines[2].startswith("Expected costs: ask 0.6, ")
 
@@ -76,12 +78,13 @@ def test_the_risk_bound() -> None:
     lines = policy.explain(Logits([row])).splitlines()
     assert lines[0] == "Action: ask, because no other action is certain enough for the risk bound."
     assert lines[3] == (
-        f"Error probability of the best non-reject action: {1 - p[0]:.2%}, above the limit of "
-        f"{limit:.2%} set by the risk bound (at most 20% errors among decided rows)."
+        f"Error probability of the best non-reject action: {100 * (1 - p[0]):.2f} %, above the "
+        f"limit of {100 * limit:.2f} % set by the risk bound (at most 20 % errors among "
+        "decided rows)."
     )
     sure = policy.explain(Logits([[40.0, 0.0, 0.0]])).splitlines()
     assert sure[0] == "Action: ant, because it has the lowest expected cost."
-    assert f"non-reject action: 0.00%, below the limit of {limit:.2%} set by" in sure[3]
+    assert f"non-reject action: 0.00 %, below the limit of {100 * limit:.2f} % set by" in sure[3]
 
 
 @pytest.mark.slow
@@ -98,12 +101,12 @@ def test_a_strange_input() -> None:
     lines = policy.explain(Logits([[9.0, 0.0, 0.0]]), [[60.0, -60.0]]).splitlines()
     assert lines[0] == "Action: ask, because the input is out-of-distribution."
     assert lines[3] == (
-        f"{1 / 601:.2%} of known rows have an OOD score (MahalanobisDistance) of {far:.4g} or "
-        "more; below 5.00%, so the input is out-of-distribution."
+        f"{100 / 601:.2f} % of known rows have an OOD score (MahalanobisDistance) of {far:.4g} "
+        "or more; below 5.00 %, so the input is out-of-distribution."
     )
     near = policy.explain(Logits([[9.0, 0.0, 0.0]]), [X[0]]).splitlines()
     assert near[0] == "Action: ant, because it has the lowest expected cost."
-    assert near[3].endswith(" or more; not below 5.00%, so the input is in-distribution.")
+    assert near[3].endswith(" or more; not below 5.00 %, so the input is in-distribution.")
 
 
 @pytest.mark.slow
@@ -116,7 +119,7 @@ def test_costs_that_grow_and_many_actions() -> None:
     lines = policy.explain(Logits([row, row]), row_costs=[5.0, 2.0], row=1).splitlines()
     assert lines[2] == f"Expected costs: {', '.join(shown)} and 2 more."
     bound = fitted(costs=costs.with_reject(90), row_costs=np.ones(600), risk=RiskBound(0.5))
-    assert "non-reject action: 0.00%" in bound.explain(Logits([row]), row_costs=[1.0])
+    assert "non-reject action: 0.00 %" in bound.explain(Logits([row]), row_costs=[1.0])
 
 
 @pytest.mark.slow

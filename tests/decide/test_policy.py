@@ -300,7 +300,7 @@ def test_no_rows_are_no_decisions() -> None:
     decisions = fitted(features=X, risk=RiskBound(0.2)).decide(Logits(Z[:0]), X[:0])
     assert len(decisions) == 0
     assert decisions.review_order.size == 0
-    assert str(decisions) == "0 rows: ant 0.0%, bee 0.0%, cat 0.0%, reject 0.0%."
+    assert str(decisions) == "0 rows: ant 0.0 %, bee 0.0 %, cat 0.0 %, reject 0.0 %."
 
 
 @pytest.mark.slow

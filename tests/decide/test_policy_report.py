@@ -139,12 +139,12 @@ def some(**others: Any) -> PolicyReport:
 
 def test_words() -> None:
     assert str(some()).splitlines() == [
-        "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 less than optimal decisions on "
-        "uncalibrated outputs (0.2 to 0.3).",
-        "Expected cost according to the model: 0.24. Baselines: always 'ask' 0.6, perfect "
-        "information 0.",
-        "90.0% of rows are decided (85.0% to 95.0%); 5.00% of the decisions are wrong "
-        "(4.00% to 6.00%).",
+        "Mean cost per row: 0.2500 (0.2000 to 0.3000), 0.2500 (0.2000 to 0.3000) less than "
+        "optimal decisions on uncalibrated outputs.",
+        "Expected cost according to the model: 0.2400. Baselines: always 'ask' 0.6000, perfect "
+        "information 0.0000.",
+        "90.0 % of rows are decided (85.0 % to 95.0 %); 5.00 % of the decisions are wrong "
+        "(4.00 % to 6.00 %).",
         "Before and after calibration: log loss 1.5000 and 0.5000, ECE (15 uniform bins) 0.1250 "
         "and 0.0100.",
         "1,234 rows, an evaluation set; 95 % intervals in parentheses.",
@@ -157,15 +157,15 @@ def test_words() -> None:
     [
         (
             {"saved": Interval(-0.25, -0.3, -0.2)},
-            "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 more than optimal decisions on "
-            "uncalibrated outputs (0.2 to 0.3).",
+            "Mean cost per row: 0.2500 (0.2000 to 0.3000), 0.2500 (0.2000 to 0.3000) more than "
+            "optimal decisions on uncalibrated outputs.",
         ),
         (
             {"saved": Interval(0.1, -0.1, 0.3)},
-            "Mean cost per row: 0.25 (0.2 to 0.3), no significant difference from optimal "
-            "decisions on uncalibrated outputs (savings 0.1, -0.1 to 0.3).",
+            "Mean cost per row: 0.2500 (0.2000 to 0.3000), no significant difference from optimal "
+            "decisions on uncalibrated outputs, savings +0.1000 (-0.1000 to +0.3000).",
         ),
-        ({"risk": None}, "90.0% of rows are decided (85.0% to 95.0%)."),
+        ({"risk": None}, "90.0 % of rows are decided (85.0 % to 95.0 %)."),
         (
             {"log_loss_before": None},
             "Before and after calibration: log loss infinite and 0.5000, ECE (15 uniform bins) "
@@ -174,7 +174,7 @@ def test_words() -> None:
         ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound does not change the cost."),
         (
             {"bound_cost": Interval(0.02, 0.01, 0.03)},
-            "Effect of the risk bound on the mean cost: +0.02 (0.01 to 0.03).",
+            "Effect of the risk bound on the mean cost: +0.0200 (+0.0100 to +0.0300).",
         ),
     ],
 )

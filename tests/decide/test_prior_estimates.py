@@ -101,8 +101,9 @@ def test_names_and_words() -> None:
     assert found.classes == ("cat", "dog")
     low, high = found.low, found.high
     assert found.summary() == (
-        "em, 100 rows, 95% intervals\n"
-        f"cat: 16.7% ({low[0]:.1%} to {high[0]:.1%})\ndog: 83.3% ({low[1]:.1%} to {high[1]:.1%})"
+        "em, 100 rows, 95 % intervals\n"
+        f"cat: 16.7 % ({100 * low[0]:.1f} % to {100 * high[0]:.1f} %)\n"
+        f"dog: 83.3 % ({100 * low[1]:.1f} % to {100 * high[1]:.1f} %)"
     )
 
 

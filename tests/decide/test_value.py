@@ -127,18 +127,18 @@ def test_the_report_speaks_plainly() -> None:
         found = cost_report([0, 1, 1, None], [[0.75, 0.25], [0.25, 0.75]] * 2, costs)
     paid, gap, regret = found.realized, found.gap, found.regret_to_constant
     assert str(found).splitlines() == [
-        f"Mean cost per row: 0.4667 ({paid.low:.4g} to {paid.high:.4g}).",
-        "Expected cost according to the model: 0.55, no significant difference, 0.08333 "
-        f"({gap.low:.4g} to {gap.high:.4g}).",
-        "Always 'treat' would cost 0.3333; these decisions are 0.1333 worse "
-        f"({regret.low:.4g} to {regret.high:.4g}).",
-        "Perfect information would cost 0 (0.4667 less).",
-        "Actions: send home 0.0%, treat 33.3%, reject 66.7%.",
-        "3 rows; 1 unlabeled rows left out; 95% intervals in parentheses.",
+        f"Mean cost per row: 0.4667 ({paid.low:.4f} to {paid.high:.4f}).",
+        "Expected cost according to the model: 0.5500, no significant difference, +0.0833 "
+        f"({gap.low:+.4f} to {gap.high:+.4f}).",
+        "Always 'treat' would cost 0.3333; these decisions are worse by 0.1333 "
+        f"({regret.low:.4f} to {regret.high:.4f}).",
+        "Perfect information would cost 0.0000 (0.4667 less).",
+        "Actions: send home 0.0 %, treat 33.3 %, reject 66.7 %.",
+        "3 rows; 1 unlabeled row left out; 95 % intervals in parentheses.",
     ]
     better = cost_report([0, 1], [[0.99, 0.01], [0.25, 0.75]], costs)
     regret = better.regret_to_constant
-    assert better.comparison == f"0.5 better ({0 - regret.high:.4g} to {-regret.low:.4g})"
+    assert better.comparison == f"better by 0.5000 ({0 - regret.high:.4f} to {-regret.low:.4f})"
 
 
 def test_errors_say_what_to_do() -> None:

@@ -38,7 +38,7 @@ LAYER = replace(PLAIN, id_norm=20.0, ood_norm=35.0, negative_feature_norm=NONE, 
 ELSEWHERE = "No score measured here is clearly better: try a distance on features"
 NO_CALIBRATION = "Calibration cannot fix this"
 PASS_FEATURES = "Pass features and weights"
-ACCEPTED = "A threshold that accepts 95 % of in-distribution inputs accepts 93.0% of OOD inputs."
+ACCEPTED = "A threshold that accepts 95 % of in-distribution inputs accepts 93.0 % of OOD inputs."
 
 
 def test_a_real_diagnosis_from_top_to_bottom() -> None:
@@ -54,7 +54,7 @@ def test_a_real_diagnosis_from_top_to_bottom() -> None:
         str(found)
         == """\
 Partial saturation: confidence separates OOD inputs only in part (AUROC 0.689).
-A threshold that accepts 95 % of in-distribution inputs accepts 89.4% of OOD
+A threshold that accepts 95 % of in-distribution inputs accepts 89.4 % of OOD
 inputs. Feature norms do not separate them (AUROC 0.507). Feature angles
 separate them (AUROC 0.790).
 Detect OOD inputs with unfamiliarity (AUROC 0.790) instead of confidence.
@@ -64,8 +64,8 @@ Calibration cannot fix this: it only sees in-distribution data.
   rows                                                 4,000     1,000
   median confidence                                   0.9999    0.9891
   median feature norm                                  26.73     28.07
-  at or above the median in-distr. confidence                    21.7%
-  accepted at 95% in-distribution acceptance                     89.4%
+  at or above the median in-distr. confidence                   21.7 %
+  accepted at 95 % in-distribution acceptance                   89.4 %
 
   score                    AUROC      +-   (0.5 is chance; +- standard error)
   unfamiliarity           0.7902  0.0077
@@ -106,7 +106,7 @@ def test_separation() -> None:
     found = replace(PLAIN, kind="separation", least_confidence=GOOD, fpr95=0.1)
     assert found.verdict == (
         "Separation: confidence separates OOD inputs (AUROC 0.900). A threshold that accepts 95 % "
-        "of in-distribution inputs accepts 10.0% of OOD inputs."
+        "of in-distribution inputs accepts 10.0 % of OOD inputs."
     )
     assert_advice(found, "Detect OOD inputs by confidence:", PASS_FEATURES)
     assert NO_CALIBRATION not in found.advice

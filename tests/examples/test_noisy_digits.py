@@ -53,7 +53,7 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     assert f"{doubt.aleatoric[is_kind].mean():17.3f}" in story
     asked = demo.policy.decide(demo.ood.outputs, demo.ood.features).is_rejected.mean()
     assert asked > 0.5
-    assert f"{asked:7.1%}" in story
+    assert f"{100 * asked:.1f} %" in story
     assert "Every prediction for an 8 or a 9 is wrong: the network does not know" in story
 
 

@@ -42,7 +42,7 @@ def test_intervals_are_left_out_where_there_are_none() -> None:
 
 def test_two_classes_have_a_table_of_classes_too() -> None:
     table = str(audit([0, 1, 1], [0.2, 0.7, 0.6])).split("  class  ")[1]
-    assert table.splitlines()[1].split() == ["1", "50.0%", "66.7%", "0.3000"]
+    assert table.splitlines()[1].split() == ["1", "50.0", "%", "66.7", "%", "0.3000"]
 
 
 def skewed(n_rows: int = 2000) -> tuple[NDArray[np.str_], Probabilities]:

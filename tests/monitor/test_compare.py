@@ -295,7 +295,7 @@ def test_significant_differences_come_with_their_size() -> None:
         [difference("B", "A", "log_loss", FAR, True), difference("B", "A", "accuracy", NEAR, None)]
     )
     assert found.verdict == (
-        "B is better than A in log loss by 0.031 (0.027 to 0.035); no significant difference in "
+        "B is better than A in log loss by 0.0310 (0.0270 to 0.0350); no significant difference in "
         "accuracy."
     )
     mixed = text_of(
@@ -306,14 +306,14 @@ def test_significant_differences_come_with_their_size() -> None:
         ]
     )
     assert mixed.verdict == (
-        "B is better than A in log loss by 0.031 (0.027 to 0.035) but worse in Brier score by "
-        "0.001 (-0.002 to 0.004) and accuracy by 0.031 (0.027 to 0.035)."
+        "B is better than A in log loss by 0.0310 (0.0270 to 0.0350) but worse in Brier score by "
+        "0.0010 (-0.0020 to 0.0040) and accuracy by 0.0310 (0.0270 to 0.0350)."
     )
 
 
 def test_worse_and_similar_models_are_reported() -> None:
     worse = text_of([difference("B", "A", "log_loss", FAR, False)])
-    assert worse.verdict == "B is worse than A in log loss by 0.031 (0.027 to 0.035)."
+    assert worse.verdict == "B is worse than A in log loss by 0.0310 (0.0270 to 0.0350)."
     unsure = text_of(
         [difference("B", "A", m, NEAR, None) for m in ("log_loss", "accuracy", "brier_score")]
     )
@@ -356,23 +356,23 @@ def test_the_text_fits_into_80_columns() -> None:
         [difference("B", "A", "log_loss", FAR, True), difference("B", "A", "accuracy", NEAR, None)]
     )
     assert str(found).splitlines() == [
-        "B is better than A in log loss by 0.031 (0.027 to 0.035); no significant",
+        "B is better than A in log loss by 0.0310 (0.0270 to 0.0350); no significant",
         "difference in accuracy.",
         "",
-        "1,200 rows; 3 more without a label left out. 95% intervals in parentheses;",
+        "1,200 rows; 3 more without a label left out. 95 % intervals in parentheses;",
         "better and worse are significant after correction for 2 comparisons (Holm).",
         "",
         "  A",
-        "    log loss                       0.25 (0.2 to 0.3)",
-        "    accuracy                       0.25 (0.2 to 0.3)",
+        "    log loss                       0.2500 (0.2000 to 0.3000)",
+        "    accuracy                       0.2500 (0.2000 to 0.3000)",
         "",
         "  B",
-        "    log loss                       0.25 (0.2 to 0.3)",
-        "    accuracy                       0.25 (0.2 to 0.3)",
+        "    log loss                       0.2500 (0.2000 to 0.3000)",
+        "    accuracy                       0.2500 (0.2000 to 0.3000)",
         "",
         "  B - A",
-        "    log loss                       -0.031 (-0.035 to -0.027)  better",
-        "    accuracy                       +0.001 (-0.002 to +0.004)",
+        "    log loss                       -0.0310 (-0.0350 to -0.0270)  better",
+        "    accuracy                       +0.0010 (-0.0020 to +0.0040)",
     ]
 
 

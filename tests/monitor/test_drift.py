@@ -360,7 +360,7 @@ def drift_of(*shifted: str, others: tuple[str, ...] = KNOWN, **known: Any) -> Dr
     return Drift(**{**settings, **known})
 
 
-CONFIDENCES = "mean 90.0%, now 85.0%"
+CONFIDENCES = "mean 90.0 %, now 85.0 %"
 ALL = (*KNOWN, *LABELED)
 VERDICTS = [
     (drift_of(), "No sign of drift between 1,000 and 200 rows."),
@@ -391,15 +391,15 @@ VERDICTS = [
             reference_prior=np.array([0.3, 0.7]),
             classes=("cat", "dog"),
         ),
-        "The class priors shifted, according to the predictions (class cat from 30.0% to about "
-        "60.0%, 55.0% to 65.0%): use adjust_prior. Confidence shifted too "
+        "The class priors shifted, according to the predictions (class cat from 30.0 % to about "
+        "60.0 %, 55.0 % to 65.0 %): use adjust_prior. Confidence shifted too "
         f"({CONFIDENCES}), perhaps due to the new priors: test again afterwards.",
     ),
     (
         drift_of("OOD inputs", "predicted classes", "entropy"),
-        "Inputs are out of distribution: 85.0% are beyond the distance that 90% of reference rows "
-        "exceed. Inspect them first. The class priors shifted, according to the predictions: use "
-        "adjust_prior, if the inputs of each class are still the same. Confidence shifted too "
+        "Inputs are out of distribution: 85.0 % are beyond the distance that 90 % of reference "
+        "rows exceed. Inspect them first. The class priors shifted, according to the predictions: "
+        "use adjust_prior, if the inputs of each class are still the same. Confidence shifted too "
         f"({CONFIDENCES}), perhaps due to the OOD inputs: test again afterwards.",
     ),
     (
@@ -417,14 +417,14 @@ VERDICTS = [
     ),
     (
         drift_of("accuracy", others=ALL),
-        "Accuracy fell from 90.0% to 85.0%. The outputs did not shift: the meaning of the labels "
+        "Accuracy fell from 90.0 % to 85.0 %. The outputs did not shift: the meaning of the labels "
         "may have changed. Retrain.",
     ),
-    (drift_of("log loss", others=ALL), "Log loss went from 0.9 to 0.85."),
+    (drift_of("log loss", others=ALL), "Log loss went from 0.9000 to 0.8500."),
     (
         drift_of("confidence", "over-confidence", "accuracy", others=ALL),
-        f"Confidence shifted ({CONFIDENCES}). Accuracy fell from 90.0% to 85.0%. Confidence - "
-        "accuracy went from +90.0% to +85.0%: recalibrate on current rows.",
+        f"Confidence shifted ({CONFIDENCES}). Accuracy fell from 90.0 % to 85.0 %. Confidence - "
+        "accuracy went from +90.0 to +85.0 points: recalibrate on current rows.",
     ),
 ]
 
@@ -458,20 +458,20 @@ def test_the_text_is_a_table() -> None:
     assert str(found).splitlines()[n_lines:] == [
         "",
         "1,000 reference rows, 200 current rows. Significant shifts (*) are adjusted for",
-        "3 tests (Holm): family-wise error rate 5%. Distances (dist.) are Kolmogorov-",
+        "3 tests (Holm): family-wise error rate 5 %. Distances (dist.) are Kolmogorov-",
         "Smirnov, of classes total variation.",
         "",
-        "                        reference  current  change (95%)         dist.       p",
-        "  confidence                  0.9     0.85  -0.06 to -0.04       0.125  0.0010 *",
-        "  labels                      0.9     0.85  -0.06 to -0.04       0.125  0.5000",
-        "  ECE (15 uniform bins)      0.01     0.02  -0.06 to -0.04",
-        "  OOD inputs                 0.05      0.3                             <0.0001",
+        "                        reference  current  change (95 %)        dist.       p",
+        "  confidence               0.9000   0.8500  -0.0600 to -0.0400   0.125  0.0010 *",
+        "  labels                   0.9000   0.8500  -0.0600 to -0.0400   0.125  0.5000",
+        "  ECE (15 uniform bins)    0.0100   0.0200  -0.0600 to -0.0400",
+        "  OOD inputs               0.0500   0.3000                             <0.0001",
         "",
-        "  estimated accuracy (mean confidence)                85.0%",
-        "  estimated accuracy (average thresholded confidence) 80.0% (75.0% to 85.0%)",
+        "  estimated accuracy (mean confidence)                85.0 %",
+        "  estimated accuracy (average thresholded confidence) 80.0 % (75.0 % to 85.0 %)",
         "",
         "  class                 reference  current  (estimated by EM)",
-        "  cat                       50.0%    60.0%  55.0% to 65.0%",
-        "  dog                       50.0%    40.0%  not identified",
+        "  cat                      50.0 %   60.0 %  55.0 % to 65.0 %",
+        "  dog                      50.0 %   40.0 %  not identified",
     ]
     assert max(map(len, str(found).splitlines())) <= 80

@@ -50,6 +50,7 @@ from dubito.calibrate.temperature import (
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError, EmptyStateError
+from dubito.formatting import percent
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, distribution
@@ -119,7 +120,7 @@ class _BaseMixture(BaseCalibrator):
 
     def _describe(self) -> str:
         order = np.argsort(-np.asarray(self.weights_), kind="stable")
-        parts = [f"{self.weights_[k]:.0%} {_name(self.calibrators_[k])}" for k in order[:3]]
+        parts = [f"{percent(self.weights_[k], 0)} {_name(self.calibrators_[k])}" for k in order[:3]]
         more = f" and {len(order) - 3} more" if len(order) > 3 else ""
         return f"a mixture of {', '.join(parts)}{more}"
 

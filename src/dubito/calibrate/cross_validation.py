@@ -27,6 +27,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, as_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import short_percent
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
@@ -126,7 +127,7 @@ class RegressionEvidence:
         text = f"CRPS from {scores[0]:.4g} to {scores[1]:.4g}"
         if self.before.levels.size:
             k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
-            level = f"{self.before.levels[k] * 100:.3g} %"
+            level = short_percent(self.before.levels[k])
             coverage = f"from {self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
             text = f"coverage of {level} intervals {coverage}, {text}"
         return f"{text}, cross-fitted on {self.n_rows:,} rows"

@@ -29,6 +29,7 @@ from dubito.calibrate.regression import (
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
+from dubito.formatting import percent, short_percent
 from dubito.measure.regression import values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array, require_increasing
@@ -161,8 +162,8 @@ class QuantileRecalibration(BaseRegressionCalibrator):
     def _describe(self) -> str:
         levels = np.array([0.05, 0.5, 0.95])
         frequencies = self.observed(levels).reshape(3, -1).mean(axis=1)
-        stated = ", ".join(f"{level * 100:.0f} %" for level in levels)
-        below = ", ".join(f"{frequency * 100:.1f} %" for frequency in frequencies)
+        stated = ", ".join(short_percent(level) for level in levels)
+        below = ", ".join(percent(frequency) for frequency in frequencies)
         over = "" if self.n_targets_ is None else f" (mean of {self.n_targets_} targets)"
         return f"{below} of targets were below the stated {stated} quantiles{over}"
 

@@ -13,6 +13,7 @@ from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, log_
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BoundWarning, EmptyStateError
+from dubito.formatting import percent
 from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.mixture import mixture_step
@@ -280,8 +281,8 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     def _describe(self) -> str:
         scaled, unchanged, uniform = self.weights_
         return (
-            f"{scaled:.1%} at T = {self.temperature_:.3g}, {unchanged:.1%} uncalibrated, "
-            f"{uniform:.1%} uniform"
+            f"{percent(scaled)} at T = {self.temperature_:.3g}, {percent(unchanged)} uncalibrated, "
+            f"{percent(uniform)} uniform"
         )
 
 

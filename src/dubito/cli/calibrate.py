@@ -36,6 +36,7 @@ def calibrate(
     from dubito.cli.printing import passes, say, say_json, show_table
     from dubito.cli.reading import require_output_paths
     from dubito.data.sink import write_atomic
+    from dubito.formatting import percent
 
     require_output_paths({"--output": output}, [file])
     [predictions] = options.open(file)
@@ -56,7 +57,7 @@ def calibrate(
                 line["name"],
                 f"{line['log_loss']:.4f}",
                 f"{line['low']:.4f} to {line['high']:.4f}",
-                "" if line["weight"] is None else f"{line['weight']:.1%}",
+                "" if line["weight"] is None else f"{percent(line['weight'])}",
             )
             for line in leaderboard
         ],

@@ -152,6 +152,7 @@ def _ood_results(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[s
 def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
     """Print what the demo found."""
     from dubito.cli.printing import say, show_table
+    from dubito.formatting import percent
 
     say("\nCalibration, on the test images:\n")
     show_table(
@@ -167,15 +168,15 @@ def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: P
     for name in list(costs)[:3]:
         say(f"  {name:<32} {costs[name]:.4f} per image")
     say(
-        f"\n  The policy sends {costs['fraction rejected']:.1%} of the images to review. Of the "
-        f"rest {costs['error rate of decided images']:.1%} are wrong, compared with "
-        f"{costs['error rate of the network']:.1%} for the network alone."
+        f"\n  The policy sends {percent(costs['fraction rejected'])} of the images to review. Of "
+        f"the rest {percent(costs['error rate of decided images'])} are wrong, compared with "
+        f"{percent(costs['error rate of the network'])} for the network alone."
     )
     say("\nOut-of-distribution images, and how many of them are sent to review:\n")
     show_table(
         ("  ", "mean confidence", "rejected", "detected as OOD"),
         [
-            (f"  {name}", *(f"{value:.1%}" for value in one.values()))
+            (f"  {name}", *(f"{percent(value)}" for value in one.values()))
             for name, one in figures["out-of-distribution"].items()
         ],
     )

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from shutil import get_terminal_size
-from textwrap import fill, wrap
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.errors import BadValueError
+from dubito.formatting import wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
@@ -65,13 +66,8 @@ def say(text: str = "") -> None:
 
 def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line wrapped to a width; words longer than that, such as paths, stay whole."""
-    return fill(
-        _printable(line),
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    settings = {"break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(wrapped(_printable(line), width, subsequent_indent=indent, **settings))
 
 
 def say_error(error: Exception) -> None:

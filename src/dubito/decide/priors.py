@@ -26,6 +26,7 @@ from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.mixture import mixture_step
 from dubito.kernels.softmax import log_softmax_rows, softmax_rows
@@ -362,10 +363,11 @@ class PriorEstimate:
         names = self.classes or range(self.prior.size)
         rows = zip(names, self.prior, self.low, self.high, self.is_identified, strict=True)
         lines = [
-            f"{name}: {prior:.1%} ({low:.1%} to {high:.1%})" + ("" if known else ", not identified")
+            f"{name}: {percent(prior)} ({percent(low)} to {percent(high)})"
+            + ("" if known else ", not identified")
             for name, prior, low, high, known in rows
         ]
-        head = f"{self.method}, {self.n_rows:,} rows, {self.level:.0%} intervals"
+        head = f"{self.method}, {self.n_rows:,} rows, {short_percent(self.level)} intervals"
         return "\n".join([head, *lines])
 
 

@@ -13,6 +13,7 @@ from dubito.data.batch import Batch, row_statistics
 from dubito.decide.actions import MARGIN
 from dubito.decide.risk_control import FEW_STARTS, RankedLosses, accepted_below, binomial_bound
 from dubito.errors import BadValueError, EmptyStateError
+from dubito.formatting import percent, short_percent
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import as_outputs
 
@@ -187,7 +188,7 @@ class LossUnit(NamedTuple):
 
     def text(self, loss: float, digits: str = ".6g") -> str:
         """Return a mean loss as text, an error rate in percent."""
-        return f"{self.value(loss):.6g}" if self.is_cost else f"{100 * loss:{digits}}%"
+        return f"{self.value(loss):.6g}" if self.is_cost else f"{100 * loss:{digits}} %"
 
     @property
     def name(self) -> str:
@@ -203,7 +204,7 @@ def threshold_at_risk(
 ) -> ThresholdChoice:
     """Return the lowest threshold that surely has a mean loss of at most `risk`, or 1."""
     threshold, first = rows.lowest_safe_threshold(risk, delta)
-    limit = f"at most {unit.text(risk)} with {100 * (1 - delta):.6g}% confidence"
+    limit = f"at most {unit.text(risk)} with {short_percent(1 - delta)} confidence"
     if threshold is not None:
         return _choice(rows, threshold, risk, f", {limit}.", unit)
     bound = rows.upper_bound(first, delta)
@@ -228,7 +229,7 @@ def _choice(
     least = f"minimum confidence {threshold:.6g}"
     if unit.is_cost:
         least = f"expected cost below {unit.value(1 - threshold):.6g}"
-    text = f"{coverage:.1%} of {rows.n_rows:,} rows are accepted ({least}); "
+    text = f"{percent(coverage)} of {rows.n_rows:,} rows are accepted ({least}); "
     text += f"{unit.name} {unit.text(risk, '.2f')}{guarantee}"
     values = threshold, coverage, unit.value(risk), unit.value(bound)
     return ThresholdChoice(*values, rows.n_rows, True, text)
@@ -256,8 +257,8 @@ def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) ->
     n_errors = np.minimum(rows.loss_first[n_entries] + bonus, n_accepted)
     bound = float(binomial_bound(n_errors, n_accepted, delta))
     guarantee = (
-        f", at most {100 * bound:.3g}%; coverage at least {100 * coverage:.6g}%, each with "
-        f"{100 * (1 - delta):.6g}% confidence."
+        f", at most {percent(bound, 2)}; coverage at least {short_percent(coverage)}, each with "
+        f"{short_percent(1 - delta)} confidence."
     )
     if not n_rejected and coverage < 1:
         guarantee += " With so few rows, only the threshold that accepts all is guaranteed."

@@ -14,6 +14,7 @@ from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
+from dubito.formatting import decimal, percent, quantity, short_percent
 from dubito.kernels.blocks import kept_threads
 from dubito.measure.intervals import Interval, as_n_resamples, confidence_interval
 
@@ -63,18 +64,20 @@ class CostReport:
     n_missing: int
 
     def __str__(self) -> str:
-        taken = ", ".join(f"{name} {part:.1%}" for name, part in self.fractions.items())
-        missing = f"; {self.n_missing:,} unlabeled rows left out" if self.n_missing else ""
+        taken = ", ".join(f"{name} {percent(part)}" for name, part in self.fractions.items())
+        left_out = quantity(self.n_missing, "unlabeled row")
+        missing = f"; {left_out} left out" if self.n_missing else ""
         return "\n".join(
             [
-                f"Mean cost per row: {self.realized.value:.4g}{ends(self.realized)}.",
-                f"Expected cost according to the model: {self.expected:.4g}, {self.gap_text}.",
-                f"Always '{self.constant_action}' would cost {self.constant:.4g}; these decisions "
-                f"are {self.comparison}.",
-                f"Perfect information would cost {self.oracle:.4g} "
-                f"({self.regret_to_oracle.value:.4g} less).",
+                f"Mean cost per row: {self.realized}.",
+                f"Expected cost according to the model: {decimal(self.expected)}, {self.gap_text}.",
+                f"Always '{self.constant_action}' would cost {decimal(self.constant)}; these "
+                f"decisions are {self.comparison}.",
+                f"Perfect information would cost {decimal(self.oracle)} "
+                f"({decimal(self.regret_to_oracle.value)} less).",
                 f"Actions: {taken}.",
-                f"{self.n_rows:,} rows{missing}; {self.level:.0%} intervals in parentheses.",
+                f"{self.n_rows:,} rows{missing}; {short_percent(self.level)} intervals in "
+                "parentheses.",
             ]
         )
 
@@ -83,23 +86,18 @@ class CostReport:
         """Whether the model under- or overestimates the cost, if the interval excludes 0."""
         gap = self.gap
         if gap.high < 0:
-            return f"an underestimate of {-gap.value:.4g}{ends(negated(gap))}"
+            return f"an underestimate by {negated(gap)}"
         if gap.low > 0:
-            return f"an overestimate of {gap.value:.4g}{ends(gap)}"
-        return f"no significant difference, {gap.value:.4g}{ends(gap)}"
+            return f"an overestimate by {gap}"
+        return f"no significant difference, {gap:+}"
 
     @property
     def comparison(self) -> str:
         """How much better or worse than the constant action."""
         regret = self.regret_to_constant
         if regret.value > 0:
-            return f"{regret.value:.4g} worse{ends(regret)}"
-        return f"{0 - regret.value:.4g} better{ends(negated(regret))}"
-
-
-def ends(interval: Interval, digits: str = ".4g") -> str:
-    """Return the ends of an interval in parentheses."""
-    return f" ({interval.low:{digits}} to {interval.high:{digits}})"
+            return f"worse by {regret}"
+        return f"better by {negated(regret)}"
 
 
 def negated(interval: Interval) -> Interval:
@@ -294,16 +292,15 @@ class CostSavings:
     n_rows: int
 
     def __str__(self) -> str:
-        low, high = self.saved.low, self.saved.high
-        saved = f"Saves {self.saved.value:.4g} per row"
-        lost = f"Costs {-self.saved.value:.4g} more per row"
-        verdict = saved if low > 0 else lost if high < 0 else "No significant difference in cost"
+        verdict = f"No significant difference in cost, savings {self.saved:+} per row"
+        if self.saved.low > 0:
+            verdict = f"Saves {self.saved} per row"
+        if self.saved.high < 0:
+            verdict = f"Costs {negated(self.saved)} more per row"
         return (
-            f"{verdict} ({self.level:.0%} interval of the savings {low:.4g} to {high:.4g}), "
-            f"from {self.before:.4g} to {self.after:.4g}.\n"
-            f"Expected minus realized cost: from {self.gap_before.value:.4g}"
-            f"{ends(self.gap_before)} to {self.gap_after.value:.4g}{ends(self.gap_after)}; "
-            f"{self.n_rows:,} rows."
+            f"{verdict}: from {decimal(self.before)} to {decimal(self.after)}.\n"
+            f"Expected minus realized cost: from {self.gap_before:+} to {self.gap_after:+}.\n"
+            f"{self.n_rows:,} rows; {short_percent(self.level)} intervals in parentheses."
         )
 
 

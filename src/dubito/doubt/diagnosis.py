@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from textwrap import wrap
 from typing import Any, Literal, final
 
 import numpy as np
@@ -13,6 +12,7 @@ from dubito.doubt.activations import as_layer, max_cosines, norms
 from dubito.doubt.features import as_feature_matrix
 from dubito.doubt.scores import UncertaintyScores, as_scored_outputs, uncertainty_scores
 from dubito.errors import BadValueError
+from dubito.formatting import percent, wrapped
 from dubito.measure.detection import roc_auc
 
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "inconclusive"]
@@ -138,7 +138,7 @@ class OODDiagnosis:
         auroc = f"AUROC {self.least_confidence.auroc:.3f}"
         text = f"{self.kind.capitalize()}: {VERDICTS[self.kind].format(auroc=auroc)}"
         if self.kind != "inconclusive":
-            text += f" {THRESHOLD} accepts {self.fpr95:.1%} of OOD inputs."
+            text += f" {THRESHOLD} accepts {percent(self.fpr95)} of OOD inputs."
         return " ".join([text, *_feature_verdicts(self)])
 
     @property
@@ -156,7 +156,7 @@ class OODDiagnosis:
         return " ".join(sentences)
 
     def __str__(self) -> str:
-        return "\n".join([*wrap(self.verdict, 80), *wrap(self.advice, 80), "", *_table(self)])
+        return "\n".join([*wrapped(self.verdict, 80), *wrapped(self.advice, 80), "", *_table(self)])
 
 
 def diagnose_ood(
@@ -328,8 +328,8 @@ def _table(found: OODDiagnosis) -> list[str]:
         ("", "in-distr.", "OOD"),
         ("rows", f"{found.n_id:,}", f"{found.n_ood:,}"),
         ("median confidence", f"{found.id_confidence:.4f}", f"{found.ood_confidence:.4f}"),
-        ("at or above the median in-distr. confidence", "", f"{found.fraction_as_confident:.1%}"),
-        ("accepted at 95% in-distribution acceptance", "", f"{found.fpr95:.1%}"),
+        ("at or above the median in-distr. confidence", "", percent(found.fraction_as_confident)),
+        ("accepted at 95 % in-distribution acceptance", "", percent(found.fpr95)),
     ]
     if found.id_norm is not None:
         norms = f"{found.id_norm:.4g}", f"{found.ood_norm:.4g}"

@@ -12,6 +12,7 @@ import numpy as np
 from dubito.arrays import FloatArray, as_count, as_fraction, draw_seed, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.formatting import number_format
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.sums import poisson_weights
 from dubito.measure.scorers import CATALOG, Metric
@@ -43,7 +44,16 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
+        return format(self)
+
+    def __format__(self, sign: str) -> str:
+        """Return the estimate and its ends with the same decimals, "+" to show all signs.
+
+        >>> f"{Interval(0.02, -0.01, 0.05):+}", f"{Interval(9.9, 9.75, 10.05)}"
+        ('+0.0200 (-0.0100 to +0.0500)', '9.90 (9.75 to 10.05)')
+        """
+        spec = f"{sign}z{number_format(self.value, self.low, self.high)}"
+        return f"{self.value:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
 
 
 def confidence_interval(

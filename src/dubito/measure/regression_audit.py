@@ -13,6 +13,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
+from dubito.formatting import percent, quantity, short_percent
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
@@ -24,7 +25,6 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import GroupedState, State
-from dubito.measure.text import percent, plural
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
@@ -167,14 +167,16 @@ class RegressionAudit:
     def verdict(self) -> str:
         """The result in one sentence."""
         if not self.levels.size:
-            return f"No central interval among the quantile levels ({plural(self.n_rows, 'row')})."
+            return (
+                f"No central interval among the quantile levels ({quantity(self.n_rows, 'row')})."
+            )
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
         level, covered = float(self.levels[k]), float(self.coverage[k])
         coverage = f"{level * 100:.0f} % intervals contain {percent(covered)} of the targets"
         if self.n_rows < MIN_ROWS:
-            return f"Too few rows for a verdict ({plural(self.n_rows, 'row')}): {coverage}."
+            return f"Too few rows for a verdict ({quantity(self.n_rows, 'row')}): {coverage}."
         if abs(covered - level) <= 3 * self.coverage_deviation[k]:
-            return f"No sign of miscalibration on {plural(self.n_rows, 'row')}: {coverage}."
+            return f"No sign of miscalibration on {quantity(self.n_rows, 'row')}: {coverage}."
         if covered < level:
             return f"Over-confident: {coverage}, so they are too narrow."
         return f"Under-confident: {coverage}, so they are too wide."
@@ -201,9 +203,9 @@ class RegressionAudit:
         return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        left_out = plural(self.n_missing, "row") + " without a target left out"
+        left_out = quantity(self.n_missing, "row") + " without a target left out"
         missing = f"; {left_out}" if self.n_missing else ""
-        lines = [self.verdict, "", f"{plural(self.n_rows, 'row')}{missing}", ""]
+        lines = [self.verdict, "", f"{quantity(self.n_rows, 'row')}{missing}", ""]
         figures = {
             "root mean squared error": self.root_mean_squared_error,
             "CRPS": self.continuous_ranked_probability_score,
@@ -214,7 +216,7 @@ class RegressionAudit:
         if self.levels.size:
             lines += ["", f"  {'interval':>8} {'coverage':>9} {'mean width':>12}"]
         for level, covered, width in zip(self.levels, self.coverage, self.width, strict=True):
-            lines.append(f"  {level:>8.0%} {covered:>9.1%} {width:>12.4f}")
+            lines.append(f"  {short_percent(level):>8} {percent(covered):>9} {width:>12.4f}")
         for name, one in self.groups.items():
             lines += ["", f"{name}: {one.verdict}"]
         return "\n".join(lines)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import exp, log
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
+from dubito.formatting import percent, quantity, wrapped
 from dubito.measure.calibration_error import ReliabilityCurve
 
 if TYPE_CHECKING:
@@ -40,15 +40,6 @@ def verdict_on(audit: Audit) -> str:
         f"{audit.expected_calibration_error * 100:.1f} points on average within bins, in both "
         "directions."
     )
-
-
-def percent(value: float) -> str:
-    """Return a proportion as a percentage.
-
-    >>> percent(0.954)
-    '95.4 %'
-    """
-    return f"{value * 100:.1f} %"
 
 
 def class_said_wrongly(audit: Audit) -> ClassReport | None:
@@ -87,7 +78,7 @@ def _gap(audit: Audit) -> str:
 
 def _rows(audit: Audit) -> str:
     """Return the number of rows, and the effective number where weights make it smaller."""
-    rows = plural(audit.n_rows, "row")
+    rows = quantity(audit.n_rows, "row")
     if audit.n_effective < 0.95 * audit.n_rows:
         return f"{rows}, effectively {audit.n_effective:,.0f} by weight"
     return rows
@@ -95,7 +86,7 @@ def _rows(audit: Audit) -> str:
 
 def audit_lines(audit: Audit) -> list[str]:
     """Return an audit as lines of at most 80 columns, as far as names allow."""
-    lines = [*wrap(audit.verdict, 80), "", _size(audit), "", *_metric_lines(audit), ""]
+    lines = [*wrapped(audit.verdict, 80), "", _size(audit), "", *_metric_lines(audit), ""]
     lines += draw_text(reliability_chart(audit.curve))
     if audit.classes:
         lines += ["", *_class_lines(audit)]
@@ -107,24 +98,15 @@ def audit_lines(audit: Audit) -> list[str]:
 def _size(audit: Audit) -> str:
     """Return the numbers of rows and classes, and of rows left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
-    missing = f"; {plural(audit.n_missing, 'unlabeled row')} left out" if audit.n_missing else ""
+    missing = f"; {quantity(audit.n_missing, 'unlabeled row')} left out" if audit.n_missing else ""
     return f"{_rows(audit)}{classes}{missing}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "row"), plural(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _metric_lines(audit: Audit) -> list[str]:
     """Return a line for each known metric: its value, interval, and a reference value."""
     loss_note = ""
     if audit.n_impossible:
-        loss_note = f"{plural(audit.n_impossible, 'row')} at probability 0"
+        loss_note = f"{quantity(audit.n_impossible, 'row')} at probability 0"
     expected = f"{audit.expected_if_calibrated:.4f} expected if calibrated"
     ece, debiased = "expected_calibration_error", "debiased_calibration_error"
     metrics: list[tuple[str, str, float | None, str]] = [
@@ -165,8 +147,8 @@ def reliability_chart(
 ) -> Chart:
     """Return accuracy over confidence per bin, with the range of a calibrated model."""
     hints = tuple(
-        f"confidence {100 * confidence:.1f}\u00a0%, accuracy {100 * accuracy:.1f}\u00a0% "
-        f"({count:,.0f} rows; calibrated: {100 * low:.1f} to {100 * high:.1f}\u00a0%)"
+        f"confidence {percent(confidence)}, accuracy {percent(accuracy)} "
+        f"({count:,.0f} rows; calibrated: {percent(low)} to {percent(high)})"
         for confidence, accuracy, count, low, high in zip(
             curve.confidence, curve.accuracy, curve.count, curve.low, curve.high, strict=True
         )
@@ -192,7 +174,7 @@ def _class_lines(audit: Audit) -> list[str]:
         f"  ({audit.n_bins} uniform bins)"
     ]
     return lines + [
-        f"  {str(one.name)[:20]:<20} {one.probability:>11.1%} {one.frequency:>18.1%} "
+        f"  {str(one.name)[:20]:<20} {percent(one.probability):>11} {percent(one.frequency):>18} "
         f"{one.calibration_error:>7.4f}"
         for one in worst
     ]
@@ -206,7 +188,8 @@ def _group_lines(audit: Audit) -> list[str]:
         "expected if calibrated"
     ]
     return lines + [
-        f"  {name[:18]:<18} {one.n_rows:>8,} {one.confidence:>10.1%} {one.accuracy:>8.1%} "
-        f"{one.expected_calibration_error:>7.4f} {one.expected_if_calibrated:>22.4f}"
+        f"  {name[:18]:<18} {one.n_rows:>8,} {percent(one.confidence):>10} "
+        f"{percent(one.accuracy):>8} {one.expected_calibration_error:>7.4f} "
+        f"{one.expected_if_calibrated:>22.4f}"
         for name, one in worst
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dubito.measure.intervals import Interval
+from dubito.decide.value import negated
+from dubito.formatting import decimal, percent, points, short_percent, wrapped
 from dubito.monitor.metrics import MIN_ROWS, TITLES
 from dubito.monitor.shifts import DistributionShift
 
@@ -73,9 +73,7 @@ def _is_beaten(found: Comparison, model: str) -> bool:
 def _amount(difference: Difference) -> str:
     """Return a metric and the size of its difference."""
     one = difference.interval
-    ends = (one.low, one.high) if one.value >= 0 else (-one.high, -one.low)
-    size = f"{abs(one.value):.3g} ({ends[0]:.3g} to {ends[1]:.3g})"
-    return f"{TITLES[difference.metric]} by {size}"
+    return f"{TITLES[difference.metric]} by {one if one.value >= 0 else negated(one)}"
 
 
 def _listed(words: list[str]) -> str:
@@ -83,29 +81,25 @@ def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _text(one: Interval, sign: str = "") -> str:
-    """Return an interval in a few digits."""
-    return f"{one.value:{sign}.4g} ({one.low:{sign}.4g} to {one.high:{sign}.4g})"
-
-
 def comparison_lines(found: Comparison) -> list[str]:
     """Return a comparison as lines of 80 columns."""
     missing = f"; {found.n_missing:,} more without a label left out" if found.n_missing else ""
     note = (
-        f"{found.n_rows:,} rows{missing}. {found.level:.0%} intervals in parentheses; better and "
-        f"worse are significant after correction for {len(found.differences)} comparisons (Holm)."
+        f"{found.n_rows:,} rows{missing}. {short_percent(found.level)} intervals in parentheses; "
+        f"better and worse are significant after correction for {len(found.differences)} "
+        "comparisons (Holm)."
     )
-    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH)]
+    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(note, WIDTH)]
     for model in found.models:
         lines += ["", f"  {model[:76]}"]
         metrics = found.metrics[model].items()
-        lines += [f"    {TITLES[name]:<30} {_text(interval)}" for name, interval in metrics]
+        lines += [f"    {TITLES[name]:<30} {interval}" for name, interval in metrics]
     for pair in dict.fromkeys((one.model, one.baseline) for one in found.differences):
         lines += ["", f"  {pair[0][:35]} - {pair[1][:35]}"]
         for one in found.differences:
             if (one.model, one.baseline) == pair:
                 word = {True: "  better", False: "  worse", None: ""}[one.is_better]
-                lines.append(f"    {TITLES[one.metric]:<30} {_text(one.interval, '+')}{word}")
+                lines.append(f"    {TITLES[one.metric]:<30} {one.interval:+}{word}")
     return lines
 
 
@@ -126,8 +120,8 @@ def _input_text(found: Drift) -> str:
         return ""
     shift = found.shifts["OOD inputs"]
     return (
-        f"Inputs are out of distribution: {shift.current:.1%} are beyond the distance that "
-        f"{shift.reference:.0%} of reference rows exceed. Inspect them first."
+        f"Inputs are out of distribution: {percent(shift.current)} are beyond the distance that "
+        f"{percent(shift.reference, 0)} of reference rows exceed. Inspect them first."
     )
 
 
@@ -160,8 +154,8 @@ def _largest_change(found: Drift) -> str:
     low, high = found.prior.low[k], found.prior.high[k]
     name = found.classes[k] if found.classes else k
     return (
-        f" (class {name} from {found.reference_prior[k]:.1%} to about {found.prior.prior[k]:.1%}, "
-        f"{low:.1%} to {high:.1%})"
+        f" (class {name} from {percent(found.reference_prior[k])} to about "
+        f"{percent(found.prior.prior[k])}, {percent(low)} to {percent(high)})"
     )
 
 
@@ -171,7 +165,7 @@ def _confidence_text(found: Drift) -> str:
     if not names:
         return ""
     shift = found.shifts["confidence"]
-    means = f"mean {shift.reference:.1%}, now {shift.current:.1%}"
+    means = f"mean {percent(shift.reference)}, now {percent(shift.current)}"
     if names == ["energy"]:
         return (
             f"The energy of the logits shifted, but the confidence did not ({means}): inspect the "
@@ -199,19 +193,23 @@ def _accuracy_text(found: Drift) -> str:
         shift = found.shifts["accuracy"]
         assert shift.difference is not None
         verb = "fell" if shift.difference.value < 0 else "rose"
-        sentences.append(f"Accuracy {verb} from {shift.reference:.1%} to {shift.current:.1%}.")
+        sentences.append(
+            f"Accuracy {verb} from {percent(shift.reference)} to {percent(shift.current)}."
+        )
         if found.shifted == ("accuracy",):
             sentences.append(
                 "The outputs did not shift: the meaning of the labels may have changed. Retrain."
             )
     elif "log loss" in found.shifted:
         shift = found.shifts["log loss"]
-        sentences.append(f"Log loss went from {shift.reference:.3g} to {shift.current:.3g}.")
+        sentences.append(
+            f"Log loss went from {decimal(shift.reference)} to {decimal(shift.current)}."
+        )
     if "over-confidence" in found.shifted:
         shift = found.shifts["over-confidence"]
         sentences.append(
-            f"Confidence - accuracy went from {shift.reference:+.1%} to {shift.current:+.1%}: "
-            "recalibrate on current rows."
+            f"Confidence - accuracy went from {points(shift.reference)} to "
+            f"{points(shift.current)} points: recalibrate on current rows."
         )
     return " ".join(sentences)
 
@@ -222,21 +220,21 @@ def drift_lines(found: Drift) -> list[str]:
     note = (
         f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
         f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
-        f"{1 - found.level:.0%}. Distances (dist.) are Kolmogorov-Smirnov, of classes total "
-        "variation."
+        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov, of classes "
+        "total variation."
     )
-    change = f"change ({found.level:.0%})"
+    change = f"change ({short_percent(found.level)})"
     head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
-    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
+    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(note, WIDTH), "", head]
     lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
     return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
 
 
 def _shift_line(name: str, shift: DistributionShift) -> str:
     """Return one shift as a line."""
-    before, now = _figure(shift.reference, ".3g"), _figure(shift.current, ".3g")
+    before, now = ("" if one is None else decimal(one) for one in (shift.reference, shift.current))
     one = shift.difference
-    difference = "" if one is None else f"{one.low:+.2g} to {one.high:+.2g}"
+    difference = "" if one is None else f"{one:+}".partition("(")[2].removesuffix(")")
     distance = _figure(shift.distance, ".3f")
     p_value = _figure(shift.p_value, ".4f").replace("0.0000", "<0.0001")
     mark = " *" if shift.has_shifted else ""
@@ -251,11 +249,13 @@ def _figure(value: float | None, digits: str) -> str:
 
 def _accuracy_lines(found: Drift) -> list[str]:
     """Return the accuracy expected without current labels."""
-    lines = [f"  estimated accuracy (mean confidence)                {found.expected_accuracy:.1%}"]
+    lines = [
+        f"  estimated accuracy (mean confidence)                {percent(found.expected_accuracy)}"
+    ]
     one = found.thresholded_accuracy
     if one is not None:
         name = "  estimated accuracy (average thresholded confidence)"
-        lines.append(f"{name} {one.value:.1%} ({one.low:.1%} to {one.high:.1%})")
+        lines.append(f"{name} {percent(one.value)} ({percent(one.low)} to {percent(one.high)})")
     return lines
 
 
@@ -269,8 +269,8 @@ def _prior_lines(found: Drift) -> list[str]:
     method = f"(estimated by {prior.method.upper()})"
     lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
     for k in order:
-        between = f"{prior.low[k]:.1%} to {prior.high[k]:.1%}"
+        between = f"{percent(prior.low[k])} to {percent(prior.high[k])}"
         between = between if prior.is_identified[k] else "not identified"
-        figures = f"{before[k]:>8.1%} {prior.prior[k]:>8.1%}  {between}"
+        figures = f"{percent(before[k]):>8} {percent(prior.prior[k]):>8}  {between}"
         lines.append(f"  {str(names[k])[:22]:<22} {figures}")
     return lines

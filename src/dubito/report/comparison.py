@@ -7,18 +7,17 @@ import re
 import numpy as np
 
 from dubito import __version__
-from dubito.charts import Span, SpanRow, percent
+from dubito.charts import Span, SpanRow
+from dubito.formatting import (
+    decimal,
+    or_dash,
+    p_value,
+    percent,
+)
 from dubito.monitor import Comparison, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
 from dubito.report.charts.builders import span_chart
 from dubito.report.content import Figure, Row, Section, Table, Text, Verdict
-from dubito.report.formatting import (
-    decimal,
-    estimate,
-    keep_percent_signs,
-    p_value,
-    percentage,
-)
 from dubito.report.page import render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
@@ -68,7 +67,7 @@ def comparison_report(
         ("Rows", f"{comparison.n_rows:,}"),
         ("Rows without a label, left out", f"{comparison.n_missing:,}"),
         ("Best model", f"{comparison.best}, by {TITLES[comparison.best_by]}"),
-        ("Intervals", f"{comparison.level * 100:.3g}\u00a0%, paired bootstrap"),
+        ("Intervals", f"{comparison.level * 100:.3g} %, paired bootstrap"),
         VERSION,
     )
     sections = [
@@ -110,11 +109,11 @@ def drift_report(
     verdict = Verdict(headline, _sentences(drift.verdict), mood)
     # Below each other: charts of one row and of many would leave a gap side by side.
     figures = (*_shift_figures(drift), *_prior_figures(drift))
-    alarms = f"at most {(1 - drift.level) * 100:.3g}\u00a0%, over all tests (Holm)"
+    alarms = f"at most {(1 - drift.level) * 100:.3g} %, over all tests (Holm)"
     facts = (
         ("Reference rows", f"{drift.n_reference:,}"),
         ("Current rows", f"{drift.n_current:,}"),
-        ("Current accuracy expected from the outputs", percentage(drift.expected_accuracy)),
+        ("Current accuracy expected from the outputs", percent(drift.expected_accuracy)),
         ("False alarm rate", alarms),
         VERSION,
     )
@@ -132,7 +131,7 @@ def _sentences(verdict: str) -> tuple[str, ...]:
     ('One is 0.5 better.', 'Two is not.')
     """
     parts = re.split(r"(?<=[A-Za-z)%]\.)\s+", verdict)
-    return tuple(keep_percent_signs(one) for one in parts if one)
+    return tuple(filter(None, parts))
 
 
 def _comparison_headline(comparison: Comparison) -> tuple[str, str]:
@@ -166,7 +165,7 @@ def _difference_figures(comparison: Comparison) -> list[Figure]:
         title = f"{model} compared with {baseline}"
         chart = span_chart(title, rows, f"Relative change from {baseline} to {model}", _change)
         caption = (
-            f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g}\u00a0% "
+            f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g} % "
             "interval. Lower is better, except for accuracy."
         )
         figures.append(Figure(title, (chart,), caption))
@@ -177,9 +176,9 @@ def _change(value: float) -> str:
     r"""Return a relative change in percent, with its sign.
 
     >>> _change(-0.125), _change(0)
-    ('-12.5\xa0%', '0\xa0%')
+    ('-12.5 %', '0 %')
     """
-    return f"{value * 100:+.3g}\u00a0%" if abs(value) >= 5e-5 else "0\u00a0%"
+    return f"{value * 100:+.3g} %" if abs(value) >= 5e-5 else "0 %"
 
 
 def _in_points(value: float) -> str:
@@ -188,7 +187,7 @@ def _in_points(value: float) -> str:
     >>> _in_points(-0.125), _in_points(0)
     ('-12.5', '0')
     """
-    return _change(value).removesuffix("\u00a0%")
+    return _change(value).removesuffix(" %")
 
 
 def _metric_table(comparison: Comparison) -> Table:
@@ -197,7 +196,7 @@ def _metric_table(comparison: Comparison) -> Table:
     rows = tuple(
         (
             TITLES[name],
-            *(estimate(comparison.metrics[model].get(name)) for model in comparison.models),
+            *(or_dash(comparison.metrics[model].get(name)) for model in comparison.models),
         )
         for name in names
     )
@@ -212,7 +211,7 @@ def _difference_table(comparison: Comparison) -> Table:
         ("metric", lambda one: TITLES[one.metric]),
         ("model", lambda one: one.model),
         ("baseline", lambda one: one.baseline),
-        ("difference", lambda one: estimate(one.interval)),
+        ("difference", lambda one: or_dash(one.interval)),
         ("p-value", lambda one: p_value(one.p_value)),
         ("result", lambda one: JUDGMENTS[one.is_better]),
         texts=(0, 1, 2, 5),
@@ -227,7 +226,7 @@ def _shift_table(drift: Drift) -> Table:
         ("quantity", lambda item: item[0]),
         ("reference", lambda item: decimal(item[1].reference)),
         ("current", lambda item: decimal(item[1].current)),
-        ("difference", lambda item: estimate(item[1].difference)),
+        ("difference", lambda item: or_dash(item[1].difference)),
         ("p-value", lambda item: p_value(item[1].p_value)),
         ("result", lambda item: _result(item[1])),
         texts=(0, 5),
@@ -249,7 +248,7 @@ def _shift_figures(drift: Drift) -> list[Figure]:
         if name.split(" (")[0] in FRACTIONS and one is not None:
             style = "wrong" if shift.has_shifted else "neutral"
             label = "shifted" if shift.has_shifted else "not significant, or not tested"
-            values = f"{percentage(shift.reference)}, now {percentage(shift.current)}"
+            values = f"{percent(shift.reference)}, now {percent(shift.current)}"
             span = Span(style, one.low, one.value, one.high, label)
             rows.append(SpanRow(f"{name}: {values}", (span,)))
     if not rows:
@@ -257,7 +256,7 @@ def _shift_figures(drift: Drift) -> list[Figure]:
     title = "Current minus reference"
     chart = span_chart(title, rows, "Difference in percentage points", _in_points)
     caption = (
-        f"Each difference with its {drift.level * 100:.3g}\u00a0% interval. “Shifted” is "
+        f"Each difference with its {drift.level * 100:.3g} % interval. “Shifted” is "
         "significant after correction for all tests (Holm)."
     )
     return [Figure(title, (chart,), caption)]
@@ -274,9 +273,9 @@ def _prior_figures(drift: Drift) -> list[Figure]:
         "Class priors",
         order,
         ("class", lambda k: str(names[k])),
-        ("reference", lambda k: percentage(reference[k])),
-        ("current, estimated", lambda k: percentage(current.prior[k])),
-        ("interval", lambda k: f"{percentage(current.low[k])} to {percentage(current.high[k])}"),
+        ("reference", lambda k: percent(reference[k])),
+        ("current, estimated", lambda k: percent(current.prior[k])),
+        ("interval", lambda k: f"{percent(current.low[k])} to {percent(current.high[k])}"),
     )
     spans = []
     for k, (name, old, new, _) in zip(order[:MAX_CLASSES], table.rows, strict=False):
@@ -287,5 +286,5 @@ def _prior_figures(drift: Drift) -> list[Figure]:
     caption = "Estimated from the outputs, without current labels, with intervals."
     if len(order) > MAX_CLASSES:
         caption += f" The {MAX_CLASSES} classes with the largest change are shown."
-    chart = span_chart("Class priors", spans, "Fraction of rows", percent)
+    chart = span_chart("Class priors", spans, "Fraction of rows")
     return [Figure("Class priors", (chart,), caption, table)]

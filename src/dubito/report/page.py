@@ -10,11 +10,11 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dubito.formatting import cost, keep_percent_signs, percent
 from dubito.report.content import Section, Verdict
-from dubito.report.formatting import cost, percentage
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -59,7 +59,7 @@ def render(
     script = _asset("report.js")
     hashed = b64encode(sha256(script.encode()).digest()).decode()
     return (
-        _environment()
+        environment("dubito.report")
         .get_template("page.html.j2")
         .render(
             title=title,
@@ -76,7 +76,7 @@ def render(
 
 def fragment(template: str, **values: Any) -> Markup:
     """Return a rendered template as part of a page."""
-    return Markup(_environment().get_template(template).render(values))
+    return Markup(environment("dubito.report").get_template(template).render(values))
 
 
 def _script_json(data: Mapping[str, Any]) -> Markup:
@@ -94,14 +94,15 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    """Return the template environment: values are escaped, undefined ones raise an error."""
-    environment = Environment(
-        loader=PackageLoader("dubito.report", "templates"),
+def environment(*packages: str) -> Environment:
+    """Return the templates of packages: values are escaped, undefined ones raise an error."""
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: keep_percent_signs(value) if type(value) is str else value,
     )
-    environment.filters |= {"percentage": percentage, "cost": cost}
-    return environment
+    found.filters |= {"percent": percent, "cost": lambda value: cost(value)[0]}
+    return found

@@ -19,7 +19,6 @@ from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards
 from dubito.errors import DubitoWarning
 from dubito.outputs import Members, Probabilities, TopLabel, unchecked
-from dubito.report.formatting import keep_percent_signs
 
 N_FOLDS = 5
 MIN_ROWS = 10  # fewer rows cannot fit a calibrator
@@ -76,7 +75,7 @@ def recalibrate(
         _with_probabilities(batch, after),
         _with_probabilities(batch, scaled) if has_logits else None,
         single.temperature_ if has_logits else None,
-        keep_percent_signs(fitted.summary().partition(";")[0]),
+        fitted.summary().partition(";")[0],
         tuple(getattr(fitted, "leaderboard_", ())),
         _method(len(fitted_on), calibration, getattr(fitted, "chosen_", "")),
     )

@@ -34,7 +34,7 @@ from dubito.report.verdict import classifier_verdict
 
 CALLER = "make_report"
 TITLE = "Confidence report"
-INTERVALS = ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles")
+INTERVALS = ("Intervals", "Poisson bootstrap, 95 %, percentiles")
 
 
 @final

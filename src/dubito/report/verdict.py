@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 
+from dubito.formatting import percent
 from dubito.measure import RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.measure.text import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.content import Verdict
-from dubito.report.formatting import keep_percent_signs, percentage
 from dubito.report.summary import Summary
 
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated, as in an audit
@@ -33,12 +33,12 @@ def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:
     r"""Return the headline of an audit's verdict, its mood, and the rest as sentences.
 
     >>> split_verdict("Over-confident: mean confidence 95.4 %, accuracy 87.1 %.")
-    ('Over-confident.', 'bad', ('Mean confidence 95.4\xa0%, accuracy 87.1\xa0%.',))
+    ('Over-confident.', 'bad', ('Mean confidence 95.4 %, accuracy 87.1 %.',))
     """
     headline, *rest = re.split(r"(?:\.|:) ", text, maxsplit=1)
     is_neutral = headline.startswith(("Too few", "No two", "No central"))
     mood = "neutral" if is_neutral else "good" if headline.startswith("No ") else "bad"
-    sentences = tuple(keep_percent_signs(f"{one[:1].upper()}{one[1:]}") for one in rest)
+    sentences = tuple(f"{one[:1].upper()}{one[1:]}" for one in rest)
     return f"{headline.rstrip('.')}.", mood, sentences
 
 
@@ -91,10 +91,10 @@ def _review_sentence(summary: Summary) -> str:
     fraction = _fraction_to_review(curve)
     if fraction > 0.4:
         return (
-            f"Uncertainty hardly finds the errors: {percentage(fraction, 0)} of the rows would "
+            f"Uncertainty hardly finds the errors: {percent(fraction, 0)} of the rows would "
             "have to be reviewed to find half of them."
         )
-    least = f"{fraction * 100:.2g}\u00a0%"
+    least = f"{fraction * 100:.2g} %"
     return f"Reviewing the {least} most uncertain rows finds half of the errors."
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from dubito.arrays import FloatArray, as_floats, require_everywhere
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import quantity
 from dubito.outputs import Logits, Probabilities
-from dubito.report.formatting import quantity
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.report.formatting import percentage, quantity
+from dubito.formatting import percent, quantity
 from dubito.serve.store import StoredRows
 
 MIN_LABELS = 20  # effective number of labels below which metrics are withheld
@@ -80,9 +80,9 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     is_labeled = since.label >= 0
     weight, unavailable = _weigh(since, is_labeled | since.is_unresolved)
     n_rows, n_unresolved, fraction = _count_unresolved(since, weight)
-    unresolved = f"{n_unresolved:,} of {quantity(n_rows)} ({percentage(fraction)} by weight)"
+    unresolved = f"{n_unresolved:,} of {quantity(n_rows)} ({percent(fraction)} by weight)"
     if fraction > MAX_UNRESOLVED:
-        limit = f"above {percentage(MAX_UNRESOLVED, 0)}, metrics are withheld"
+        limit = f"above {percent(MAX_UNRESOLVED, 0)}, metrics are withheld"
         reason = f"Reviewers escalated or skipped {unresolved} without a label: {limit}."
         unavailable = unavailable or reason
     notes = []

@@ -138,7 +138,7 @@ def test_cost_over_coverage_with_its_minimum() -> None:
     assert [line.get_label() for line in display.ax_.lines] == [
         "net: accepted rows",
         "net: all rows, with rejects",
-        f"lowest: {curve.total[best]:.3g} at coverage {curve.coverage[best]:.1%}",
+        f"lowest: {curve.total[best]:.3g} at coverage {100 * curve.coverage[best]:.1f} %",
     ]
     assert display.ax_.get_xlabel() == "Coverage: fraction of rows accepted"
     assert display.ax_.get_ylabel() == "Cost per row"
@@ -172,7 +172,7 @@ def test_cost_over_priors() -> None:
         "fixed decisions",
         "prior-adjusted decisions",
         "best single action",
-        f"observed prior, {curve.measured:.1%}",
+        f"observed prior, {100 * curve.measured:.1f} %",
     ]
     assert display.ax_.get_xlabel() == "Prior of class 1"
     assert CostDisplay.from_curve(curve).ax_.get_xlabel() == "Prior of the class"

@@ -9,9 +9,9 @@ import pytest
 from dubito import TopLabel
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
+from dubito.formatting import decimal, percent
 from dubito.measure import reliability_curve
 from dubito.report.content import Cards, Choice, Row, Table, Text
-from dubito.report.formatting import decimal, percentage
 from dubito.report.sections.calibration import (
     NEAR_ZERO,
     _caption,
@@ -35,8 +35,8 @@ def test_every_view_can_be_chosen(summary: Summary) -> None:
     assert all(isinstance(row, Row) and len(row.blocks) == 2 for _, row in choice.options)
     values = [card.value for card in cards.cards]
     assert values[:2] == [
-        percentage(summary.audit_before.confidence),
-        percentage(summary.audit_before.accuracy),
+        percent(summary.audit_before.confidence),
+        percent(summary.audit_before.accuracy),
     ]
 
 

@@ -10,8 +10,8 @@ from dubito import Logits
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, cost_report
+from dubito.formatting import cost, percent
 from dubito.report.content import Figure, Row, Text
-from dubito.report.formatting import cost, percentage
 from dubito.report.page import fragment
 from dubito.report.sample import Outcome, draw_sample
 from dubito.report.sections.abstention import (
@@ -143,6 +143,6 @@ def test_a_policy_is_a_decision_rule(batch: Batch, costs: CostMatrix) -> None:
     assert html.index('data-policy="policy"') < html.index('data-policy="expected"')
     words = _policy_text(found)
     assert f"costs {cost(1000 * kept.cost.value)} per 1,000 rows (95" in words
-    assert f"decides {percentage(kept.coverage.value)} of the rows, " in words
+    assert f"decides {percent(kept.coverage.value)} of the rows, " in words
     assert _cost_origin(found).startswith("The costs are those of the policy.")
     assert _policy_text(replace(found, policy_report=None)) == ""

@@ -6,8 +6,8 @@ from sklearn.metrics import confusion_matrix, precision_score, recall_score
 from dubito import Logits, TopLabel
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
+from dubito.formatting import ABSENT, percent
 from dubito.report.content import Code, Facts, Row, Table, Text
-from dubito.report.formatting import ABSENT, percentage
 from dubito.report.sample import class_names
 from dubito.report.sections.inspection import (
     _class_table,
@@ -40,10 +40,10 @@ def test_classes_are_the_audit_s_the_worst_first(summary: Summary) -> None:
     first = _class_table(summary).rows[0]
     assert first[:3] == (
         str(worst.name),
-        percentage(worst.frequency),
-        percentage(worst.probability),
+        percent(worst.frequency),
+        percent(worst.probability),
     )
-    assert first[4] == percentage(worst.calibration_error, 2)
+    assert first[4] == percent(worst.calibration_error, 2)
 
 
 def test_groups_are_the_audit_s_the_largest_gap_first(summary: Summary) -> None:
@@ -110,8 +110,8 @@ def test_the_most_uncertain_rows_and_the_most_confident_errors() -> None:
     assert all(row[1] != row[2] for row in wrong.rows)
     first = order[0]
     assert wrong.rows[0][3:] == (
-        percentage(confidence[first], 2),
-        percentage(after.confidence[first], 2),
+        percent(confidence[first], 2),
+        percent(after.confidence[first], 2),
     )
 
 
@@ -125,9 +125,9 @@ def test_confusions_are_those_of_the_matrix() -> None:
     for truth, predicted, count, fraction, confidence in found:
         t, p = names.index(truth), names.index(predicted)
         assert count == f"{matrix[t, p]}"
-        assert fraction == percentage(matrix[t, p] / matrix[t].sum())
+        assert fraction == percent(matrix[t, p] / matrix[t].sum())
         picked = (true == t) & (said == p)
-        assert confidence == percentage(batch.rows.confidence[picked].mean())
+        assert confidence == percent(batch.rows.confidence[picked].mean())
     assert sum(counts) == (true != said).sum()
 
 
@@ -139,14 +139,14 @@ def test_classes_have_the_usual_precision_and_recall() -> None:
         for metric in (precision_score, recall_score)
     )
     for name, *_, shown_precision, shown_recall in _class_table(found).rows:
-        assert shown_precision == percentage(precision[name])
-        assert shown_recall == percentage(recall[name])
+        assert shown_precision == percent(precision[name])
+        assert shown_recall == percent(recall[name])
 
 
 def test_a_class_that_never_occurs_has_no_precision_and_no_recall() -> None:
     found = Summary.of(ArrayShards(Batch.of([0, 0], [[0.9, 0.1], [0.8, 0.2]])))
     rows = {row[0]: row[-2:] for row in _class_table(found).rows}
-    assert rows == {"0": (percentage(1.0), percentage(1.0)), "1": (ABSENT, ABSENT)}
+    assert rows == {"0": (percent(1.0), percent(1.0)), "1": (ABSENT, ABSENT)}
 
 
 def test_top_labels_and_soft_labels() -> None:
@@ -155,7 +155,7 @@ def test_top_labels_and_soft_labels() -> None:
     assert isinstance(table, Table)
     assert [row[:3] for row in table.rows] == [
         ("row 1", "the answer", "wrong"),
-        ("row 2", "the answer", "right with probability 25%"),
+        ("row 2", "the answer", "right with probability 25 %"),
         ("row 0", "the answer", "right"),
     ]
     rows = inspection_section(Summary.of(ArrayShards(top))).blocks
@@ -170,5 +170,5 @@ def test_top_labels_and_soft_labels() -> None:
     found = Summary.of(ArrayShards(soft))
     table = _rows_table("Rows", found, np.array([0]))
     assert isinstance(table, Table)
-    assert table.rows[0][2] == "right with probability 50%"
+    assert table.rows[0][2] == "right with probability 50 %"
     assert all(row[-2:] == (ABSENT, ABSENT) for row in _class_table(found).rows)

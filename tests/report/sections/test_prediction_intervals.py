@@ -8,8 +8,8 @@ import pytest
 from dubito import Normal, Quantiles
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
+from dubito.formatting import decimal, percent
 from dubito.report.content import Section, Table, Text
-from dubito.report.formatting import decimal, percentage
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 
@@ -68,7 +68,7 @@ def test_the_selected_calibrator_is_marked() -> None:
     assert [row[0] for row in rows] == ["uncalibrated", "VarianceScaling", "QuantileRecalibration"]
     assert [row[-1] for row in rows] == ["", "selected", ""]
     gap = np.abs(summary.before.audit.coverage - summary.before.audit.levels).max()
-    assert rows[0][3] == percentage(gap)
+    assert rows[0][3] == percent(gap)
 
 
 def test_the_error_of_the_narrowest_half_is_stated() -> None:

@@ -4,19 +4,19 @@ import pytest
 from jinja2 import UndefinedError
 
 from dubito.serve.http_errors import HTTPError
-from dubito.serve.pages.rendering import _environment, _read, redirect
+from dubito.serve.pages.rendering import _TEMPLATES, _read, redirect
 from tests.serve.pages.conftest import Person
 
 
 def test_values_are_escaped_and_must_be_defined() -> None:
-    template = _environment().from_string("{{ name }}")
+    template = _TEMPLATES.from_string("{{ name }}")
     assert template.render(name="<b>") == "&lt;b&gt;"
     with pytest.raises(UndefinedError):
         template.render()
 
 
 def test_errors_are_pages() -> None:
-    words = _environment().get_template("error.html.j2")
+    words = _TEMPLATES.get_template("error.html.j2")
     error = HTTPError(403, "No <way>", "Try another")
     page = words.render(error=error, csrf="", path="/x", user=None)
     assert "No &lt;way&gt;. Try another." in page

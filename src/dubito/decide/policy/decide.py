@@ -19,6 +19,7 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
 from dubito.decide.realized import SAME, cost_in_class, is_wrong_of
 from dubito.decide.risk_control import accepted_below
+from dubito.formatting import percent
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 
@@ -126,7 +127,7 @@ class Decisions:
     def __str__(self) -> str:
         fractions = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
         pairs = zip(self.actions, fractions, strict=True)
-        taken = ", ".join(f"{name} {fraction:.1%}" for name, fraction in pairs)
+        taken = ", ".join(f"{name} {percent(fraction)}" for name, fraction in pairs)
         counts = np.bincount(self.reason, minlength=len(REASONS))
         whys = [f"{REASON_TEXTS[k]} {counts[k]:,}" for k in range(1, len(REASONS)) if counts[k]]
         text = f"{len(self):,} rows: {taken}."

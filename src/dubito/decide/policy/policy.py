@@ -41,6 +41,7 @@ from dubito.decide.risk_control import accepted_below
 from dubito.doubt import NearestNeighborDistance
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
@@ -522,7 +523,7 @@ def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions
 
     def top(probabilities: FloatArray) -> str:
         k = int(probabilities.argmax())
-        return f"{policy.classes[k]!r} at {probabilities[k]:.1%}"
+        return f"{policy.classes[k]!r} at {percent(probabilities[k])}"
 
     raw = top(posteriors(outputs, slice(None))[0])
     calibrated = top(policy.calibrator.predict_proba(outputs)[0])
@@ -557,7 +558,7 @@ def _risk_line(
     limit = max(0.0, accepted_below(policy.risk.threshold_))
     if policy.risk.max_risk is not None:
         unit, name = ERRORS, "Error probability"
-        most = f"at most {100 * policy.risk.max_risk:.6g}% errors among decided rows"
+        most = f"at most {short_percent(policy.risk.max_risk)} errors among decided rows"
     else:
         unit, name = LossUnit(*cost_range(policy.costs), is_cost=True), "Expected cost"
         most = f"a mean cost of at most {policy.risk.max_cost:.6g} among decided rows"
@@ -574,7 +575,7 @@ def _ood_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> 
     p_value = gate.detector_.p_value(scores)[0]
     is_ood = gate.predict(outputs, features)[0]
     return (
-        f"{p_value:.2%} of known rows have an OOD score ({gate.name}) of {scores[0]:.4g} or more; "
-        f"{'below' if is_ood else 'not below'} {gate.alpha:.2%}, so the input is "
+        f"{percent(p_value, 2)} of known rows have an OOD score ({gate.name}) of {scores[0]:.4g} "
+        f"or more; {'below' if is_ood else 'not below'} {percent(gate.alpha, 2)}, so the input is "
         f"{'out-of-distribution' if is_ood else 'in-distribution'}."
     )

@@ -14,7 +14,8 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
 from dubito.decide.realized import RealizedCosts, costs_of_actions
-from dubito.decide.value import MeanInterval, ends, negated
+from dubito.decide.value import MeanInterval, negated
+from dubito.formatting import decimal, percent
 from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
@@ -177,22 +178,21 @@ class PolicyReport(Record):
         baseline = "optimal decisions on uncalibrated outputs"
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = f"no significant difference from {baseline} "
-        verdict += f"(savings {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
+        verdict = f"no significant difference from {baseline}, savings {saved:+}"
         if saved.low > 0:
-            verdict = f"{saved.value:.4g} less than {baseline}{ends(saved)}"
+            verdict = f"{saved} less than {baseline}"
         if saved.high < 0:
-            lost = negated(saved)
-            verdict = f"{lost.value:.4g} more than {baseline}{ends(lost)}"
-        decided = f"{coverage.value:.1%} of rows are decided{ends(coverage, '.1%')}"
-        if self.risk is not None:
-            wrong = f"{self.risk.value:.2%} of the decisions are wrong{ends(self.risk, '.2%')}"
-            decided += f"; {wrong}"
+            verdict = f"{negated(saved)} more than {baseline}"
+        between = f"{percent(coverage.low)} to {percent(coverage.high)}"
+        decided = f"{percent(coverage.value)} of rows are decided ({between})"
+        if (risk := self.risk) is not None:
+            between = f"{percent(risk.low, 2)} to {percent(risk.high, 2)}"
+            decided += f"; {percent(risk.value, 2)} of the decisions are wrong ({between})"
         lines = [
-            f"Mean cost per row: {cost.value:.4g}{ends(cost)}, {verdict}.",
-            f"Expected cost according to the model: {self.expected_cost:.4g}. Baselines: always "
-            f"'{self.constant_action}' {self.constant_cost:.4g}, perfect information "
-            f"{self.oracle_cost:.4g}.",
+            f"Mean cost per row: {cost}, {verdict}.",
+            f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
+            f"always '{self.constant_action}' {decimal(self.constant_cost)}, perfect information "
+            f"{decimal(self.oracle_cost)}.",
             f"{decided}.",
             f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
             f"{_number(self.log_loss_after)}, ECE (15 uniform bins) "
@@ -203,7 +203,7 @@ class PolicyReport(Record):
             lines.append(
                 "The risk bound does not change the cost."
                 if added == Interval(0.0, 0.0, 0.0)
-                else f"Effect of the risk bound on the mean cost: {added.value:+.4g}{ends(added)}."
+                else f"Effect of the risk bound on the mean cost: {added:+}."
             )
         few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
         rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."

@@ -20,15 +20,13 @@ from dubito.charts import (
     Points,
     SpanRow,
     Verticals,
-    percent,
-    plain,
     ticks_between,
 )
 from dubito.decide.cost_curves import CostCoverageCurve, CostPriorCurve
 from dubito.decide.error_areas import ErrorAreas
+from dubito.formatting import percent, plain, short_percent
 from dubito.measure import ReliabilityCurve
 from dubito.report.charts.svg import MARGIN_HEIGHT, ROW_HEIGHT
-from dubito.report.formatting import percentage
 
 N_BINS = 25
 MIN_COVERAGE = 0.02  # below it a few errors must not set the scale
@@ -53,13 +51,13 @@ def confidence_histogram(curve: ReliabilityCurve, title: str, style: str) -> Cha
     left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
     ends = left + 0.08 * (right - left), right - 0.08 * (right - left)
     hints = tuple(
-        f"{count:,.0f} rows ({percentage(height)}), accuracy {percentage(accuracy)}"
+        f"{count:,.0f} rows ({percent(height)}), accuracy {percent(accuracy)}"
         for count, height, accuracy in zip(curve.count, heights, curve.accuracy, strict=True)
     )
     return Chart(
         title,
         Axis(0, 1, "Confidence"),
-        Axis(0, max(ticks[-1], top), "Rows", percent, ticks),
+        Axis(0, max(ticks[-1], top), "Rows", short_percent, ticks),
         (
             Bars(*ends, heights, f"{style} faint", "wrong rows", hints=hints),
             Bars(*ends, heights * curve.accuracy, style, "correct rows", hints=hints),
@@ -72,7 +70,7 @@ def risk_chart(
     title: str,
     curves: Sequence[Curve],
     label: str = "Risk: error rate of accepted rows",
-    formatter: Callable[[float], str] = percent,
+    formatter: Callable[[float], str] = short_percent,
     handles: Handles = (),
 ) -> Chart:
     """Return the risk of accepted rows over coverage, with the risk of all rows as a dot."""
@@ -102,7 +100,7 @@ def cost_coverage_chart(curve: CostCoverageCurve, name: str) -> Chart:
     marks: list[Mark] = [Line(curve.coverage, curve.cost, accepted, label, steps=True)]
     if curve.total is not None:
         k = int(curve.total.argmin())
-        lowest = f"lowest: {curve.total[k]:.3g} at coverage {curve.coverage[k]:.1%}"
+        lowest = f"lowest: {curve.total[k]:.3g} at coverage {percent(curve.coverage[k])}"
         marks.append(Line(curve.coverage, curve.total, "model", f"{name}: all rows, with rejects"))
         marks.append(Points(curve.coverage[[k]], curve.total[[k]], "model", lowest, radius=5.0))
     costs = curve.cost if curve.total is None else np.append(curve.cost, curve.total)
@@ -116,7 +114,7 @@ def cost_prior_chart(curve: CostPriorCurve, name: str) -> Chart:
         Line(curve.prior, curve.cost, "fixed", "fixed decisions"),
         Line(curve.prior, curve.adapted, "adjusted", "prior-adjusted decisions"),
         Line(curve.prior, curve.constant, "neutral dotted", "best single action"),
-        Verticals([curve.measured], "reference", f"observed prior, {curve.measured:.1%}"),
+        Verticals([curve.measured], "reference", f"observed prior, {percent(curve.measured)}"),
     )
     costs = np.concatenate([curve.cost, curve.adapted, curve.constant])
     x = Axis(0, 1, f"Prior of {name}", plain)
@@ -154,7 +152,7 @@ def uncertainty_histogram(title: str, label: str, populations: Sequence[Populati
         heights = one.fractions(edges)
         full = np.flatnonzero(heights)
         hints = tuple(
-            f"{one.name}: {percentage(heights[k])} between {edges[k]:.4g} and {edges[k + 1]:.4g}"
+            f"{one.name}: {percent(heights[k])} between {edges[k]:.4g} and {edges[k + 1]:.4g}"
             for k in full
         )
         style, name = f"{one.style} faint", f"{one.name} ({one.scores.size:,})"
@@ -163,7 +161,7 @@ def uncertainty_histogram(title: str, label: str, populations: Sequence[Populati
         marks.append(Line(corners, np.repeat(heights, 2), one.style, name))
         tops.append(float(heights.max()))
     x = Axis(ticks[0], ticks[-1], label, plain, ticks)
-    return Chart(title, x, Axis.of(tops, "Fraction of each kind", percent), tuple(marks))
+    return Chart(title, x, Axis.of(tops, "Fraction of each kind", short_percent), tuple(marks))
 
 
 def uncertainty_scatter(title: str, populations: Sequence[Curve]) -> Chart:
@@ -185,7 +183,7 @@ def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
     ]
     for one in curves:
         line = Line([0.0, *one.x, 1.0], [0.0, *one.y, 1.0], one.style, one.label)
-        marks += [line, _level_points(one, lambda held: f"contain {percentage(held)}")]
+        marks += [line, _level_points(one, lambda held: f"contain {percent(held)}")]
     axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
     return Chart(title, *axes, tuple(marks))
 
@@ -203,7 +201,7 @@ def width_chart(title: str, curves: Sequence[Curve]) -> Chart:
 def _level_points(curve: Curve, describe: Callable[[float], str]) -> Points:
     """Return a dot per nominal coverage, with a tooltip."""
     hints = tuple(
-        f"{curve.label}: {percentage(level, 0)} intervals {describe(value)}"
+        f"{curve.label}: {percent(level, 0)} intervals {describe(value)}"
         for level, value in zip(curve.x, curve.y, strict=True)
     )
     return Points(curve.x, curve.y, curve.style, hints=hints)
@@ -215,7 +213,7 @@ def pit_histogram(title: str, pit: FloatArray, n_rows: int, style: str) -> Chart
     margin = 1.96 * float(np.sqrt(even * (1 - even) / max(n_rows, 1)))
     k = np.arange(pit.size)
     hints = tuple(
-        f"{percentage(height)} of the targets between {j * even:.2f} and {(j + 1) * even:.2f}"
+        f"{percent(height)} of the targets between {j * even:.2f} and {(j + 1) * even:.2f}"
         for j, height in enumerate(pit)
     )
     band = "95 % range of a calibrated model"
@@ -225,11 +223,14 @@ def pit_histogram(title: str, pit: FloatArray, n_rows: int, style: str) -> Chart
         Line([0, 1], [even, even], "reference"),
     )
     x = Axis(0, 1, "PIT: predicted probability of a lower target", plain)
-    return Chart(title, x, Axis.of([float(pit.max()), even + margin], "Rows", percent), marks)
+    return Chart(title, x, Axis.of([float(pit.max()), even + margin], "Rows", short_percent), marks)
 
 
 def span_chart(
-    title: str, rows: Sequence[SpanRow], label: str, formatter: Callable[[float], str] = percent
+    title: str,
+    rows: Sequence[SpanRow],
+    label: str,
+    formatter: Callable[[float], str] = short_percent,
 ) -> Chart:
     """Return estimates with their intervals, row below row.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, final
 
 import numpy as np
 
-from dubito.charts import Axis, Bars, Chart, plain
+from dubito.charts import Axis, Bars, Chart
 from dubito.decide.cost_curves import (
     CostCoverageCurve,
     CostPriorCurve,
@@ -14,6 +14,7 @@ from dubito.decide.cost_curves import (
     cost_prior_curve,
 )
 from dubito.decide.costs import CostMatrix
+from dubito.formatting import plain
 from dubito.measure.calibration_error import ReliabilityCurve, reliability_curve
 from dubito.measure.selective import RiskCoverageCurve, risk_coverage_curve
 from dubito.measure.text import reliability_chart

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
+from dubito.formatting import ABSENT, cost, percent
 from dubito.measure import Interval
 from dubito.report.charts.builders import Curve, Handles, review_cost_chart, risk_chart
 from dubito.report.content import Figure, Row, Section, Text
-from dubito.report.formatting import ABSENT, cost, keep_percent_signs, percentage
 from dubito.report.page import fragment
 from dubito.report.sample import Outcome, Sample, class_names
 from dubito.report.summary import Summary
@@ -46,11 +46,10 @@ def _cost_text(summary: Summary) -> str:
     report = summary.cost_report
     if report is None:
         return "The cost of decisions is unknown: the rows have no row costs."
-    expected, constant, oracle = (
-        cost(1000 * value) for value in (report.expected, report.constant, report.oracle)
-    )
+    others = (report.expected, report.constant, report.oracle)
+    expected, constant, oracle = (cost(1000 * value)[0] for value in others)
     subject = "With the given costs, taking" if summary.has_fixed_costs else "Taking"
-    return keep_percent_signs(
+    return (
         f"{subject} the action of lowest expected cost for each row costs "
         f"{_per_thousand(report.realized)}; expected by the model: {expected}). Always taking "
         f"“{report.constant_action}” would cost {constant}, an oracle {oracle}."
@@ -62,21 +61,21 @@ def _policy_text(summary: Summary) -> str:
     found = summary.policy_report
     if found is None:
         return ""
-    accepted = f"It decides {percentage(found.coverage.value)} of the rows"
+    accepted = f"It decides {percent(found.coverage.value)} of the rows"
     if found.risk is not None:
         accepted += (
-            f", {percentage(found.risk.value, 2)} of them wrongly "
-            f"({percentage(found.risk.low, 2)} to {percentage(found.risk.high, 2)}),"
+            f", {percent(found.risk.value, 2)} of them wrongly "
+            f"({percent(found.risk.low, 2)} to {percent(found.risk.high, 2)}),"
         )
-    return keep_percent_signs(
+    return (
         f"The policy costs {_per_thousand(found.cost)}); decisions from uncalibrated outputs cost "
-        f"{cost(1000 * found.raw_cost)}. {accepted} and sends the others to review."
+        f"{cost(1000 * found.raw_cost)[0]}. {accepted} and sends the others to review."
     )
 
 
 def _per_thousand(paid: Interval) -> str:
     """Return a cost per 1,000 rows and, in an open parenthesis, its interval."""
-    value, low, high = (cost(1000 * one) for one in (paid.value, paid.low, paid.high))
+    value, low, high = cost(1000 * paid.value, 1000 * paid.low, 1000 * paid.high)
     return f"{value} per 1,000 rows (95 % interval {low} to {high}"
 
 

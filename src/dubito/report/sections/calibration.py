@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from dubito.formatting import (
+    decimal,
+    p_value,
+    percent,
+    points,
+    quantity,
+)
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.text import reliability_chart
 from dubito.report.charts.builders import confidence_histogram
 from dubito.report.content import Card, Cards, Choice, Figure, Row, Section, Table, Text
-from dubito.report.formatting import (
-    decimal,
-    p_value,
-    percentage,
-    points,
-    quantity,
-    with_interval,
-)
 from dubito.report.summary import Summary, View
 
 NEAR_ZERO = (
@@ -31,7 +30,7 @@ def reliability_section(summary: Summary) -> Section:
     intro = (
         "On the dashed line, confidence equals accuracy. Below it the model is over-confident, "
         "above it under-confident. Each point is one confidence bin: hover over it for counts. "
-        "Gray boxes show where the accuracy of a calibrated model would lie with 95\u00a0% "
+        "Gray boxes show where the accuracy of a calibrated model would lie with 95 % "
         "probability."
     )
     diagrams = Choice("Show", options) if len(options) > 1 else options[0][1]
@@ -43,9 +42,9 @@ def reliability_section(summary: Summary) -> Section:
 def _cards(before: Audit, after: Audit) -> Cards:
     """Return the key metrics."""
     gap = before.intervals.get("gap")
-    ends = f"95\u00a0% interval {points(gap.low)} to {points(gap.high)}" if gap else ""
+    ends = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
     cards = [
-        Card(name, percentage(was), f"after: {percentage(now)}")
+        Card(name, percent(was), f"after: {percent(now)}")
         for name, was, now in (
             ("Mean confidence", before.confidence, after.confidence),
             ("Accuracy", before.accuracy, after.accuracy),
@@ -53,8 +52,8 @@ def _cards(before: Audit, after: Audit) -> Cards:
     ]
     cards.append(Card("Confidence - accuracy", f"{points(before.gap)} points", ends))
     for when, one in (("before", before), ("after calibration", after)):
-        expected = f"expected if calibrated: {percentage(one.expected_if_calibrated)}"
-        cards.append(Card(f"ECE {when}", percentage(one.expected_calibration_error), expected))
+        expected = f"expected if calibrated: {percent(one.expected_if_calibrated)}"
+        cards.append(Card(f"ECE {when}", percent(one.expected_calibration_error), expected))
     return Cards(tuple(cards))
 
 
@@ -77,11 +76,11 @@ def _diagram(title: str, curve: ReliabilityCurve, subset: str, style: str) -> Fi
         range(curve.count.size),
         ("confidence bin", lambda k: f"{left[k]:.3f} to {right[k]:.3f}"),
         ("rows", lambda k: f"{curve.count[k]:,.0f}"),
-        ("confidence", lambda k: percentage(curve.confidence[k])),
-        ("accuracy", lambda k: percentage(curve.accuracy[k])),
+        ("confidence", lambda k: percent(curve.confidence[k])),
+        ("accuracy", lambda k: percent(curve.accuracy[k])),
         (
-            "95\u00a0% range if calibrated",
-            lambda k: f"{percentage(curve.low[k])} to {percentage(curve.high[k])}",
+            "95 % range if calibrated",
+            lambda k: f"{percent(curve.low[k])} to {percent(curve.high[k])}",
         ),
     )
     return Figure(title, charts, _caption(curve, subset), table)
@@ -126,10 +125,10 @@ def metrics_section(summary: Summary) -> Section:
         if getattr(before, key) is not None
     ]
     tests = (p_value(before.calibration_p_value), p_value(after.calibration_p_value))
-    rows.append(("p-value of calibration", *tests, "> 0.05 with 95\u00a0% probability"))
+    rows.append(("p-value of calibration", *tests, "> 0.05 with 95 % probability"))
     columns = ("metric", "before", "after, out of sample", "if calibrated")
     caption = (
-        f"{before.n_rows:,} rows; 95\u00a0% bootstrap intervals in parentheses; calibration errors "
+        f"{before.n_rows:,} rows; 95 % bootstrap intervals in parentheses; calibration errors "
         f"with {before.n_bins} bins of equal width"
     )
     notes = [Text(summary.recalibration.method)]
@@ -157,7 +156,8 @@ def _cell(audit: Audit, key: str) -> str:
     """Return a metric with its interval, or the reason of an infinite log loss."""
     if key == "log_loss" and audit.n_impossible:
         return f"infinite: {quantity(audit.n_impossible)} with probability 0"
-    return with_interval(getattr(audit, key), audit.intervals.get(key))
+    interval = audit.intervals.get(key)
+    return decimal(getattr(audit, key)) if interval is None else f"{interval}"
 
 
 def calibrators_section(summary: Summary) -> Section:
@@ -167,7 +167,7 @@ def calibrators_section(summary: Summary) -> Section:
         return Section("calibrators", "Calibrators", (Text(recalibration.method),))
 
     def weight(line: dict[str, Any]) -> str:
-        return "the mixture" if line["weight"] is None else percentage(line["weight"])
+        return "the mixture" if line["weight"] is None else percent(line["weight"])
 
     text = (
         f"Selected: {recalibration.chosen}. Lower log loss is better; IdentityCalibrator() leaves "
@@ -179,7 +179,7 @@ def calibrators_section(summary: Summary) -> Section:
         ("calibrator", lambda line: str(line["name"])),
         ("log loss, cross-fitted", lambda line: decimal(line["log_loss"])),
         (
-            "95\u00a0% interval",
+            "95 % interval",
             lambda line: _interval(line["log_loss"], Z_95 * line["standard_error"]),
         ),
         ("weight in the mixture", weight),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dubito.arrays import FloatArray
+from dubito.formatting import decimal, percent
 from dubito.report.charts.builders import (
     Curve,
     Population,
@@ -12,7 +13,6 @@ from dubito.report.charts.builders import (
     uncertainty_scatter,
 )
 from dubito.report.content import Block, Figure, Row, Section, Text
-from dubito.report.formatting import decimal, percentage
 from dubito.report.ood import ALPHA, OODScores
 from dubito.report.summary import Summary
 
@@ -56,7 +56,7 @@ def _by_correctness(
 def _ood_figures(scores: OODScores) -> list[Block]:
     """Return the scores of in-distribution and OOD rows: by confidence, and by distance."""
     figures: list[Block] = []
-    caption = "Each kind adds up to 100\u00a0%; the last bin includes larger values."
+    caption = "Each kind adds up to 100 %; the last bin includes larger values."
     if scores.ood_doubt is not None:
         populations = [
             _unweighted("in-distribution rows", "known", scores.doubt),
@@ -103,8 +103,8 @@ def _ood_texts(scores: OODScores) -> list[str]:
         )
     if scores.detected is not None and scores.ood_distance is not None:
         texts.append(
-            f"At a false positive rate of {percentage(ALPHA, 0)}, the distance detects "
-            f"{percentage(scores.detected)} of the {scores.ood_distance.size:,} OOD rows."
+            f"At a false positive rate of {percent(ALPHA, 0)}, the distance detects "
+            f"{percent(scores.detected)} of the {scores.ood_distance.size:,} OOD rows."
         )
     return texts
 
@@ -124,7 +124,7 @@ def _decomposition_figure(summary: Summary) -> Figure:
     ]
     epistemic = float(parts.epistemic.sum() / max(parts.total.sum(), 1e-300))
     caption = (
-        f"{percentage(epistemic)} of the uncertainty is epistemic: the members disagree, and more "
+        f"{percent(epistemic)} of the uncertainty is epistemic: the members disagree, and more "
         f"data could reduce it. Mean aleatoric uncertainty (noise in the data): "
         f"{decimal(float(parts.aleatoric.mean()))} nats. {rows.size:,} rows are shown."
     )

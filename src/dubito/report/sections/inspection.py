@@ -7,9 +7,9 @@ import numpy as np
 from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
+from dubito.formatting import percent, points
 from dubito.measure import Audit
 from dubito.report.content import Block, Code, Facts, Row, Section, Table, Text
-from dubito.report.formatting import percentage, points
 from dubito.report.sample import class_names
 from dubito.report.summary import Summary
 
@@ -48,7 +48,9 @@ def _rows_table(caption: str, summary: Summary, order: IntArray) -> Block:
         if isinstance(labels, Labels) and labels.probabilities is None and names:
             return names[int(labels.codes[row])]
         correct = float(after.correct[row])
-        return {1.0: "right", 0.0: "wrong"}.get(correct, f"right with probability {correct:.0%}")
+        return {1.0: "right", 0.0: "wrong"}.get(
+            correct, f"right with probability {percent(correct, 0)}"
+        )
 
     return Table.of(
         caption,
@@ -56,8 +58,8 @@ def _rows_table(caption: str, summary: Summary, order: IntArray) -> Block:
         ("id", lambda row: f"row {row:,}" if ids is None else str(ids[row])),
         ("predicted as", lambda row: "the answer" if predicted is None else names[predicted[row]]),
         ("label", label),
-        ("confidence before", lambda row: percentage(before.confidence[row], 2)),
-        ("after", lambda row: percentage(after.confidence[row], 2)),
+        ("confidence before", lambda row: percent(before.confidence[row], 2)),
+        ("after", lambda row: percent(after.confidence[row], 2)),
         texts=(0, 1, 2),
     )
 
@@ -85,8 +87,8 @@ def _confusion_table(batch: Batch) -> Table:
         ("class", lambda k: names[pairs[0, k]]),
         ("predicted as", lambda k: names[pairs[1, k]]),
         ("rows", lambda k: f"{counts[k]:,}"),
-        ("fraction of the class", lambda k: percentage(counts[k] / sizes[pairs[0, k]])),
-        ("mean confidence", lambda k: percentage(confidence[k])),
+        ("fraction of the class", lambda k: percent(counts[k] / sizes[pairs[0, k]])),
+        ("mean confidence", lambda k: percent(confidence[k])),
         texts=(0, 1),
     )
 
@@ -107,17 +109,17 @@ def _class_table(summary: Summary) -> Table:
     )
 
     def fraction_correct(name: str, n_rows: dict[str, int]) -> str:
-        return percentage(n_hits[name] / n_rows[name] if n_rows[name] else None)
+        return percent(n_hits[name] / n_rows[name] if n_rows[name] else None)
 
     return Table.of(
         caption,
         ranked[:MAX_LINES],
         ("class", lambda one: str(one.name)),
-        ("observed frequency", lambda one: percentage(one.frequency)),
-        ("mean probability before", lambda one: percentage(one.probability)),
-        ("after", lambda one: percentage(after[one.name].probability)),
-        ("ECE before", lambda one: percentage(one.calibration_error, 2)),
-        ("after", lambda one: percentage(after[one.name].calibration_error, 2)),
+        ("observed frequency", lambda one: percent(one.frequency)),
+        ("mean probability before", lambda one: percent(one.probability)),
+        ("after", lambda one: percent(after[one.name].probability)),
+        ("ECE before", lambda one: percent(one.calibration_error, 2)),
+        ("after", lambda one: percent(after[one.name].calibration_error, 2)),
         ("precision", lambda one: fraction_correct(str(one.name), n_predicted)),
         ("recall", lambda one: fraction_correct(str(one.name), n_true)),
     )
@@ -129,17 +131,17 @@ def _group_table(summary: Summary) -> Table:
     ranked = sorted(before, key=lambda name: -abs(before[name].gap))
     return Table.of(
         f"Groups, the largest gap (confidence - accuracy) first{_first_lines(len(ranked))}; "
-        "95\u00a0% intervals in parentheses",
+        "95 % intervals in parentheses",
         ranked[:MAX_LINES],
         ("group", str),
         ("rows", lambda name: f"{before[name].n_rows:,}"),
-        ("confidence", lambda name: percentage(before[name].confidence)),
-        ("accuracy", lambda name: percentage(before[name].accuracy)),
+        ("confidence", lambda name: percent(before[name].confidence)),
+        ("accuracy", lambda name: percent(before[name].accuracy)),
         ("gap before, points", lambda name: _gap(before[name])),
         ("gap after", lambda name: _gap(after[name])),
-        ("ECE before", lambda name: percentage(before[name].expected_calibration_error)),
-        ("after", lambda name: percentage(after[name].expected_calibration_error)),
-        ("expected if calibrated", lambda name: percentage(after[name].expected_if_calibrated)),
+        ("ECE before", lambda name: percent(before[name].expected_calibration_error)),
+        ("after", lambda name: percent(after[name].expected_calibration_error)),
+        ("expected if calibrated", lambda name: percent(after[name].expected_if_calibrated)),
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dubito.arrays import IntArray
-from dubito.charts import plain
+from dubito.formatting import (
+    decimal,
+    or_dash,
+    percent,
+    plain,
+    quantity,
+)
 from dubito.measure import RegressionAudit, RiskCoverageCurve
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import point_of_rows, values_of
@@ -17,13 +23,6 @@ from dubito.report.charts.builders import (
     width_chart,
 )
 from dubito.report.content import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
-from dubito.report.formatting import (
-    decimal,
-    estimate,
-    keep_percent_signs,
-    percentage,
-    quantity,
-)
 from dubito.report.regression_summary import RegressionSummary, target_mean, widths_of
 from dubito.report.verdict import split_verdict
 
@@ -41,8 +40,8 @@ def regression_verdict(summary: RegressionSummary) -> Verdict:
         k = int(np.argmax(np.abs(before.coverage - before.levels) / before.coverage_deviation))
         level = before.levels[k]
         corrected = (
-            f"{summary.after.name} corrects it ({summary.after.summary}): {percentage(level, 0)} "
-            f"intervals then contain {percentage(after.coverage[_nearest(after, level)])} of the "
+            f"{summary.after.name} corrects it ({summary.after.summary}): {percent(level, 0)} "
+            f"intervals then contain {percent(after.coverage[_nearest(after, level)])} of the "
             "targets, out of sample."
         )
         sentences = (*sentences, corrected)
@@ -99,10 +98,10 @@ def _cards(summary: RegressionSummary) -> Cards:
     before, after = summary.before.audit, summary.after.audit
     if before.levels.size:
         k = _nearest(before, 0.9)
-        name = f"coverage of {percentage(before.levels[k], 0)} intervals"
+        name = f"coverage of {percent(before.levels[k], 0)} intervals"
         now = after.coverage[_nearest(after, before.levels[k])]
-        note = f"after: {percentage(now)}" if summary.chosen else ""
-        cards.append(Card(name, percentage(before.coverage[k]), note))
+        note = f"after: {percent(now)}" if summary.chosen else ""
+        cards.append(Card(name, percent(before.coverage[k]), note))
     return Cards(tuple(cards))
 
 
@@ -121,9 +120,9 @@ def _coverage_table(audits: list[tuple[str, RegressionAudit]]) -> Table:
     return Table.of(
         f"{audits[0][1].n_rows:,} rows",
         lines,
-        ("nominal coverage", lambda line: f"{percentage(line[1], 0)}, {line[0]}"),
-        ("observed coverage", lambda line: percentage(line[2])),
-        ("95\u00a0% range", lambda line: f"±\u00a0{percentage(1.96 * line[3])}"),
+        ("nominal coverage", lambda line: f"{percent(line[1], 0)}, {line[0]}"),
+        ("observed coverage", lambda line: percent(line[2])),
+        ("95 % range", lambda line: f"±\u00a0{percent(1.96 * line[3])}"),
         ("mean width", lambda line: decimal(line[4])),
     )
 
@@ -144,15 +143,15 @@ def _metrics_section(summary: RegressionSummary) -> Section:
     rows = tuple(
         (
             name,
-            estimate(was),
-            estimate(now if summary.chosen else None),
+            or_dash(was),
+            or_dash(now if summary.chosen else None),
             f"{float(name.split()[2]) / 100:.3g}" if name.startswith("coverage") else "",
         )
         for name, was, now in summary.metrics
     )
     columns = ("metric", "before", "after, out of sample", "if calibrated")
     n_rows = summary.before.audit.n_rows
-    caption = f"{n_rows:,} rows; 95\u00a0% bootstrap intervals in parentheses"
+    caption = f"{n_rows:,} rows; 95 % bootstrap intervals in parentheses"
     blocks: list[Block] = [Text(summary.method), Table(caption, columns, rows)]
     if summary.whole.n_missing:
         blocks.insert(1, Text(f"{quantity(summary.whole.n_missing)} without a target left out."))
@@ -163,7 +162,7 @@ def _metrics_section(summary: RegressionSummary) -> Section:
             ("group", lambda item: item[0]),
             ("rows", lambda item: f"{item[1].n_rows:,}"),
             ("CRPS", lambda item: decimal(item[1].continuous_ranked_probability_score)),
-            ("verdict", lambda item: keep_percent_signs(item[1].verdict)),
+            ("verdict", lambda item: item[1].verdict),
             texts=(0, 3),
         )
         blocks.append(groups)
@@ -174,16 +173,16 @@ def _calibrators_section(summary: RegressionSummary) -> Section:
     """Return the CRPS and coverage of each calibrator."""
     text = (
         "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more "
-        "than 1\u00a0%. The CRPS of quantiles is an average over their levels, which is slightly "
+        "than 1 %. The CRPS of quantiles is an average over their levels, which is slightly "
         "lower than that of a density."
     )
     table = Table.of(
         "Every metric is out of sample",
         summary.candidates,
         ("calibrator", lambda one: one.name),
-        ("summary", lambda one: keep_percent_signs(one.summary)),
+        ("summary", lambda one: one.summary),
         ("CRPS", lambda one: decimal(one.audit.continuous_ranked_probability_score)),
-        ("largest coverage gap", lambda one: percentage(_largest_gap(one.audit))),
+        ("largest coverage gap", lambda one: percent(_largest_gap(one.audit))),
         ("", lambda one: "selected" if one is summary.after else ""),
         texts=(0, 1, 4),
     )

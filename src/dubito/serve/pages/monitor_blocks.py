@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from dubito.charts import Axis, Chart, Line, Mark, Points, percent, plain
+from dubito.charts import Axis, Chart, Line, Mark, Points
 from dubito.decide import Policy
 from dubito.decide.policy.report import PolicyReport
+from dubito.formatting import decimal, percent, plain, quantity
 from dubito.measure import Interval
 from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
-from dubito.report.formatting import decimal, percentage, quantity, with_interval
 from dubito.serve.monitor import MONITOR_DAYS, Estimate, MonitorReport, Window
 from dubito.serve.refit import PolicyComparison
 from dubito.serve.store import StoredPolicy
@@ -24,7 +24,7 @@ def verdict(report: MonitorReport) -> Verdict:
     """Return what the alarms say, with their error rate."""
     alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
     guarantee = (
-        f"Each alarm is false with probability at most {percentage(alarm.level, 0)}, "
+        f"Each alarm is false with probability at most {percent(alarm.level, 0)}, "
         "however often it is checked."
     )
     shifted = []
@@ -59,14 +59,14 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
             _card("ECE (15 uniform bins)", overall.calibration_error, decimal, beside),
             _card("Log loss", overall.log_loss, decimal),
             _card("Cost per row", overall.cost, decimal),
-            _card("Coverage: decided without review", overall.coverage, percentage),
+            _card("Coverage: decided without review", overall.coverage, percent),
         )
     )
     counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
     explanation = (
         f"Last {MONITOR_DAYS:.0f} days: {counts}. Each label is weighted by the inverse of its "
         "row's probability of being reviewed. Rejected rows all count once every one has been "
-        "reviewed; until then only audited ones. Ranges are 95\u00a0% confidence intervals."
+        "reviewed; until then only audited ones. Ranges are 95 % confidence intervals."
     )
     windows, n = report.windows, len(report.windows)
     errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
@@ -137,8 +137,8 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         one = shift.difference
         low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
         uncertainty = (
-            f"Mean uncertainty (1 - confidence) was {percentage(shift.reference)} in the first "
-            f"rows and is {percentage(shift.current)} in the last: {value} points "
+            f"Mean uncertainty (1 - confidence) was {percent(shift.reference)} in the first "
+            f"rows and is {percent(shift.current)} in the last: {value} points "
             f"({low} to {high})."
         )
     if prior is None:
@@ -148,9 +148,9 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     lines = tuple(
         (
             str(policy.classes[k]),
-            percentage(float(report.reference_prior[k])),
-            percentage(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
-            f"{percentage(float(prior.low[k]))} to {percentage(float(prior.high[k]))}",
+            percent(float(report.reference_prior[k])),
+            percent(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
+            f"{percent(float(prior.low[k]))} to {percent(float(prior.high[k]))}",
         )
         for k in order
     )
@@ -169,7 +169,7 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
         return name, show(found.active), show(found.candidate)
 
     rows = (
-        line("cost per row", lambda r: with_interval(r.cost.value, r.cost)),
+        line("cost per row", lambda r: f"{r.cost}"),
         line("expected cost per row", lambda r: decimal(r.expected_cost)),
         line("coverage", lambda r: _percentage(r.coverage)),
         line(
@@ -188,7 +188,7 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
 
 def _percentage(one: Interval) -> str:
     """Return a proportion with its interval."""
-    return f"{percentage(one.value)} ({percentage(one.low)} to {percentage(one.high)})"
+    return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"
 
 
 def policy_table(policies: Sequence[StoredPolicy]) -> Table:

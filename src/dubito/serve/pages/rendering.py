@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import cache
 from importlib import resources
 from typing import Any, final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from dubito.report.page import environment
 from dubito.serve.auth import csrf_token
 from dubito.serve.http_errors import UNAUTHORIZED, HTTPError
 
 router = APIRouter(prefix="/pages", include_in_schema=False)
 SEE_OTHER = 303
+_TEMPLATES = environment("dubito.serve.pages", "dubito.report")
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page; its forms send the CSRF token of the session."""
     known = {"csrf": csrf_token(request), "path": request.url.path, "user": None, **values}
-    return HTMLResponse(_environment().get_template(template).render(known), status)
+    return HTMLResponse(_TEMPLATES.get_template(template).render(known), status)
 
 
 def redirect(address: str) -> RedirectResponse:
@@ -66,16 +66,3 @@ def _read(package: str, name: str) -> str:
     """Return a file from the templates of a package."""
     folder = resources.files(package).joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    """Return the templates of pages and reports, with escaping; undefined values are errors."""
-    packages = ("dubito.serve.pages", "dubito.report")
-    return Environment(
-        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
