@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from dubito.arrays import freeze
 from dubito.kernels.sums import ABOVE, poisson_weights
@@ -109,10 +110,26 @@ def test_any_split_draws_what_the_whole_does(seed: int, first_row: int, cuts: li
     assert np.concatenate(pieces).tolist() == whole.tolist()
 
 
-def test_weights_are_multiplied() -> None:
-    weights = np.random.default_rng(0).random(1000)
-    weights[::5] = 0
-    assert (weights_of(weights, 5) == weights * draws(5, 1000)).all()
+@pytest.mark.parametrize("weight", [0.01, 0.5, 1.0, 2.0, 7.5, 16.0])
+def test_a_weight_is_the_mean_of_a_poisson_law(weight: float) -> None:
+    drawn = weights_of(np.full(N_DRAWS, weight), 5)
+    for times in range(12):
+        p = stats.poisson.pmf(times, weight)
+        error = (p * (1 - p) / N_DRAWS) ** 0.5
+        assert abs((drawn == times).mean() - p) <= MAX_ERRORS * error
+
+
+@pytest.mark.parametrize("weight", [17.0, 1000.0, 1e6, 1e99])
+def test_large_weights_have_the_mean_and_variance_of_the_law(weight: float) -> None:
+    drawn = weights_of(np.full(N_DRAWS, weight), 5)
+    assert drawn.min() >= 0
+    assert drawn.mean() / weight == pytest.approx(1, abs=MAX_ERRORS / (weight * N_DRAWS) ** 0.5)
+    if weight < 1e10:  # beyond, rounding hides the draws
+        assert drawn.var() / weight == pytest.approx(1, abs=MAX_ERRORS * (3 / N_DRAWS) ** 0.5)
+
+
+def test_a_weight_of_0_is_never_drawn() -> None:
+    assert not weights_of(np.zeros(1000), 5).any()
 
 
 def test_no_rows_have_no_draws() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -239,19 +240,28 @@ class MeanInterval:
         seed = draw_seed(random_state, caller)
         return cls(confidence, seed, as_n_resamples(n_resamples, caller))
 
-    def __call__(self, values: FloatArray, weight: FloatArray) -> Interval:
-        """Return the mean of one column, or the ratio of the means of two, in size."""
+    def __call__(
+        self, values: FloatArray, weight: FloatArray, importance: FloatArray | float = 1.0
+    ) -> Interval:
+        """Return the mean of one column, or the ratio of the means of two, in size.
+
+        `weight` is how many rows each stands for, `importance` how much each of these counts.
+        """
+        mean = partial(_mean_or_ratio, importance=importance)
         with kept_threads():
             return confidence_interval(
-                _mean_or_ratio, None, values, level=self.level, random_state=self.seed,
+                mean, None, values, level=self.level, random_state=self.seed,
                 n_resamples=self.n_resamples, sample_weight=weight,
             )  # fmt: skip
 
 
-def _mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
+def _mean_or_ratio(
+    y_true: None, values: FloatArray, *, sample_weight: FloatArray, importance: FloatArray | float
+) -> float:
     """Return the mean of one column, or the ratio of the means of two, in size."""
-    require_weight(sample_weight, "A mean")
-    means = sample_weight @ values / sample_weight.sum()
+    weight = sample_weight * importance
+    require_weight(weight, "A mean")
+    means = weight @ values / weight.sum()
     if np.ndim(means) == 0:
         return float(means)
     require_weight(np.abs(means[1:]), "A ratio")

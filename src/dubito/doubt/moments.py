@@ -39,8 +39,8 @@ def fit_per_class(rows: FeatureShards, shrinkage: float | None, caller: str) -> 
     scatters = _class_scatters(rows, means, caller)
     pooled = np.diag(scatters.sum(axis=0)) / means.weights.sum()
     fitted = [
-        shrunk_covariance(scatter / weight, pooled, means.scale, n_rows, shrinkage, caller)
-        for scatter, weight, n_rows in zip(scatters, means.weights, means.n_effective, strict=True)
+        shrunk_covariance(scatter / weight, pooled, means.scale, weight, shrinkage, caller)
+        for scatter, weight in zip(scatters, means.weights, strict=True)
     ]
     covariances, used = zip(*fitted, strict=True)
     return FittedGaussians(means.means, np.stack(covariances), np.array(used))
@@ -55,7 +55,7 @@ def fit_diagonal(rows: FeatureShards, shrinkage: float | None, caller: str) -> F
     squares = _squared_deviations(rows, means, caller)
     total = squares.sum(axis=0) / means.weights.sum()
     pooled, _ = usable_variances(total, total, means.scale, 1.0, caller)
-    automatic = 1 / (1 + means.n_effective)
+    automatic = 1 / (1 + means.weights)
     used = automatic if shrinkage is None else np.full(rows.n_classes, shrinkage)
     variances = [
         (1 - w) * usable_variances(own, pooled, means.scale, w, caller)[0] + w * pooled
@@ -76,7 +76,7 @@ def require_summable(sums: FloatArray, caller: str) -> FloatArray:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _ClassMeans:
-    """Class means with their weights and effective numbers of rows.
+    """Class means with their weights, which are numbers of rows.
 
     `scale` is, per feature, the largest distance of a class mean from the center: the magnitude
     that rounding errors are relative to.
@@ -84,15 +84,12 @@ class _ClassMeans:
 
     means: FloatArray
     weights: FloatArray
-    n_effective: FloatArray
     scale: FloatArray
 
     @property
     def n_pooled(self) -> float:
-        """The effective number of rows of all classes, less one per mean after the first."""
-        squares = np.square(self.weights) / self.n_effective
-        n_rows = float(np.square(self.weights.sum()) / squares.sum())
-        return max(1.0, n_rows - (self.weights.size - 1))
+        """The number of rows of all classes, less one per mean after the first."""
+        return max(1.0, float(self.weights.sum()) - (self.weights.size - 1))
 
     def residuals(self, rows: FeatureRows) -> FloatArray:
         """Return rows minus the means of their classes, in float64."""
@@ -105,20 +102,15 @@ def _class_means(rows: FeatureShards, caller: str) -> _ClassMeans:
     start = first[0].astype(np.float64)
     center = start + (first - start).mean(axis=0)  # exact for a constant feature
 
-    def sums(block: FeatureRows) -> FloatArray:
-        squares = np.bincount(block.codes, np.square(block.weight), rows.n_classes)
-        return np.column_stack([_class_sums(block, block.features - center, rows), squares])
-
-    totals = require_summable(rows.sum(sums), caller)
-    offsets = totals[:, :-1] / rows.weights[:, np.newaxis]
-    n_effective = np.square(rows.weights) / totals[:, -1]
-    return _ClassMeans(center + offsets, rows.weights, n_effective, np.abs(offsets).max(axis=0))
+    sums = rows.sum(lambda block: _class_sums(block, block.features - center, rows))
+    offsets = require_summable(sums, caller) / rows.weights[:, np.newaxis]
+    return _ClassMeans(center + offsets, rows.weights, np.abs(offsets).max(axis=0))
 
 
 def _means_of_several_rows(rows: FeatureShards, covariance: str, caller: str) -> _ClassMeans:
     """Return the class means, or raise if a class has a single row and so no variance."""
     means = _class_means(rows, caller)
-    is_single = means.n_effective < 1 + 1e-9
+    is_single = means.weights < 1 + 1e-9
     if is_single.any():
         name = (rows.classes or ("all rows",))[int(np.argmax(is_single))]
         rule = f"must have at least 2 rows per class with covariance={covariance!r}"

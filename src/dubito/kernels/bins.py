@@ -36,7 +36,7 @@ def bin_indices(values, edges, indices):
 def reliability_sums(confidence, doubt, correct, weights, edges, sums):
     """Add each row to its bin of `sums` (sums x bins), all in one pass.
 
-    The sums are: weight, squared weight, confidence, correct, variance if confidence is true, rows.
+    The sums are: weight, confidence, correct, variance if confidence is true, rows.
     """
     for i in range(confidence.size):
         weight = weights[i]
@@ -44,11 +44,10 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
             continue
         b = _bin_of(confidence[i], edges)
         sums[0, b] += weight
-        sums[1, b] += weight * weight
-        sums[2, b] += weight * confidence[i]
-        sums[3, b] += weight * correct[i]
-        sums[4, b] += weight * weight * confidence[i] * doubt[i]
-        sums[5, b] += 1.0
+        sums[1, b] += weight * confidence[i]
+        sums[2, b] += weight * correct[i]
+        sums[3, b] += weight * confidence[i] * doubt[i]
+        sums[4, b] += 1.0
 
 
 BETAS = 512  # inverse temperatures at a time, whose sums stay in the caches

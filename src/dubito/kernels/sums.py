@@ -8,7 +8,7 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import bits_of, logarithm
 
 N_SCORES = 9
-N_SURPRISES = 10
+N_SURPRISES = 9
 
 
 @kernel
@@ -39,27 +39,25 @@ def surprise_sums(weights, correct, confidence, doubt, entropy, variance, losses
     """Fill `sums` with the sums of a calibration test.
 
     These are: rows of infinite loss, weight, loss above entropy (where finite), confidence above
-    correct, the variances of both and their covariance if confidence is true, squared weight,
-    errors, and expected errors.
+    correct, the variances of both and their covariance if confidence is true, errors, and expected
+    errors.
     """
-    n = w = a = b = v = u = c = s = wrong = expected = 0.0
+    n = w = a = b = v = u = c = wrong = expected = 0.0
     for i in range(weights.size):
         weight, p = weights[i], confidence[i]
         is_impossible = losses[i] == np.inf
-        square = weight * weight
         n += 1.0 if is_impossible and weight > 0.0 else 0.0
         w += weight
         a += 0.0 if is_impossible else weight * (losses[i] - entropy[i])
         b += weight * (p - correct[i])
-        v += square * variance[i]
-        u += square * p * doubt[i]
+        v += weight * variance[i]
+        u += weight * p * doubt[i]
         # E[1(top) (log p + entropy)] = c (log c + entropy).
-        c += square * p * (logarithm(p) + entropy[i])
-        s += square
+        c += weight * p * (logarithm(p) + entropy[i])
         wrong += weight * (1.0 - correct[i])
         expected += weight * doubt[i]
     sums[0], sums[1], sums[2], sums[3], sums[4] = n, w, a, b, v
-    sums[5], sums[6], sums[7], sums[8], sums[9] = u, c, s, wrong, expected
+    sums[5], sums[6], sums[7], sums[8] = u, c, wrong, expected
 
 
 # P(a Poisson variable of mean 1 is above j), as thresholds of a 32-bit number, down to 1e-9.
@@ -69,22 +67,43 @@ ABOVE = np.array(
 )
 
 
+MANY = 16.0  # above, the sum of so many draws is as good as normal
+
+
 @kernel
 def poisson_weights(weights, seed, first_row, resampled):
-    """Fill `resampled` with each weight times the number of draws of its row in this resample.
+    """Fill `resampled` with a Poisson draw whose mean is the weight: so many rows were given.
 
     The draw of a row depends on `seed` and its number alone, so that any split of the rows into
-    pieces gives the same resample. The mixing is that of SplitMix64.
+    pieces gives the same resample. A large weight gets a number of the same mean and variance.
     """
     for i in range(weights.size):
-        x = np.uint64(first_row + i + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        uniform = np.uint32((x ^ (x >> np.uint64(31))) >> np.uint64(32))
+        uniform = _uniform_of(seed, first_row + i)
         times = 0
         for j in range(ABOVE.size):
             times += uniform < ABOVE[j]
-        resampled[i] = weights[i] * times
+        resampled[i] = times
+    for i in range(weights.size):
+        weight = weights[i]
+        if weight > MANY:
+            resampled[i] = weight + np.sqrt(weight) * (resampled[i] - 1.0)
+        elif weight != 1.0:
+            probability = np.exp(-weight)
+            above, times = 1.0 - probability, 0
+            while _uniform_of(seed, first_row + i) < above * 2.0**32 and probability > 0.0:
+                times += 1
+                probability *= weight / times
+                above -= probability
+            resampled[i] = times
+
+
+@kernel
+def _uniform_of(seed, row):
+    """Return a random 32-bit number of a row, by the mixing of SplitMix64."""
+    x = np.uint64(row + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.uint32((x ^ (x >> np.uint64(31))) >> np.uint64(32))
 
 
 CUT = 42  # bits of a float64 that are cut off

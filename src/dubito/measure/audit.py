@@ -67,7 +67,7 @@ class Audit:
     Attributes
     ----------
     n_rows, n_effective : int, float
-        Rows with a label and positive weight, and their effective number (Kish) by weight.
+        Rows with a label and positive weight, and how many rows their weights stand for.
     n_missing, n_impossible : int
         Rows without a label, and rows whose true class had probability 0.
     n_classes, n_bins : int
@@ -326,7 +326,7 @@ def _read(state: AuditState) -> Audit:
     by_class = state.by_class
     return Audit(
         n_rows=int(bins.count.sum()),
-        n_effective=float(bins.weight.sum() ** 2 / bins.squared_weight.sum()),
+        n_effective=float(bins.weight.sum()),
         n_missing=state.scores.n_missing,
         n_impossible=state.scores.n_impossible,
         n_classes=None if by_class is None else len(by_class.weight),

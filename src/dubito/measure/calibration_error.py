@@ -82,7 +82,7 @@ class ReliabilityCurve:
     bins : ndarray
         Indices of the bins that hold rows.
     count : ndarray
-        Rows per bin.
+        Rows per bin, by weight.
     confidence, accuracy : ndarray
         Mean confidence and accuracy per bin.
     low, high : ndarray
@@ -109,7 +109,6 @@ class ReliabilityState(State):
 
     edges: FloatArray
     weight: FloatArray
-    squared_weight: FloatArray
     confidence: FloatArray
     correct: FloatArray
     variance: FloatArray
@@ -119,7 +118,7 @@ class ReliabilityState(State):
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
         edges = uniform_edges(15) if edges is None else edges
-        rows, sums = batch.rows, np.zeros((6, edges.size - 1))
+        rows, sums = batch.rows, np.zeros((5, edges.size - 1))
         known = (rows.confidence, rows.least_confidence, rows.correct, batch.labeled_weight)
         reliability_sums(*map(freeze, (*known, edges)), sums)
         return cls(edges, *sums)
@@ -133,7 +132,7 @@ class ReliabilityState(State):
         return ReliabilityCurve(
             edges=self.edges,
             bins=np.flatnonzero(used),
-            count=self.count[used],
+            count=weight,
             confidence=confidence,
             accuracy=accuracy,
             low=np.maximum(confidence - margin, 0.0),
@@ -167,22 +166,25 @@ class ReliabilityState(State):
         weight, correct = self.weight[self.used], self.correct[self.used]
         gaps = (self.confidence[self.used] - correct) / weight
         accuracy = correct / weight
-        n_effective = weight**2 / self.squared_weight[self.used]
         # The gap of a bin with one row may be all noise.
-        is_several = n_effective > 1 + 1e-9
-        chance = accuracy * (1 - accuracy) / np.where(is_several, n_effective - 1, 1.0)
+        is_several = weight > 1 + 1e-9
+        chance = accuracy * (1 - accuracy) / np.where(is_several, weight - 1, 1.0)
         squares = np.where(is_several, gaps**2 - chance, 0.0)
         return float(np.sqrt(max((weight @ squares) / weight.sum(), 0.0)))
 
     @property
     def expected_if_calibrated(self) -> float:
         """The mean L1 error of a perfectly calibrated model on so many rows."""
-        # The mean of |x| is sqrt(2 / pi) standard deviations if x is normal around 0, and twice the
-        # mean if it counts rare errors: the smaller one approximates either case.
-        variance = self.variance[self.used]
-        row_weight = self.squared_weight[self.used] / self.weight[self.used]
-        mean = np.minimum(np.sqrt(2 / np.pi * variance), 2 * variance / row_weight)
-        return float(mean.sum() / self.weight.sum())
+        return float(expected_gaps(self.variance[self.used]).sum() / self.weight.sum())
+
+
+def expected_gaps(variance: FloatArray, row_weight: FloatArray | float = 1.0) -> FloatArray:
+    """Return the mean size of sums with mean 0 and these variances, of rows with some weight.
+
+    It is sqrt(2 / pi) standard deviations if the sum is normal, and twice the mean number of errors
+    if these are rare: the smaller one approximates either case.
+    """
+    return np.asarray(np.minimum(np.sqrt(2 / np.pi * variance), 2 * variance / row_weight))
 
 
 def _reliability_state(

@@ -55,7 +55,6 @@ class CalibrationTestState(State):
     variance_surprise: float
     variance_overconfidence: float
     covariance: float
-    squared_weight: float
     errors: float
     expected_errors: float
 
@@ -81,10 +80,9 @@ class CalibrationTestState(State):
             weight=float(weight.sum()),
             surprise=float(weight @ (gap * odds)),
             overconfidence=float(weight @ gap),
-            variance_surprise=float(weight**2 @ (variance * odds**2)),
-            variance_overconfidence=float(weight**2 @ variance),
-            covariance=float(weight**2 @ (variance * odds)),
-            squared_weight=float(weight @ weight),
+            variance_surprise=float(weight @ (variance * odds**2)),
+            variance_overconfidence=float(weight @ variance),
+            covariance=float(weight @ (variance * odds)),
             errors=float(weight @ (1 - rows.correct)),
             expected_errors=float(weight @ doubt),
         )
@@ -97,20 +95,14 @@ class CalibrationTestState(State):
         if self.n_impossible:
             statistic = np.inf
         tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
-        if not self.n_impossible and self.rare_errors[1] < FEW_ERRORS:
-            tail = _poisson_p_value(*self.rare_errors)
+        if not self.n_impossible and self.expected_errors < FEW_ERRORS:
+            tail = _poisson_p_value(self.errors, self.expected_errors)
         return CalibrationTest(
             statistic=statistic,
             p_value=tail,
             surprise=_standardized(self.surprise, self.variance_surprise),
             overconfidence=_standardized(self.overconfidence, self.variance_overconfidence),
         )
-
-    @property
-    def rare_errors(self) -> tuple[float, float]:
-        """The observed and the expected number of errors, in rows of mean weight."""
-        row = self.squared_weight / self.weight
-        return self.errors / row, self.expected_errors / row
 
     @property
     def chi_squared(self) -> tuple[float, int]:

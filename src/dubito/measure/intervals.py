@@ -227,7 +227,7 @@ def over_resamples(
 
 
 def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
-    """Return the same rows, weighted by how often each is drawn.
+    """Return the same rows, weighted by how often the rows that they stand for are drawn.
 
     A row's draw depends on its number in the whole data set, so that any split into shards gives
     the same resamples.
@@ -236,7 +236,7 @@ def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
 
 
 def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
-    """Return weights multiplied by how often each row is drawn."""
+    """Return how often the rows that a weight stands for are drawn."""
     drawn = np.empty(weight.size)
     key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
     poisson_weights(freeze(weight), key, first_row, drawn)

@@ -45,7 +45,6 @@ class RegressionState(State):
     n_rows: int
     n_missing: int
     weight: float
-    squared_weight: float
     squared_error: float
     crps: float
     nll: float | None
@@ -77,7 +76,6 @@ class RegressionState(State):
             n_rows=len(batch) - batch.n_missing,
             n_missing=batch.n_missing,
             weight=float(weight.sum()),
-            squared_weight=float(weight @ weight),
             squared_error=float(weight @ error),
             crps=float(weight @ _over_targets(crps_of_rows(outputs, y))),
             nll=None if nll is None else float(weight @ nll),
@@ -92,7 +90,6 @@ class RegressionState(State):
         if not self.weight > 0:
             raise EmptyStateError("A regression audit")
         coverage = self.covered / self.weight
-        n_effective = self.weight**2 / self.squared_weight
         return RegressionAudit(
             n_rows=self.n_rows,
             n_missing=self.n_missing,
@@ -102,7 +99,7 @@ class RegressionState(State):
             pinball_loss=None if self.pinball is None else self.pinball / self.weight,
             levels=self.levels,
             coverage=coverage,
-            coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / n_effective),
+            coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / self.weight),
             width=self.width / self.weight,
             pit=self.pit / self.weight,
         )

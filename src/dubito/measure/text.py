@@ -77,9 +77,9 @@ def _gap(audit: Audit) -> str:
 
 
 def _rows(audit: Audit) -> str:
-    """Return the number of rows, and the effective number where weights make it smaller."""
+    """Return the number of rows, and how many they stand for where weights make a difference."""
     rows = quantity(audit.n_rows, "row")
-    if audit.n_effective < 0.95 * audit.n_rows:
+    if abs(audit.n_effective - audit.n_rows) > 0.05 * audit.n_rows:
         return f"{rows}, effectively {audit.n_effective:,.0f} by weight"
     return rows
 

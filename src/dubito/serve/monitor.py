@@ -19,7 +19,8 @@ from dubito.decide.realized import costs_of_actions
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
 from dubito.measure import Interval, confidence_interval
-from dubito.measure.calibration_error import ReliabilityState, uniform_edges
+from dubito.measure.calibration_error import ReliabilityState, expected_gaps, uniform_edges
+from dubito.measure.scorers import CATALOG
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
 from dubito.outputs import Probabilities
@@ -200,24 +201,29 @@ def _window(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
 
 def _expected_error(labeled: StoredRows, weight: FloatArray) -> float:
     """Return the calibration error that a calibrated model would have on these labels."""
-    outputs = Probabilities(labeled.probabilities)
-    batch = Batch.of(labeled.label, outputs, sample_weight=weight, caller=CALLER)
-    return ReliabilityState.of(batch, uniform_edges(N_BINS)).expected_if_calibrated
+    batch = Batch.of(labeled.label, Probabilities(labeled.probabilities), caller=CALLER)
+    # A label with weight w varies as one label: its variance grows with the square of w.
+    states = [
+        ReliabilityState.of(batch.reweighted(one), uniform_edges(N_BINS))
+        for one in (weight, weight**2)
+    ]
+    used = states[0].weight > 0
+    row_weight = states[1].weight[used] / states[0].weight[used]
+    gaps = expected_gaps(states[1].variance[used], row_weight)
+    return float(gaps.sum() / weight.sum())
 
 
 def _estimate(metric: str, labeled: StoredRows, weight: FloatArray, seed: int) -> Estimate:
     """Return a metric of all rows, estimated from the weighted sample."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # an infinite loss is reported below
-        found = confidence_interval(
-            metric,
-            labeled.label,
-            Probabilities(labeled.probabilities),
-            level=LEVEL,
-            random_state=seed,
-            n_resamples=N_RESAMPLES,
-            sample_weight=weight,
-        )
+    batch = Batch.of(labeled.label, Probabilities(labeled.probabilities), caller=CALLER)
+
+    def metric_of(_: None, rows: Batch, *, sample_weight: FloatArray) -> float:
+        # A label stands for many rows, but was drawn once.
+        return CATALOG[metric].function(None, rows.reweighted(sample_weight * weight))
+
+    found = confidence_interval(
+        metric_of, None, batch, level=LEVEL, random_state=seed, n_resamples=N_RESAMPLES
+    )
     if np.isfinite(found.value) and np.isfinite(found.high):
         # Resampling biases a binned error upwards: all resamples may lie above a small one.
         low, high = min(found.low, found.value), max(found.high, found.value)
@@ -237,7 +243,7 @@ def _mean_cost(
     labels = Labels.of(labeled.label, Probabilities(labeled.probabilities), "label", CALLER)
     by_action = costs_of_actions(costs, labels, labeled.row_cost if has_row_costs else np.empty(0))
     paid = by_action[np.arange(len(labeled)), labeled.action]
-    return Estimate(mean(np.asarray(paid), weight))
+    return Estimate(mean(np.asarray(paid), np.ones(weight.size), importance=weight))
 
 
 def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstimate | None:

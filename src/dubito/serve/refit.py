@@ -66,7 +66,7 @@ class LabeledRows:
         if not sample.is_available:
             fix = "Use an audit fraction above 0, and label the rows that it draws"
             raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
-        labeled, weight = same_kind.take(sample.rows), sample.weight
+        labeled, weight = same_kind.take(sample.rows), sample.frequency
         features, note = None, ""
         gates = [policy.ood for policy in policies if policy.ood is not None]
         if gates:

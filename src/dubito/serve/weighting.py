@@ -41,6 +41,12 @@ class WeightedSample:
     note: str = ""
 
     @property
+    def frequency(self) -> FloatArray:
+        """The weights, scaled to sum to the effective number of rows (Kish, 1965)."""
+        scale = _effective_size(self.weight) / max(float(self.weight.sum()), 1.0)
+        return np.asarray(self.weight * scale)
+
+    @property
     def is_available(self) -> bool:
         """Whether the sample represents all rows."""
         return not self.unavailable

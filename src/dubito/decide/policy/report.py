@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, final
 
@@ -132,8 +133,12 @@ class PolicyReport(Record):
         cls, evidence: Evidence, rule: DecisionRule, notes: tuple[str, ...] = (), seed: int = 0
     ) -> PolicyReport:
         """Return the figures of decided rows with labels."""
-        interval = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
+        bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
+        # Rows of a class that is more common in deployment count more, but are no more rows.
+        given = batch.labeled_weight
+        importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
+        interval = partial(bootstrap, weight=given, importance=importance)
         labels = batch.labels
         assert isinstance(labels, Labels)
         row_costs = evidence.row_costs if evidence.row_costs.size else None
@@ -143,20 +148,20 @@ class PolicyReport(Record):
         constants = np.average(by_action, axis=0, weights=weight)
         bound_cost = None
         if evidence.unbound is not None:
-            bound_cost = interval(paid - _taken(by_action, evidence.unbound), weight)
+            bound_cost = interval(paid - _taken(by_action, evidence.unbound))
         calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
         return cls(
             evaluation=evidence.evaluation,
             n_rows=int(np.count_nonzero(weight)),
-            cost=interval(paid, weight),
+            cost=interval(paid),
             expected_cost=float(np.average(decisions.expected_cost, weights=weight)),
-            gap=interval(decisions.expected_cost - paid, weight),
+            gap=interval(decisions.expected_cost - paid),
             raw_cost=float(np.average(raw.realized, weights=weight)),
-            saved=interval(raw.realized - paid, weight),
+            saved=interval(raw.realized - paid),
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
-            coverage=_proportion(~decisions.is_rejected, weight),
+            coverage=_proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence, rule),
             bound_cost=bound_cost,
             actions=_fractions(decisions.action, decisions.actions, weight),
@@ -241,17 +246,20 @@ def _risk_of(evidence: Evidence, rule: DecisionRule) -> Interval | None:
     labels = evidence.batch.labels
     assert isinstance(labels, Labels)
     wrong = decision_errors(labels, evidence.decisions.action, rule.costs, evidence.row_costs)
-    return _proportion(wrong[is_open], evidence.weight[is_open])
+    given = evidence.batch.labeled_weight
+    return _proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
 
 
-def _proportion(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
+def _proportion(
+    values: FloatArray | BoolArray, weight: FloatArray, n_given: FloatArray
+) -> Interval:
     """Return a proportion with its exact interval (Clopper and Pearson, 1934).
 
-    Weights reduce the effective number of rows. A bootstrap without any error would claim that
-    there are none.
+    Where weights differ from the number of rows that were given, they reduce its effective number.
+    A bootstrap without any error would claim that there are none.
     """
-    mean = float(np.average(values, weights=weight))
-    n = float(weight.sum() ** 2 / np.square(weight).sum())
+    mean, used = float(np.average(values, weights=weight)), weight > 0
+    n = float(weight.sum() ** 2 / (weight[used] ** 2 / n_given[used]).sum())
     k, tail = mean * n, (1 - LEVEL) / 2
     low = special.betaincinv(k, n - k + 1, tail) if k > 0 else 0.0
     high = special.betaincinv(k + 1, n - k, 1 - tail) if n - k > 1e-9 else 1.0

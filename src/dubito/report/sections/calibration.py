@@ -101,15 +101,14 @@ def _caption(curve: ReliabilityCurve, subset: str) -> str:
 
 
 def metrics_section(summary: Summary) -> Section:
-    """Return the metrics before and after, and those of a calibrated model."""
+    """Return the metrics before and after, and the calibration errors of a calibrated model."""
     before, after = summary.audit_before, summary.audit_after
-    brier = None if after.sharpness is None else 1 - after.sharpness
     lines = (
         ("accuracy", "accuracy", ""),
-        ("mean confidence", "confidence", decimal(after.accuracy)),
+        ("mean confidence", "confidence", ""),
         ("confidence - accuracy", "gap", "0"),
-        ("log loss", "log_loss", decimal(after.entropy)),
-        ("Brier score", "brier_score", decimal(brier)),
+        ("log loss", "log_loss", ""),
+        ("Brier score", "brier_score", ""),
         ("ECE", "expected_calibration_error", decimal(after.expected_if_calibrated)),
         ("debiased ECE", "debiased_calibration_error", "0"),
         ("smooth calibration error", "smooth_calibration_error", ""),
@@ -126,7 +125,7 @@ def metrics_section(summary: Summary) -> Section:
     ]
     tests = (p_value(before.calibration_p_value), p_value(after.calibration_p_value))
     rows.append(("p-value of calibration", *tests, "> 0.05 with 95 % probability"))
-    columns = ("metric", "before", "after, out of sample", "if calibrated")
+    columns = ("metric", "before", "after, out of sample", "expected if calibrated")
     caption = (
         f"{before.n_rows:,} rows; 95 % bootstrap intervals in parentheses; calibration errors "
         f"with {before.n_bins} bins of equal width"

@@ -149,7 +149,7 @@ def _metrics_section(summary: RegressionSummary) -> Section:
         )
         for name, was, now in summary.metrics
     )
-    columns = ("metric", "before", "after, out of sample", "if calibrated")
+    columns = ("metric", "before", "after, out of sample", "expected if calibrated")
     n_rows = summary.before.audit.n_rows
     caption = f"{n_rows:,} rows; 95 % bootstrap intervals in parentheses"
     blocks: list[Block] = [Text(summary.method), Table(caption, columns, rows)]
