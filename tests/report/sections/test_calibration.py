@@ -104,7 +104,7 @@ def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> Non
     best = summary.recalibration.leaderboard[0]
     low, high = (best["log_loss"] + sign * 1.96 * best["standard_error"] for sign in (-1, 1))
     assert table.rows[0][2] == f"{low:.4f} to {high:.4f}"
-    assert table.columns[2] == "95\u00a0% interval"
+    assert table.columns[2] == "95 % interval"
     few = Summary.of(ArrayShards(Batch.of([0, 1], [[0.5, 0.5]] * 2)))
     assert calibrators_section(few).blocks == (Text(few.recalibration.method),)
 
