@@ -124,10 +124,10 @@ def test_of_many_classes_those_with_the_largest_change_are_drawn() -> None:
 
 
 def test_sentences_end_with_a_word_or_a_bracket_not_inside_a_number() -> None:
-    text = "It fell from 0.5 to 0.4 (by 0.1). It rose by 5%. b is worse: retrain."
+    text = "It fell from 0.5 to 0.4 (by 0.1). It rose by 5 %. b is worse: retrain."
     assert _sentences(text) == (
         "It fell from 0.5 to 0.4 (by 0.1).",
-        "It rose by 5\u00a0%.",
+        "It rose by 5 %.",
         "b is worse: retrain.",
     )
 

@@ -48,7 +48,7 @@ def test_miscalibrated_classes_are_reported_with_what_corrects_them() -> None:
     assert verdict.mood == "bad"
     measured, corrected, _ = verdict.sentences
     for fraction in (score.mean(), is_bad.mean()):
-        assert f"{fraction * 100:.1f}\u00a0%" in measured
+        assert f"{fraction * 100:.1f} %" in measured
     was = classwise_calibration_error(truth, outputs) * 100
     assert f"lowers the classwise calibration error from {was:.1f} to" in corrected
 

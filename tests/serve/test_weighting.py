@@ -97,7 +97,7 @@ def test_many_unresolved_rows_withhold_metrics(policy: Any) -> None:
     n_seen = int((rows.label >= 0).sum())
     start = f"Reviewers escalated or skipped {is_hard.sum():,} of {n_seen:,} rows ("
     assert sample.unavailable.startswith(start)
-    end = "by weight) without a label: above 2\u00a0%, metrics are withheld."
+    end = "by weight) without a label: above 2 %, metrics are withheld."
     assert sample.unavailable.endswith(end)
 
 
@@ -112,8 +112,7 @@ def test_a_few_unresolved_rows_are_reported(policy: Any) -> None:
     assert sample.rows.size == n_seen - 3
     assert sample.weight.sum() == pytest.approx(4000)
     assert sample.note == (
-        f"Reviewers could not resolve 3 of {n_seen:,} rows (0.1\u00a0% by weight); "
-        "these are left out."
+        f"Reviewers could not resolve 3 of {n_seen:,} rows (0.1 % by weight); these are left out."
     )
     # One that nobody has looked at yet is another matter.
     waiting = propensity_weights(

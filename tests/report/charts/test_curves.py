@@ -48,7 +48,7 @@ def test_each_bin_is_a_point_with_its_counts() -> None:
         assert float(point.attrib["cy"]) == scale.at_y(accuracy)
         hint = point.find("title").text or ""  # type: ignore[union-attr]
         numbers = confidence * 100, accuracy * 100
-        assert hint.startswith("confidence {:.1f}\u00a0%, accuracy {:.1f}\u00a0%".format(*numbers))
+        assert hint.startswith("confidence {:.1f} %, accuracy {:.1f} %".format(*numbers))
         assert f"({count:,.0f} rows;" in hint
 
 
@@ -91,8 +91,8 @@ def test_each_level_is_a_point_with_its_coverage() -> None:
     svg = svg_of(coverage_chart("name", 100, [curve]))
     hints = [one.find("title").text for one in svg.findall("circle")]  # type: ignore[union-attr]
     assert hints == [
-        "uncalibrated: 50\u00a0% intervals contain 40.0\u00a0%",
-        "uncalibrated: 90\u00a0% intervals contain 75.0\u00a0%",
+        "uncalibrated: 50 % intervals contain 40.0 %",
+        "uncalibrated: 90 % intervals contain 75.0 %",
     ]
 
 

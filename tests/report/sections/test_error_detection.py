@@ -47,7 +47,7 @@ def test_the_fraction_of_detected_ood_rows_is_stated(summary: Summary) -> None:
     assert found is not None
     fitted, detected = _ood_texts(found)
     assert fitted.startswith("Distances are to the nearest class, fitted on the features of ")
-    assert detected.startswith("At a false positive rate of 5\u00a0%, the distance detects ")
+    assert detected.startswith("At a false positive rate of 5 %, the distance detects ")
     assert detected.endswith("of the 60 OOD rows.")
 
 
@@ -58,7 +58,7 @@ def test_the_epistemic_fraction_is_that_of_the_decomposition() -> None:
     figure = _decomposition_figure(summary)
     assert summary.uncertainty is not None
     share = summary.uncertainty.epistemic.sum() / summary.uncertainty.total.sum()
-    assert figure.caption.startswith(f"{share * 100:.1f}\u00a0% of the uncertainty is epistemic")
+    assert figure.caption.startswith(f"{share * 100:.1f} % of the uncertainty is epistemic")
     assert figure.drawings[0].count("<circle") == 30
     row = uncertainty_section(summary).blocks[-1]
     assert isinstance(row, Row)

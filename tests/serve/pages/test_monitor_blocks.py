@@ -39,7 +39,7 @@ def test_verdicts(report: Any) -> None:
     quiet, some = SequentialAlarm(tolerance=0.02), SequentialAlarm().update([0.9], [1])
     over = quiet.update([0.9] * 60, [0] * 60)
     under = quiet.update([0.3] * 60, [1] * 60)
-    sure = "Each alarm is false with probability at most 5\u00a0%, however often it is checked."
+    sure = "Each alarm is false with probability at most 5 %, however often it is checked."
     found = verdict(with_alarms(report, over, quiet))
     assert (found.headline, found.mood) == ("Over-confident.", "bad")
     assert found.sentences == (
@@ -72,7 +72,7 @@ def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
     assert cards.cards[0].note.endswith(
         f"{report.overall.expected_if_calibrated:.4f} expected if calibrated"
     )
-    assert cards.cards[3].value == f"{100 * report.overall.coverage.interval.value:.1f}\u00a0%"
+    assert cards.cards[3].value == f"{100 * report.overall.coverage.interval.value:.1f} %"
     assert how.text.startswith(
         f"Last 30 days: 2,000 rows decided, {report.overall.n_labels:,} labels used."
     )

@@ -79,7 +79,7 @@ def _diagram(title: str, curve: ReliabilityCurve, subset: str, style: str) -> Fi
         ("confidence", lambda k: percent(curve.confidence[k])),
         ("accuracy", lambda k: percent(curve.accuracy[k])),
         (
-            "95 % range if calibrated",
+            "95 % range of a calibrated model",
             lambda k: f"{percent(curve.low[k])} to {percent(curve.high[k])}",
         ),
     )
