@@ -192,8 +192,8 @@ def half_bodies(target: Target) -> None:
 
 
 def slow_readers(target: Target) -> None:
-    """Ask for large responses, and read nothing."""
-    requests = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 16
+    """Ask for large responses, and read them slowly."""
+    requests = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4
     held(target, requests, drip=b"", n_held=N_HELD // 2)
 
 
