@@ -79,17 +79,18 @@ def some_columns(n_rows: int) -> Columns:
 
 
 def sums_of(columns: Columns, edges: list[float], sums: Floats | None = None) -> Floats:
-    sums = np.zeros((5, len(edges) - 1)) if sums is None else sums
-    reliability_sums(*(freeze(column) for column in columns), freeze(np.array(edges)), sums)
+    sums = np.zeros((6, len(edges) - 1)) if sums is None else sums
+    given = (*columns, np.full(len(columns.weights), 0.5), np.array(edges))
+    reliability_sums(*map(freeze, given), sums)
     return sums
 
 
 def plain_sums(columns: Columns, edges: list[float]) -> Floats:
-    sums = np.zeros((5, len(edges) - 1))
+    sums = np.zeros((6, len(edges) - 1))
     for confidence, doubt, correct, weight in zip(*columns, strict=True):
         if weight > 0:
             variance = weight * confidence * doubt
-            each = [weight, weight * confidence, weight * correct, variance, 1]
+            each = [weight, 2 * weight**2, weight * confidence, weight * correct, variance, 1]
             sums[:, plain_index(confidence, edges)] += each
     return sums
 
@@ -108,13 +109,13 @@ def test_a_bin_without_rows_holds_exactly_nothing() -> None:
 
 def test_rows_without_weight_are_not_counted_whatever_they_hold() -> None:
     rows = Columns(np.array([0.4, 0.4]), np.array([0.6, np.inf]), np.ones(2), np.array([2.0, 0.0]))
-    expected = [[2.0], [0.8], [2.0], [2 * 0.4 * 0.6], [1.0]]
+    expected = [[2.0], [8.0], [0.8], [2.0], [2 * 0.4 * 0.6], [1.0]]
     assert_allclose(sums_of(rows, [0.0, 1.0]), expected, rtol=1e-15)
 
 
 def test_the_variance_of_a_saturated_row_keeps_its_doubt() -> None:
     rows = Columns(np.ones(1), np.array([1e-30]), np.ones(1), np.ones(1))
-    assert sums_of(rows, [0.0, 1.0])[3].tolist() == [1e-30]
+    assert sums_of(rows, [0.0, 1.0])[4].tolist() == [1e-30]
 
 
 def test_sums_add_to_what_is_there() -> None:

@@ -224,6 +224,7 @@ class Batch:
     groups: NDArray[Any] | None = None
     first_row: int = 0
     row_costs: FloatArray | None = None
+    drawn_from: FloatArray | None = None  # the weights of the rows that a resample was drawn from
 
     @classmethod
     def of(
@@ -325,7 +326,7 @@ class Batch:
 
     def reweighted(self, weight: FloatArray) -> Batch:
         """Return the same rows with other weights; row statistics are not computed again."""
-        twin = replace(self, weight=weight)
+        twin = replace(self, weight=weight, drawn_from=self.weight)
         if isinstance(self.outputs, BaseClassOutputs | TopLabel):
             twin.__dict__["rows"] = self.rows
         return twin

@@ -33,10 +33,11 @@ def bin_indices(values, edges, indices):
 
 
 @kernel
-def reliability_sums(confidence, doubt, correct, weights, edges, sums):
+def reliability_sums(confidence, doubt, correct, weights, drawn_from, edges, sums):
     """Add each row to its bin of `sums` (sums x bins), all in one pass.
 
-    The sums are: weight, confidence, correct, variance if confidence is true, rows.
+    The sums are: weight, noise, confidence, correct, variance if confidence is true, rows. Noise is
+    the weight, but for a resample, whose rows repeat the noise of those it was drawn from.
     """
     for i in range(confidence.size):
         weight = weights[i]
@@ -44,10 +45,11 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
             continue
         b = _bin_of(confidence[i], edges)
         sums[0, b] += weight
-        sums[1, b] += weight * confidence[i]
-        sums[2, b] += weight * correct[i]
-        sums[3, b] += weight * confidence[i] * doubt[i]
-        sums[4, b] += 1.0
+        sums[1, b] += weight * weight / drawn_from[i]
+        sums[2, b] += weight * confidence[i]
+        sums[3, b] += weight * correct[i]
+        sums[4, b] += weight * confidence[i] * doubt[i]
+        sums[5, b] += 1.0
 
 
 BETAS = 512  # inverse temperatures at a time, whose sums stay in the caches

@@ -109,6 +109,7 @@ class ReliabilityState(State):
 
     edges: FloatArray
     weight: FloatArray
+    noise: FloatArray
     confidence: FloatArray
     correct: FloatArray
     variance: FloatArray
@@ -118,8 +119,10 @@ class ReliabilityState(State):
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
         edges = uniform_edges(15) if edges is None else edges
-        rows, sums = batch.rows, np.zeros((5, edges.size - 1))
-        known = (rows.confidence, rows.least_confidence, rows.correct, batch.labeled_weight)
+        rows, sums = batch.rows, np.zeros((6, edges.size - 1))
+        weight = batch.labeled_weight
+        given = weight if batch.drawn_from is None else batch.drawn_from
+        known = (rows.confidence, rows.least_confidence, rows.correct, weight, given)
         reliability_sums(*map(freeze, (*known, edges)), sums)
         return cls(edges, *sums)
 
@@ -166,9 +169,10 @@ class ReliabilityState(State):
         weight, correct = self.weight[self.used], self.correct[self.used]
         gaps = (self.confidence[self.used] - correct) / weight
         accuracy = correct / weight
+        n_rows = weight**2 / self.noise[self.used]  # the total weight, less in a resample
         # The gap of a bin with one row may be all noise.
-        is_several = weight > 1 + 1e-9
-        chance = accuracy * (1 - accuracy) / np.where(is_several, weight - 1, 1.0)
+        is_several = n_rows > 1 + 1e-9
+        chance = accuracy * (1 - accuracy) / np.where(is_several, n_rows - 1, 1.0)
         squares = np.where(is_several, gaps**2 - chance, 0.0)
         return float(np.sqrt(max((weight @ squares) / weight.sum(), 0.0)))
 
