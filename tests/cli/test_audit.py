@@ -192,12 +192,37 @@ def test_crossed_limits_are_told_in_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("limit", ["ece", "ece>", "ece=0.1", "ece>much", ">0.1", "ece>-", ""])
+def test_a_signed_gap_needs_its_size_to_fail_in_both_directions(run: Run, made: Path) -> None:
+    too_low = {"gap": -0.18}
+    assert _crossed_limits(["gap>0.01"], too_low) == []
+    assert _crossed_limits(["abs(gap)>0.01", "abs( gap ) >= 0.2"], too_low) == [
+        "--fail-on 'abs(gap)>0.01': abs(gap) is 0.18"
+    ]
+    frame = pd.DataFrame({"confidence": [0.6] * 50, "correct": [1] * 50})
+    frame.to_csv("timid.csv", index=False)
+    columns = ["--confidence", "confidence", "--correct", "correct"]
+    done = run("audit", "timid.csv", *columns, "--fail-on", "gap>0.01")
+    assert done.exit_code == 0
+    assert done.stderr.endswith(
+        "dubito: --fail-on 'gap>0.01': gap is signed (confidence - accuracy), so that the other "
+        "direction passes. Use abs(gap) for both.\n"
+    )
+    both = ["--fail-on", "gap>0.01", "--fail-on", "gap<-0.5"]
+    assert "is signed" not in run("audit", "timid.csv", *columns, *both).stderr
+    sized = run("audit", "timid.csv", *columns, "--fail-on", "abs(gap)>0.01")
+    assert sized.exit_code == 1
+    assert sized.stderr.endswith("dubito: --fail-on 'abs(gap)>0.01': abs(gap) is 0.4\n")
+
+
+@pytest.mark.parametrize(
+    "limit",
+    ["ece", "ece>", "ece=0.1", "ece>much", ">0.1", "ece>-", "", "abs(ece>0.1", "ece)>0.1"],
+)
 def test_a_malformed_limit_is_refused(limit: str) -> None:
     with pytest.raises(BadValueError) as caught:
         _crossed_limits([limit], METRICS)
     assert str(caught.value) == (
-        "--fail-on must be a metric, one of < <= > >=, and a number, "
+        "--fail-on must be a metric or abs(metric), one of < <= > >=, and a number, "
         f"got {limit!r}. Pass e.g. 'ece>0.03'."
     )
 

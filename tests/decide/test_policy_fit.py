@@ -290,7 +290,7 @@ def test_a_bound_on_the_mean_cost_is_kept_on_new_rows() -> None:
         Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(max_cost=0.5)
     )
     assert policy.risk is not None
-    assert "at most 0.5 with 95% confidence" in policy.risk.summary_
+    assert "at most 0.5 with 95 % confidence" in policy.risk.summary_
     rng = np.random.default_rng(1)
     new = 4 * rng.normal(size=(20_000, 3))
     y = (new / 2 + rng.gumbel(size=new.shape)).argmax(axis=1)

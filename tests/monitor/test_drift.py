@@ -1,6 +1,7 @@
 """False alarms are rare, and real shifts are detected, named and explained."""
 
 import json
+from dataclasses import replace
 from textwrap import wrap
 from typing import Any
 
@@ -424,9 +425,44 @@ VERDICTS = [
     (
         drift_of("confidence", "over-confidence", "accuracy", others=ALL),
         f"Confidence shifted ({CONFIDENCES}). Accuracy fell from 90.0 % to 85.0 %. Confidence - "
-        "accuracy went from +90.0 to +85.0 points: recalibrate on current rows.",
+        "accuracy went from +90.0 to +85.0 points: calibration improved.",
     ),
 ]
+
+
+def gap_shift(reference: float, current: float) -> DistributionShift:
+    change = current - reference
+    interval = Interval(change, change - 0.01, change + 0.01)
+    return DistributionShift(0.001, None, reference, current, interval, True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "current", "advice"),
+    [
+        (0.136, 0.001, "from +13.6 to +0.1 points: calibration improved."),
+        (0.136, -0.02, "from +13.6 to -2.0 points: calibration improved."),
+        (-0.2, -0.1, "from -20.0 to -10.0 points: calibration improved."),
+        (0.05, -0.049, "from +5.0 to -4.9 points: recalibrate on current rows."),
+        (0.01, 0.1, "from +1.0 to +10.0 points: recalibrate on current rows."),
+        (0.0, -0.1, "from +0.0 to -10.0 points: recalibrate on current rows."),
+    ],
+)
+def test_the_advice_follows_the_direction(reference: float, current: float, advice: str) -> None:
+    found = drift_of(others=ALL)
+    shifts = found.shifts | {"over-confidence": gap_shift(reference, current)}
+    assert replace(found, shifts=shifts).verdict.endswith(advice)
+
+
+def test_a_higher_accuracy_is_no_reason_to_retrain() -> None:
+    found = drift_of(others=ALL)
+    better = gap_shift(0.7, 0.8)
+    alone = replace(found, shifts=found.shifts | {"accuracy": better})
+    assert alone.verdict == "Accuracy rose from 70.0 % to 80.0 %."
+    both = {"accuracy": better, "predicted classes": gap_shift(0.0, 0.1)}
+    assert replace(found, shifts=found.shifts | both).verdict == (
+        "The predicted classes shifted, but the labels did not. Accuracy rose from 70.0 % to "
+        "80.0 %."
+    )
 
 
 @pytest.mark.parametrize(("found", "text"), VERDICTS)

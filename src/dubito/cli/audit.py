@@ -29,7 +29,8 @@ ABBREVIATIONS = {
     "aurc": "area_under_risk_coverage",
     "augrc": "area_under_generalized_risk_coverage",
 }
-LIMIT = re.compile(r"\s*([\w/]+)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*")
+LIMIT = re.compile(r"\s*(abs\()?\s*([\w/]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*")
+SIGNED = "gap"  # confidence - accuracy
 MAX_COST_ROWS = 100_000  # above, costs are estimated on a random sample of this size
 
 
@@ -57,7 +58,9 @@ def audit(
     ] = None,
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03'."),
+        typer.Option(
+            help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03', 'abs(gap)>0.02'."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -104,9 +107,9 @@ def audit(
                 more += " --reject-cost 0.3"
             columns = replace(options, group=None, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
+    for one in [*_one_sided_limits(fail_on or []), *findings]:
+        put(f"dubito: {one}", is_error=True)
     if findings:
-        for one in findings:
-            put(f"dubito: {one}", is_error=True)
         raise typer.Exit(1)
 
 
@@ -118,29 +121,52 @@ def _crossed_limits(limits: list[str], metrics: Mapping[str, float]) -> list[str
     """
     crossed = []
     for text in limits:
-        name, sign, limit = _parse_limit(text)
+        name, sign, limit, is_size = _parse_limit(text)
         if name not in metrics:
             short = [one for one, full in ABBREVIATIONS.items() if full in metrics]
             names = {*short, *metrics} - {ABBREVIATIONS[one] for one in short}
             known = sorted(one for one in names if "/" not in one and not one.startswith("n_"))
             rule, fix = "must name a metric", f"Use one of {', '.join(known)}"
             raise BadValueError("", "--fail-on", rule, repr(name), fix)
-        value = metrics[name]
+        value, shown = metrics[name], name
+        if is_size:
+            value, shown = abs(value), f"abs({name})"
         is_beyond = value > limit if ">" in sign else value < limit
         if is_beyond or ("=" in sign and value == limit):
-            crossed.append(f"--fail-on {text.strip()!r}: {name} is {value:.6g}")
+            crossed.append(f"--fail-on {text.strip()!r}: {shown} is {value:.6g}")
     return crossed
 
 
-def _parse_limit(text: str) -> tuple[str, str, float]:
-    """Return the metric, the comparison and the number of a limit."""
+def _one_sided_limits(limits: list[str]) -> list[str]:
+    """Return a warning for each signed metric that may go beyond its limit in one direction.
+
+    >>> _one_sided_limits(["gap>0.01", "gap<-0.01"]), len(_one_sided_limits(["gap>0.01"]))
+    ([], 1)
+    """
+    sides: dict[str, dict[str, str]] = {}
+    for text in limits:
+        name, sign, _, is_size = _parse_limit(text)
+        if name.split("/")[-1] == SIGNED and not is_size:
+            sides.setdefault(name, {})[sign[0]] = text.strip()
+    return [
+        f"--fail-on {text!r}: {name} is signed (confidence - accuracy), so that the other "
+        f"direction passes. Use abs({name}) for both."
+        for name, known in sides.items()
+        if len(known) == 1
+        for text in known.values()
+    ]
+
+
+def _parse_limit(text: str) -> tuple[str, str, float, bool]:
+    """Return the metric, the comparison, the number, and whether the sign does not matter."""
     match = LIMIT.fullmatch(text)
     try:
         if match is not None:
-            return ABBREVIATIONS.get(match[1], match[1]), match[2], float(match[3])
+            name = ABBREVIATIONS.get(match[2], match[2])
+            return name, match[3], float(match[4]), match[1] is not None
     except ValueError:
         pass
-    rule = "must be a metric, one of < <= > >=, and a number"
+    rule = "must be a metric or abs(metric), one of < <= > >=, and a number"
     raise BadValueError("", "--fail-on", rule, repr(text), "Pass e.g. 'ece>0.03'")
 
 

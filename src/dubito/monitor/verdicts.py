@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_CLASSES_SHOWN = 10
 WIDTH = 80  # of printed lines
+RECALIBRATE = "recalibrate on current rows"
 
 
 def comparison_verdict(found: Comparison) -> str:
@@ -136,7 +137,8 @@ def _prior_text(found: Drift) -> str:
     if not has_shifted:
         if "predicted classes" not in found.shifted:
             return ""
-        return "The predicted classes shifted, but the labels did not: retrain the model."
+        text = "The predicted classes shifted, but the labels did not"
+        return f"{text}." if _has_risen(found, "accuracy") else f"{text}: retrain the model."
     text = f"The class priors shifted, {source}: use adjust_prior"
     if "OOD inputs" in found.shifted:
         text += ", if the inputs of each class are still the same"
@@ -190,13 +192,12 @@ def _accuracy_text(found: Drift) -> str:
     """Return whether accuracy or calibration shifted."""
     sentences = []
     if "accuracy" in found.shifted:
-        shift = found.shifts["accuracy"]
-        assert shift.difference is not None
-        verb = "fell" if shift.difference.value < 0 else "rose"
+        shift, has_risen = found.shifts["accuracy"], _has_risen(found, "accuracy")
+        verb = "rose" if has_risen else "fell"
         sentences.append(
             f"Accuracy {verb} from {percent(shift.reference)} to {percent(shift.current)}."
         )
-        if found.shifted == ("accuracy",):
+        if found.shifted == ("accuracy",) and not has_risen:
             sentences.append(
                 "The outputs did not shift: the meaning of the labels may have changed. Retrain."
             )
@@ -207,11 +208,20 @@ def _accuracy_text(found: Drift) -> str:
         )
     if "over-confidence" in found.shifted:
         shift = found.shifts["over-confidence"]
-        sentences.append(
-            f"Confidence - accuracy went from {points(shift.reference)} to "
-            f"{points(shift.current)} points: recalibrate on current rows."
-        )
+        assert shift.reference is not None
+        assert shift.current is not None
+        # With the other sign, the gap could be as large as before.
+        least = abs(shift.reference) * (1.0 if shift.reference * shift.current >= 0 else 0.5)
+        advice = "calibration improved" if abs(shift.current) < least else RECALIBRATE
+        change = f"from {points(shift.reference)} to {points(shift.current)} points"
+        sentences.append(f"Confidence - accuracy went {change}: {advice}.")
     return " ".join(sentences)
+
+
+def _has_risen(found: Drift, name: str) -> bool:
+    """Whether a mean is significantly higher than in the reference."""
+    difference = found.shifts[name].difference if name in found.shifted else None
+    return difference is not None and difference.value > 0
 
 
 def drift_lines(found: Drift) -> list[str]:
