@@ -9,9 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    cross_val_predict,
+    cross_val_score,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -131,10 +137,72 @@ def test_its_score_is_what_rows_cost() -> None:
     assert np.isfinite(cross_val_score(model, X, CODES, cv=3)).all()
 
 
-def test_costs_without_names_are_of_the_classes_in_their_order() -> None:
-    model = fitted(CostMatrix(TABLE))
-    assert np.array_equal(model.predict(X), fitted().predict(X))
-    assert model.costs_.classes == tuple(NAMES)
+def test_costs_without_names_are_of_numbers_in_their_order() -> None:
+    model = CostSensitiveClassifier(GaussianNB(), CostMatrix(TABLE), TemperatureScaling())
+    assert np.array_equal(NAMES[model.fit(X, CODES).predict(X)], fitted().predict(X))
+    assert model.costs_ is not None
+    assert model.costs_.classes == (0, 1, 2)
+
+
+def test_text_labels_need_names_unless_all_classes_cost_the_same() -> None:
+    with pytest.raises(BadValueError) as caught:
+        fitted(CostMatrix(TABLE))
+    assert str(caught.value) == (
+        "CostSensitiveClassifier: `costs` must name its classes, got none for the labels 'ant', "
+        "'bee', 'cat'. Use CostMatrix(..., classes=['ant', 'bee', 'cat'])."
+    )
+    same = fitted(CostMatrix.zero_one(3).with_reject(0.4))
+    named = fitted(CostMatrix.zero_one(NAMES.tolist()).with_reject(0.4))
+    assert np.array_equal(same.predict(X), named.predict(X))
+
+
+@pytest.mark.parametrize(("names", "positive"), [(["churn", "stay"], 0), (["no", "yes"], 1)])
+def test_the_positive_class_is_stated_and_not_the_last_of_the_alphabet(
+    names: list[str], positive: int
+) -> None:
+    y = np.array(names)[(CODES == 0).astype(int)]
+    costs = CostMatrix.from_errors(false_positive=5, false_negative=100, pos_label=names[positive])
+    model = CostSensitiveClassifier(GaussianNB(), costs, TemperatureScaling()).fit(X, y)
+    p = model.predict_proba(X)[:, positive]
+    expected = np.array(names)[np.where(100 * p > 5 * (1 - p), positive, 1 - positive)]
+    assert model.predict(X).tolist() == expected.tolist()
+    default = CostMatrix.from_errors(false_positive=5, false_negative=100)
+    choices = " or ".join(f"pos_label={name!r}" for name in names)
+    with pytest.raises(BadValueError, match=f"got 1. Pass {choices}."):
+        CostSensitiveClassifier(GaussianNB(), default, TemperatureScaling()).fit(X, y)
+
+
+META: list[tuple[str, Any]] = [
+    ("soft", lambda model: VotingClassifier([("one", model)], voting="soft")),
+    ("hard", lambda model: VotingClassifier([("one", model)])),
+    ("stacked", lambda model: StackingClassifier([("one", model)], cv=3)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "make"), META)
+@pytest.mark.parametrize("has_costs", [True, False])
+def test_meta_estimators_take_it_with_named_classes(kind: str, make: Any, has_costs: bool) -> None:
+    model = CalibratedClassifier(GaussianNB(), TemperatureScaling())
+    if has_costs:
+        model = CostSensitiveClassifier(GaussianNB(), COSTS, TemperatureScaling())
+    found = make(model).fit(X, Y).predict(X)
+    assert set(found) <= set(NAMES)
+    if kind == "hard":
+        assert np.array_equal(found, clone(model).fit(X, Y).predict(X))
+    elif kind == "soft":
+        assert np.array_equal(found, NAMES[clone(model).fit(X, Y).predict_proba(X).argmax(axis=1)])
+    p = cross_val_predict(model, X, Y, cv=3, method="predict_proba")
+    plain = CalibratedClassifier(GaussianNB(), TemperatureScaling())
+    assert np.array_equal(p, cross_val_predict(plain, X, CODES, cv=3, method="predict_proba"))
+
+
+def test_codes_of_names_that_are_not_sorted_give_probabilities_only() -> None:
+    turned = CostMatrix(TABLE, classes=["cat", "ant", "bee"])
+    model = CostSensitiveClassifier(GaussianNB(), turned, TemperatureScaling())
+    assert cross_val_predict(model, X, Y, cv=3, method="predict_proba").shape == (240, 3)
+    with pytest.raises(BadValueError, match=r"`costs` must have the classes \(0, 1, 2\), got"):
+        model.fit(X, CODES).predict(X)
 
 
 def test_groups_and_weights_reach_the_calibrator() -> None:

@@ -80,6 +80,11 @@ def test_errors_and_utilities_are_costs() -> None:
         false_positive=1, false_negative=5, true_positive=-2, true_negative=0.5
     )
     assert costs.array.tolist() == [[0.5, 5.0], [1.0, -2.0]]
+    named = CostMatrix.from_errors(
+        false_positive=1, false_negative=5, classes=["ill", "well"], pos_label="ill"
+    )
+    assert named.array.tolist() == [[5, 0], [0, 1]]
+    assert (named.actions, named.classes) == (("well", "ill"), ("ill", "well"))
     gains = CostMatrix.from_utilities([[3, -1], [0, 2]], ["a", "b"], rate=[[1, 0], [0, 0]])
     assert gains.array.tolist() == [[-3.0, 1.0], [0.0, -2.0]]
     assert gains.rate is not None
@@ -210,7 +215,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         lambda: CostMatrix.from_dict(whole(more=1)),
         BadValueError,
         "CostMatrix.from_dict: `values` must have no other keys than actions, classes, array, "
-        "rate, reject, got 'more'. Restore the file as it was written.",
+        "rate, reject, pos_label, got 'more'. Restore the file as it was written.",
     ),
 ]
 
@@ -239,3 +244,57 @@ def test_whatever_is_read_is_costs_or_a_clear_error(key: str, value: Any) -> Non
         return
     assert np.isfinite(costs.array).all()
     assert len(costs.actions) == costs.n_actions
+
+
+@pytest.mark.parametrize(
+    ("pos_label", "classes", "column"),
+    [
+        (1, None, 1),
+        (0, None, 0),
+        (1, (0, 1), 1),
+        (1, (False, True), 1),
+        (True, (1, 0), 0),
+        (1, ("0", "1"), 1),
+        (0, (True, False), 1),
+        ("stay", ("churn", "stay"), 1),
+        ("churn", ("churn", "stay"), 0),
+    ],
+)
+def test_the_positive_class_is_found_by_its_name(pos_label: Any, classes: Any, column: int) -> None:
+    costs = CostMatrix.from_errors(false_positive=5, false_negative=100, pos_label=pos_label)
+    costs = CostMatrix.from_dict(costs.with_reject(3).to_dict())
+    found = costs.for_classes(classes, 2)
+    assert found.array[:2, column].tolist() == [100, 0]
+    assert found.array[:2, 1 - column].tolist() == [0, 5]
+    assert (found.pos_label, found.reject, found.classes) == (None, 2, classes)
+    if classes is not None:
+        assert found.actions == (str(classes[1 - column]), str(classes[column]), "reject")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: CostMatrix.from_errors(
+                false_positive=1, false_negative=2, classes=["churn", "stay"]
+            ),
+            "must be one of the classes ('churn', 'stay'), got 1. "
+            "Pass pos_label='churn' or pos_label='stay'.",
+        ),
+        (
+            lambda: CostMatrix.from_errors(
+                false_positive=1, false_negative=2, pos_label="churn"
+            ).for_classes(None, 2),
+            "must be one of the classes (0, 1), got 'churn'. Pass pos_label=0 or pos_label=1, or "
+            "name the classes of the outputs.",
+        ),
+        (
+            lambda: CostMatrix(np.eye(3), pos_label=1),
+            "must be None with classes, or with other than 2 columns, got 1. Leave it out.",
+        ),
+    ],
+)
+def test_the_positive_class_is_never_inferred(make: Any, message: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        make()
+    assert str(caught.value) == f"CostMatrix: `pos_label` {message}"

@@ -16,6 +16,7 @@ from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.decide.actions import optimal_actions
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.realized import realized_cost
+from dubito.errors import BadValueError
 from dubito.outputs import Probabilities
 
 
@@ -38,8 +39,10 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     ----------
     classes_ : array
         The class labels.
-    costs_ : CostMatrix
-        The costs, with columns in the order of `classes_`.
+    costs_ : CostMatrix or None
+        The costs, with columns in the order of `classes_`. None for labels that are codes, as
+        scikit-learn's meta-estimators pass them, of costs whose class names are not sorted: then
+        there are only probabilities.
     model_ : CalibratedClassifier
         The fitted classifier.
 
@@ -58,7 +61,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     """
 
     classes_: NDArray[Any]
-    costs_: CostMatrix
+    costs_: CostMatrix | None
     model_: CalibratedClassifier
 
     def __init__(
@@ -93,8 +96,17 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         model.fit(X, y, sample_weight, groups)
         names = tuple(model.classes_.tolist())
         costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
-        table = as_costs(costs, "costs", type(self).__name__).for_classes(names, len(names))
-        self.classes_, self.costs_, self.model_ = model.classes_, _named(table, names), model
+        table = as_costs(costs, "costs", type(self).__name__)
+        if table.classes is None and table.pos_label is None and not _is_order_known(names, table):
+            rule, fix = "must name its classes", f"Use CostMatrix(..., classes={list(names)})"
+            got = f"none for the labels {', '.join(map(repr, names[:5]))}"
+            raise BadValueError("costs", type(self).__name__, rule, got, fix)
+        is_text = isinstance((table.classes or (table.pos_label,))[0], str)
+        if is_text and names == tuple(range(table.n_classes)):
+            matched = _encoded(table)
+        else:
+            matched = _named(table.for_classes(names, len(names)), names)
+        self.classes_, self.costs_, self.model_ = model.classes_, matched, model
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
@@ -127,8 +139,8 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         array
             The class label if the action has its name, otherwise the name of the action.
         """
-        actions = self._actions(X, row_costs)
-        return np.asarray(self._action_labels()[actions])
+        costs = self._known_costs()
+        return np.asarray(self._action_labels(costs)[self._actions(X, costs, row_costs)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, row_costs: Any = None) -> float:  # noqa: N803
         """Return the negative mean cost of the predictions, so that higher is better.
@@ -148,13 +160,24 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         -------
         float
         """
-        actions = self._actions(X, row_costs)
-        return -realized_cost(y, actions, self.costs_, row_costs, sample_weight=sample_weight)
+        costs = self._known_costs()
+        actions = self._actions(X, costs, row_costs)
+        return -realized_cost(y, actions, costs, row_costs, sample_weight=sample_weight)
 
-    def _actions(self, X: Any, row_costs: Any) -> IntArray:  # noqa: N803
+    def _actions(self, X: Any, costs: CostMatrix, row_costs: Any) -> IntArray:  # noqa: N803
         """Return the index of the action of lowest expected cost for each row."""
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        return optimal_actions(outputs, self.costs_, row_costs)
+        return optimal_actions(outputs, costs, row_costs)
+
+    def _known_costs(self) -> CostMatrix:
+        """Return the costs in the order of the classes, or raise."""
+        check_is_fitted(self)
+        if self.costs_ is None:
+            rule = f"must have the classes {tuple(self.classes_.tolist())}"
+            got = f"{self.costs and (self.costs.classes or self.costs.pos_label)}"
+            fix = "Fit on class names, or use CostMatrix(..., classes=[...]) with sorted names"
+            raise BadValueError("costs", type(self).__name__, rule, got, fix)
+        return self.costs_
 
     def summary(self) -> str:
         """Return a description of the fitted calibrator."""
@@ -174,13 +197,23 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         return get_tags(CalibratedClassifier(self.estimator, self.calibrator, self.cv))
 
-    def _action_labels(self) -> NDArray[Any]:
+    def _action_labels(self, costs: CostMatrix) -> NDArray[Any]:
         """Return the label of each action: a class label if it has that name."""
         number_of = {str(name): number for number, name in enumerate(self.classes_.tolist())}
-        if all(action in number_of for action in self.costs_.actions):
-            return np.asarray(self.classes_[[number_of[name] for name in self.costs_.actions]])
+        if all(action in number_of for action in costs.actions):
+            return np.asarray(self.classes_[[number_of[name] for name in costs.actions]])
         known = {str(name): name for name in self.classes_.tolist()}
-        return np.array([known.get(name, name) for name in self.costs_.actions], dtype=object)
+        return np.array([known.get(name, name) for name in costs.actions], dtype=object)
+
+
+def _is_order_known(names: tuple[Any, ...], costs: CostMatrix) -> bool:
+    """Whether columns without names can be told apart: by numbers, or because all are alike."""
+    if not any(isinstance(name, str) for name in names):
+        return True
+    square, others = costs.array[: len(names)], costs.array[len(names) :]
+    is_alike = np.unique(square[np.eye(*square.shape) == 0]).size <= 1
+    is_alike &= np.unique(np.diag(square)).size <= 1 and not np.ptp(others, axis=1).any()
+    return bool(is_alike) and costs.rate is None
 
 
 def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
@@ -190,4 +223,18 @@ def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
     n_classes, actions = len(classes), list(costs.actions)
     if actions[:n_classes] == [str(number) for number in range(n_classes)]:
         actions[:n_classes] = [str(name) for name in classes]
-    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=costs.reject_name)
+    reject = None if costs.reject is None else actions[costs.reject]
+    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=reject)
+
+
+def _encoded(costs: CostMatrix) -> CostMatrix | None:
+    """Return costs for codes instead of names: for scikit-learn, the positions of sorted names.
+
+    None where the names are in another order, as the codes could be positions in that order, too.
+    """
+    names = [str(name) for name in costs.classes or ()]
+    if not names or names != sorted(names):
+        return None
+    actions = [str(names.index(one)) if one in names else one for one in costs.actions]
+    reject = None if costs.reject is None else actions[costs.reject]
+    return CostMatrix(costs.array, actions, range(len(names)), rate=costs.rate, reject=reject)

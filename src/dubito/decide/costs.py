@@ -18,7 +18,17 @@ from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import ClassName, as_names
 from dubito.serialization.array_fields import array
 from dubito.serialization.documents import read_text
-from dubito.serialization.fields import Check, Entry, class_names, declare, list_of, optional, text
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    Omittable,
+    class_names,
+    declare,
+    list_of,
+    optional,
+    scalar,
+    text,
+)
 from dubito.serialization.objects import Record
 
 HIGHEST_COST = 1e100  # in size: a row cost as large times such a rate is still a finite number
@@ -47,6 +57,9 @@ class CostMatrix(Record):
     reject : str, optional
         The action that rejects a row (abstains, or sends it to review). It wins ties. By default
         the action called "reject", if there is one.
+    pos_label : str or number, optional
+        For two columns without `classes`: the class of the second one. It is found among the class
+        names that the costs are applied to.
 
     Attributes
     ----------
@@ -56,6 +69,8 @@ class CostMatrix(Record):
     classes : tuple or None
     reject : int or None
         The index of the reject action.
+    pos_label : str, number or None
+        The class of the second of two columns, until the costs are applied to classes.
 
     References
     ----------
@@ -74,6 +89,7 @@ class CostMatrix(Record):
         array=array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST),
         rate=optional(array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST)),
         reject=optional(text),
+        pos_label=Omittable(scalar),
     )
 
     array: FloatArray
@@ -81,6 +97,7 @@ class CostMatrix(Record):
     actions: tuple[str, ...]
     classes: tuple[ClassName, ...] | None
     reject: int | None
+    pos_label: ClassName | None
 
     def __init__(
         self,
@@ -90,6 +107,7 @@ class CostMatrix(Record):
         *,
         rate: Any = None,
         reject: str | None = None,
+        pos_label: ClassName | None = None,
     ) -> None:
         table = _as_cost_table(costs, "costs", "CostMatrix")
         grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix")
@@ -107,6 +125,10 @@ class CostMatrix(Record):
         object.__setattr__(self, "actions", names)
         object.__setattr__(self, "classes", columns)
         object.__setattr__(self, "reject", _reject_index(reject, names))
+        if pos_label is not None and (columns is not None or table.shape[1] != 2):
+            rule, fix = "must be None with classes, or with other than 2 columns", "Leave it out"
+            raise BadValueError("pos_label", "CostMatrix", rule, repr(pos_label), fix)
+        object.__setattr__(self, "pos_label", pos_label)
 
     @classmethod
     def zero_one(cls, classes: int | np.integer[Any] | Iterable[ClassName]) -> CostMatrix:
@@ -188,8 +210,9 @@ class CostMatrix(Record):
         true_negative: float = 0.0,
         actions: Names = None,
         classes: Names = None,
+        pos_label: ClassName = 1,
     ) -> CostMatrix:
-        """Return the costs of two classes, of which the second is the positive class.
+        """Return the costs of two classes, of which `pos_label` is the positive one.
 
         Parameters
         ----------
@@ -197,8 +220,12 @@ class CostMatrix(Record):
             The cost of each kind of error.
         true_positive, true_negative : float, default 0
             The cost of each correct decision.
-        actions, classes : list, optional
-            As for `CostMatrix`.
+        actions : list of str, optional
+            The action for the negative class, then the one for the positive class.
+        classes : list, optional
+            The classes of the columns. By default those that the costs are applied to.
+        pos_label : str or number, default 1
+            The positive class. It must be given unless the classes are 0 and 1, or False and True.
 
         Returns
         -------
@@ -208,13 +235,20 @@ class CostMatrix(Record):
         --------
         >>> CostMatrix.from_errors(false_positive=1, false_negative=5).array.tolist()
         [[0.0, 5.0], [1.0, 0.0]]
+        >>> costs = CostMatrix.from_errors(false_positive=5, false_negative=100, pos_label="churn")
+        >>> costs.for_classes(("churn", "stay"), 2).array.tolist()
+        [[100.0, 0.0], [0.0, 5.0]]
         """
         caller = "CostMatrix.from_errors"
         fp = as_cost(false_positive, "false_positive", caller)
         fn = as_cost(false_negative, "false_negative", caller)
         tp = as_cost(true_positive, "true_positive", caller)
         tn = as_cost(true_negative, "true_negative", caller)
-        return cls([[tn, fn], [fp, tp]], actions, classes)
+        costs = cls([[tn, fn], [fp, tp]], actions, pos_label=pos_label)
+        if classes is None:
+            return costs
+        names = cls(costs.array, None, classes).classes or ()
+        return costs.for_classes(names, len(names))
 
     @classmethod
     def from_utilities(
@@ -279,7 +313,10 @@ class CostMatrix(Record):
         return cls.from_dict(_read_cost_json(path))
 
     def _values(self) -> dict[str, Any]:
-        return {**super(CostMatrix, self)._values(), "reject": self.reject_name}
+        values = {**super(CostMatrix, self)._values(), "reject": self.reject_name}
+        if self.pos_label is None:
+            del values["pos_label"]
+        return values
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> CostMatrix:
@@ -327,7 +364,10 @@ class CostMatrix(Record):
             raise BadValueError("", caller, rule, got, fix)
         array = np.vstack([self.array, _as_cost_row(cost, self.n_classes, caller)])
         rate = None if self.rate is None else np.pad(self.rate, ((0, 1), (0, 0)))
-        return CostMatrix(array, (*self.actions, name), self.classes, rate=rate, reject=name)
+        names = (*self.actions, name)
+        return CostMatrix(
+            array, names, self.classes, rate=rate, reject=name, pos_label=self.pos_label
+        )
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
         """Return the same costs with columns in the order of a model's classes.
@@ -338,6 +378,8 @@ class CostMatrix(Record):
             rule, got = f"has {self.n_classes} classes", f"outputs with {n_classes}"
             fix = "Add one cost column per class"
             raise BadValueError("", "The cost matrix", rule, got, fix)
+        if self.pos_label is not None:
+            return self._with_positive(classes, self.pos_label)
         if classes is None or self.classes is None or classes == self.classes:
             return self
         order = class_order(self.classes, classes)
@@ -346,6 +388,27 @@ class CostMatrix(Record):
             raise BadValueError("classes", "CostMatrix.for_classes", rule, f"{classes}", fix)
         rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
         return CostMatrix(self.array[:, order], self.actions, classes, rate=rate, reject=reject)
+
+    def _with_positive(
+        self, classes: tuple[ClassName, ...] | None, pos_label: ClassName
+    ) -> CostMatrix:
+        """Return the same costs, with the column of the positive class where classes have it."""
+        known = classes or (0, 1)
+        names = [str(name) for name in known]
+        spellings = [str(pos_label), *([str(bool(pos_label))] if pos_label in (0, 1) else [])]
+        found = [known.index(pos_label)] if pos_label in known else []
+        found += [names.index(one) for one in spellings if one in names]
+        if not found:
+            choices = " or ".join(f"pos_label={name!r}" for name in known)
+            rule, fix = f"must be one of the classes {known}", f"Pass {choices}"
+            fix = fix if classes else f"{fix}, or name the classes of the outputs"
+            raise BadValueError("pos_label", "CostMatrix", rule, repr(pos_label), fix)
+        at = found[0]
+        order, actions = [int(column == at) for column in (0, 1)], list(self.actions)
+        if classes is not None and actions[:2] == ["0", "1"]:
+            actions[:2] = [names[1 - at], names[at]]
+        rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
+        return CostMatrix(self.array[:, order], actions, classes, rate=rate, reject=reject)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CostMatrix.from_dict, (self.to_dict(),)

@@ -256,4 +256,4 @@ def _as_two_by_two(costs: Any, caller: str) -> CostMatrix:
         rule = "must have 2 actions and 2 classes, without reject"
         fix = "Use CostMatrix.from_errors(...)"
         raise BadValueError("costs", caller, rule, got, fix)
-    return table
+    return table.for_classes(table.classes, 2)

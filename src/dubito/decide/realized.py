@@ -62,6 +62,7 @@ def realized_cost(
     """
     caller = "realized_cost"
     table = as_costs(costs, "costs", caller)
+    table = table.for_classes(table.classes, table.n_classes)
     taken = _action_numbers(actions, table, caller)
     labels = _labels_of(y_true, taken.size, table, caller)
     warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)

@@ -57,7 +57,9 @@ def test_two_areas_what_is_avoidable_and_both_boundaries() -> None:
 
 
 def test_the_best_boundaries_alone_and_classes_by_name() -> None:
-    costs = CostMatrix.from_errors(false_positive=1, false_negative=2, classes=["well", "ill"])
+    costs = CostMatrix.from_errors(
+        false_positive=1, false_negative=2, classes=["well", "ill"], pos_label="ill"
+    )
     pair = stats.norm(0, 2).pdf, stats.norm(1, 0.6).pdf
     areas = error_areas([0.6, 0.4], pair, X * 2, costs=costs)
     display = ErrorAreasDisplay.from_areas(areas, feature_name="pressure")
