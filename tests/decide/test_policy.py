@@ -39,6 +39,7 @@ from dubito.doubt import (
     ClassConditionalDensity,
     MahalanobisDistance,
     NearestNeighborDistance,
+    VirtualLogitMatching,
     energy,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
@@ -601,12 +602,32 @@ def test_wrong_arguments_of_a_decision_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_neighbors_decide_but_are_not_kept(tmp_path: Path) -> None:
-    policy = fitted(features=X, ood=OODGate(NearestNeighborDistance(5, normalize=False), 0.05))
-    assert 3 in policy.decide(Logits(NEW_Z), NEW_X + 9).reason
-    with pytest.raises(BadTypeError, match=r"NearestNeighborDistance\. Use OODGate\(Mahalanobis"):
-        policy.save(tmp_path / "policy.json")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    "score",
+    [
+        "energy",
+        "entropy",
+        "least_confidence",
+        "margin_uncertainty",
+        MahalanobisDistance(),
+        ClassConditionalDensity(),
+        NearestNeighborDistance(5, normalize=False),
+        VirtualLogitMatching(np.ones((3, X.shape[1])) + np.eye(3, X.shape[1]), np.zeros(3)),
+    ],
+    ids=str,
+)
+def test_every_gate_is_saved_loaded_and_saved_again(score: Any, tmp_path: Path) -> None:
+    policy = fitted(features=X, ood=OODGate(score, 0.05))
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    policy.save(first)
+    loaded = Policy.load(first)
+    loaded.save(second)
+    assert first.read_text() == second.read_text()
+    for new in (NEW_X, NEW_X + 9):
+        expected = policy.decide(Logits(NEW_Z), new)
+        found = Policy.load(second).decide(Logits(NEW_Z), new)
+        assert np.array_equal(found.action, expected.action)
+        assert np.array_equal(found.reason, expected.reason)
 
 
 @pytest.mark.slow

@@ -202,12 +202,13 @@ def _class_of(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
 
 def _estimator_to_dict(value: Serializable) -> dict[str, Any]:
     """Return an estimator, fitted or not, as plain values."""
-    params = value.get_params(deep=False)
+    params, learned = value.get_params(deep=False), value._learned()
+    order = [name for name in _inherited(type(value), "fitted_fields") if name in learned]
     return {
         "class": type(value).__name__,
         "format": FORMAT,
         "params": {name: _to_plain(one) for name, one in params.items() if _is_plain(one)},
-        "fitted": _to_plain(value._learned()),
+        "fitted": _to_plain({name: learned[name] for name in [*order, *learned]}),
     }
 
 

@@ -61,7 +61,8 @@ class OODGate(Serializable):
     score : BaseOODScore, str or callable, optional
         What measures how unusual a row is: an estimator of `dubito.doubt` on features, or one of
         "energy", "entropy", "least_confidence" and "margin_uncertainty" on the outputs. Without
-        one, `MahalanobisDistance()`.
+        one, `MahalanobisDistance()`. With `NearestNeighborDistance`, the file of a policy holds
+        the features of its reference rows.
     alpha : float, default 0.01
         The fraction of in-distribution rows that may be rejected as outliers.
 

@@ -38,7 +38,6 @@ from dubito.decide.policy.report import PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
-from dubito.doubt import NearestNeighborDistance
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.formatting import percent, short_percent
@@ -361,13 +360,6 @@ class Policy(Record):
         if not is_intact:
             document["provenance"] = {**document["provenance"], "edited": _now()}
             write_atomic(path, encode_document(document, "Policy.seal"))
-
-    def _values(self) -> dict[str, Any]:
-        if self.ood is not None and isinstance(self.ood.score_, NearestNeighborDistance):
-            rule = "cannot be saved with this OOD score, which holds the training rows"
-            fix = "Use OODGate(MahalanobisDistance())"
-            raise BadTypeError("ood", "Policy.save", rule, "NearestNeighborDistance", fix)
-        return super(Policy, self)._values()
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Policy:
