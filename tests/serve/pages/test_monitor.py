@@ -112,7 +112,7 @@ def test_an_uploaded_candidate_is_evaluated_on_live_rows(
     other = Policy.fit(Logits(logits), y, costs=policy.costs, calibrator=TemperatureScaling())
     number = store.add_policy(other.to_json())
     page = anna.get("/monitor")
-    assert "candidate on rows of the last 30 days; 95 % confidence intervals" in page
+    assert "candidate on rows of the last 30 days; 95\u00a0% confidence intervals" in page
     assert f"Policy {number} was uploaded: if it was fitted to these rows" in page
     table = page[page.index("candidate on rows of") :]
     (line,) = re.findall(r"log loss</\w+>(.*?)</tr>", table, re.DOTALL)[:1]
