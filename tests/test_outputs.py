@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,6 +245,13 @@ def test_a_changed_array_changes_no_figures() -> None:
     wanted = audit(y, outputs).to_dict()
     z[:], y[:] = 1e6, 1 << 40
     assert audit(labels, outputs).to_dict() == wanted
+
+
+def test_a_changed_data_frame_changes_no_figures() -> None:
+    frame = pd.DataFrame(np.full((3, 2), 0.5))
+    outputs = Logits(frame)
+    frame.iloc[:, :] = 7.0
+    assert (outputs.array == 0.5).all()
 
 
 def test_reprs_are_short() -> None:

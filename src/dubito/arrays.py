@@ -122,7 +122,9 @@ def own(array: NDArray[Any], given: Any, max_bytes: float = MAX_COPIED_BYTES) ->
     False
     """
     is_new = isinstance(given, list | tuple) or not np.may_share_memory(array, np.asarray(given))
-    is_copied = array.flags.writeable and not is_new and array.nbytes <= max_bytes
+    # A data frame may lend a read-only view of what it can still change.
+    is_changeable = array.flags.writeable or not isinstance(given, np.ndarray)
+    is_copied = is_changeable and not is_new and array.nbytes <= max_bytes
     return freeze(array.copy() if is_copied else array)
 
 

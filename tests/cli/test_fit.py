@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dubito.calibrate import TemperatureScaling
@@ -149,3 +150,19 @@ def test_a_bound_on_the_mean_cost(run: Run, made: Path) -> None:
     both = run("fit", made / "sure.csv", *words, "--max-risk", "0.1")
     assert both.exit_code == 2
     assert "--max-cost cannot be combined with --max-risk, got 0.4.\nPass one" in both.stderr
+
+
+def test_the_next_step_names_the_columns(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    label = np.where(rng.random(300) < p, "spam", "ham")
+    lines = ["p,label", *(f"{one:.6f},{name}" for one, name in zip(p, label, strict=True))]
+    Path("mail.csv").write_text("\n".join(lines))
+    columns = ["--probability", "p", "--positive", "spam"]
+    done = run("fit", "mail.csv", *columns, "--calibrator", "PlattScaling", "-o", "mail.json")
+    assert done.exit_code == 0, done.output
+    step = done.stdout.splitlines()[-1].strip()
+    expected = "dubito decide mail.json NEW.csv --probability p --positive spam"
+    assert step == f"{expected} -o decisions.parquet"
+    again = run(*step.replace("NEW.csv", "mail.csv").split()[1:])
+    assert again.exit_code == 0, again.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -119,7 +120,9 @@ def fit(
         return
     say(str(policy))
     say(f"\nWritten to {output}. Next:")
-    say(f"  dubito decide {output} NEW{PurePath(file).suffix} -o decisions.parquet")
+    columns = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
+    words = f"dubito decide {output} NEW{PurePath(file).suffix} {columns}".rstrip()
+    say(f"  {words} -o decisions.parquet")
 
 
 def _require_fraction(option: str, value: float | None) -> None:

@@ -37,8 +37,10 @@ def remedy(text: str) -> str | None:
 
     >>> remedy("1.234,5"), remedy("n/a")
     ('Remove the thousands separators', None)
+    >>> remedy("0,691")
+    'Write a decimal point, or separate cells by semicolons'
     """
-    if re.fullmatch(r"[+-]?\d{1,3}(([.' ]\d{3})+(,\d+)?|([,' ]\d{3})+(\.\d+)?)", text):
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2}(([.' ]\d{3})+(,\d+)?|([,' ]\d{3})+(\.\d+)?)", text):
         return "Remove the thousands separators"
     is_comma = re.fullmatch(rf"[+-]?{COMMA}", text)
     return "Write a decimal point, or separate cells by semicolons" if is_comma else None
