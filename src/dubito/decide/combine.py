@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 from dubito.arrays import (
+    ArrayResult,
     BoolArray,
     FloatArray,
     IntArray,
@@ -134,8 +135,8 @@ def _as_present(value: Any, caller: str) -> BoolArray:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class ConditionalIndependenceTest:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ConditionalIndependenceTest(ArrayResult):
     """Rank correlations of each pair of models within classes, with p-values.
 
     Attributes

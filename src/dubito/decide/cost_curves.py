@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_fractions, as_numbers
+from dubito.arrays import ArrayResult, FloatArray, as_fractions, as_numbers
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Ranks
 from dubito.data.labels import names_of
@@ -20,8 +20,8 @@ from dubito.outputs import BaseClassOutputs
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class CostCoverageCurve:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CostCoverageCurve(ArrayResult):
     """The cost of accepting rows up to each value of an uncertainty score.
 
     Attributes
@@ -43,8 +43,8 @@ class CostCoverageCurve:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class CostPriorCurve:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CostPriorCurve(ArrayResult):
     """Mean costs per row as one class becomes more frequent, the others in proportion.
 
     Attributes

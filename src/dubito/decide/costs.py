@@ -312,6 +312,13 @@ class CostMatrix(Record):
         """
         return cls.from_dict(_read_cost_json(path))
 
+    def __repr__(self) -> str:
+        parts = [f"{self.n_actions} actions x {self.n_classes} classes"]
+        parts += [] if self.rate is None else ["with a rate"]
+        parts += [] if self.reject is None else [f"reject={self.reject_name!r}"]
+        parts += [] if self.pos_label is None else [f"pos_label={self.pos_label!r}"]
+        return f"CostMatrix({', '.join(parts)})"
+
     def _values(self) -> dict[str, Any]:
         values = {**super(CostMatrix, self)._values(), "reject": self.reject_name}
         if self.pos_label is None:

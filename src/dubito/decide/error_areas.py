@@ -10,6 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from dubito.arrays import (
+    ArrayResult,
     FloatArray,
     IntArray,
     as_distributions,
@@ -31,8 +32,8 @@ MASS_TOLERANCE = 0.01  # a density may miss this much of its mass on the grid
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class IntervalDecision:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IntervalDecision(ArrayResult):
     """The class decided in each interval of a feature, and the resulting errors.
 
     Attributes
@@ -79,6 +80,10 @@ class ErrorAreas:
     costs: CostMatrix
     decision: IntervalDecision
     best: IntervalDecision
+
+    def __repr__(self) -> str:
+        cost, best = self.decision.cost, self.best.cost
+        return f"ErrorAreas({self.x.size:,} points, cost {cost:.4g}, at best {best:.4g})"
 
     @property
     def avoidable(self) -> float:

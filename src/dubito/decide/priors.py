@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from dubito.arrays import (
+    ArrayResult,
     BoolArray,
     FloatArray,
     IntArray,
@@ -327,8 +328,8 @@ FLAT = 0.2  # standard error above which a class probability counts as not ident
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class PriorEstimate:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PriorEstimate(ArrayResult):
     """Estimated class frequencies of unlabeled rows, with confidence intervals.
 
     Attributes

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, as_finite, as_floats, freeze
+from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, as_finite, as_floats, freeze
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import row_statistics
 from dubito.decide.actions import MARGIN, expected_costs, least_costs
@@ -92,8 +92,8 @@ MAX_POINTS = 2000  # per side, four million in total
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class DecisionRegions:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DecisionRegions(ArrayResult):
     """The optimal action at each point of a grid over two features, and the decision boundaries.
 
     Attributes

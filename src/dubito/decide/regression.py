@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from scipy.special import gammaln, ndtri
 
-from dubito.arrays import BoolArray, FloatArray
+from dubito.arrays import ArrayResult, BoolArray, FloatArray
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import target_batch, values_of
@@ -220,8 +220,8 @@ TIE = 1e-9  # reject wins where it costs at most this much more
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class RegressionDecision:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RegressionDecision(ArrayResult):
     """Estimates of minimum expected loss, with a reject option.
 
     Attributes

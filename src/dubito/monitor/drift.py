@@ -109,6 +109,11 @@ class Drift:
             values["prior"] = {name: values["prior"][name] for name in names}
         return {**values, "shifted": list(self.shifted), "verdict": self.verdict}
 
+    def __repr__(self) -> str:
+        shifted = ", ".join(self.shifted) or "none"
+        rows = f"{self.n_reference:,} reference rows, {self.n_current:,} current rows"
+        return f"Drift({rows}, shifted: {shifted})"
+
     def __str__(self) -> str:
         return "\n".join(drift_lines(self))
 

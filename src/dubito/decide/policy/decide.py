@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, contiguous
+from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, contiguous
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.labels import Labels
 from dubito.decide.actions import LeastCosts, as_row_costs, least_costs
@@ -35,8 +35,8 @@ COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Decisions:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Decisions(ArrayResult):
     """The action of each row, the reason for it, and the calibrated probabilities behind it.
 
     Returned by `Policy.decide`. All arrays have one entry per row.

@@ -390,6 +390,18 @@ class Policy(Record):
             raise entry.at("feature_names").error(rule, f"{len(features)}")
         return cls(**values)
 
+    def __repr__(self) -> str:
+        costs, ood, risk = self.costs, self.ood, self.risk
+        parts = [f"{costs.n_actions} actions x {costs.n_classes} classes"]
+        parts.append(type(self.calibrator).__name__)
+        parts += [] if self.deploy_prior is None else ["deployment prior"]
+        parts += [] if ood is None else [f"OOD gate {ood.name} alpha={ood.alpha:g}"]
+        if risk is not None:
+            is_cost = risk.max_risk is None
+            limit = f"max_cost={risk.max_cost:g}" if is_cost else f"max_risk={risk.max_risk:g}"
+            parts.append(f"risk bound {limit}")
+        return f"Policy({', '.join(parts)})"
+
     def __str__(self) -> str:
         lines = [f"Calibrator: {self.provenance['calibrator']}.", str(self.report)]
         if "edited" in self.provenance:
