@@ -3,7 +3,7 @@
     python -m benchmarks.policy_decide            # 1,000,000 x 10 float32 logits, 38 MB
     python -m benchmarks.policy_decide --quick    # a hundredth of it
 
-A policy calibrates, weighs costs, hands rows over, and says what a look at these is worth. Its
+A policy calibrates, weighs costs, rejects rows, and gives the value of reviewing them. Its
 decisions by temperature are compared with SciPy's first. Memory is the peak above what was there,
 less the decisions that come out.
 """
@@ -50,7 +50,7 @@ def some_rows(n_rows: int, n_classes: int = 10) -> tuple[FloatArray, IntArray]:
 
 
 def fitted(calibrator: BaseCalibrator, n_rows: int = N_KNOWN) -> Policy:
-    """Return a policy that hands over a part of the rows."""
+    """Return a policy that rejects a part of the rows."""
     logits, y = some_rows(n_rows)
     costs = CostMatrix.zero_one(logits.shape[1]).with_reject(REJECT_COST)
     with warnings.catch_warnings():

@@ -61,8 +61,8 @@ def ours(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
 def peers(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
     """Return the peers that compute some of these metrics."""
     calls: dict[str, Callable[[], object]] = {}
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = shares / shares.sum(axis=1, keepdims=True)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
     labels = np.arange(logits.shape[1])
     if find_spec("sklearn"):
         from sklearn import metrics

@@ -36,8 +36,8 @@ def by_pandas(path: Path) -> dict[str, float]:
     loss, n_rows = 0.0, 0
     count, confidence, correct = np.zeros(N_BINS), np.zeros(N_BINS), np.zeros(N_BINS)
     for logits, y in arrays_of(path):
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        p = shares / shares.sum(axis=1, keepdims=True)
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p = exponentials / exponentials.sum(axis=1, keepdims=True)
         says = p.max(axis=1).astype(np.float64)
         loss -= float(np.log(p[np.arange(len(y)), y]).sum(dtype=np.float64))
         bins = np.clip(np.ceil(says * N_BINS).astype(int) - 1, 0, N_BINS - 1)

@@ -30,8 +30,8 @@ N_ROWS = 2000
 def simulated(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArray]:
     """Return logits, and labels drawn from their softmax."""
     logits = rng.normal(0, 4.5, (n_rows, 10))
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    cumulative = shares.cumsum(axis=1)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    cumulative = exponentials.cumsum(axis=1)
     draw = rng.random((n_rows, 1)) * cumulative[:, -1:]
     return logits, (cumulative < draw).sum(axis=1)
 

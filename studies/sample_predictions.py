@@ -40,11 +40,11 @@ class Sizes:
 
     train_rows: int = 16_000
     half_rows: int = 4_000
-    stranger_rows: int = 1_000
+    ood_rows: int = 1_000
     epochs: int = 30
 
 
-QUICK = Sizes(train_rows=256, half_rows=200, stranger_rows=100, epochs=1)
+QUICK = Sizes(train_rows=256, half_rows=200, ood_rows=100, epochs=1)
 
 
 @final
@@ -190,14 +190,14 @@ def predict_all(
 ) -> Arrays:
     """The predictions for both halves of the held-out rows and the three OOD sets."""
     validation, test = (kept.take(rows) for rows in torch.arange(2 * sizes.half_rows).chunk(2))
-    corrupted = test.take(torch.arange(sizes.stranger_rows))
-    each = sizes.stranger_rows // len(UNSEEN_LABELS)
+    corrupted = test.take(torch.arange(sizes.ood_rows))
+    each = sizes.ood_rows // len(UNSEEN_LABELS)
     unseen = [test_split.draw([label], each, generator).pixels for label in UNSEEN_LABELS]
     return {
         **predict(model, "validation", validation.pixels, validation.labels),
         **predict(model, "test", test.pixels, test.labels),
         **predict(model, "unseen_classes", torch.cat(unseen)),
-        **predict(model, "digits", draw_digits(sizes.stranger_rows, generator)),
+        **predict(model, "digits", draw_digits(sizes.ood_rows, generator)),
         **predict(model, "corrupted", corrupt(corrupted.pixels, generator), corrupted.labels),
     }
 

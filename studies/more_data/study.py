@@ -77,7 +77,7 @@ def settings(options: Options) -> list[Setting]:
 
 
 def work(setting: Setting) -> RunResult:
-    """Return figures, doubts by kind of image, and AUROC of strangers, by way and method."""
+    """Return figures, doubts by kind of image, and AUROC of OOD images, by way and method."""
     rows, test_rows = setting.n_rows, setting.n_test
     parts = fashion_mnist(rows, rows // 4, test_rows, setting.seed, setting.folder)
     learned = Parts(

@@ -54,7 +54,7 @@ class Setting:
     data: Literal["Fashion-MNIST", "CIFAR-10"]
     path: Path
     loss: str
-    rate: float  # the share of rows of the pairs' classes whose label is swapped
+    rate: float  # the fraction of rows of the pairs' classes whose label is swapped
     seed: int
     sizes: tuple[int, int, int]  # to learn from, to choose on, to judge by
     n_epochs: int

@@ -1,1 +1,1 @@
-"""Doubt in segmentation: borders, strange shapes, and a teacher that weighs by doubt."""
+"""Doubt in segmentation: borders, unseen shapes, and a teacher that weighs by doubt."""

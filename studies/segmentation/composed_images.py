@@ -17,8 +17,8 @@ from studies.common.images import FOLDER, Images
 SIDE = 32
 HALF = SIDE // 2
 KNOWN = (0, 8, 9)  # T-shirts, bags and boots have the labels 1, 2 and 3
-STRANGE = (1, 3, 5)  # trousers, dresses and sandals are not learned
-STRANGE_LABEL = len(KNOWN) + 1
+UNSEEN = (1, 3, 5)  # trousers, dresses and sandals are not learned
+UNSEEN_LABEL = len(KNOWN) + 1
 N_CLASSES = len(KNOWN) + 1  # with the background
 SILHOUETTE = 0.15  # pixels above belong to the shape
 TEST_SEED = 20_000  # the images to judge by are the same whatever the seed
@@ -45,7 +45,7 @@ class Composed:
 
 
 class ComposedParts(NamedTuple):
-    """Images to learn from, to choose on and to judge by, and some that hold a strange shape."""
+    """Images to learn from, to choose on and to judge by, and some that hold an unseen shape."""
 
     train: Composed
     validation: Composed
@@ -56,7 +56,7 @@ class ComposedParts(NamedTuple):
 def composed_parts(
     n_train: int, n_validation: int, n_test: int, seed: int, folder: Path = FOLDER
 ) -> ComposedParts:
-    """Return images of two shapes each; in the strange ones, one of the two was never learned.
+    """Return images of two shapes each; some hold one that was never learned.
 
     Shapes to judge by come from Fashion-MNIST's test images.
     """
@@ -68,7 +68,7 @@ def composed_parts(
         drawn.take(slice(0, n_train)),
         drawn.take(slice(n_train, None)),
         compose(evaluate, (KNOWN, KNOWN), n_test, generator),
-        compose(evaluate, (KNOWN, STRANGE), n_test, generator),
+        compose(evaluate, (KNOWN, UNSEEN), n_test, generator),
     )
 
 
@@ -109,7 +109,7 @@ def compose(
 
 def label_of(kind: int) -> int:
     """Return the label of a class of Fashion-MNIST."""
-    return KNOWN.index(kind) + 1 if kind in KNOWN else STRANGE_LABEL
+    return KNOWN.index(kind) + 1 if kind in KNOWN else UNSEEN_LABEL
 
 
 def resized(shape: Tensor, generator: torch.Generator) -> Tensor:

@@ -22,7 +22,9 @@ from studies.common.networks import seeded
 from studies.segmentation.composed_images import N_CLASSES
 from studies.segmentation.tiny_unet import TinyUNet
 
-Weight = Callable[[Tensor, float], Tensor]  # of each pixel's doubt and of the share of steps done
+Weight = Callable[
+    [Tensor, float], Tensor
+]  # of each pixel's doubt and of the fraction of steps done
 LIKELIHOOD = Categorical(N_CLASSES)
 MOST_DOUBT = log(N_CLASSES)
 

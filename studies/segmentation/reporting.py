@@ -52,7 +52,7 @@ def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
 
 
 def auroc_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
-    """Return how well each doubt finds borders and strange shapes."""
+    """Return how well each doubt finds borders and unseen shapes."""
     rows = []
     for name, runs in (("noisy borders", noisy), ("true labels", clean)):
         figures = np.stack([one["aurocs"] for one in runs])
@@ -64,7 +64,7 @@ def auroc_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
 
 
 def mean_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
-    """Return mean doubts by place, of known images and of those with a strange shape."""
+    """Return mean doubts by place, of known images and of those with an unseen shape."""
     rows = []
     for name, runs in (("noisy borders", noisy), ("true labels", clean)):
         figures = np.stack([one["means"] for one in runs])[:, 0]
@@ -112,7 +112,7 @@ def teacher_table(runs: Mapping[Any, Arrays]) -> str:
 
 
 def picture(run: Arrays) -> Figure:
-    """Draw images that hold a known and a strange shape, both doubts, and their labels."""
+    """Draw images that hold a known and an unseen shape, both doubts, and their labels."""
     maps = [run[f"example {name}"] for name in MAPS]
     figure = panels(len(maps[0]), len(MAPS), size=(2.0, 1.75))
     flat, width = figure.axes, len(MAPS)

@@ -1,4 +1,4 @@
-"""Noise in the labels shows at borders, ignorance on strange shapes, and a teacher may use both.
+"""Noise in the labels shows at borders, ignorance on unseen shapes, and a teacher may use both.
 
     python -m studies.segmentation            # 3 seeds
     python -m studies.segmentation --quick    # seconds: few images, one seed
@@ -192,7 +192,7 @@ def places(images: Composed) -> dict[str, BoolArray]:
         "border": is_border,
         "inner": ~is_border & (truth > 0),
         "background": ~is_border & (truth == 0),
-        "strange": ~is_border & (truth == N_CLASSES),
+        "unseen": ~is_border & (truth == N_CLASSES),
         "known": ~is_border & (truth > 0) & (truth < N_CLASSES),
     }
 
@@ -209,11 +209,11 @@ def evaluate(
             [
                 separation(here[at["border"]], here[at["inner"]]),
                 separation(here[at["border"]], here[~at["border"]]),
-                separation(there[among["strange"]], there[among["known"]]),
+                separation(there[among["unseen"]], there[among["known"]]),
             ]
         )
         of_known = [here[at[place]].mean() for place in ("border", "inner", "background")]
-        means.append([*of_known, *(there[among[place]].mean() for place in ("known", "strange"))])
+        means.append([*of_known, *(there[among[place]].mean() for place in ("known", "unseen"))])
     return np.transpose(aurocs), np.transpose(means)
 
 

@@ -142,7 +142,7 @@ class OODEvaluator:
         """Return the metrics of known images (first) and of each kind of OOD image."""
         known, *ood = seen.values()
         weights = self.known.weights
-        told = [diagnosis(known, one, weights) for one in ood]
+        diagnoses = [diagnosis(known, one, weights) for one in ood]
         return {
             "found": [self.flagged_fractions(one) for one in seen.values()],
             "aurocs": [
@@ -156,8 +156,8 @@ class OODEvaluator:
             "confidence": [1 - least_confidence(one.logits).mean() for one in seen.values()],
             "norms": [np.median(feature_norm(one.features)) for one in seen.values()],
             "familiarity": [np.median(familiarity(one.features, weights)) for one in seen.values()],
-            "as_sure": [share for share, _ in told],
-            "kinds": [kind for _, kind in told],
+            "as_sure": [fraction for fraction, _ in diagnoses],
+            "kinds": [kind for _, kind in diagnoses],
             "layer_sample": layer_sample([one.features for one in seen.values()], weights),
         }
 

@@ -68,8 +68,8 @@ def seen_table(stacks: Stacks) -> str:
         confidence, norm, angle = (
             mean_and_spread(stacks[key][:, row]) for key in ("confidence", "norms", "familiarity")
         )
-        told = ", ".join(f"{kind} {count}" for kind, count in kinds)
-        lines.append([name, confidence, as_sure, norm, ratio, by_pixels, angle, told])
+        counted = ", ".join(f"{kind} {count}" for kind, count in kinds)
+        lines.append([name, confidence, as_sure, norm, ratio, by_pixels, angle, counted])
     return markdown_table(["", *heads], lines)
 
 

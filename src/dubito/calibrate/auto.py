@@ -68,7 +68,7 @@ from dubito.serialization.fields import (
 )
 from dubito.serialization.objects import estimator, record_of
 
-MIN_ROWS = 10  # with fewer, nothing is calibrated: no selection can be told from chance
+MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture
 MANY_ROWS = 1000  # flexible candidates need this many
 MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many

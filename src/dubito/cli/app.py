@@ -41,7 +41,7 @@ class Commands(TyperGroup):
         except DubitoError as error:
             caught: Exception = error
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader of the pipe is gone
+            if error.errno == errno.EPIPE:  # the other end of the pipe is closed
                 raise
             caught = error
         from dubito.cli.printing import say_error

@@ -32,7 +32,7 @@ from dubito.kernels.blocks import n_threads
 def _interrupts_wait() -> Iterator[None]:
     """Hold an interrupt back until the block ends; processes that start inside never see one.
 
-    Only the main thread is told of interrupts: in others, and where signals have no mask, this does
+    Only the main thread receives interrupts: in others, and where signals have no mask, this does
     nothing.
     """
     is_main = threading.current_thread() is threading.main_thread()

@@ -62,8 +62,8 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
     is_there = None if present is None else _as_present(present, caller)
     models = as_models(outputs, caller, is_there)
     first = models[0]
-    shares = as_prior(prior, first, "prior", caller)
-    logs, is_possible = log_prior(shares), shares > 0
+    priors = as_prior(prior, first, "prior", caller)
+    logs, is_possible = log_prior(priors), priors > 0
     precision = np.result_type(*(model.array.dtype for model in models))
     result = np.empty(first.array.shape, precision)
 

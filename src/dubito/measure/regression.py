@@ -232,8 +232,8 @@ def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
         return np.asarray(np.abs(draws - y[:, np.newaxis]).mean(axis=1) - spread)
     assert isinstance(outputs, Quantiles)
     middles = (outputs.levels[1:] + outputs.levels[:-1]) / 2
-    shares = np.diff(np.concatenate([[0.0], middles, [1.0]]))
-    return np.asarray(2 * np.einsum("ij...,j->i...", pinballs(outputs, y), shares))
+    weights = np.diff(np.concatenate([[0.0], middles, [1.0]]))
+    return np.asarray(2 * np.einsum("ij...,j->i...", pinballs(outputs, y), weights))
 
 
 def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:

@@ -142,7 +142,7 @@ class Row:
 @final
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Blocks of which the reader selects one; without a script, the first is shown."""
+    """Blocks of which one is selected on the page; without a script, the first is shown."""
 
     label: str
     options: tuple[tuple[str, Block], ...]

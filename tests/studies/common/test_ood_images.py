@@ -1,4 +1,4 @@
-"""Strangers are what they are called: same pixels elsewhere, noise, and images that fool."""
+"""OOD images are what they are called: same pixels elsewhere, noise, and images that fool."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Norms, patterns and shares of strangers are those of plain NumPy."""
+"""Norms, patterns and fractions of OOD images are those of plain NumPy."""
 
 import numpy as np
 import pytest

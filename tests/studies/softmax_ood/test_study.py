@@ -1,4 +1,4 @@
-"""The study of strangers runs, and its images do not mix."""
+"""The study of OOD images runs, and its images do not mix."""
 
 from pathlib import Path
 
