@@ -160,7 +160,7 @@ def test_decisions_are_those_made_by_hand(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_risk", [None, 0.2])
+@pytest.mark.parametrize("max_risk", [None, 0.05])
 def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
     rng = np.random.default_rng(5)
     rate = rng.normal(size=(3, 3))
