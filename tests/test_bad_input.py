@@ -195,6 +195,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "Probabilities: `classes` must have 2 names, one per class, got 3. Give each class a "
         "name of its own, such as ['cat', 'dog'].",
     ),
+    "two names of one action": (
+        lambda: CostMatrix([[0, 1]], ["approve", "deny"]),
+        BadValueError,
+        "CostMatrix: `actions` must have 1 name, one per action, got 2. Name each action, such as "
+        "['approve', 'deny'].",
+    ),
     "one name for the positive class": (
         lambda: Probabilities([0.5], classes=["yes"]),
         BadValueError,

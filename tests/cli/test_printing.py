@@ -246,3 +246,9 @@ def test_hostile_names_stay_text_from_the_file_to_the_review(run: Run) -> None:
     assert len(review) == (decisions["action"] == f"'{reject}").sum()
     assert review["id"].str.startswith("'=cmd|").all()
     assert review["review_value"].dtype == float
+
+
+def test_an_error_keeps_the_ellipsis_of_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    say_error(ValueError("Got labels a, b, ...."))
+    say_error(ValueError("Got labels a, b"))
+    assert capsys.readouterr().err == "dubito: Got labels a, b, ....\ndubito: Got labels a, b.\n"

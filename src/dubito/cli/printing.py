@@ -86,7 +86,8 @@ def say_error(error: Exception) -> None:
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
     prefix = "" if problem.startswith("dubito") else "dubito: "
-    for line in (f"{prefix}{problem.rstrip('.')}.", fix):
+    end = "" if problem.endswith(".") else "."
+    for line in (f"{prefix}{problem}{end}", fix):
         if line:
             put(line.replace("\n", "\\n"), is_error=True)
 

@@ -26,6 +26,7 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import quantity
 from dubito.outputs.base import BaseOutputs, set_field, unchecked
 
 ClassName = str | int | float | bool
@@ -323,7 +324,7 @@ def as_names(
         if not isinstance(name, types):
             raise BadTypeError(argument, caller, rule, f"a {type(name).__name__}", fix)
     if len(plain) != n_names:
-        rule = f"must have {n_names} names, one per {of_what}"
+        rule = f"must have {quantity(n_names, 'name')}, one per {of_what}"
         raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
     if min(len(set(plain)), len(set(map(str, plain)))) < len(plain):
         pairs = ((one, other) for k, other in enumerate(plain) for one in plain[:k])
