@@ -106,7 +106,7 @@ def test_a_calibrated_model_is_not_accused_and_an_over_confident_one_is() -> Non
     assert "an underestimate by " in str(boaster)
     modest = cost_report(y, Logits(0.2 * logits), CostMatrix.zero_one(3))
     assert modest.gap.low > 0
-    assert "an overestimate of " in str(modest)
+    assert "an overestimate by " in str(modest)
 
 
 @pytest.mark.slow
