@@ -161,7 +161,7 @@ def test_the_next_step_names_the_columns(run: Run) -> None:
     columns = ["--probability", "p", "--positive", "spam"]
     done = run("fit", "mail.csv", *columns, "--calibrator", "PlattScaling", "-o", "mail.json")
     assert done.exit_code == 0, done.output
-    step = done.stdout.splitlines()[-1].strip()
+    step = " ".join(done.stdout.partition("Next:")[2].split())
     expected = "dubito decide mail.json NEW.csv --probability p --positive spam"
     assert step == f"{expected} -o decisions.parquet"
     again = run(*step.replace("NEW.csv", "mail.csv").split()[1:])
