@@ -220,7 +220,7 @@ def _decide_bulk(
     """Decide and store the rows of a large request; return the response as columns and bytes."""
     parsed = _parse_request(service, body, is_arrow, key)
     [new] = decide_batch([parsed], service.settings, service.rng)
-    found = service.store.add_decisions(new)
+    found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
     if is_arrow:
         return columns, write_stream({**columns, "class": list(map(str, columns["class"]))})

@@ -18,7 +18,7 @@ from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
 from dubito.serve.store.labels import add_labels
-from dubito.serve.store.writer import MAX_ROWS
+from dubito.serve.store.writer import PART_ROWS
 
 router = APIRouter(prefix="/v1", tags=["labels"])
 
@@ -40,7 +40,7 @@ async def post_labels(
     async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
         codes = await run_in_threadpool(_parse_labels, service, body, is_arrow)
         ids, values, store = [*codes], [*codes.values()], service.store
-        if len(ids) > MAX_ROWS:
+        if len(ids) > PART_ROWS:
             counts = await run_in_threadpool(store.add_labels, ids, values, corrected_by)
         else:
             work = partial(add_labels, ids=ids, codes=values, corrected_by=corrected_by)

@@ -35,11 +35,15 @@ WEB_ADDRESS = re.compile(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestRows:
-    """The rows of a request with their ids, and links for reviewers."""
+    """The rows of a request with their ids, and links for reviewers.
+
+    `has_new_ids` is True if the ids are random, so that no other row can have them.
+    """
 
     batch: Batch
     ids: list[str]
     links: list[str | None]
+    has_new_ids: bool = False
 
     @classmethod
     def of(
@@ -63,6 +67,7 @@ class RequestRows:
             batch=Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
             ids=_as_unique_ids(fields.ids, n_rows, key),
             links=_as_links(fields.links, n_rows),
+            has_new_ids=fields.ids is None and key is None,
         )
 
     @classmethod

@@ -82,7 +82,7 @@ class Settings:
     max_bytes: int = 32 * 1024 * 1024
     max_rows: int = 50_000
     max_columns: int = 10_000
-    max_values: int = 1_000_000
+    max_values: int = 600_000
     allowed_hosts: Sequence[str] = ()
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.labels import add_labels
 from dubito.serve.store.tables import idempotency_keys, labels, secrets
-from dubito.serve.store.writer import insert_new_rows, insert_rows
+from dubito.serve.store.writer import FEW_ROWS, insert_new_rows, insert_rows
 from tests.serve.conftest import TORN
 
 New = Callable[..., NewDecisions]
@@ -51,6 +51,22 @@ def test_waiting_jobs_are_committed_together(store: Store, new: New) -> None:
     assert len(commits) == 2
     assert len(store.decisions_since()) == 100
     event.remove(store.engine, "commit", counted)
+
+
+def test_small_jobs_are_committed_before_large_ones(store: Store, new: New) -> None:
+    may_go = Event()
+    order: list[str] = []
+    first = store.submit(lambda _: may_go.wait(30))
+    rows = range(FEW_ROWS + 1)
+    jobs = {f"large {k}": new({f"{k}-{row}": TORN for row in rows}) for k in range(3)}
+    jobs["small"] = new({"a": TORN})
+    answers = {store.submit(job): name for name, job in jobs.items()}
+    for answer in answers:
+        answer.add_done_callback(lambda one: order.append(answers[one]))
+    may_go.set()
+    wait([first, *answers])
+    assert [answer.result() for answer in answers] == [{}] * 4
+    assert order == ["small", "large 0", "large 1", "large 2"]
 
 
 def test_a_job_fails_alone(store: Store, new: New) -> None:

@@ -12,7 +12,20 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Column, Connection, Select, bindparam, delete, exists, select, true
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    any_,
+    delete,
+    exists,
+    literal,
+    select,
+    true,
+)
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
@@ -269,10 +282,16 @@ def rows_by_id(
     connection: Connection, query: Select[Any], key: Column[str], ids: Sequence[str]
 ) -> Iterator[Any]:
     """Yield the rows of a query whose key is among some ids, a limited number at a time."""
-    query = query.where(key.in_(bindparam("ids", expanding=True)))
     for start in range(0, len(ids), MAX_IDS):
-        parameters = {"ids": list(ids[start : start + MAX_IDS])}
-        yield from connection.execute(query, parameters).mappings()
+        some = query.where(is_among(connection, key, ids[start : start + MAX_IDS]))
+        yield from connection.execute(some).mappings()
+
+
+def is_among(connection: Connection, key: Column[str], ids: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition that a key is among some ids."""
+    if connection.dialect.name == "postgresql":  # one array is much faster than many parameters
+        return key == any_(literal(list(ids), ARRAY(String)))
+    return key.in_(ids)
 
 
 def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -438,8 +457,8 @@ def delete_oldest(connection: Connection, before: float) -> int:
     query = select(decisions.c.id).where(is_old).order_by(*ARRIVAL_ORDER).limit(MAX_IDS)
     old = connection.execute(query).scalars().all()
     for table in (review_events, reviews, corrections, labels):
-        connection.execute(delete(table).where(table.c.decision_id.in_(old)))
-    connection.execute(delete(decisions).where(decisions.c.id.in_(old)))
+        connection.execute(delete(table).where(is_among(connection, table.c.decision_id, old)))
+    connection.execute(delete(decisions).where(is_among(connection, decisions.c.id, old)))
     if not old:
         connection.execute(delete(corrections).where(corrections.c.corrected < before))
         connection.execute(delete(labels).where(labels.c.created < before))

@@ -10,7 +10,7 @@ from typing import Any, final
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from dubito.serve.http_errors import CONFLICT, HTTPError
-from dubito.serve.store.decisions import MAX_IDS, rows_by_id
+from dubito.serve.store.decisions import MAX_IDS, is_among, rows_by_id
 from dubito.serve.store.tables import corrections, labels, reviews
 from dubito.serve.store.writer import insert_rows
 
@@ -80,7 +80,7 @@ def add_labels(
     if n_new < len(ids):
         n_corrected = _correct(connection, dict(zip(ids, codes, strict=True)), corrected_by, now)
     for start in range(0, len(ids), MAX_IDS):
-        is_labeled = reviews.c.decision_id.in_(ids[start : start + MAX_IDS])
+        is_labeled = is_among(connection, reviews.c.decision_id, ids[start : start + MAX_IDS])
         connection.execute(update(reviews).where(is_labeled).values(is_open=False))
     return LabelCounts(n_new, n_corrected)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from stat import S_IMODE, S_ISVTX, S_IWOTH
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, final
@@ -27,7 +28,7 @@ from dubito.errors import BadValueError
 from dubito.serve.store import decisions, labels, policies, review, tokens
 from dubito.serve.store.decisions import NewDecisions
 from dubito.serve.store.tables import metadata, secrets
-from dubito.serve.store.writer import MAX_ROWS, GroupCommitWriter, Work
+from dubito.serve.store.writer import PART_ROWS, GroupCommitWriter, Work
 
 MIGRATIONS = str(Path(__file__).parents[1] / "migrations")
 MIGRATION_LOCK = 7_230_991  # arbitrary, the same in every process
@@ -153,21 +154,22 @@ class Store:
         finally:
             future.cancel()  # a write that has not begun is not needed any more
 
-    def add_decisions(self, new: NewDecisions) -> dict[str, dict[str, Any]]:
+    def add_decisions(
+        self, new: NewDecisions, *, are_known_new: bool = False
+    ) -> dict[str, dict[str, Any]]:
         """Store decisions; return, by id, those that exist already.
 
-        Many rows are stored in several transactions, between which others write.
+        Many rows are stored in several transactions, between which others write. If their ids may
+        exist, all are compared first, so that nothing is stored if one was made from other inputs.
         """
         parts = [
-            new.part(slice(start, start + MAX_ROWS), None if start else new.key)
-            for start in range(0, len(new), MAX_ROWS)
+            new.part(slice(start, start + PART_ROWS), None if start else new.key)
+            for start in range(0, len(new), PART_ROWS)
         ]
-        if len(parts) > 1:
+        if len(parts) > 1 and not are_known_new:
             new.require_same(self.find_decisions(new.columns["id"]))
-        found: dict[str, dict[str, Any]] = {}
-        for part in parts:
-            found |= self.submit(part).result()
-        return found
+        futures = [self.submit(part) for part in parts]  # small jobs are written in between
+        return dict(chain.from_iterable(future.result().items() for future in futures))
 
     def delete_before(self, before: float) -> int:
         """Delete all decisions made before a time, and return how many there were."""
@@ -183,12 +185,12 @@ class Store:
         corrected_by: str | None = None,
     ) -> labels.LabelCounts:
         """Store labels: see `labels.add_labels`. Many go into several transactions."""
-        if corrected_by is None and len(ids) > MAX_ROWS:
+        if corrected_by is None and len(ids) > PART_ROWS:
             given = dict(zip(ids, codes, strict=True))
             labels.require_same_labels(given, self.find_labels(ids))
         n_new = n_corrected = 0
-        for start in range(0, len(ids), MAX_ROWS):
-            part = slice(start, start + MAX_ROWS)
+        for start in range(0, len(ids), PART_ROWS):
+            part = slice(start, start + PART_ROWS)
             add = partial(labels.add_labels, ids=ids[part], codes=codes[part])
             counts = self.write(partial(add, corrected_by=corrected_by))
             n_new, n_corrected = n_new + counts.n_new, n_corrected + counts.n_corrected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -9,12 +10,15 @@ from functools import lru_cache
 from itertools import chain
 from queue import SimpleQueue
 from threading import Lock, Thread
+from time import perf_counter
 from typing import Any, Protocol, final
 
 from sqlalchemy import Connection, Dialect, Engine, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-MAX_JOBS, MAX_ROWS = 512, 2_000  # per commit, for which all others wait
+MAX_JOBS = 512  # per commit
+FEW_ROWS, PART_ROWS = 100, 1000  # of a small job, and of a part of many rows
+COMMIT_SECONDS = 0.15  # parts are committed together as long as they take no longer: others wait
 MAX_ATTEMPTS = 3  # the database may abort one of two processes that deadlock
 CHUNKS = (512, 64, 8, 1)  # rows of about 20 columns: SQLite allows 32,766 values per statement
 
@@ -59,15 +63,16 @@ class Job:
 class GroupCommitWriter:
     """Runs jobs from any thread in groups, with one commit per group.
 
-    While one group is being synced to disk, the next one accumulates. A failing job does not affect
-    the others of its group, and no failure ends the thread. A future is resolved only after the
-    commit that contains its work. Work whose future is cancelled before it begins is left out.
+    While one group is being synced to disk, the next one accumulates. Groups of small and of large
+    jobs alternate, so that small ones never wait for long. A failing job does not affect the others
+    of its group, and no failure ends the thread. A future is resolved only after the commit that
+    contains its work. Work whose future is cancelled before it begins is left out.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.queue: SimpleQueue[Job | None] = SimpleQueue()
-        self.is_closed, self.lock = False, Lock()
+        self.lock, self.is_closed = Lock(), False
         self.thread = Thread(target=self._run, name="dubito-writer", daemon=True)
         self.thread.start()
 
@@ -90,30 +95,44 @@ class GroupCommitWriter:
 
     def _run(self) -> None:
         """Write group after group until the writer is closed."""
-        is_last = False
-        while not is_last:
-            group, is_last = self._gather()
-            # From here on, a future cannot be cancelled.
-            group = [job for job in group if job.future.set_running_or_notify_cancel()]
-            try:
-                results = self._write(group) if group else []
-            except BaseException as error:
-                results = [(False, error)] * len(group)
-            for job, (is_done, result) in zip(group, results, strict=True):
-                (job.future.set_result if is_done else job.future.set_exception)(result)
+        large: deque[Job] = deque()
+        n_parts = 1
+        while large or not (self.is_closed and self.queue.empty()):
+            self._resolve(self._gather(large))
+            parts = [large.popleft() for _ in range(min(n_parts, len(large)))]
+            if parts:
+                start = perf_counter()
+                self._resolve(parts)
+                seconds = (perf_counter() - start) / len(parts)
+                n_parts = max(int(COMMIT_SECONDS / seconds), 1)
 
-    def _gather(self) -> tuple[list[Job], bool]:
-        """Wait for a job, and take those that are queued behind it."""
-        group: list[Job] = []
+    def _gather(self, large: deque[Job]) -> list[Job]:
+        """Wait for a job and take those that are queued behind it; return the small ones."""
+        small: list[Job] = []
         n_rows = 0
-        while True:
+        while not (small or large) or not self.queue.empty():
             job = self.queue.get()
             if job is None:
-                return group, True
-            group.append(job)
+                break
+            if job.n_rows > FEW_ROWS:
+                large.append(job)
+                continue
+            small.append(job)
             n_rows += job.n_rows
-            if self.queue.empty() or len(group) >= MAX_JOBS or n_rows >= MAX_ROWS:
-                return group, False
+            if len(small) >= MAX_JOBS or n_rows >= PART_ROWS:
+                break
+        return small
+
+    def _resolve(self, group: list[Job]) -> None:
+        """Write a group of jobs, and resolve their futures."""
+        # From here on, a future cannot be cancelled.
+        group = [job for job in group if job.future.set_running_or_notify_cancel()]
+        try:
+            results = self._write(group) if group else []
+        except BaseException as error:
+            results = [(False, error)] * len(group)
+        for job, (is_done, result) in zip(group, results, strict=True):
+            (job.future.set_result if is_done else job.future.set_exception)(result)
 
     def _write(self, group: list[Job]) -> list[tuple[bool, Any]]:
         """Commit a group; return, for each job, whether it succeeded, and its result or error."""
