@@ -60,7 +60,7 @@ def test_a_file_that_is_served_is_left_alone(
     done = run("serve", made / "policy.json", "--port", 0)
     assert done.exit_code == 2
     assert "must be a file that no other process serves" in " ".join(done.stderr.split())
-    assert (served, first.list_policies().all) == ([], ())
+    assert (served, first.list_policies()) == ([], [])
     first.close()
 
 

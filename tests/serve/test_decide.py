@@ -90,9 +90,13 @@ def test_a_large_request_is_answered_like_small_ones(api: Api) -> None:
     assert api.client.post("/v1/decide", json=body).json()["decisions"] == whole
     labels = {"ids": ids, "labels": ["a"] * 2500}
     assert api.client.post("/v1/labels", json=labels).json()["new"] == 2500
-    other = {"ids": ids, "labels": [*["a"] * 2499, "b"]}
-    assert api.client.post("/v1/labels", json=other).status_code == 409
-    assert api.client.post("/v1/labels?correct=1", json=other).json()["corrected"] == 1
+    more = {"ids": [f"new {name}" for name in ids[:-1]] + ids[-1:], "labels": ["b"] * 2500}
+    refused = api.client.post("/v1/labels", json=more)
+    assert refused.status_code == 409
+    assert "Id 'r2499' has a different label" in refused.json()["detail"]
+    assert api.store.get_label("new r0") is None
+    corrected = api.client.post("/v1/labels?correct=1", json=more).json()
+    assert corrected == {"received": 2500, "new": 2499, "corrected": 1}
     assert api.counts() == (2500, 2500)
 
 

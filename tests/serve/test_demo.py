@@ -20,7 +20,7 @@ def test_the_demo_fills_a_store_once(tmp_path: Path) -> None:
     newer = store.find_token(fill_demo(store, policy))
     assert newer is not None
     assert [one.id for one in store.list_tokens() if one.is_valid] == [newer.id]
-    assert len(store.list_policies().all) == 1
+    assert len(store.list_policies()) == 1
     rows = store.decisions_since()
     assert len(rows) == 4000
     assert (np.diff(rows.created) >= 0).all()

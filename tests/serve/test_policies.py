@@ -63,7 +63,7 @@ def test_two_first_policies_have_the_same_classes(tmp_path: Path) -> None:
     monkeypatched.setattr(store, "find_document", late)
     with pytest.raises(HTTPError, match="must have the same classes"):
         store.add_policy(other.to_json())
-    assert len(store.list_policies().all) == 1
+    assert len(store.list_policies()) == 1
     store.close()
 
 
@@ -88,7 +88,7 @@ def test_invalid_policies_are_rejected(api: Api) -> None:
     changed = fitted_policy().to_json().replace('"random_state": 0', '"random_state": 1').encode()
     answer = api.client.post("/v1/policies", content=changed)
     assert "its checksum does not match" in answer.json()["detail"]
-    assert len(api.store.list_policies().all) == 1
+    assert len(api.store.list_policies()) == 1
     assert api.client.post("/v1/policies/99/activate").status_code == 404
     assert api.client.post(f"/v1/policies/{10**30}/activate").status_code == 422
     assert api.client.post("/v1/policies/x/activate").status_code == 422

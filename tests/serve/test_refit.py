@@ -222,7 +222,7 @@ def add(small_store: Store, policy: Policy) -> Add:
 
 def compared(store: Store, active_id: int, candidate_id: int) -> PolicyComparison:
     """Compare two policies of a store."""
-    known = {one.id: one for one in store.list_policies().all}
+    known = {one.id: one for one in store.list_policies()}
     rows = store.decisions_since(time.time() - 30 * DAY)
     return compare_policies(store, rows, known[active_id], known[candidate_id])
 
@@ -238,7 +238,7 @@ def test_an_uploaded_policy_is_evaluated_on_live_rows(small_store: Store, add: A
     other = fitted_policy(reject_cost=0.1)
     number = small_store.add_policy(other.to_json())
     found = compared(small_store, 1, number)
-    active = small_store.list_policies().all[0].policy
+    active = small_store.list_policies()[0].policy
     assert found.active.cost.value == pytest.approx(cost_of(active, logits, y, 0.3))
     assert found.candidate.cost.value == pytest.approx(cost_of(other, logits, y, 0.1))
     assert found.candidate.cost.value != pytest.approx(other.report.cost.value, rel=0.05)

@@ -17,7 +17,7 @@ from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
-from dubito.serve.store.labels import add_labels
+from dubito.serve.store.labels import add_labels, require_same_labels
 from dubito.serve.store.writer import PART_ROWS
 
 router = APIRouter(prefix="/v1", tags=["labels"])
@@ -39,19 +39,20 @@ async def post_labels(
     is_arrow, corrected_by = has_arrow_body(request), token.name if correct else None
     async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
         codes = await run_in_threadpool(_parse_labels, service, body, is_arrow)
-        ids, values, store = [*codes], [*codes.values()], service.store
-        if len(ids) > PART_ROWS:
-            counts = await run_in_threadpool(store.add_labels, ids, values, corrected_by)
-        else:
-            work = partial(add_labels, ids=ids, codes=values, corrected_by=corrected_by)
-            counts = await asyncio.wrap_future(store.submit(work))
-    service.metrics.labels.inc(counts.n_new)
-    if counts.n_corrected:
-        log_event("labels corrected", rows=counts.n_corrected, user=token.name)
+        ids, n_new, n_corrected = list(codes), 0, 0
+        if len(ids) > PART_ROWS and not correct:  # nothing is stored if one differs
+            require_same_labels(codes, await run_in_threadpool(service.store.find_labels, ids))
+        for start in range(0, len(ids), PART_ROWS):  # others write in between
+            part = ids[start : start + PART_ROWS]
+            values = [codes[name] for name in part]
+            work = partial(add_labels, ids=part, codes=values, corrected_by=corrected_by)
+            counts = await asyncio.wrap_future(service.store.submit(work))
+            n_new, n_corrected = n_new + counts.n_new, n_corrected + counts.n_corrected
+    service.metrics.labels.inc(n_new)
+    if n_corrected:
+        log_event("labels corrected", rows=n_corrected, user=token.name)
     request.state.n_rows = len(codes)
-    return schemas.LabelsResponse(
-        received=len(codes), new=counts.n_new, corrected=counts.n_corrected
-    )
+    return schemas.LabelsResponse(received=len(codes), new=n_new, corrected=n_corrected)
 
 
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:

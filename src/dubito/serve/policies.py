@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -42,7 +43,7 @@ def deploy_policy(store: Store, policy: Policy) -> int:
     int
         The id of the policy.
     """
-    known = {one.id for one in store.list_policies().all}
+    known = {one.id for one in store.list_policies()}
     policy_id = store.add_policy(policy.to_json())
     if policy_id not in known:
         store.activate(policy_id)
@@ -51,8 +52,8 @@ def deploy_policy(store: Store, policy: Policy) -> int:
 
 def activate_policy(service: Service, token: Token, policy_id: int | None) -> int | None:
     """Activate a policy, or with None the previous one, in this process at once; return its id."""
-    wanted = service.store.list_policies().previous if policy_id is None else policy_id
-    if wanted is not None:
+    previous = [one.id for one in service.store.list_policies() if one.is_previous]
+    for wanted in previous if policy_id is None else [policy_id]:
         service.catalog.policy(wanted)  # nothing is activated that this process cannot read
     if policy_id is None:
         event, policy_id = "policy rolled back", service.store.roll_back()
@@ -71,7 +72,7 @@ def add_candidate(service: Service) -> int:
     rows = store.decisions_since(now - MONITOR_DAYS * DAY)
     document = refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)
-    for one in store.list_policies().all:
+    for one in store.list_policies():
         if policy_content(one.document) == content:
             if one.was_active:
                 problem = f"The labels so far give policy {one.id} again, which is or was active"
@@ -81,28 +82,16 @@ def add_candidate(service: Service) -> int:
     return store.add_policy(document, trained_until=now)
 
 
-@router.get("/policies")
-def list_policies(request: Request, token: Admin) -> schemas.PoliciesResponse:
+@router.get("/policies", response_model=schemas.PoliciesResponse)
+def list_policies(request: Request, token: Admin) -> dict[str, Any]:
     """Return all policies, oldest first, and which one is active."""
     service = get_service(request)
-    summaries = [
-        schemas.PolicySummary(
-            id=one.id,
-            created=one.created,
-            is_active=one.is_active,
-            provenance=_provenance(service, one.id),
-        )
-        for one in service.store.list_policies().all
-    ]
-    return schemas.PoliciesResponse(policies=summaries)
-
-
-def _provenance(service: Service, policy_id: int) -> dict[str, Any]:
-    """Return how a policy was fitted, or why it cannot be read."""
-    try:
-        return dict(service.catalog.policy(policy_id).provenance)
-    except HTTPError as error:
-        return {"error": str(error)}
+    summaries = []
+    for one in service.store.list_policies():
+        policy, error = service.catalog.find(one.id), service.catalog.unreadable.get(one.id)
+        provenance = dict(policy.provenance) if policy else {"error": str(error)}
+        summaries.append({**asdict(one), "provenance": provenance})
+    return {"policies": summaries}
 
 
 @router.post("/policies", status_code=201, openapi_extra=FILE)

@@ -134,11 +134,11 @@ class PolicyCatalog:
                 raise self.unreadable[policy_id] from error
         return self.known[policy_id]
 
-    def can_read(self, policy_id: int) -> bool:
-        """Return whether a stored policy is of a format that this version reads."""
+    def find(self, policy_id: int) -> Policy | None:
+        """Return a policy by its id, or None if it cannot be read."""
         with suppress(HTTPError):
-            self.policy(policy_id)
-        return policy_id in self.known
+            return self.policy(policy_id)
+        return None
 
     @property
     def active(self) -> tuple[int, Policy]:

@@ -70,7 +70,7 @@ def test_a_candidate_is_shown_before_anyone_activates_it(anna: Person, store: St
     assert store.active_id() == before
     page = anna.get("/monitor")
     assert "candidate on rows that the candidate was fitted to, by cross-validation" in page
-    newest = store.list_policies().all[-1].id
+    newest = store.list_policies()[-1].id
     assert f"Activate policy {newest}" in page
     assert anna.post("/monitor/activate", policy=str(newest)).headers["location"] == "/monitor"
     assert store.active_id() == newest
@@ -85,8 +85,8 @@ def test_a_previously_active_policy_is_no_candidate_and_none_is_stored_twice(
 ) -> None:
     for _ in range(2):
         assert anna.post("/monitor/refit").status == 303
-        assert [one.id for one in store.list_policies().all] == [1, 2]
-    assert store.list_policies().all[1].trained_until is not None
+        assert [one.id for one in store.list_policies()] == [1, 2]
+    assert store.list_policies()[1].trained_until is not None
     anna.post("/monitor/activate", policy="2")
     answer = anna.post("/monitor/refit")
     assert answer.status == 409
@@ -101,7 +101,7 @@ def test_a_previously_active_policy_is_no_candidate_and_none_is_stored_twice(
     assert "candidate. Calibrator" not in page
     assert "Activate policy" not in page
     assert again in anna.post("/monitor/refit").text
-    assert len(store.list_policies().all) == 2
+    assert len(store.list_policies()) == 2
 
 
 @pytest.mark.usefixtures("known")
@@ -141,7 +141,7 @@ def test_only_an_admin_may_refit_or_activate(store: Store) -> None:
         answer = ben.post(address, policy="1")
         assert answer.status == 403
         assert "The token needs the scope admin." in answer.text
-    assert len(store.list_policies().all) == 1
+    assert len(store.list_policies()) == 1
 
 
 def test_impossible_actions_are_reported(anna: Person, store: Store) -> None:
@@ -191,7 +191,7 @@ def test_a_refit_uses_the_features_of_rows(anna: Person, store: Store) -> None:
         store.add_decisions(new)
         store.add_labels(names, y[rows].tolist())
         assert anna.post("/monitor/refit").status == 303
-    learned, as_before = (one.policy.ood for one in store.list_policies().all[-2:])
+    learned, as_before = (one.policy.ood for one in store.list_policies()[-2:])
     assert policy.ood is not None
     assert learned is not None
     assert as_before is not None

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.labels import LabelCounts, find_labels
-from dubito.serve.store.writer import PART_ROWS
 from tests.serve.conftest import TORN
 
 NUMBERS = count()
@@ -122,13 +121,3 @@ def test_any_order_and_repetition_gives_the_same(
     kept = small_store.read(lambda c: find_labels(c, names))
     assert kept == {name: truth[name] for name in sent}
     assert n_new == len(sent)
-
-
-def test_many_labels_are_stored_or_none(store: Store) -> None:
-    ids, codes = [f"r{k}" for k in range(PART_ROWS + 1)], [0] * (PART_ROWS + 1)
-    store.add_labels(ids[-1:], [1])
-    with pytest.raises(HTTPError, match=f"Id 'r{PART_ROWS}' has a different label"):
-        store.add_labels(ids, codes)
-    assert store.find_labels(ids) == {ids[-1]: 1}
-    assert store.add_labels(ids, codes, "ann") == LabelCounts(PART_ROWS, 1)
-    assert set(store.find_labels(ids).values()) == {0}

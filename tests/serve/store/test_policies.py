@@ -6,7 +6,7 @@ import pytest
 from dubito.decide import Policy
 from dubito.errors import BadFileError
 from dubito.serve.http_errors import HTTPError
-from dubito.serve.store import Policies, Store, StoredPolicy
+from dubito.serve.store import Store
 from dubito.serve.store.policies import policy_content
 from studies.common.serving import fitted_policy
 
@@ -16,8 +16,8 @@ def test_policies_are_activated_and_rolled_back(store: Store, policy: Policy) ->
     assert store.active_id() == 1
     for number in (*others, others[1]):
         store.activate(number)
-    assert [one.is_active for one in store.list_policies().all] == [False, False, True]
-    assert store.list_policies().previous == others[0]
+    assert [one.is_active for one in store.list_policies()] == [False, False, True]
+    assert [one.is_previous for one in store.list_policies()] == [False, True, False]
     assert store.roll_back() == others[0]
     assert store.roll_back() == 1
     with pytest.raises(HTTPError) as refused:
@@ -27,13 +27,13 @@ def test_policies_are_activated_and_rolled_back(store: Store, policy: Policy) ->
         == "There is no previous policy to roll back to. Activate a policy by its id."
     )
     assert store.active_id() == 1
-    assert store.list_policies().previous is None
-    assert [one.was_active for one in store.list_policies().all] == [True, True, True]
+    assert not any(one.is_previous for one in store.list_policies())
+    assert [one.was_active for one in store.list_policies()] == [True, True, True]
 
 
 def test_a_refit_records_the_end_of_its_training_rows(store: Store) -> None:
     number = store.add_policy(fitted_policy(reject_cost=0.1).to_json(), trained_until=7.0)
-    first, last = store.list_policies().all
+    first, last = store.list_policies()
     assert (last.id, last.trained_until, last.was_active) == (number, 7.0, False)
     assert first.trained_until is None
 
@@ -43,7 +43,7 @@ def test_the_same_policy_is_stored_once(store: Store, policy: Policy) -> None:
     assert store.add_policy(text) == 1
     assert store.add_policy(Policy.from_json(text).to_json()) == 1
     assert store.add_policy(json.dumps(json.loads(text))) == 1
-    assert len(store.list_policies().all) == 1
+    assert len(store.list_policies()) == 1
 
 
 def test_other_classes_need_another_store(store: Store) -> None:
@@ -60,7 +60,7 @@ def test_an_invalid_policy_is_not_stored(store: Store) -> None:
         store.add_policy("{}")
     with pytest.raises(HTTPError, match=r"There is no policy 99. Use an id from GET /v1/policies"):
         store.activate(99)
-    assert len(store.list_policies().all) == 1
+    assert len(store.list_policies()) == 1
 
 
 def test_a_policy_survives_as_text(policy: Policy) -> None:
@@ -82,9 +82,3 @@ def test_the_same_fit_at_another_time_has_the_same_content(policy: Policy) -> No
     assert policy_content(later.to_json()) == policy_content(policy.to_json())
     other = replace(policy, provenance={**policy.provenance, "random_state": 1})
     assert policy_content(other.to_json()) != policy_content(policy.to_json())
-
-
-def test_one_policy_is_active_or_none() -> None:
-    first, second = StoredPolicy(1, 0.0, "{}", False), StoredPolicy(2, 0.0, "{}", True)
-    assert Policies((first, second)).active == second
-    assert Policies((first,)).active is None

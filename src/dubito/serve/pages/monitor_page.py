@@ -72,9 +72,9 @@ def _page_values(service: Service) -> dict[str, Any]:
     policy = service.catalog.policy(policy_id)
     rows = service.store.decisions_since(time.time() - MONITOR_DAYS * DAY)
     stored = service.store.list_policies()
-    known = {one.id: one for one in stored.all}
-    newer = [one for one in stored.all if one.id > policy_id and not one.was_active]
-    candidate = next((one for one in reversed(newer) if service.catalog.can_read(one.id)), None)
+    known = {one.id: one for one in stored}
+    newer = [one for one in stored if one.id > policy_id and not one.was_active]
+    candidate = next((one for one in reversed(newer) if service.catalog.find(one.id)), None)
     return {
         "verdict": blocks.verdict(report),
         "metrics": blocks.metric_blocks(report, policy),
@@ -83,8 +83,8 @@ def _page_values(service: Service) -> dict[str, Any]:
         "calibrator": policy.provenance["calibrator"],
         "days": f"{MONITOR_DAYS:.0f}",
         "candidate": candidate,
-        "policies": blocks.policy_table(stored.all),
-        "previous": stored.previous,
+        "policies": blocks.policy_table(stored),
+        "previous": next((one.id for one in stored if one.is_previous), None),
         "comparison": _compare(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),

@@ -4,7 +4,7 @@ SQLite for a single process, PostgreSQL for any number. `Store` is the only inte
 """
 
 from dubito.serve.store.decisions import AlarmHistory, NewDecisions, StoredRows
-from dubito.serve.store.policies import Policies, StoredPolicy
+from dubito.serve.store.policies import StoredPolicy
 from dubito.serve.store.review import ReviewItem
 from dubito.serve.store.store import Store
 from dubito.serve.store.tokens import Token
@@ -12,7 +12,6 @@ from dubito.serve.store.tokens import Token
 __all__ = [
     "AlarmHistory",
     "NewDecisions",
-    "Policies",
     "ReviewItem",
     "Store",
     "StoredPolicy",

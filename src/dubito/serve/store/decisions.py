@@ -11,21 +11,8 @@ from random import random
 from typing import Any, Self, final
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    ARRAY,
-    Column,
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    any_,
-    delete,
-    exists,
-    literal,
-    select,
-    true,
-)
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
@@ -152,7 +139,7 @@ class NewDecisions:
     def __len__(self) -> int:
         return len(self.columns["id"])
 
-    def insert_together(self, connection: Connection, others: Sequence[NewDecisions]) -> bool:
+    def insert_together(self, connection: sa.Connection, others: Sequence[NewDecisions]) -> bool:
         """Insert the decisions of several requests; return whether every one was new."""
         keyed = [new for new in others if new.key is not None]
         if keyed and _insert_keys(connection, keyed) < len(keyed):
@@ -166,13 +153,15 @@ class NewDecisions:
             connection, reviews, _review_columns(joined, is_rejected)
         )
 
-    def insert(self, connection: Connection) -> dict[str, dict[str, Any]]:
+    def insert(self, connection: sa.Connection) -> dict[str, dict[str, Any]]:
         """Insert the decisions that are new; return, by id, those that exist.
 
         If an existing one was decided from different inputs, nothing is stored.
         """
         if self.key is not None and not _insert_keys(connection, [self]):
-            query = select(idempotency_keys.c.digest).where(idempotency_keys.c.key == self.key.id)
+            query = sa.select(idempotency_keys.c.digest).where(
+                idempotency_keys.c.key == self.key.id
+            )
             if connection.execute(query).scalar_one() != self.key.digest:
                 problem = f"Idempotency key {self.key.text!r} was used with a different body"
                 raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
@@ -250,7 +239,7 @@ class AlarmHistory:
     is_correct: BoolArray
 
 
-def _insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
+def _insert_keys(connection: sa.Connection, keyed: Sequence[NewDecisions]) -> int:
     """Insert idempotency keys; return how many are new."""
     keys = [new.key for new in keyed if new.key is not None]
     columns: dict[str, list[Any]] = {
@@ -279,7 +268,7 @@ def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) ->
 
 
 def rows_by_id(
-    connection: Connection, query: Select[Any], key: Column[str], ids: Sequence[str]
+    connection: sa.Connection, query: sa.Select[Any], key: sa.Column[str], ids: Sequence[str]
 ) -> Iterator[Any]:
     """Yield the rows of a query whose key is among some ids, a limited number at a time."""
     for start in range(0, len(ids), MAX_IDS):
@@ -287,14 +276,16 @@ def rows_by_id(
         yield from connection.execute(some).mappings()
 
 
-def is_among(connection: Connection, key: Column[str], ids: Sequence[str]) -> ColumnElement[bool]:
+def is_among(
+    connection: sa.Connection, key: sa.Column[str], ids: Sequence[str]
+) -> sa.ColumnElement[bool]:
     """Return the condition that a key is among some ids."""
     if connection.dialect.name == "postgresql":  # one array is much faster than many parameters
-        return key == any_(literal(list(ids), ARRAY(String)))
+        return key == sa.any_(sa.literal(list(ids), sa.ARRAY(sa.String)))
     return key.in_(ids)
 
 
-def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def find_decisions(connection: sa.Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the decisions of some ids; those that do not exist are left out.
 
     Parameters
@@ -309,11 +300,11 @@ def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict
     dict of str to dict
         The columns of a response, by id.
     """
-    query = select(*(decisions.c[name] for name in RESPONSE_COLUMNS))
+    query = sa.select(*(decisions.c[name] for name in RESPONSE_COLUMNS))
     return {row["id"]: dict(row) for row in rows_by_id(connection, query, decisions.c.id, ids)}
 
 
-def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
+def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows:
     """Return all decisions made at or after a time, with their labels.
 
     Parameters
@@ -329,7 +320,7 @@ def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
         One row per decision, in order of arrival.
     """
     was_passed = (
-        exists()
+        sa.exists()
         .where(
             review_events.c.decision_id == decisions.c.id,
             review_events.c.kind.in_(["escalate", "skip"]),
@@ -339,7 +330,7 @@ def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
     )
     names = ["id", "outputs", "probabilities", *NUMERIC_COLUMNS]
     query = (
-        select(
+        sa.select(
             *(decisions.c[name] for name in names),
             labels.c.label,
             labels.c.created.label("labeled"),
@@ -364,7 +355,7 @@ def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
     )
 
 
-def alarm_history(connection: Connection, policy_id: int) -> AlarmHistory:
+def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
     """Return the input of the alarms: the uncertainty of every row, and labels of audited rows.
 
     Parameters
@@ -380,10 +371,10 @@ def alarm_history(connection: Connection, policy_id: int) -> AlarmHistory:
         In order of arrival; only the first label of each audited row counts.
     """
     is_own = decisions.c.policy_id == policy_id
-    every = select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
+    every = sa.select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
     confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
     audited = (
-        select(decisions.c.id, decisions.c.created, decisions.c.probability, decisions.c.class_)
+        sa.select(decisions.c.id, decisions.c.created, decisions.c.probability, decisions.c.class_)
         .where(is_own, decisions.c.is_audit)
         .order_by(*ARRIVAL_ORDER)
     )
@@ -400,13 +391,17 @@ def alarm_history(connection: Connection, policy_id: int) -> AlarmHistory:
     )
 
 
-def _first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[float, int]]:
+def _first_labels(connection: sa.Connection, policy_id: int) -> dict[str, tuple[float, int]]:
     """Return the time and value of the first label of each audited row, by id."""
     undone = (review_events.c.kind == "label") & review_events.c.is_undone
     found: dict[str, tuple[float, int]] = {}
-    for table, condition in ((labels, true()), (corrections, true()), (review_events, undone)):
+    for table, condition in (
+        (labels, sa.true()),
+        (corrections, sa.true()),
+        (review_events, undone),
+    ):
         query = (
-            select(table.c.decision_id, table.c.created, table.c.label)
+            sa.select(table.c.decision_id, table.c.created, table.c.label)
             .join(decisions, decisions.c.id == table.c.decision_id)
             .where(decisions.c.policy_id == policy_id, decisions.c.is_audit, condition)
         )
@@ -415,7 +410,7 @@ def _first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[flo
     return found
 
 
-def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.float32] | None:
+def find_features(connection: sa.Connection, ids: Sequence[str]) -> NDArray[np.float32] | None:
     """Return the features of some decisions.
 
     Parameters
@@ -430,7 +425,7 @@ def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.floa
     array of float32 or None
         One row per id, or None if a row has no features or a different number of them.
     """
-    query = select(decisions.c.id, decisions.c.features)
+    query = sa.select(decisions.c.id, decisions.c.features)
     rows = rows_by_id(connection, query, decisions.c.id, ids)
     found = {row["id"]: row["features"] for row in rows}
     kept = [features for name in ids if (features := found.get(name)) is not None]
@@ -438,7 +433,7 @@ def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.floa
     return _matrix(kept) if is_complete else None
 
 
-def delete_oldest(connection: Connection, before: float) -> int:
+def delete_oldest(connection: sa.Connection, before: float) -> int:
     """Delete some of the decisions made before a time, with everything about them.
 
     Parameters
@@ -454,15 +449,15 @@ def delete_oldest(connection: Connection, before: float) -> int:
         The number of deleted decisions: 0 if none is left.
     """
     is_old = decisions.c.created < before
-    query = select(decisions.c.id).where(is_old).order_by(*ARRIVAL_ORDER).limit(MAX_IDS)
+    query = sa.select(decisions.c.id).where(is_old).order_by(*ARRIVAL_ORDER).limit(MAX_IDS)
     old = connection.execute(query).scalars().all()
     for table in (review_events, reviews, corrections, labels):
-        connection.execute(delete(table).where(is_among(connection, table.c.decision_id, old)))
-    connection.execute(delete(decisions).where(is_among(connection, decisions.c.id, old)))
+        connection.execute(sa.delete(table).where(is_among(connection, table.c.decision_id, old)))
+    connection.execute(sa.delete(decisions).where(is_among(connection, decisions.c.id, old)))
     if not old:
-        connection.execute(delete(corrections).where(corrections.c.corrected < before))
-        connection.execute(delete(labels).where(labels.c.created < before))
-        connection.execute(delete(idempotency_keys).where(idempotency_keys.c.created < before))
+        connection.execute(sa.delete(corrections).where(corrections.c.corrected < before))
+        connection.execute(sa.delete(labels).where(labels.c.created < before))
+        connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created < before))
     return len(old)
 
 

@@ -28,7 +28,7 @@ ACTIVATIONS = (
 class StoredPolicy:
     """A policy that was uploaded, or refitted to rows decided until `trained_until`.
 
-    `was_active` is True if it is or ever was active.
+    `was_active` is True if it is or ever was active, `is_previous` if a rollback would activate it.
     """
 
     id: int
@@ -36,26 +36,13 @@ class StoredPolicy:
     document: str
     is_active: bool
     was_active: bool = False
+    is_previous: bool = False
     trained_until: float | None = None
 
     @cached_property
     def policy(self) -> Policy:
         """The parsed policy."""
         return Policy.from_json(self.document, FILE)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """All policies of a store, oldest first; `previous` is the one a rollback would activate."""
-
-    all: tuple[StoredPolicy, ...]
-    previous: int | None = None
-
-    @property
-    def active(self) -> StoredPolicy | None:
-        """The active policy."""
-        return next((one for one in self.all if one.is_active), None)
 
 
 def checksum(document: str) -> str:
@@ -128,23 +115,21 @@ def find_document(connection: Connection, policy_id: int | None = None) -> tuple
     return None if found is None else (found.id, found.document)
 
 
-def list_policies(connection: Connection) -> Policies:
-    """Return all policies.
-
-    Returns
-    -------
-    Policies
-        Oldest first, with the active one and the one that a rollback would activate.
-    """
+def list_policies(connection: Connection) -> list[StoredPolicy]:
+    """Return all policies, oldest first."""
     last = [row.policy_id for row in connection.execute(ACTIVATIONS.limit(2))]
     ever = set(connection.execute(select(activations.c.policy_id).distinct()).scalars())
     names = ("id", "created", "document", "trained_until")
     query = select(*(policies.c[name] for name in names)).order_by(policies.c.id)
-    found = [
-        StoredPolicy(**row, is_active=row["id"] in last[:1], was_active=row["id"] in ever)
+    return [
+        StoredPolicy(
+            **row,
+            is_active=row["id"] in last[:1],
+            was_active=row["id"] in ever,
+            is_previous=row["id"] in last[1:],
+        )
         for row in connection.execute(query).mappings()
     ]
-    return Policies(tuple(found), previous=last[1] if len(last) > 1 else None)
 
 
 def active_id(connection: Connection) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 import numpy as np
@@ -86,12 +86,9 @@ def _lease(connection: Connection, item_id: str, reviewer: str, until: float) ->
     hold = update(reviews).where(reviews.c.decision_id == item_id)
     connection.execute(hold.values(is_open=True, reviewer=reviewer, lease_until=until))
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
-    names = (
-        "id", "policy_id", "created", "action", "class_", "probability", "reason",
-        "review_value", "is_audit", "row_cost", "link",
-    )  # fmt: skip
+    own = ("reviewer", "lease_until", "probabilities", "n_escalations")
     return ReviewItem(
-        **{name: row[name] for name in names},
+        **{one.name: row[one.name] for one in fields(ReviewItem) if one.name not in own},
         reviewer=reviewer,
         lease_until=until,
         probabilities=np.frombuffer(row["probabilities"], "<f4"),

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
@@ -178,24 +178,6 @@ class Store:
             n_deleted += n_new
         return n_deleted
 
-    def add_labels(
-        self,
-        ids: Sequence[str],
-        codes: Sequence[int],
-        corrected_by: str | None = None,
-    ) -> labels.LabelCounts:
-        """Store labels: see `labels.add_labels`. Many go into several transactions."""
-        if corrected_by is None and len(ids) > PART_ROWS:
-            given = dict(zip(ids, codes, strict=True))
-            labels.require_same_labels(given, self.find_labels(ids))
-        n_new = n_corrected = 0
-        for start in range(0, len(ids), PART_ROWS):
-            part = slice(start, start + PART_ROWS)
-            add = partial(labels.add_labels, ids=ids[part], codes=codes[part])
-            counts = self.write(partial(add, corrected_by=corrected_by))
-            n_new, n_corrected = n_new + counts.n_new, n_corrected + counts.n_corrected
-        return labels.LabelCounts(n_new, n_corrected)
-
     def add_policy(self, document: str, trained_until: float | None = None) -> int:
         """Store a policy file and return its id; one that exists keeps its id.
 
@@ -230,6 +212,7 @@ class Store:
 
     find_labels = _reads(labels.find_labels)
     find_corrections = _reads(labels.find_corrections)
+    add_labels = _writes(labels.add_labels)
 
     claim_review = _writes(review.claim_review)
     label_review = _writes(review.label_review)
