@@ -112,7 +112,7 @@ def keep_percent_signs(text: str) -> str:
     r"""Return a text in which percent signs never start a new line.
 
     >>> keep_percent_signs("95 % of all")
-    '95\\xa0% of all'
+    '95\xa0% of all'
     """
     return re.sub(r"(?<=\d) %", "\u00a0%", text)
 
