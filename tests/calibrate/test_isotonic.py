@@ -183,7 +183,7 @@ ROWS = st.lists(
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:
     scores, targets, weight = (np.array(column, np.float64) for column in zip(*rows, strict=True))
     curve = curve_of(scores, targets, weight, in_memory=True)
-    found = interpolate_curves([curve], scores[:, np.newaxis])[:, 0]
+    found = interpolate_curves([curve], scores[np.newaxis])[0]
     expected, n_certain = smoothed_curve(scores, targets, weight)
     assert_allclose(found, expected, atol=1e-9)
     assert curve.n_certain == n_certain
@@ -200,7 +200,7 @@ def test_without_certain_ends_the_whole_curve_is_scikit_learns() -> None:
     theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, targets)
     anywhere = np.linspace(-6, 6, 2001)
     assert_allclose(
-        interpolate_curves([curve], anywhere[:, np.newaxis])[:, 0],
+        interpolate_curves([curve], anywhere[np.newaxis])[0],
         theirs.predict(anywhere),
         atol=1e-9,
     )
@@ -219,11 +219,11 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> ScoredRows:
 def test_many_curves_are_each_class_by_itself() -> None:
     rows = some_rows(400, 11)
     curves = fit_curves(Parts(rows), 11, in_memory=True)
-    together = interpolate_curves(curves, rows.scores)
+    together = interpolate_curves(curves, rows.scores.T).T
     for k in range(11):
         targets = (rows.labels == k).astype(float)
         alone = curve_of(rows.scores[:, k], targets, rows.weight, in_memory=True)
-        values = interpolate_curves([alone], rows.scores[:, k : k + 1])
+        values = interpolate_curves([alone], rows.scores[:, k][np.newaxis]).T
         assert_array_equal(values[:, 0], together[:, k])
         assert alone.n_certain == curves[k].n_certain
 
@@ -240,8 +240,8 @@ def test_a_streamed_curve_is_that_of_scores_rounded_to_the_grid() -> None:
     exact = curve_of(rounded, targets, weight, in_memory=True)
     assert np.unique(scores).size > np.unique(rounded).size + 500
     assert_allclose(
-        interpolate_curves([found], scores[:, np.newaxis]),
-        interpolate_curves([exact], rounded[:, np.newaxis]),
+        interpolate_curves([found], scores[np.newaxis]),
+        interpolate_curves([exact], rounded[np.newaxis]),
         atol=1e-9,
     )
     assert_allclose(found.n_certain, exact.n_certain)

@@ -189,7 +189,7 @@ def test_shares_that_are_a_tie_as_probabilities_count_as_one(
     above = np.nextafter(0.01, 1)
     assert np.log(above) == np.log(0.01)
     monkeypatch.setattr(
-        OneVsRest, "_separate_probabilities", lambda *_: np.array([[0.01, above, 0, 0, 0]])
+        OneVsRest, "_separate_probabilities", lambda *_: np.array([[0.01, above, 0, 0, 0]]).T
     )
     row = Logits([[0.0, 1.0, 0.0, 0.0, 0.0]])
     assert every.predict(row).tolist() == [0]

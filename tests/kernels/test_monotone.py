@@ -100,9 +100,9 @@ def test_rows_without_weight_are_left_out_whatever_they_hold() -> None:
 def curve_at(scores: Any, curves: list[tuple[list[float], list[float]]]) -> Array:
     x, y = (np.concatenate([curve[i] for curve in curves]) for i in (0, 1))
     offsets = np.cumsum([0, *(len(own) for own, _ in curves)])
-    values = np.full(scores.shape, np.nan)
-    read_knots(contiguous(scores), contiguous(x), contiguous(y), contiguous(offsets), values)
-    return values
+    values = np.full(scores.T.shape, np.nan)
+    read_knots(*map(contiguous, (scores.T, x, y, offsets)), values)
+    return values.T
 
 
 LOG_ODDS = st.floats(-30, 30)

@@ -97,14 +97,18 @@ def test_the_seed_makes_the_tree() -> None:
 
 
 @pytest.mark.slow
-def test_a_forest_is_the_mean_of_what_leaves_counted() -> None:
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_forest_is_the_mean_of_what_leaves_counted(is_listed: bool) -> None:
     rng = np.random.default_rng(0)
-    numbers, codes = made(0, 60, 3, 4)
+    known, codes = np.log(rng.dirichlet(np.ones(4), 60)), rng.integers(0, 4, 60)
+    numbers = np.column_stack([known, np.exp(known)]).astype(np.float32)
     trees = [grown(numbers, codes, np.ones(60), 5.0, seed) for seed in range(3)]
+    trees.append(grown(numbers, codes, np.ones(60), 100.0))  # a single leaf
     sizes = [tree[2].size for tree in trees]
     roots = np.cumsum([0, *sizes[:-1]])
-    new = contiguous(rng.integers(0, 6, (20, 3)).astype(np.float32))
-    prior = rng.dirichlet(np.ones(4), 20)
+    x = np.log(rng.dirichlet(np.ones(4), 600))
+    new = np.column_stack([x, np.exp(x)]).astype(np.float32)
+    prior = rng.dirichlet(np.ones(4), 600)
     counts = np.concatenate(
         [
             np.stack([np.bincount(codes[leaves(numbers, tree) == node], minlength=4)
@@ -112,17 +116,23 @@ def test_a_forest_is_the_mean_of_what_leaves_counted() -> None:
             for tree in trees
         ]
     ).astype(float)  # fmt: skip
-    nodes, labels = np.nonzero(counts)
-    start = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=len(counts)))])
     column, threshold = (np.concatenate([tree[i] for tree in trees]) for i in range(2))
     moved = zip(trees, roots, strict=True)
     child = np.concatenate([tree[2] + root * (tree[2] > 0) for tree, root in moved])
-    got = prior.copy()
-    arrays = (roots, column, threshold, child, start, labels, counts[nodes, labels])
-    add_forest(new, *map(contiguous, arrays), 2.0, got)
-    by_hand = np.zeros((20, 4))
+    total = counts.sum(axis=1, keepdims=True) + 2
+    table = np.column_stack([counts, np.full(len(counts), 2)]) / total
+    x_prior = (contiguous(x.T), contiguous(prior.T))
+    whole = [one.astype(np.uint32) for one in (roots, column, child, np.arange(child.size))]
+    tree_arrays = map(contiguous, (whole[0], whole[1], threshold, *whole[2:]))
+    nodes, labels = np.nonzero(table)
+    start = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=len(table)))])
+    listed = (start, labels) if is_listed else (np.empty(0), np.empty(0))
+    shares = table[nodes, labels][np.newaxis] if is_listed else table
+    leaf_arrays = [contiguous(one.astype(np.uint32)) for one in listed]
+    got = np.full((4, 600), 0.5)
+    add_forest(*x_prior, *tree_arrays, *leaf_arrays, contiguous(shares), 0.25, got)
+    by_hand = np.zeros((600, 4))
     for tree, root in zip(trees, roots, strict=True):
         leaf = counts[root + leaves(new, tree)]
-        by_hand += (leaf + 2 * prior) / (leaf.sum(axis=1, keepdims=True) + 2) / 3
-    close(got, by_hand, rtol=1e-12)
-    close(got.sum(axis=1), 1, rtol=1e-12)
+        by_hand += (leaf + 2 * prior) / (leaf.sum(axis=1, keepdims=True) + 2) / 4
+    close((got.T - 0.5) / 0.25, by_hand, rtol=1e-12)

@@ -24,7 +24,6 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.affine_loss import residual_rows, vector_sums
 from dubito.kernels.blocks import kept_threads
 from dubito.measure.state import State
-from dubito.outputs import Logits, Probabilities
 
 MIN_PENALTY = 1e-6  # keeps directions finite that the data do not determine
 MIN_PENALTY_LOGITS = 1e-10  # hardly any: without penalties it is logistic regression
@@ -46,17 +45,6 @@ TINY = np.finfo(np.float64).tiny
 
 Linear = Callable[[FloatArray], FloatArray]  # such as the inverse curvature times a gradient
 Correction = tuple[FloatArray, FloatArray, float]  # a step, the change of the gradient, and both
-
-
-def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArray) -> FloatArray:
-    """Return the scores u of a block of rows."""
-    features = basis.features(outputs)
-    if table.shape[1] == 2:
-        return np.asarray(features * (1 + table[:, 0]) + table[:, 1])
-    weights = table[:, :-1] + np.eye(table.shape[0], table.shape[1] - 1)
-    scores = features @ weights.T
-    scores += table[:, -1]
-    return np.asarray(scores)
 
 
 def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:

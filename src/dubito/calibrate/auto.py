@@ -14,8 +14,8 @@ from dubito.arrays import (
     IntArray,
     RandomState,
     as_count,
-    contiguous,
     draw_seed,
+    freeze,
     require_bool,
     require_random_state,
 )
@@ -24,6 +24,7 @@ from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     LabeledRows,
+    RowBlock,
     drop_unlabeled,
     labeled_shards,
     log_probabilities,
@@ -51,8 +52,8 @@ from dubito.data.batch import Batch
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.formatting import percent
-from dubito.kernels.softmax import softmax_rows
-from dubito.outputs import Logits, Probabilities
+from dubito.kernels.columns import add_softmax, write_probabilities
+from dubito.outputs import Logits, Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
     Entry,
@@ -98,6 +99,9 @@ class IdentityCalibrator(BaseCalibrator):
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         return log_probabilities(outputs)
 
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        add_softmax(block.log_proba, 1.0, weight, mixed)
+
     def _describe(self) -> str:
         return "probabilities are unchanged"
 
@@ -111,12 +115,30 @@ class _BaseMixture(BaseCalibrator):
     def _numbers_per_row(self) -> int:
         return max(one._numbers_per_row() for one in self.calibrators_)
 
+    def apply(self, outputs: Any) -> Logits | Probabilities:
+        result = freeze(self.predict_proba(outputs))
+        return unchecked(Probabilities, {"array": result, "classes": self.classes_})
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        uniform = getattr(self, "uniform_weight_", 0.0)
+        mixed += weight * uniform / self.n_classes_
+        for part, calibrator in zip(self.weights_, self.calibrators_, strict=True):
+            calibrator._add_probabilities(block, float(weight * (1 - uniform) * part), mixed)
+
+    def _mixed(self, outputs: Logits | Probabilities) -> FloatArray:
+        """Return the probabilities of a block, classes x rows."""
+        mixed = np.zeros(outputs.array.shape[::-1])
+        self._add_probabilities(RowBlock(outputs), 1.0, mixed)
+        return mixed
+
+    def _fill_probabilities(self, outputs: Logits | Probabilities, result: FloatArray) -> None:
+        write_probabilities(freeze(self._mixed(outputs)), FLOOR, result)
+
+    def _fill_classes(self, outputs: Logits | Probabilities, result: IntArray) -> None:
+        np.argmax(self._mixed(outputs), axis=0, out=result)
+
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        mixed, part = np.zeros(outputs.array.shape), np.empty(outputs.array.shape)
-        for weight, calibrator in zip(self.weights_, self.calibrators_, strict=True):
-            softmax_rows(contiguous(calibrator._logits(outputs).astype(np.float64)), FLOOR, part)
-            mixed += weight * part
-        return np.log(mixed)
+        return np.log(np.maximum(self._mixed(outputs), FLOOR)).T
 
     def _describe(self) -> str:
         order = np.argsort(-np.asarray(self.weights_), kind="stable")

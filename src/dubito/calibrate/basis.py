@@ -7,10 +7,17 @@ from typing import final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.calibrator import FLOOR, as_class_outputs, drop_unlabeled, log_probabilities
+from dubito.arrays import FloatArray, contiguous, freeze
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    RowBlock,
+    as_class_outputs,
+    drop_unlabeled,
+    log_probabilities,
+)
 from dubito.data.shards import Shards, sample_rows
 from dubito.kernels.affine_loss import bump_rows
+from dubito.kernels.columns import fill_basis, fill_bumps
 from dubito.outputs import Logits, Probabilities
 
 BASES = ("linear", "spline", "rbf")
@@ -57,6 +64,21 @@ class Basis:
             near = contiguous(np.maximum(x, MIN_RBF_LOG_PROBA))
             bump_rows(near, self.centers, self.width, parts[-1])
         return np.column_stack(parts)
+
+    def columns(self, block: RowBlock) -> FloatArray:
+        """Return f(x), features x rows."""
+        if self.is_logits:
+            return np.asarray(block.outputs.array.T.astype(np.float64) * self.beta)
+        n_classes, n_rows = block.log_proba.shape
+        n_features = self.n_per_class() * n_classes
+        n_centers = 0 if self.centers is None else len(self.centers)
+        features = np.empty((n_features + n_centers, n_rows))
+        knots = freeze(np.array(SPLINE_KNOTS))
+        fill_basis(block.log_proba, self.beta, MIN_LOG_PROBA, knots, features[:n_features])
+        if self.centers is not None:
+            near = freeze(features[:n_classes])
+            fill_bumps(near, MIN_RBF_LOG_PROBA, self.centers, self.width, features[n_features:])
+        return features
 
 
 def choose_centers(shards: Shards, beta: float) -> tuple[FloatArray, float]:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.calibrator import BaseCalibrator, LabeledRows, log_odds
+from dubito.calibrate.calibrator import BaseCalibrator, LabeledRows, RowBlock, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
@@ -81,8 +81,13 @@ class BaseBinaryCalibrator(BaseCalibrator):
         self._learn_scores(next(one_vs_rest_shards(shards, range(1, 2))))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        odds = self._calibrated(log_odds(outputs)[:, 1])
+        odds = self._calibrated(RowBlock(outputs).log_odds[1])
         return np.column_stack([log_expit(-odds), log_expit(odds)])
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        odds = self._calibrated(block.log_odds[1])
+        mixed[0] += weight * expit(-odds)
+        mixed[1] += weight * expit(odds)
 
     @abstractmethod
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:

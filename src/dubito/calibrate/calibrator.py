@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, as_class_matrix, require_classes
@@ -109,7 +111,7 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "predict_proba")
         result = np.empty(known.array.shape, known.array.dtype)
-        self._over_blocks(known, result, lambda z, out: softmax_rows(contiguous(z), FLOOR, out))
+        self._over_blocks(known, result, self._fill_probabilities)
         return result
 
     def predict(self, outputs: Any) -> IntArray:
@@ -127,7 +129,7 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "predict")
         result = np.empty(known.n_rows, np.int64)
-        self._over_blocks(known, result, lambda z, out: np.argmax(z, axis=1, out=out))
+        self._over_blocks(known, result, self._fill_classes)
         return result
 
     def transform(self, outputs: Any) -> Logits:
@@ -145,8 +147,23 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "transform")
         result = np.empty(known.array.shape, known.array.dtype)
-        self._over_blocks(known, result, lambda z, out: np.copyto(out, z))
+        self._over_blocks(known, result, lambda rows, out: np.copyto(out, self._logits(rows)))
         return Logits(freeze(result), self.classes_)
+
+    def apply(self, outputs: Any) -> Logits | Probabilities:
+        """Return calibrated outputs as they are computed: logits, or probabilities of a mixture.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array of probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        Logits or Probabilities
+            What `transform` or `predict_proba` returns, without computing one from the other.
+        """
+        return self.transform(outputs)
 
     def summary(self) -> str:
         """Return the fitted parameters in words, as part of a sentence.
@@ -196,6 +213,23 @@ class BaseCalibrator(Serializable):
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         """Return calibrated log probabilities of a block, up to a constant per row."""
 
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        """Add the calibrated probabilities of a block, times a weight, to `mixed`.
+
+        `mixed` is classes x rows. Overridden where log probabilities would be a detour, and where
+        the block knows them already.
+        """
+        logits = self._logits(block.outputs).T.astype(np.float64)
+        add_softmax(contiguous(logits), 1.0, weight, mixed)
+
+    def _fill_probabilities(self, outputs: Logits | Probabilities, result: FloatArray) -> None:
+        """Fill `result` with the calibrated probabilities of a block."""
+        softmax_rows(contiguous(self._logits(outputs)), FLOOR, result)
+
+    def _fill_classes(self, outputs: Logits | Probabilities, result: IntArray) -> None:
+        """Fill `result` with the first most probable class of each row of a block."""
+        np.argmax(self._logits(outputs), axis=1, out=result)
+
     @abstractmethod
     def _describe(self) -> str:
         """Return the parameters in a few words."""
@@ -208,17 +242,17 @@ class BaseCalibrator(Serializable):
         self,
         outputs: Logits | Probabilities,
         result: NDArray[Any],
-        convert: Callable[[FloatArray, NDArray[Any]], Any],
+        fill: Callable[[Logits | Probabilities, NDArray[Any]], Any],
     ) -> None:
-        """Call `convert` with the calibrated logits and the result of each block, using threads."""
+        """Call `fill` with each block of rows and its part of the result, using threads."""
 
-        def fill(rows: slice) -> None:
-            convert(self._logits(outputs.take(rows)), result[rows])
+        def fill_rows(rows: slice) -> None:
+            fill(outputs.take(rows), result[rows])
 
         n_numbers = self._numbers_per_row()
         entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
         with kept_threads():
-            for _ in map_in_order(fill, row_blocks(outputs.n_rows, n_numbers, entries)):
+            for _ in map_in_order(fill_rows, row_blocks(outputs.n_rows, n_numbers, entries)):
                 pass
 
     def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
@@ -369,6 +403,34 @@ def log_odds(outputs: Logits | Probabilities) -> FloatArray:
     result = np.empty(outputs.array.shape)
     log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, result)
     return result
+
+
+@final
+class RowBlock:
+    """A block of rows, class by class: what several calibrators need is computed once.
+
+    Attributes
+    ----------
+    outputs : Logits or Probabilities
+    log_proba, log_odds : array of float64 of shape (n_classes, n_rows)
+        Log probabilities, and the log odds of each class against the rest.
+    """
+
+    def __init__(self, outputs: Logits | Probabilities) -> None:
+        self.outputs = outputs
+
+    @cached_property
+    def log_proba(self) -> FloatArray:
+        result = np.empty(self.outputs.array.shape[::-1])
+        is_logits = isinstance(self.outputs, Logits)
+        log_softmax_columns(contiguous(self.outputs.array), is_logits, FLOOR, result)
+        return freeze(result)
+
+    @cached_property
+    def log_odds(self) -> FloatArray:
+        result = np.empty(self.log_proba.shape)
+        log_odds_columns(self.log_proba, FLOOR, result)
+        return freeze(result)
 
 
 def class_weights(shards: Shards) -> FloatArray:

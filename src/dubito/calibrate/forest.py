@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import is_
 from typing import NamedTuple, final
 
 import numpy as np
@@ -12,7 +13,6 @@ from dubito.arrays import (
     IntArray,
     RandomState,
     as_count,
-    contiguous,
     draw_seed,
     freeze,
     require_random_state,
@@ -22,6 +22,7 @@ from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     LabeledRows,
+    RowBlock,
     as_penalty,
     drop_unlabeled,
     require_same_classes,
@@ -29,7 +30,6 @@ from dubito.calibrate.calibrator import (
 from dubito.calibrate.matrix import VectorScaling
 from dubito.data.shards import Shards, sample_rows
 from dubito.kernels.blocks import map_in_order
-from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
@@ -37,6 +37,8 @@ from dubito.serialization.fields import MOST, Entry, declare
 from dubito.serialization.objects import estimator
 
 MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite
+MAX_TABLE = 1 << 22  # probabilities of leaves x classes; of more, only those above 0 are listed
+ARRAYS = ("roots_", "column_", "threshold_", "child_", "start_", "labels_", "weights_")
 
 
 @final
@@ -155,14 +157,45 @@ class ForestCalibration(BaseCalibrator):
         self.weights_ = np.concatenate([tree.weights for tree in trees])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        p = np.empty(outputs.array.shape)
-        softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, p)
-        nodes = (self.roots_, self.column_, self.threshold_, self.child_, self.start_)
-        leaves = (self.labels_, self.weights_)
-        add_forest(
-            _tree_features(outputs), *map(freeze, nodes + leaves), float(self.prior_weight), p
-        )
-        return np.log(np.maximum(p, FLOOR))
+        mixed = np.zeros(outputs.array.shape[::-1])
+        self._add_probabilities(RowBlock(outputs), 1.0, mixed)
+        return np.log(np.maximum(mixed, FLOOR)).T
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        prior = np.zeros(mixed.shape)
+        self.prior_._add_probabilities(block, 1.0, prior)
+        x = freeze(Basis(1.0).columns(block))
+        add_forest(x, freeze(prior), *self._packed(), weight, mixed)
+
+    def _packed(self) -> tuple[FloatArray | IntArray, ...]:
+        """Return nodes and leaves as the kernel takes them, computed once."""
+        source = [getattr(self, name) for name in ARRAYS]
+        known, packed = vars(self).get("_known", ([], ()))
+        if len(known) == len(source) and all(map(is_, known, source)):
+            return tuple(packed)
+        is_leaf = self.child_ == 0
+        numbers, n_leaves = np.cumsum(is_leaf) - 1, int(is_leaf.sum())
+        nodes = np.repeat(np.arange(is_leaf.size), np.diff(self.start_))
+        is_used = is_leaf[nodes]
+        # The prior is one more label of each leaf.
+        leaves = np.append(numbers[nodes[is_used]], np.arange(n_leaves))
+        labels = np.append(self.labels_[is_used], np.full(n_leaves, self.n_classes_))
+        prior = np.full(n_leaves, float(self.prior_weight))
+        weights = np.append(self.weights_[is_used], prior)
+        shares = weights / np.bincount(leaves, weights)[leaves]
+        if n_leaves * self.n_classes_ <= MAX_TABLE:
+            table = np.zeros((n_leaves, self.n_classes_ + 1))
+            np.add.at(table, (leaves, labels), shares)
+            start, labels = np.empty(0), np.empty(0)
+        else:
+            order = np.argsort(leaves, kind="stable")
+            table, labels = shares[np.newaxis, order], labels[order]
+            start = np.append(0, np.cumsum(np.bincount(leaves)))
+        whole = (self.roots_, self.column_, self.child_, numbers, start, labels)
+        roots, column, *others = (freeze(one.astype(np.uint32)) for one in whole)
+        threshold = freeze(self.threshold_.astype(np.float32))
+        self._known = source, (roots, column, threshold, *others, freeze(table))
+        return self._known[1]
 
     def _describe(self) -> str:
         n_leaves = int((self.child_ == 0).sum()) / self.roots_.size

@@ -127,7 +127,7 @@ class Curve(NamedTuple):
 
 
 def interpolate_curves(curves: list[Curve], scores: FloatArray) -> FloatArray:
-    """Return the value of each class's curve at its score."""
+    """Return the value of each class's curve at its scores, classes x rows."""
     knots, heights, _ = zip(*curves, strict=True)
     offsets = np.cumsum([0, *map(len, knots)])
     values = np.empty(scores.shape)

@@ -9,12 +9,19 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import FloatArray, freeze, require_choice
-from dubito.calibrate.affine import affine_scores, fit_affine
+from dubito.calibrate.affine import fit_affine
 from dubito.calibrate.basis import BASES, Basis, choose_centers
-from dubito.calibrate.calibrator import BaseCalibrator, LabeledRows, as_penalty, class_weights
+from dubito.calibrate.calibrator import (
+    BaseCalibrator,
+    LabeledRows,
+    RowBlock,
+    as_penalty,
+    class_weights,
+)
 from dubito.calibrate.temperature import TEMPERATURE_FIELD, best_inverse_temperature
 from dubito.data.shards import Shards
 from dubito.errors import BadTypeError
+from dubito.kernels.columns import add_softmax
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, Omittable, declare, number, one_of
@@ -82,8 +89,18 @@ class BaseAffineScaling(BaseCalibrator):
         return int(self.weight_.shape[-1])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        deviation = self.weight_ - _identity(self.weight_.shape)
-        return affine_scores(outputs, self._features(), np.column_stack([deviation, self.bias_]))
+        return self._scores(RowBlock(outputs)).T
+
+    def _scores(self, block: RowBlock) -> FloatArray:
+        """Return calibrated logits, classes x rows."""
+        features = self._features().columns(block)
+        is_diagonal = self.weight_.ndim == 1
+        scores = self.weight_[:, np.newaxis] * features if is_diagonal else self.weight_ @ features
+        scores += self.bias_[:, np.newaxis]
+        return np.asarray(scores)
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        add_softmax(freeze(self._scores(block)), 1.0, weight, mixed)
 
     def _describe(self) -> str:
         diagonal = self.weight_ if self.weight_.ndim == 1 else np.diag(self.weight_)

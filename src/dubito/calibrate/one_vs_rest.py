@@ -15,8 +15,8 @@ from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     LabeledRows,
+    RowBlock,
     log_odds,
-    log_probabilities,
 )
 from dubito.calibrate.isotonic import (
     Curve,
@@ -31,6 +31,8 @@ from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
 from dubito.serialization.objects import estimator
+
+LOWEST = -700.0  # the exponential of a lower log probability is 0
 
 
 @final
@@ -129,22 +131,30 @@ class OneVsRest(BaseCalibrator):
         return OneVsRestCounts(known.n_rows, *map(int, self._count(known)))
 
     def _count(self, outputs: Logits | Probabilities) -> FloatArray:
-        separate = self._separate_probabilities(outputs)
-        before, after = outputs.array.argmax(axis=1), _combine(separate, outputs).argmax(axis=1)
-        return np.array([_fell_back(separate).sum(), (before != after).sum()])
+        block = RowBlock(outputs)
+        separate = self._separate_probabilities(block)
+        after = np.log(_combine(separate, block)).argmax(axis=0)
+        n_changed = (outputs.array.argmax(axis=1) != after).sum()
+        return np.array([_fell_back(separate).sum(), n_changed])
 
-    def _separate_probabilities(self, outputs: Logits | Probabilities) -> FloatArray:
-        """Return the probability of each class by its own calibrator, not normalized."""
-        scores = log_odds(outputs)
+    def _separate_probabilities(self, block: RowBlock) -> FloatArray:
+        """Return the probability of each class by its own calibrator, classes x rows."""
+        scores = block.log_odds
         every = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
         if len(every) == self.n_classes_:
             curves = [Curve(one.knots_, one.values_, one.n_certain_) for one in every]
             return interpolate_curves(curves, scores)
-        columns = [one._calibrated(scores[:, k]) for k, one in enumerate(self.calibrators_)]
-        return np.asarray(expit(np.column_stack(columns)))
+        pairs = zip(self.calibrators_, scores, strict=True)
+        return np.asarray(expit(np.stack([one._calibrated(column) for one, column in pairs])))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return _combine(self._separate_probabilities(outputs), outputs)
+        block = RowBlock(outputs)
+        return np.log(_combine(self._separate_probabilities(block), block)).T
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        combined = _combine(self._separate_probabilities(block), block)
+        combined *= weight / combined.sum(axis=0)
+        mixed += combined
 
     def _describe(self) -> str:
         return (
@@ -172,13 +182,13 @@ def _scored_rows(batch: Batch) -> ScoredRows:
 
 def _fell_back(separate: FloatArray) -> BoolArray:
     """Return which rows get no probability from any class."""
-    return np.asarray(separate.sum(axis=1) <= separate.shape[1] * FLOOR)
+    return np.asarray(separate.sum(axis=0) <= len(separate) * FLOOR)
 
 
-def _combine(separate: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
-    """Return log probabilities, up to a constant, uncalibrated ones for rows that fall back."""
+def _combine(separate: FloatArray, block: RowBlock) -> FloatArray:
+    """Return probabilities that need not sum to 1, uncalibrated ones for rows that fall back."""
+    result = np.maximum(separate, FLOOR)
     is_empty = _fell_back(separate)
-    result = np.log(np.maximum(separate, FLOOR))
     if is_empty.any():
-        result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
+        result[:, is_empty] = np.exp(np.maximum(block.log_proba[:, is_empty], LOWEST))
     return np.asarray(result)

@@ -9,13 +9,20 @@ from typing import Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, contiguous, freeze, require_choice
-from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, log_probabilities
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    BaseCalibrator,
+    LabeledRows,
+    RowBlock,
+    log_probabilities,
+)
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BoundWarning, EmptyStateError
 from dubito.formatting import percent
 from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
+from dubito.kernels.columns import add_softmax
 from dubito.kernels.mixture import mixture_step
 from dubito.kernels.row_statistics import NARROW
 from dubito.kernels.temperature_loss import (
@@ -100,6 +107,9 @@ class TemperatureScaling(BaseCalibrator):
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         return _scaled_logits(outputs, 1 / self.temperature_)
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        add_softmax(block.log_proba, 1 / self.temperature_, weight, mixed)
 
     def _describe(self) -> str:
         verdict = "neither over- nor under-confident"
@@ -277,6 +287,10 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         below = -float(np.finfo(array.dtype).smallest_subnormal)
         is_top = array == array.max(axis=1, keepdims=True)
         return np.where(is_top, 0.0, np.minimum(logits, below))
+
+    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+        for part, beta in zip(self.weights_, (1 / self.temperature_, 1.0, 0.0), strict=True):
+            add_softmax(block.log_proba, beta, float(weight * part), mixed)
 
     def _describe(self) -> str:
         scaled, unchanged, uniform = self.weights_

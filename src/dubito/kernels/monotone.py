@@ -93,17 +93,20 @@ def add_to_cells(scores, codes, soft, weights, knots, offsets, cells):
 
 @kernel
 def read_knots(scores, x, y, offsets, values):
-    """Fill `values` with each class's curve at each score: linear between knots, level beyond."""
+    """Fill `values` with each class's curve at its scores: linear between knots, level beyond.
+
+    Scores and values are classes x rows.
+    """
     starts = _index_of(x, offsets)
-    for i in range(scores.shape[0]):
-        for k in range(scores.shape[1]):
-            score = scores[i, k]
-            start, stop = offsets[k], offsets[k + 1]
+    for k in range(scores.shape[0]):
+        start, stop = offsets[k], offsets[k + 1]
+        for i in range(scores.shape[1]):
+            score = scores[k, i]
             at = _first_above(x, starts, k, score)
             if at == start:
-                values[i, k] = y[start]
+                values[k, i] = y[start]
             elif at == stop:
-                values[i, k] = y[stop - 1]
+                values[k, i] = y[stop - 1]
             else:
                 fraction = (score - x[at - 1]) / (x[at] - x[at - 1])
-                values[i, k] = y[at - 1] + fraction * (y[at] - y[at - 1])
+                values[k, i] = y[at - 1] + fraction * (y[at] - y[at - 1])

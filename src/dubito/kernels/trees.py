@@ -7,6 +7,10 @@ A node is an entry of three arrays. A row goes on to node `child` if its number 
 import numpy as np
 
 from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import exponential
+
+TILE = 256  # rows that go down a tree together
+index = np.uintp
 
 ALIKE = 1e-9  # relative difference of purities that rounding may make; then the lower threshold
 
@@ -139,25 +143,61 @@ def leaves_of(numbers, root, column, threshold, child, leaves):
 
 
 @kernel
-def add_forest(numbers, roots, column, threshold, child, start, label, weight, pull, probabilities):
-    """Replace each row of probabilities by the mean over trees of its leaf's counts and itself.
+def add_forest(x, prior, roots, column, threshold, child, leaf, start, label, share, weight, mixed):
+    """Add the mean over trees of what their leaves give, times a weight, to `mixed`.
 
-    The labels and weights of leaf `node` are entries `start[node]` to `start[node + 1]`; the
-    previous probabilities count as `pull` additional rows.
+    `x` are log probabilities, classes x rows; trees split on them and on their exponentials, in
+    float32. Leaf `leaf[node]` has the entries `start[leaf]` to `start[leaf + 1]`: shares of its
+    probability for some labels, where a label beyond the classes means the `prior` probabilities.
+    Without `start`, a row of `share` has all labels of a leaf.
     """
-    for i in range(numbers.shape[0]):
-        row = probabilities[i]
-        kept = 0.0
-        added = np.zeros(row.size)
+    n_classes, n_rows = x.shape
+    numbers, votes = np.empty((TILE, 2 * n_classes), np.float32), np.empty((TILE, n_classes + 1))
+    at, active = np.empty(TILE, np.uint32), np.empty(TILE, np.uint32)
+    scale = weight / roots.size
+    for low in range(0, n_rows, TILE):
+        size = min(TILE, n_rows - low)
+        for k in range(n_classes):
+            for j in range(size):
+                numbers[j, k] = x[k, low + j]
+                numbers[j, n_classes + k] = exponential(x[k, low + j])
+        votes[:] = 0.0
         for root in roots:
-            node = _leaf_of(numbers[i], root, column, threshold, child)
-            first, last = start[node], start[node + 1]
-            labels, weights = label[first:last], weight[first:last]
-            total = pull
-            for m in range(labels.size):
-                total += weights[m]
-            kept += pull / total
-            for m in range(labels.size):
-                added[labels[m]] += weights[m] / total
-        for k in range(row.size):
-            row[k] = (kept * row[k] + added[k]) / roots.size
+            _walk(numbers, size, root, column, threshold, child, at, active)
+            for j in range(size):
+                number, row = index(leaf[index(at[j])]), votes[j]
+                if start.size == 0:
+                    shares = share[number]
+                    for k in range(row.size):
+                        row[k] += shares[k]
+                else:
+                    for m in range(start[number], start[number + 1]):
+                        row[index(label[m])] += share[0, m]
+        for k in range(n_classes):
+            out, p = mixed[k, low : low + size], prior[k, low : low + size]
+            for j in range(size):
+                out[j] += scale * (votes[j, k] + votes[j, n_classes] * p[j])
+
+
+@kernel
+def _walk(numbers, size, root, column, threshold, child, at, active):
+    """Fill `at` with the leaves of some rows, which go down level by level.
+
+    The steps of different rows do not wait for each other, and rows that have arrived are left out.
+    Indices are unsigned, which spares a test of whether they count from the end.
+    """
+    for j in range(size):
+        at[j] = root
+        active[j] = j
+    n_active = index(size if child[root] > 0 else 0)
+    while n_active > 0:
+        n_left = index(0)
+        for m in range(n_active):
+            j = index(active[m])
+            node = index(at[j])
+            is_right = numbers[j, index(column[node])] > threshold[node]
+            node = index(child[node]) + index(is_right)
+            at[j] = node
+            active[n_left] = j
+            n_left += index(child[node] > 0)
+        n_active = n_left

@@ -413,7 +413,7 @@ class Policy(Record):
 
     def calibrated(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs, under the prior of deployment if there is one."""
-        calibrated = self.calibrator.transform(outputs)
+        calibrated = self.calibrator.apply(outputs)
         if self.deploy_prior is None:
             return calibrated
         return adjust_prior(calibrated, self.train_prior, self.deploy_prior)
