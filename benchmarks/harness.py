@@ -4,7 +4,7 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +28,7 @@ __all__ = [
     "Figures",
     "evaluate",
     "in_fresh_process",
+    "in_fresh_processes",
     "other_cpu_seconds",
     "run_quietly",
     "timed",
@@ -45,7 +46,10 @@ THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
 )
-PACKAGES = ("scikit-learn", "netcal", "probmetrics", "torchmetrics", "torch", "scipy")
+PACKAGES = (
+    *("scikit-learn", "netcal", "probmetrics", "torchmetrics", "torch", "scipy"),
+    *("betacal", "venn-abers", "catboost", "lightgbm"),
+)
 
 Result = TypeVar("Result")
 
@@ -61,11 +65,25 @@ class Figures(NamedTuple):
 
 def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function in a new process, in which nothing is loaded or cached."""
+    (result,) = in_fresh_processes(function, [arguments])
+    return result
+
+
+def in_fresh_processes(
+    function: Callable[..., Result],
+    calls: Iterable[tuple[Any, ...]],
+    n_processes: int = 1,
+    n_threads: int = N_THREADS,
+) -> Iterator[Result]:
+    """Call a function with different arguments, each in a new process; yield results in order."""
     kept = {name: os.environ.get(name) for name in THREAD_SETTINGS}
-    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(N_THREADS)))
+    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(n_threads)))
     try:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            return pool.submit(run_quietly, function, *arguments).result()
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(n_processes, spawn, max_tasks_per_child=1) as pool:
+            waiting = [pool.submit(run_quietly, function, *arguments) for arguments in calls]
+            for one in waiting:
+                yield one.result()
     finally:
         for name, value in kept.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -125,7 +143,7 @@ def torchmetrics_ece(probabilities: FloatArray, y: IntArray) -> float:
     return float(multiclass_calibration_error(inputs, torch.from_numpy(y), n_classes, N_BINS))
 
 
-def versions() -> str:
+def versions(n_threads: int = N_THREADS) -> str:
     """Return the versions of all packages, and the number of threads."""
     found = [f"dubito {__version__}"]
     for name in PACKAGES:
@@ -133,4 +151,4 @@ def versions() -> str:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             found.append(f"no {name}")
-    return f"{', '.join(found)}; {N_THREADS} threads"
+    return f"{', '.join(found)}; {n_threads} thread{'s' * (n_threads > 1)}"

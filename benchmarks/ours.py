@@ -1,6 +1,8 @@
 """dubito's calibrators as methods, and two baselines: no calibration, and an exact temperature."""
 
 from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -25,7 +27,14 @@ from dubito.calibrate import (
     VectorScaling,
 )
 
-__all__ = ["OURS", "BASELINES"]
+__all__ = ["BASELINES", "OURS", "auto"]
+
+
+def auto(max_parts: int | None) -> AutoCalibrator:
+    """Return AutoCalibrator with at most this many parts."""
+    settings: Any = {"max_parts": max_parts}
+    has_setting = "max_parts" in signature(AutoCalibrator).parameters
+    return AutoCalibrator(**settings) if has_setting else AutoCalibrator()
 
 
 def method(make: Callable[[], BaseCalibrator], is_binary: bool = False) -> Method:
@@ -56,6 +65,7 @@ OURS = {
     "dubito HistogramBinning": method(HistogramBinning, is_binary=True),
     "dubito IsotonicCalibration": method(IsotonicCalibration, is_binary=True),
     "dubito AutoCalibrator": method(AutoCalibrator),
+    "dubito AutoCalibrator, mixture": method(lambda: auto(max_parts=None)),
 }
 BASELINES = {
     "none": Method(fit_identity, unchanged, "scipy"),

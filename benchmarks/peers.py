@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks import recipes
 from dubito.arrays import FloatArray, IntArray
 
-__all__ = ["PEERS", "Method", "Fitted"]
+__all__ = ["PEERS", "SLOW_PEERS", "Fitted", "Method", "probabilities"]
 
 
 class Fitted(NamedTuple):
@@ -28,18 +28,26 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A calibrator: how it is fitted, the form of its inputs, and how many classes it supports."""
+    """A calibrator: how it is fitted, the form of its inputs, and how many classes it supports.
+
+    `packages` are the modules it imports, separated by spaces.
+    """
 
     fit: Callable[[Any, IntArray], Fitted]
     takes: Callable[[FloatArray], Any]
-    package: str
+    packages: str
     min_classes: int = 2
     max_classes: int = 1_000_000
 
     @property
+    def missing(self) -> list[str]:
+        """The packages that are not installed."""
+        return [name for name in self.packages.split() if find_spec(name) is None]
+
+    @property
     def is_installed(self) -> bool:
-        """Whether its package is installed."""
-        return find_spec(self.package) is not None
+        """Whether its packages are installed."""
+        return not self.missing
 
     def can_take(self, n_classes: int) -> bool:
         """Whether it supports this number of classes."""
@@ -136,8 +144,10 @@ def fit_netcal(name: str, inputs: FloatArray, y: IntArray) -> Fitted:
 
 
 def fit_probmetrics(name: str, inputs: FloatArray, y: IntArray) -> Fitted:
-    """Fit one of probmetrics' calibrators of probabilities."""
-    calibrator = import_module("probmetrics.calibrators").get_calibrator(name)
+    """Fit one of probmetrics' calibrators of probabilities, by its short name or its class."""
+    module = import_module("probmetrics.calibrators")
+    is_class = name.endswith("Calibrator")
+    calibrator = getattr(module, name)() if is_class else module.get_calibrator(name)
     calibrator.fit(inputs, y)
     return Fitted(calibrator.predict_proba)
 
@@ -153,6 +163,29 @@ def fit_probmetrics_temperature(logits: Any, y: IntArray) -> Fitted:
         return np.asarray(result.get_probs())
 
     return Fitted(predict, 1 / float(calibrator.cal_.invtemp_))
+
+
+def fit_betacal(inputs: FloatArray, y: IntArray) -> Fitted:
+    """Fit beta calibration with its authors' package."""
+    calibrator = import_module("betacal").BetaCalibration("abm").fit(inputs[:, 1], y)
+
+    def predict(rows: FloatArray) -> FloatArray:
+        positive = np.asarray(calibrator.predict(rows[:, 1]))
+        return np.column_stack([1 - positive, positive])
+
+    return Fitted(predict)
+
+
+def fit_venn_abers(inputs: FloatArray, y: IntArray) -> Fitted:
+    """Return inductive Venn-Abers predictors, one-vs-rest: the package fits when it predicts."""
+    calibrator = import_module("venn_abers").VennAbersCalibrator()
+
+    def predict(rows: FloatArray) -> FloatArray:
+        kind = "one_vs_all"
+        result = calibrator.predict_proba(p_cal=inputs, y_cal=y, p_test=rows, va_type=kind)
+        return np.asarray(result)
+
+    return Fitted(predict)
 
 
 def peers() -> dict[str, Method]:
@@ -178,4 +211,31 @@ def peers() -> dict[str, Method]:
     return result
 
 
+def slow_peers() -> dict[str, Method]:
+    """Return the rest of CalArena's methods: boosted trees, splines and others by name."""
+    result = {
+        "betacal": Method(fit_betacal, probabilities, "betacal", 2, 2),
+        "venn-abers": Method(fit_venn_abers, probabilities, "venn_abers"),
+    }
+    others = {
+        "ETSCalibrator": ("", 2, 10**6),
+        "CDFSplineCalibrator": ("", 2, 2),
+        "MLISplineCalibrator": ("splinecalib", 2, 10**6),
+        "cir": ("cir_model", 2, 10**6),
+        "dircal": ("dirichletcal", 3, 10**6),
+        "VectorScalingCalibrator": ("", 3, 10**6),
+        "MatrixScalingCalibrator": ("", 3, 20),  # slow above, as the following are
+        "LightGBMCalibrator": ("lightgbm", 2, 20),
+        "XGBoostCalibrator": ("xgboost", 2, 20),
+        "CatBoostCalibrator": ("catboost", 2, 20),
+    }
+    for name, (package, least, most) in others.items():
+        fit = partial(fit_probmetrics, name)
+        packages = f"probmetrics {package}"
+        method = Method(fit, probabilities, packages, least, most)
+        result[f"probmetrics {name.removesuffix('Calibrator')}"] = method
+    return result
+
+
 PEERS = peers()
+SLOW_PEERS = slow_peers()

@@ -18,4 +18,6 @@ def test_the_benchmark_prints_and_writes_its_tables(
     assert "dubito IsotonicCalibration" in printed
     assert "scikit-learn isotonic" in printed
     assert "error of T: dubito TemperatureScaling" in printed
+    assert "Selection, 100 x 3" in printed
+    assert "Selection, 1,000 x 5" in printed
     assert "processors used by other processes" in printed

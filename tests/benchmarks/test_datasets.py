@@ -4,7 +4,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.datasets import floored, generate_logits, real_datasets, small_datasets
+from benchmarks.datasets import (
+    any_datasets,
+    floored,
+    generate_logits,
+    real_datasets,
+    small_datasets,
+)
 
 
 @pytest.fixture
@@ -47,6 +53,35 @@ def test_twenty_five_sets_and_a_shift(folder: Path) -> None:
     for entry in sets:
         assert np.allclose(np.exp(entry.logits).sum(axis=1), 1)
         assert entry.logits.min() > np.log(0.9e-12)
+
+
+def test_any_folder_is_read_by_the_names_of_its_arrays(folder: Path) -> None:
+    confidence, correct = np.array([[0.9, 0.0], [0.4, 1.0]]), np.array([[1, 0], [0, 1]])
+    parts: Any = {
+        f"{name}_{part}": values
+        for part in ("train", "test")
+        for name, values in {"confidence": confidence, "correct": correct}.items()
+    }
+    np.savez(folder / "cascade.npz", **parts)
+    np.savez(folder / "many.npz", probs_cal=confidence, labels_cal=correct)
+    np.savez(folder / "orphan.npz", probs=confidence)
+    np.savez(folder / "X.npz", X=confidence)
+    (folder / "text.npz").write_text("not an archive")
+    datasets, left_out = any_datasets(folder)
+    found = {entry.name: entry for entry in datasets}
+    densenet = found["cifar10_densenet40_f16"]
+    assert [part.tolist() for part in densenet.splits[0]] == [list(range(8)), list(range(8, 14))]
+    assert "eurosat_resnet18_f16 rgb" in found
+    assert found["fivethirtyeight nfl games"].y.size == 7  # a tie is left out
+    assert len(found["llama13b_mmlu16_10prompts"].splits) == 10
+    cascade = found["cascade"]
+    assert [part.size for split in cascade.splits for part in split] == [2, 2, 2, 2]
+    assert cascade.y.tolist() == [1, 0, 1, 0, 0, 1, 0, 1]
+    assert np.exp(cascade.logits[:2, 1]) == pytest.approx([0.9, 0.4])
+    assert left_out["many.npz"] == "probs_cal has several labels per row"
+    assert left_out["orphan.npz"] == "probs has no labels or y"
+    assert left_out["X.npz"] == "no class probabilities or logits"
+    assert set(left_out) == {"many.npz", "orphan.npz", "X.npz", "text.npz"}
 
 
 def test_halves_part_the_rows_and_stay_the_same() -> None:
