@@ -37,6 +37,20 @@ def test_decisions_equal_the_api(run: Run, made: Path) -> None:
         assert got[name].astype(expected[name].dtype).tolist() == expected[name].tolist()
 
 
+def test_probabilities_are_written_on_request(run: Run, made: Path) -> None:
+    words = ["decide", made / "policy.json", made / "sure_new.csv", "--with-probabilities"]
+    assert run(*words, "-o", "all.parquet").exit_code == 0
+    got = pd.read_parquet("all.parquet").filter(like="probability_")
+    logits = pd.read_csv(made / "sure_new.csv").filter(like="logit_").to_numpy()
+    expected = Policy.load(made / "policy.json").predict_proba(Logits(logits, ANIMALS))
+    assert list(got) == [f"probability_{name}" for name in ANIMALS]
+    np.testing.assert_array_equal(got.to_numpy(), expected)
+    assert run(*words, "-o", "parts/").exit_code == 0
+    other = run(*words[:-1], "-o", "parts/")
+    assert other.exit_code == 2
+    assert "with probabilities" in other.stderr
+
+
 def test_the_review_list_is_sorted_by_review_value(run: Run, made: Path) -> None:
     words = ["decide", made / "policy.json", made / "later_new.csv", "--review", "review.csv"]
     printed = json.loads(run(*words, "--json", "-o", "all.csv").stdout)

@@ -93,7 +93,15 @@ def test_joined_pieces_are_the_whole(outputs: BaseOutputs, truth: Any) -> None:
     whole = made(outputs, truth)
     assert_same(joined([whole]), whole)
     cuts = (slice(0, 0), slice(0, 99), np.array([99]))
-    assert_same(joined([whole.take(rows) for rows in cuts]), whole)
+    for n_rows in (None, N, N + 7, N - 7):
+        assert_same(joined((whole.take(rows) for rows in cuts), n_rows), whole)
+
+
+def test_a_type_that_changes_between_pieces_loses_no_digit() -> None:
+    single, double = (Batch.of(Y, Logits(P.astype(kind))) for kind in (np.float32, np.float64))
+    outputs = joined([single, double], 2 * N).outputs
+    assert isinstance(outputs, Logits)
+    assert_array_equal(outputs.array[N:], P)
 
 
 def test_what_no_piece_has_the_whole_has_not() -> None:

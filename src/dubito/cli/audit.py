@@ -88,7 +88,8 @@ def audit(
             from dubito.report import Report
 
             title = PurePath(file).name
-            Report.of(rows, costs=matrix, title=title, command=typed()).save(output)
+            report = Report.of(rows, costs=matrix, title=title, command=typed(), audit=result)
+            report.save(output)
     if as_json:
         extra = {} if cost is None else {"cost": asdict(cost)}
         is_streamed = not isinstance(rows, ArrayShards)

@@ -18,7 +18,7 @@ from dubito.cli.reading import Predictions, Reader, require_output_paths, typed_
 from dubito.errors import BadTypeError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.data import BadRows, Batch, DirectorySink
+    from dubito.data import BadRows, Batch, DirectorySink, Shards, Sink
     from dubito.data.sources import BaseSource
     from dubito.decide import Policy
 
@@ -50,6 +50,12 @@ def decide(
     bad_rows: Annotated[
         Path | None, typer.Option(help="Write invalid rows to this CSV and continue.")
     ] = None,
+    with_probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--with-probabilities", help="Also write the calibrated probability of each class."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Choose an action for each row of new predictions.
@@ -71,7 +77,7 @@ def decide(
         rule, fix = f"must end in one of {', '.join(WRITERS)}", "Pass --output decisions.parquet"
         raise BadValueError("", "--output", rule, output, fix)
     with _bad_rows_remedy(bad_rows):
-        run = DecisionRun.open(loaded, policy, files, options, bad_rows, reader)
+        run = DecisionRun.open(loaded, policy, files, options, bad_rows, reader, with_probabilities)
         parts = run.to_directory(output) if is_directory else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.predictions)}
     if review is not None:
@@ -134,6 +140,7 @@ class DecisionRun:
     bad_rows_file: Path | None
     bad_rows: BadRows | None
     reader: Reader
+    has_probabilities: bool
 
     @classmethod
     def open(
@@ -144,6 +151,7 @@ class DecisionRun:
         options: ColumnOptions,
         bad_rows_file: Path | None,
         reader: Reader,
+        has_probabilities: bool,
     ) -> DecisionRun:
         """Open all files and find their columns before any decision is made."""
         from dubito.data import BadRows
@@ -160,21 +168,23 @@ class DecisionRun:
             "columns": options.given,
             "skips bad rows": bad_rows_file is not None,
             "one part per": "task" if reader.is_dask else "file",
+            **({"with probabilities": True} if has_probabilities else {}),
         }
         bad_rows = None if bad_rows_file is None else BadRows()
-        return cls(policy, settings, predictions, bad_rows_file, bad_rows, reader)
+        return cls(
+            policy, settings, predictions, bad_rows_file, bad_rows, reader, has_probabilities
+        )
 
     def to_file(self, output: str) -> dict[str, int]:
         """Write all decisions to one file; return its name and number of rows."""
         from dubito.cli.printing import progress
         from dubito.data import Sink
-        from dubito.decide import write_decisions
 
         with Sink(output) as sink, progress("deciding", self.n_rows) as show:
             for one in self.predictions:
                 shards = self.reader.streamed(one, self.bad_rows)
                 source = one.file if len(self.predictions) > 1 else None
-                write_decisions(self.policy, shards, sink, source=source, on_progress=show)
+                self.write(shards, sink, source, show)
             self.write_bad_rows()
         return {output: sink.n_rows}
 
@@ -207,9 +217,10 @@ class DecisionRun:
         from dubito.decide.policy.policy import decision_columns
 
         shorten, policy = typed_names(predictions.file), self.policy
+        has_probabilities = self.has_probabilities
 
         def columns_of(batch: Batch, path: str) -> dict[str, Any]:
-            return decision_columns(policy, batch, shorten(path))
+            return decision_columns(policy, batch, shorten(path), has_probabilities)
 
         shards = self.reader.on_workers(predictions, self.bad_rows)
         shards.write_parts(columns_of, directory, on_progress=show)
@@ -220,7 +231,6 @@ class DecisionRun:
         """Write the decisions, one part per file, except for parts that are already finished."""
         from dubito.data import scan
         from dubito.data.files import without_rows
-        from dubito.decide import write_decisions
 
         sources = _files_of(predictions)
         directory.drop_stale({source.name: [""] for source in sources})
@@ -235,9 +245,24 @@ class DecisionRun:
                 continue
             report = partial(_show_total, show, directory.n_rows)
             with directory.part(source.name, self.bad_rows) as sink:
-                write_decisions(self.policy, shards, sink, source=source.name, on_progress=report)
+                self.write(shards, sink, source.name, report)
         if not any(directory.is_finished(source.name) for source in sources):
             raise without_rows(predictions.file)
+
+    def write(
+        self, shards: Shards, sink: Sink, source: str | None, show: Callable[[int], None]
+    ) -> None:
+        """Write the decisions of some rows."""
+        from dubito.decide import write_decisions
+
+        write_decisions(
+            self.policy,
+            shards,
+            sink,
+            source=source,
+            has_probabilities=self.has_probabilities,
+            on_progress=show,
+        )
 
     def n_rows(self) -> int | None:
         """Return the number of rows of all files, if it is quick to find out."""

@@ -15,10 +15,11 @@ from dubito.data.bad_rows import BadRows, batch_of_good_rows
 from dubito.data.batch import Batch
 from dubito.data.cells import is_list
 from dubito.data.columns import BoundColumns, Columns
-from dubito.data.shards import Shards
+from dubito.data.shards import Shards, joined
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.datasets import DatasetSource
 from dubito.data.sources.frames import TableSource
+from dubito.data.table_queries import row_count
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -87,7 +88,10 @@ def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> B
     [0.75, 0.5]
     """
     shards = scan(source, columns, bad_rows=bad_rows)
-    return shards.batch(pa.concat_tables(shards.pieces()), 0)
+    n_rows = row_count(shards.source) if shards.source.has_types else None
+    if bad_rows is not None:  # found in order, as too many of them are an error
+        return joined(shards.batches(), n_rows)
+    return joined(blocks.map_in_order(lambda make: make(), shards.parts()), n_rows)
 
 
 @final

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import sha256
+from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast, final
 
@@ -358,33 +359,75 @@ def _choice(total: int, n_rows: int, seed: int) -> IntArray:
     return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
-    """Return batches of the same kind as one."""
-    fields = {name: [getattr(batch, name) for batch in batches] for name in COLUMNS}
-    return Batch(
-        outputs=_joined_arrays([batch.outputs for batch in batches]),
-        labels=_joined_arrays([batch.labels for batch in batches]),
-        **{name: _concatenated(parts) for name, parts in fields.items()},
-    )
+def joined(batches: Iterable[Batch], n_rows: int | None = None) -> Batch:
+    """Return batches of the same kind as one.
 
+    If `n_rows` is known, at most so many rows are copied as they arrive, and never held twice.
+    """
+    stream = iter(batches)
+    first = next(stream)
+    columns: dict[tuple[str, str], _Column] = {}
+    for batch in chain([first], stream):
+        for key, array in _arrays_by_row(batch):
+            is_outputs = key[0] == "outputs"
+            axis = batch.outputs.axes.index("row") if is_outputs else 0
+            columns.setdefault(key, _Column(axis, n_rows)).add(array)
 
-def _joined_arrays(parts: Sequence[Any]) -> Any:
-    """Return outputs, labels or targets of the same kind as one, or None if there are none."""
-    first = parts[0]
-    if first is None:
-        return None
-    axis = first.axes.index("row") if isinstance(first, BaseOutputs) else 0
-    fields = {name: [getattr(part, name) for part in parts] for name in type(first).__slots__}
-    arrays = {
-        name: column[0] if name in OF_ALL_ROWS else _concatenated(column, axis)
-        for name, column in fields.items()
+    def whole(name: str) -> Any:
+        part = getattr(first, name)
+        names: tuple[str, ...] = () if part is None else type(part).__slots__
+        found = {one: columns[name, one].whole for one in names if (name, one) in columns}
+        fields = {one: found.get(one, getattr(part, one)) for one in names}
+        return None if part is None else unchecked(type(part), fields)
+
+    others: dict[str, Any] = {
+        name: columns[name, ""].whole for name in COLUMNS if (name, "") in columns
     }
-    return unchecked(type(first), arrays)
+    return Batch(outputs=whole("outputs"), labels=whole("labels"), **others)
 
 
-def _concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
-    """Return arrays as one, or None if there are none."""
-    return None if parts[0] is None else np.concatenate(parts, axis=axis)
+def _arrays_by_row(batch: Batch) -> Iterator[tuple[tuple[str, str], NDArray[Any]]]:
+    """Yield the arrays of a batch that have an entry per row, by what they are called."""
+    for name in ("outputs", "labels"):
+        part = getattr(batch, name)
+        for inner in () if part is None else type(part).__slots__:
+            if inner not in OF_ALL_ROWS and getattr(part, inner) is not None:
+                yield (name, inner), getattr(part, inner)
+    for name in COLUMNS:
+        if getattr(batch, name) is not None:
+            yield (name, ""), getattr(batch, name)
+
+
+@final
+class _Column:
+    """An array that arrives in parts: numbers fill an array of known length, others are kept."""
+
+    def __init__(self, axis: int, n_rows: int | None) -> None:
+        self.axis = axis
+        self.n_rows = n_rows
+        self.n_filled = 0
+        self.room: NDArray[Any] | None = None
+        self.parts: list[NDArray[Any]] = []
+
+    def add(self, part: NDArray[Any]) -> None:
+        """Add the next part."""
+        end = self.n_filled + part.shape[self.axis]
+        if self.n_rows is not None and self.room is None and not self.parts:
+            shape = (*part.shape[: self.axis], self.n_rows, *part.shape[self.axis + 1 :])
+            self.room = np.empty(shape, part.dtype)
+        if self.room is None or part.dtype != self.room.dtype or end > self.room.shape[self.axis]:
+            self.parts = [self.whole, part] if self.room is not None else [*self.parts, part]
+            self.room = None
+        else:
+            self.room[(slice(None),) * self.axis + (slice(self.n_filled, end),)] = part
+        self.n_filled = end
+
+    @property
+    def whole(self) -> NDArray[Any]:
+        """All parts as one array."""
+        if self.room is None:
+            return np.concatenate(self.parts, axis=self.axis)
+        return self.room[(slice(None),) * self.axis + (slice(self.n_filled),)]
 
 
 def fingerprint(shards: Shards) -> str:

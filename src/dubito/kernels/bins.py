@@ -52,6 +52,33 @@ def reliability_sums(confidence, doubt, correct, weights, drawn_from, edges, sum
         sums[5, b] += 1.0
 
 
+N_STATISTICS = 4  # confidence, correct, log loss and Brier score
+N_MOMENTS = 2 + N_STATISTICS + N_STATISTICS**2
+
+
+@kernel
+def moment_sums(confidence, correct, losses, brier, weights, edges, sums):
+    """Add each row to `sums`, bins x wrong and correct x moments.
+
+    The moments are: rows, weight, the statistics of the row, and their products. An infinite loss
+    counts as 0.
+    """
+    row = np.empty(N_STATISTICS)
+    for i in range(confidence.size):
+        weight = weights[i]
+        if weight == 0.0:
+            continue
+        row[0], row[1], row[3] = confidence[i], correct[i], brier[i]
+        row[2] = losses[i] if losses[i] < np.inf else 0.0
+        cell = sums[_bin_of(confidence[i], edges), 1 if correct[i] > 0.5 else 0]
+        cell[0] += 1.0
+        cell[1] += weight
+        for a in range(N_STATISTICS):
+            cell[2 + a] += weight * row[a]
+            for b in range(N_STATISTICS):
+                cell[2 + N_STATISTICS * (1 + a) + b] += weight * row[a] * row[b]
+
+
 BETAS = 512  # inverse temperatures at a time, whose sums stay in the caches
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from dubito.arrays import draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.measure.audit_state import AuditState, BootstrapState
+from dubito.measure.audit_state import AuditState, AuditSums, BootstrapState
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.detection import (
@@ -30,7 +30,8 @@ from dubito.measure.text import audit_lines, verdict_on
 from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
 LEVEL = 0.95
-ROW_RESAMPLES = 50_000_000  # rows drawn in all resamples by default: about a second
+N_RESAMPLES = 1000
+MANY_ROWS = 20_000  # above, resamples are drawn from the moments of the rows
 
 
 @final
@@ -166,7 +167,7 @@ class Audit:
         """Audit rows wherever they are.
 
         In memory (`ArrayShards`) this equals `audit`. Streamed, rankings come from a fixed fine
-        grid, and intervals and groups each take another pass.
+        grid, and groups take another pass, as do the intervals of few rows.
 
         Parameters
         ----------
@@ -184,23 +185,38 @@ class Audit:
         Audit
         """
         seed = draw_seed(random_state, "audit")
+        n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
+        n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
+        batch = shards.batch if isinstance(shards, ArrayShards) else None
+        is_small = batch is not None and len(batch) <= MANY_ROWS
         total: Callable[[Callable[[Batch], Any]], Any] = shards.sum
-        if is_in_memory := isinstance(shards, ArrayShards):
-            total = partial(_apply, shards.batch)  # all rows at once, with exact rankings
-        of = partial(AuditState.of, n_bins=n_bins, is_gridded=not is_in_memory)
-        result, audits = _read(total(of)), {}
+        if batch is not None:
+            total = partial(_apply, batch)  # all rows at once, with exact rankings
+        of = partial(
+            AuditSums.of,
+            n_bins=n_bins,
+            is_gridded=batch is None,
+            has_moments=n_drawn > 0 and not is_small,
+        )
+        sums = total(of) if batch is None or is_small else AuditSums.of_blocks(shards, of)
+        groups: dict[str, AuditSums] = {}
         if next(shards.batches()).groups is not None:
             groups = total(partial(GroupedState.of, of=of)).value
-            audits = {name: _read(state) for name, state in groups.items()}
-        if n_resamples is None:
-            n_resamples = _default_resamples(result.n_rows)
-        if n_resamples:
-            n_resamples = as_n_resamples(n_resamples, "audit")
-            draw = partial(BootstrapState.of, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-            result = _with_intervals(result, total(draw))
+        result, audits = _read(sums.state), {name: _read(one.state) for name, one in groups.items()}
+        if n_drawn and result.n_rows > MANY_ROWS:
+            result = _with_intervals(result, sums.resampled(n_drawn, seed))
+            audits = {
+                name: _with_intervals(one, groups[name].resampled(n_drawn, seed))
+                for name, one in audits.items()
+            }
+        elif n_drawn:
+            draw = partial(BootstrapState.of, n_bins=n_bins, n_resamples=n_drawn, seed=seed)
+            result = _with_intervals(result, total(draw).value)
             if audits:
                 drawn = total(partial(GroupedState.of, of=draw)).states
-                audits = {name: _with_intervals(one, drawn[name]) for name, one in audits.items()}
+                audits = {
+                    name: _with_intervals(one, drawn[name].value) for name, one in audits.items()
+                }
         return replace(result, groups=audits)
 
     @property
@@ -286,8 +302,8 @@ def audit(
     n_bins : int, default=15
         Number of uniform confidence bins.
     n_resamples : int, optional
-        Bootstrap resamples for the intervals; 0 leaves them out. Default: 1,000, fewer above 50,000
-        rows.
+        Bootstrap resamples for the intervals; 0 leaves them out. Default: 1,000. Above 20,000
+        rows, the sums of a resample are drawn from their moments instead of row by row.
     random_state : None, int or RandomState, default=0
         Seed of the bootstrap.
 
@@ -310,11 +326,6 @@ def audit(
 def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
     """Return a function of all rows."""
     return function(batch)
-
-
-def _default_resamples(n_rows: int) -> int:
-    """Return the default number of resamples: 1,000, or what takes about a second."""
-    return int(np.clip(ROW_RESAMPLES // max(n_rows, 1), 100, 1000))
 
 
 def _read(state: AuditState) -> Audit:
@@ -367,11 +378,11 @@ def _class_reports(
     return tuple(ClassReport(*line) for line in zip(labels, *columns, strict=True))
 
 
-def _with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
+def _with_intervals(result: Audit, resamples: dict[str, list[float]]) -> Audit:
     """Return an audit with bootstrap intervals."""
     intervals = {
         name: interval_of(getattr(result, name), values, LEVEL, "audit")
-        for name, values in resamples.value.items()
+        for name, values in resamples.items()
     }
     if result.n_impossible:
         intervals.pop("log_loss", None)

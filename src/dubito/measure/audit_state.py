@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add
 from typing import Any, Self, final
 
 import numpy as np
 
+from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch
-from dubito.errors import BadValueError
+from dubito.data.shards import Shards
+from dubito.errors import BadValueError, EmptyStateError
+from dubito.kernels.bins import N_MOMENTS, moment_sums
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.classwise import ClasswiseCalibrationState
@@ -17,7 +23,10 @@ from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
 from dubito.measure.smooth_calibration_error import SmoothCalibrationErrorState
 from dubito.measure.state import State
-from dubito.outputs import BaseClassOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
+
+NOTHING = RankingState(np.empty(0), np.empty(0), np.empty(0))
+MOST_POISSON = 1e15  # above, a Poisson number is as good as normal
 
 
 @final
@@ -124,23 +133,7 @@ class BootstrapState(State):
     @property
     def value(self) -> dict[str, list[float]]:
         """The values of each metric over the resamples; unknown or infinite ones are left out."""
-        values: dict[str, list[float]] = {}
-        for scores, bins in zip(self.scores, self.reliability, strict=True):
-            if not scores.weight > 0:
-                continue  # a resample of few rows may draw none of them
-            figures = {
-                "accuracy": scores.value.accuracy,
-                "confidence": scores.value.confidence,
-                "gap": scores.value.gap,
-                "log_loss": scores.value.log_loss,
-                "brier_score": scores.value.brier_score,
-                "expected_calibration_error": bins.expected(),
-                "debiased_calibration_error": bins.debiased,
-            }
-            for name, figure in figures.items():
-                if figure is not None and np.isfinite(figure):
-                    values.setdefault(name, []).append(figure)
-        return values
+        return _values_of(zip(self.scores, self.reliability, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         return {f.name: [s.to_dict() for s in getattr(self, f.name)] for f in fields(self)}
@@ -151,3 +144,149 @@ class BootstrapState(State):
             tuple(ProperScoresState.from_dict(state) for state in values["scores"]),
             tuple(ReliabilityState.from_dict(state) for state in values["reliability"]),
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BootstrapMoments(State):
+    """What the bootstrap of many rows is drawn from: moments of the rows of each confidence bin.
+
+    A Poisson resample draws a Poisson number of the rows of a bin (wrong and correct ones apart),
+    and the sums of that many draws are as good as normal. Drawing these sums instead of the rows
+    takes one pass over the rows, however many resamples there are.
+
+    Examples
+    --------
+    >>> moments = BootstrapMoments.of(Batch.of([0, 1, 1] * 500, [0.1, 0.8, 0.7] * 500))
+    >>> len(moments.resampled(100, seed=0)["brier_score"])
+    100
+    """
+
+    edges: FloatArray
+    sums: FloatArray  # bins x wrong and correct x moments
+    n_top_only: int
+    shared = "edges"
+
+    @classmethod
+    def of(cls, batch: Batch, *, n_bins: int = 15) -> Self:
+        edges, rows = uniform_edges(n_bins, "audit"), batch.rows
+        losses = (rows.log_loss, rows.brier_score)
+        known = [rows.confidence if column is None else column for column in losses]
+        columns = (rows.confidence, rows.correct, *known, batch.labeled_weight, edges)
+        sums = np.zeros((n_bins, 2, N_MOMENTS))
+        moment_sums(*map(freeze, columns), sums)
+        return cls(edges, sums, len(batch) if isinstance(batch.outputs, TopLabel) else 0)
+
+    @property
+    def value(self) -> Self:
+        """The state itself, from which resamples are drawn; raises for no rows."""
+        if not self.sums.any():
+            raise EmptyStateError("A bootstrap")
+        return self
+
+    def resampled(self, n_resamples: int, seed: int = 0) -> dict[str, list[float]]:
+        """Return the values of each metric over so many resamples, as of `BootstrapState`."""
+        return _values_of(self._resamples(n_resamples, seed))
+
+    def _resamples(
+        self, n_resamples: int, seed: int
+    ) -> Iterator[tuple[ProperScoresState, ReliabilityState]]:
+        """Yield the sums of each resample."""
+        rng = np.random.default_rng(seed)
+        bins, _ = held = np.nonzero(self.sums[:, :, 1])
+        count, weight, *moments = self.sums[held].T
+        mean, products = np.split(np.stack(moments, axis=1) / weight[:, np.newaxis], [4], axis=1)
+        covariance = products.reshape(-1, 4, 4) - mean[:, :, np.newaxis] * mean[:, np.newaxis]
+        variance, axes = np.linalg.eigh(covariance)
+        spread = axes * np.sqrt(np.maximum(variance, 0.0))[:, np.newaxis]
+        for _ in range(n_resamples):
+            normal = weight + np.sqrt(weight) * rng.standard_normal(weight.size)
+            poisson = rng.poisson(np.minimum(weight, MOST_POISSON))
+            drawn = np.where(weight < MOST_POISSON, poisson, normal)
+            noise = (spread @ rng.standard_normal((*mean.shape, 1)))[:, :, 0]
+            sums = drawn[:, np.newaxis] * mean + np.sqrt(drawn)[:, np.newaxis] * noise
+            # What the noise of `ReliabilityState` is on average, given the number of draws.
+            repeated = drawn / weight * (count - 1 + drawn)
+            total, repeated, confidence, correct = (
+                np.asarray(np.bincount(bins, column, self.edges.size - 1), np.float64)
+                for column in (drawn, repeated, sums[:, 0], sums[:, 1])
+            )
+            _, _, loss, brier = sums.sum(axis=0)
+            yield (
+                ProperScoresState(
+                    n_rows=int(count.sum()), n_missing=0, n_top_only=self.n_top_only,
+                    weight=total.sum(), correct=correct.sum(), confidence=confidence.sum(),
+                    entropy=0.0, squares=0.0, brier_score=brier, log_loss=loss,
+                    impossible=0.0, n_impossible=0,
+                ),
+                ReliabilityState(
+                    self.edges, total, repeated, confidence, correct,
+                    variance=np.zeros(total.size), count=total,
+                ),
+            )  # fmt: skip
+
+
+def _values_of(
+    resamples: Iterable[tuple[ProperScoresState, ReliabilityState]],
+) -> dict[str, list[float]]:
+    """Return the values of each metric over resamples; unknown or infinite ones are left out."""
+    values: dict[str, list[float]] = {}
+    for scores, bins in resamples:
+        if not scores.weight > 0:
+            continue  # a resample of few rows may draw none of them
+        figures = {
+            "accuracy": scores.value.accuracy,
+            "confidence": scores.value.confidence,
+            "gap": scores.value.gap,
+            "log_loss": scores.value.log_loss,
+            "brier_score": scores.value.brier_score,
+            "expected_calibration_error": bins.expected(),
+            "debiased_calibration_error": bins.debiased,
+        }
+        for name, figure in figures.items():
+            if figure is not None and np.isfinite(figure):
+                values.setdefault(name, []).append(figure)
+    return values
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditSums:
+    """The sums of an audit, and the moments that the intervals of many rows are drawn from."""
+
+    state: AuditState
+    moments: BootstrapMoments | None
+
+    @classmethod
+    def of(cls, batch: Batch, *, n_bins: int, is_gridded: bool, has_moments: bool) -> Self:
+        """Return both from the same row statistics."""
+        return cls(
+            AuditState.of(batch, n_bins=n_bins, is_gridded=is_gridded),
+            BootstrapMoments.of(batch, n_bins=n_bins) if has_moments else None,
+        )
+
+    @classmethod
+    def of_blocks(cls, shards: Shards, of: Callable[[Batch], Self]) -> Self:
+        """Return the sums of blocks in memory, using threads, with one exact ranking of all."""
+        parts = list(shards.apply(lambda _, block: of(block)))
+        ranked = RankingState.pooled([one.state.ranked for one in parts])
+        unranked = (replace(one, state=replace(one.state, ranked=NOTHING)) for one in parts)
+        total = reduce(add, unranked)
+        return replace(total, state=replace(total.state, ranked=ranked))
+
+    @property
+    def value(self) -> Self:
+        """The sums themselves; raises for no rows."""
+        _ = self.state.value
+        return self
+
+    def resampled(self, n_resamples: int, seed: int) -> dict[str, list[float]]:
+        """Return the values of each metric over resamples."""
+        assert self.moments is not None
+        return self.moments.resampled(n_resamples, seed)
+
+    def __add__(self, other: Self) -> Self:
+        moments = None
+        if self.moments is not None and other.moments is not None:
+            moments = self.moments + other.moments
+        return type(self)(self.state + other.state, moments)

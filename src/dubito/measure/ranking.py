@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Self, final
 
 import numpy as np
@@ -90,11 +91,15 @@ class RankingState(State):
         """Rank any scores; `is_positive` is 0, 1 or a fraction."""
         return cls.of_ranks(Ranks.of(doubt), weight, weight * is_positive)
 
+    @classmethod
+    def pooled(cls, states: Sequence[Self]) -> Self:
+        """Add several states at once: sorting them together is faster than one by one."""
+        columns = ([getattr(one, f.name) for one in states] for f in fields(cls))
+        doubt, weight, positive = map(np.concatenate, columns)
+        return cls.of_ranks(Ranks.of(doubt), weight, positive)
+
     def __add__(self, other: Self) -> Self:
-        doubt = np.concatenate([self.doubt, other.doubt])
-        weight = np.concatenate([self.weight, other.weight])
-        positive = np.concatenate([self.positive, other.positive])
-        return type(self).of_ranks(Ranks.of(doubt), weight, positive)
+        return type(self).pooled([self, other])
 
     @property
     def value(self) -> RankingState:

@@ -71,10 +71,11 @@ class RegressionSummary:
         *,
         calibration: Batch | None = None,
         command: str | None = None,
+        audit: RegressionAudit | None = None,
         seed: int = 0,
     ) -> RegressionSummary:
-        """Audit the rows, and recalibrate them out of sample."""
-        whole = RegressionAudit.of(shards)
+        """Audit the rows unless that was done, and recalibrate them out of sample."""
+        whole = RegressionAudit.of(shards) if audit is None else audit
         rows = sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True)
         if not len(rows):
             raise EmptyStateError("A report")

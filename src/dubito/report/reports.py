@@ -17,6 +17,7 @@ from dubito.data.sink import write_atomic
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError, BadValueError
+from dubito.measure import Audit, RegressionAudit
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
@@ -76,6 +77,7 @@ class Report:
         policy: Policy | None = None,
         title: str | None = None,
         command: str | None = None,
+        audit: Audit | RegressionAudit | None = None,
         random_state: Any = 0,
     ) -> Report:
         """Return a report on shards of rows.
@@ -89,6 +91,8 @@ class Report:
             Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
         calibration, ood, costs, policy, title, command, random_state
             As in `make_report`.
+        audit : Audit or RegressionAudit, optional
+            The audit of the same rows, if there is one already.
 
         Returns
         -------
@@ -109,7 +113,13 @@ class Report:
         if is_regression:
             _require_none("must be None for a regression", costs=costs, ood=ood, policy=policy)
             assert not isinstance(others, BaseCalibrator)
-            found = RegressionSummary.of(shards, calibration=others, command=command, seed=seed)
+            found = RegressionSummary.of(
+                shards,
+                calibration=others,
+                command=command,
+                audit=audit if isinstance(audit, RegressionAudit) else None,
+                seed=seed,
+            )
             return _regression_report(found, title)
         if not (ood is None or isinstance(ood, Batch)):
             ood = Batch.of(None, ood, caller=CALLER)
@@ -120,6 +130,7 @@ class Report:
             costs=costs,
             policy=policy,
             command=command,
+            audit=audit if isinstance(audit, Audit) else None,
             seed=seed,
         )
         return _classifier_report(summary, title)

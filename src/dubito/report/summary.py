@@ -124,10 +124,14 @@ class Summary:
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
         command: str | None = None,
+        audit: Audit | None = None,
         seed: int = 0,
         max_rows: int = MAX_ROWS_MEASURED,
     ) -> Summary:
-        """Audit, calibrate and decide; a policy has its own calibrator and costs."""
+        """Audit, calibrate and decide; a policy has its own calibrator and costs.
+
+        `audit` is that of all rows, if there is one already.
+        """
         if policy is not None:
             calibration, costs = policy.calibrator, policy.costs
         rows = sample_rows(shards, max_rows, seed)
@@ -143,7 +147,7 @@ class Summary:
             actions, evaluation = _apply_policy(policy, sampled, seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
-            whole=audit_before if is_all else Audit.of(shards, random_state=seed),
+            whole=audit or (audit_before if is_all else Audit.of(shards, random_state=seed)),
             before=before,
             audit_before=audit_before,
             audit_after=Audit.of(ArrayShards(recalibration.batch), random_state=seed),

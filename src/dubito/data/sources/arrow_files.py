@@ -17,6 +17,7 @@ from dubito.errors import BadFileError
 from dubito.kernels import blocks
 
 GROUP_BLOCKS = 16  # of 4 MB: a row group of no more is decoded as a whole
+COLUMN_GROUP_BLOCKS = 4  # likewise, if there are enough columns to decode them in threads
 BLOCKS_AHEAD = 64  # of all row groups that are decoded before they are used
 MAGIC = b"ARROW1"  # how an Arrow file begins, and a stream does not
 
@@ -34,10 +35,11 @@ class ParquetSource(BaseSource):
         metadata, wanted = self.metadata(), list(columns)
         groups = range(metadata.num_row_groups) if self.groups is None else self.groups
         n_entries = _most_entries(metadata, groups, wanted)
+        n_blocks = COLUMN_GROUP_BLOCKS if len(wanted) > blocks.n_threads() else GROUP_BLOCKS
         if is_url(self.name):
             for group in groups:
                 yield from self.streamed([group], wanted, n_rows, metadata)
-        elif n_entries > GROUP_BLOCKS * blocks.BLOCK_ENTRIES:
+        elif n_entries > n_blocks * blocks.BLOCK_ENTRIES:
             yield from self.streamed(list(groups), wanted, n_rows, metadata)
         else:
             runs = _runs_of(metadata, groups, n_rows)

@@ -465,22 +465,34 @@ def write_decisions(
     sink: Sink,
     *,
     source: str | None = None,
+    has_probabilities: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write what a policy decides for each row of shards, in order; return how many there are.
 
-    Rows are named by their ids, or by their numbers in the file, which `source` may name.
+    Rows are named by their ids, or by their numbers in the file, which `source` may name. The
+    calibrated probability of each class is written as well if `has_probabilities`.
     """
     return shards.write(
-        lambda batch: decision_columns(policy, batch, source), sink, on_progress=on_progress
+        lambda batch: decision_columns(policy, batch, source, has_probabilities),
+        sink,
+        on_progress=on_progress,
     )
 
 
-def decision_columns(policy: Policy, batch: Batch, source: str | None = None) -> dict[str, Any]:
+def decision_columns(
+    policy: Policy, batch: Batch, source: str | None = None, has_probabilities: bool = False
+) -> dict[str, Any]:
     """Return what a policy decides for each row of a batch, as columns for a sink."""
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
     numbers = batch.first_row + np.arange(len(batch))
     named = {} if source is None else {"file": source}
+    by_class: dict[str, Any] = {}
+    if has_probabilities:
+        columns = np.ascontiguousarray(found.probabilities.T)
+        by_class = {
+            f"probability_{name}": p for name, p in zip(found.classes, columns, strict=True)
+        }
     return {
         **named,
         "id": numbers if batch.ids is None else batch.ids,
@@ -490,6 +502,7 @@ def decision_columns(policy: Policy, batch: Batch, source: str | None = None) ->
         "expected_cost": found.expected_cost,
         "reason": EncodedLabels(found.reason, REASONS),
         "review_value": found.review_value,
+        **by_class,
     }
 
 
