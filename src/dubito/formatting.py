@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import floor, log10
 from textwrap import wrap
 from typing import Any
@@ -44,6 +45,15 @@ def points(value: float | None) -> str:
     '+1.2'
     """
     return ABSENT if value is None else f"{value * 100:+.1f}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence.
+
+    >>> join_words(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def plain(value: float) -> str:

@@ -22,7 +22,7 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
     assert done.exit_code == 0, done.output
     told = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
     assert done.stderr == told
-    assert done.stdout.startswith("Calibrator: a mixture of")
+    assert done.stdout.startswith("Calibrator: TemperatureScaling() (T = ")
     assert_same(done.stdout[done.stdout.index("Mean cost per row") :], "fit")
     policy = Policy.load("policy.json")
     assert policy.costs.array[0].tolist() == [0, 5, 1]
@@ -99,7 +99,7 @@ def test_evaluation_on_other_rows(run: Run, made: Path) -> None:
 def test_an_unknown_calibrator_is_refused(run: Run, made: Path, name: str) -> None:
     done = run("fit", made / "sure.csv", "--calibrator", name)
     assert done.exit_code == 2
-    assert f"must be auto or the name of a calibrator, got '{name}'." in done.stderr
+    assert f"must be auto, simple or the name of a calibrator, got '{name}'." in done.stderr
 
 
 @pytest.mark.parametrize("header", ["", "class,prior\n"])

@@ -34,6 +34,7 @@ MAX_CACHED = 1 << 25  # features kept in memory between rounds: 256 MB
 # Loss that may remain to be gained at the end. A matrix in single precision takes by far the most
 # work, and its tolerance is still far below the noise of the labels of a million rows.
 TOLERANCE, TOLERANCE_SINGLE, TOLERANCE_MATRIX = 1e-8, 5e-7, 2e-6
+TOLERANCE_ROUGH = 2e-6  # of a fit that only compares calibrators
 TOLERANCE_LOGITS = 1e-14  # of few rows, whose probabilities are then right to about 1e-7
 
 MAX_ROUNDS = 500
@@ -47,7 +48,9 @@ Linear = Callable[[FloatArray], FloatArray]  # such as the inverse curvature tim
 Correction = tuple[FloatArray, FloatArray, float]  # a step, the change of the gradient, and both
 
 
-def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
+def fit_affine(
+    shards: Shards, basis: Basis, penalty: FloatArray, is_rough: bool = False
+) -> FloatArray:
     """Return the table of lowest mean log loss plus sum(penalty * table^2).
 
     Each round of L-BFGS is a pass over the rows. A good estimate of the curvature at the start
@@ -68,7 +71,8 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         table = np.zeros(penalty.shape)
         first = loss.from_sums(start.sums, table)
         precondition = _preconditioner(start, weight, penalty)
-        return _minimize(loss, table, first, precondition, loss.tolerance)
+        tolerance = max(loss.tolerance, TOLERANCE_ROUGH) if is_rough else loss.tolerance
+        return _minimize(loss, table, first, precondition, tolerance)
 
 
 @final

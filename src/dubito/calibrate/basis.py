@@ -22,7 +22,7 @@ from dubito.outputs import Logits, Probabilities
 
 BASES = ("linear", "spline", "rbf")
 SPLINE_KNOTS = (-6.0, -3.0, -1.0)  # log probabilities of 0.2 %, 5 % and 37 %
-N_CENTERS = 200  # of radial basis functions
+N_CENTERS = 100  # of radial basis functions
 RELATIVE_WIDTH = 0.2  # of a radial basis function, relative to the median distance of two centers
 MIN_RBF_LOG_PROBA = -8.0  # radial basis functions do not distinguish lower log probabilities
 MIN_LOG_PROBA = float(np.log(FLOOR))  # for logits as for probabilities

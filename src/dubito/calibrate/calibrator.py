@@ -55,6 +55,7 @@ class BaseCalibrator(Serializable):
 
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
+    _is_rough: bool = False  # set for fits that only compare calibrators: save some rounds
 
     fitted_fields = declare(n_classes_=integer(2), classes_=class_names("n_classes_"))
 

@@ -283,7 +283,7 @@ def _regression_evidence(
     before, after = [], []
     for train, test in folds:
         held_out = batch.take(test)
-        fitted = fit_quietly(clone(calibrator), batch.take(train))
+        fitted = _fit_quietly(clone(calibrator), batch.take(train))
         outputs = as_predictive(held_out.outputs, CALLER)
         before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
         after.append(RegressionState.of(replace(held_out, outputs=fitted.transform(outputs))))
@@ -299,14 +299,14 @@ def held_out_logits(
     A fitted `AutoCalibrator` keeps its selection, whose parts are fitted again.
     """
     return [
-        fit_quietly(calibrator._unfitted_copy(), batch.take(train)).transform(
+        _fit_quietly(calibrator._unfitted_copy(), batch.take(train)).transform(
             batch.outputs.take(test)
         )
         for train, test in folds
     ]
 
 
-def fit_quietly(calibrator: Any, batch: Batch) -> Any:
+def _fit_quietly(calibrator: Any, batch: Batch) -> Any:
     """Fit on one fold, without warnings, which the fit on all rows gives."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)

@@ -109,8 +109,8 @@ class ForestCalibration(BaseCalibrator):
 
     def __init__(
         self,
-        n_estimators: int = 30,
-        min_samples_leaf: float = 5.0,
+        n_estimators: int = 15,
+        min_samples_leaf: float = 10.0,
         prior_weight: float = 5.0,
         max_samples: int = 20_000,
         random_state: RandomState = 0,
@@ -123,7 +123,7 @@ class ForestCalibration(BaseCalibrator):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        as_count(self.n_estimators, "n_estimators", name, example=30)
+        as_count(self.n_estimators, "n_estimators", name, example=15)
         as_count(self.max_samples, "max_samples", name, least=2, example=20_000)
         for argument in ("min_samples_leaf", "prior_weight"):
             as_penalty(getattr(self, argument), argument, name)
@@ -136,6 +136,7 @@ class ForestCalibration(BaseCalibrator):
     def _learn(self, shards: Shards) -> None:
         self.prior_ = VectorScaling(regularization=1.0, input="log_proba")
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
+        self.prior_._is_rough = self._is_rough
         self.prior_._learn(shards)
         seed = draw_seed(self.random_state, type(self).__name__)
         rows = LabeledRows.of(drop_unlabeled(sample_rows(shards, self.max_samples, seed)))

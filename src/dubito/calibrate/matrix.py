@@ -67,7 +67,8 @@ class BaseAffineScaling(BaseCalibrator):
         features, scale = self._features(), 1.0
         if features.is_logits:  # penalties are on deviations from temperature scaling
             features, scale = replace(features, beta=beta), beta
-        table = fit_affine(shards, features, self._penalty(class_weights(shards).sum()))
+        penalty = self._penalty(class_weights(shards).sum())
+        table = fit_affine(shards, features, penalty, self._is_rough)
         deviation, self.bias_ = table[:, :-1], table[:, -1].copy()
         if table.shape[1] == 2:
             deviation, self.bias_ = table[:, 0], self.bias_ - self.bias_.mean()

@@ -1,5 +1,6 @@
 """`dubito calibrate FILE`: what is the calibrated probability?"""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,13 @@ from dubito.cli.columns import FOLD_GROUPS, NOT_CLASSIFICATION, ColumnOptions, w
 from dubito.cli.reading import Reader
 
 Z = 1.96  # standard errors to each side of a 95 % interval
+
+
+class Choice(StrEnum):
+    """What to choose among the candidates."""
+
+    auto = "auto"
+    simple = "simple"
 
 
 @with_columns("id", "cost", "features", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
@@ -24,6 +32,10 @@ def calibrate(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Write the calibrator here.")
     ] = Path("calibrator.json"),
+    calibrator: Annotated[
+        Choice,
+        typer.Option(help="auto mixes up to three calibrators; simple takes the best single one."),
+    ] = Choice.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Fit the calibrator with the best cross-validated log loss and save it.
@@ -41,14 +53,15 @@ def calibrate(
     require_output_paths({"--output": output}, [file])
     [predictions] = options.open(file)
     with passes():
-        calibrator = AutoCalibrator().fit(reader.rows(predictions))
-    write_atomic(output, json.dumps(calibrator.to_dict(), allow_nan=False))
-    leaderboard = [_with_interval(line) for line in calibrator.leaderboard_]
+        max_parts = 1 if calibrator == Choice.simple else 3
+        fitted = AutoCalibrator(max_parts=max_parts).fit(reader.rows(predictions))
+    write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
+    leaderboard = [_with_interval(line) for line in fitted.leaderboard_]
     if as_json:
-        chosen = {"chosen": calibrator.chosen_, "reason": calibrator.reason_}
+        chosen = {"chosen": fitted.chosen_, "reason": fitted.reason_}
         say_json({**chosen, "leaderboard": leaderboard, "output": str(output)})
         return
-    summary = f"{calibrator.summary()}; {calibrator.evidence_}"
+    summary = f"{fitted.summary()}; {fitted.evidence_}"
     say(f"{summary[0].upper()}{summary[1:]}.\n")
     show_table(
         ("calibrator", "log loss", "95 % interval", "weight"),
@@ -62,7 +75,7 @@ def calibrate(
             for line in leaderboard
         ],
     )
-    say(f"\nCross-validated log loss. Chosen: {calibrator.chosen_}, because {calibrator.reason_}.")
+    say("\nLog loss is cross-validated.")
     say(f"Written to {output}. In Python:")
     say("  import json\n  from dubito.calibrate import BaseCalibrator")
     say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")

@@ -57,7 +57,11 @@ def fit(
         float, typer.Option(help="False positive rate of out-of-distribution detection.")
     ] = 0.01,
     calibrator: Annotated[
-        str, typer.Option(help="auto, or a name: TemperatureScaling, VectorScaling, ...")
+        str,
+        typer.Option(
+            help="auto (mixes up to three calibrators), simple (the best single one), or a name: "
+            "TemperatureScaling, VectorScaling, ..."
+        ),
     ] = "auto",
     evaluate_on: Annotated[
         str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
@@ -144,15 +148,18 @@ def _calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     import inspect
 
     from dubito import calibrate
-    from dubito.calibrate import BaseCalibrator, OneVsRest
+    from dubito.calibrate import AutoCalibrator, BaseCalibrator, OneVsRest
 
     if name == "auto":
         return "auto"
+    if name == "simple":
+        return AutoCalibrator(max_parts=1)
     kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
     is_calibrator = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
     if not is_calibrator or inspect.isabstract(kind) or kind is OneVsRest:
         known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
-        rule, fix = "must be auto or the name of a calibrator", f"Pass auto or one of {known}"
+        rule = "must be auto, simple or the name of a calibrator"
+        fix = f"Pass auto, simple or one of {known}"
         raise BadValueError("--calibrator", "dubito fit", rule, repr(name), fix)
     calibrator: BaseCalibrator = kind()
     return calibrator

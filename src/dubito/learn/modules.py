@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import log
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -276,9 +277,10 @@ def _logit_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
             parts = [tempered, nn.Identity(), Uniform()]
             return Mixed(parts, calibrator.weights_)
         case AutoCalibrator():
-            return Mixed(
-                (_logit_map(one, whole) for one in calibrator.calibrators_), calibrator.weights_
-            )
+            maps = [_logit_map(one, whole) for one in calibrator.calibrators_]
+            uniform_weight = calibrator.uniform_weight_
+            weights = np.append((1 - uniform_weight) * calibrator.weights_, uniform_weight)
+            return Mixed([*maps, Uniform()], weights)
         case OneVsRest():
             return OneVsRestMap(_odds_map(one, whole) for one in calibrator.calibrators_)
         case PlattScaling() | BetaCalibration():

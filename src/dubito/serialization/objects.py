@@ -68,7 +68,7 @@ class Serializable(BaseEstimator, ABC):
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def _forget(self) -> None:
-        for name in set(vars(self)) - set(self.get_params(deep=False)):
+        for name in self._learned():
             delattr(self, name)
 
     def _require_fitted(self, method: str) -> None:
