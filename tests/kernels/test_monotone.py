@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from dubito.arrays import contiguous
-from dubito.kernels.monotone import _index_of, _part_of, add_to_cells, pool_neighbors, read_knots
+from dubito.kernels.monotone import (
+    N_PARTS,
+    _index_of,
+    _part_of,
+    add_to_cells,
+    pool_neighbors,
+    read_knots,
+)
 
 Array = NDArray[Any]
 
@@ -137,9 +144,9 @@ def test_the_index_tells_where_each_class_and_part_starts() -> None:
     knots, offsets = np.array([-99.0, -28.0, 0.0, 0.1, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
     starts = _index_of(contiguous(knots), contiguous(offsets))
     parts = [_part_of(knot) for knot in knots]
-    assert parts == [0, 0, 128, 128, 255, 255, 150]
+    assert parts == [0, 0, N_PARTS // 2, N_PARTS // 2, N_PARTS - 1, N_PARTS - 1, 603]
     for k in range(3):
         own = parts[offsets[k] : offsets[k + 1]]
-        expected = [offsets[k] + sum(one < part for one in own) for part in range(256)]
-        assert starts[256 * k : 256 * (k + 1)].tolist() == expected
+        expected = [offsets[k] + sum(one < part for one in own) for part in range(N_PARTS)]
+        assert starts[N_PARTS * k : N_PARTS * (k + 1)].tolist() == expected
     assert starts[-1] == 7

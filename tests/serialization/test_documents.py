@@ -70,6 +70,34 @@ def test_a_document_survives_to_the_last_digit(tmp_path: Path) -> None:
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "p.json").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "stored"),
+    [
+        (np.arange(-100.0, 101), "int8"),
+        (np.arange(201), "int16"),
+        (np.arange(201) + 2**20, "int32"),
+        (np.arange(201) + 2**53, None),
+        (np.arange(201) / 8, "float32"),
+        (np.arange(201) / 7, None),
+        (np.append(np.zeros(200), -0.0), "float32"),
+        (np.full(201, True), None),
+    ],
+)
+def test_numbers_are_stored_in_the_smallest_type_that_holds_them(
+    tmp_path: Path, numbers: Any, stored: str | None
+) -> None:
+    write_document({"a": numbers}, tmp_path / "p.json")
+    packed = json.loads((tmp_path / "p.json").read_text())["a"]
+    assert packed.get("stored") == stored
+    assert packed["dtype"] == numbers.dtype.name
+    found = read_document(tmp_path / "p.json")["a"]
+    assert found.dtype == numbers.dtype
+    assert found.tobytes() == numbers.tobytes()
+    packed["stored"] = "float64" if packed["dtype"] == "bool" else "complex64"
+    with pytest.raises(BadFileError, match="unknown dtype"):
+        decode_document(json.dumps({"a": packed}), "p.json")
+
+
 def test_people_can_read_it(tmp_path: Path) -> None:
     write_document(DOCUMENT, tmp_path / "p.json")
     text = (tmp_path / "p.json").read_text(encoding="utf-8")

@@ -116,7 +116,7 @@ class _BaseMixture(BaseCalibrator):
     uniform_weight_: float
 
     def _numbers_per_row(self) -> int:
-        return max(one._numbers_per_row() for one in self.calibrators_)
+        return self.n_classes_ + max(one._numbers_per_row() for one in self.calibrators_)
 
     def apply(self, outputs: Any) -> Logits | Probabilities:
         result = freeze(self.predict_proba(outputs))

@@ -17,7 +17,7 @@ from dubito.arrays import (
     freeze,
     require_random_state,
 )
-from dubito.calibrate.basis import Basis
+from dubito.calibrate.basis import MIN_LOG_PROBA, Basis
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
@@ -165,7 +165,7 @@ class ForestCalibration(BaseCalibrator):
     def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
         prior = np.zeros(mixed.shape)
         self.prior_._add_probabilities(block, 1.0, prior)
-        x = freeze(Basis(1.0).columns(block))
+        x = freeze(np.maximum(block.log_proba, MIN_LOG_PROBA))
         add_forest(x, freeze(prior), *self._packed(), weight, mixed)
 
     def _packed(self) -> tuple[FloatArray | IntArray, ...]:

@@ -87,7 +87,7 @@ class BaseAffineScaling(BaseCalibrator):
             raise BadTypeError("outputs", caller, rule, got, fix)
 
     def _numbers_per_row(self) -> int:
-        return int(self.weight_.shape[-1])
+        return self.n_classes_ + int(self.weight_.shape[-1])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         return self._scores(RowBlock(outputs)).T

@@ -5,8 +5,9 @@ import numpy as np
 from dubito.kernels.compile import kernel
 
 # Where a search starts: in one of so many equal parts of the range in which log odds lie.
-N_PARTS = 256
+N_PARTS = 1024
 REACH = 28.0
+index = np.uintp  # unsigned, which spares a test of whether an index counts from the end
 
 
 @kernel
@@ -44,11 +45,12 @@ def _index_of(rising, offsets):
     n_classes = offsets.size - 1
     starts = np.empty(n_classes * N_PARTS + 1, np.int64)
     for k in range(n_classes):
-        at = offsets[k]
-        for part in range(N_PARTS):
-            while at < offsets[k + 1] and _part_of(rising[at]) < part:
-                at += 1
-            starts[k * N_PARTS + part] = at
+        part = k * N_PARTS
+        for at in range(offsets[k], offsets[k + 1]):
+            last = k * N_PARTS + _part_of(rising[at])
+            starts[part : last + 1] = at
+            part = max(part, last + 1)
+        starts[part : (k + 1) * N_PARTS] = offsets[k + 1]
     starts[-1] = offsets[-1]
     return starts
 
@@ -56,14 +58,12 @@ def _index_of(rising, offsets):
 @kernel
 def _first_above(rising, starts, k, score):
     """Return where the first of class k's numbers that is above a score stands."""
-    part = k * N_PARTS + _part_of(score)
-    at, stop = starts[part], starts[part + 1]
+    part = index(k * N_PARTS + _part_of(score))
+    at, stop = index(starts[part]), index(starts[part + index(1)])
     while at < stop:
-        middle = (at + stop) // 2
-        if rising[middle] <= score:
-            at = middle + 1
-        else:
-            stop = middle
+        middle = (at + stop) >> index(1)
+        is_above = rising[middle] > score
+        at, stop = at if is_above else middle + index(1), middle if is_above else stop
     return at
 
 
@@ -99,14 +99,12 @@ def read_knots(scores, x, y, offsets, values):
     """
     starts = _index_of(x, offsets)
     for k in range(scores.shape[0]):
-        start, stop = offsets[k], offsets[k + 1]
-        for i in range(scores.shape[1]):
-            score = scores[k, i]
-            at = _first_above(x, starts, k, score)
-            if at == start:
-                values[k, i] = y[start]
-            elif at == stop:
-                values[k, i] = y[stop - 1]
-            else:
-                fraction = (score - x[at - 1]) / (x[at] - x[at - 1])
-                values[k, i] = y[at - 1] + fraction * (y[at] - y[at - 1])
+        first, last = index(offsets[k]), index(offsets[k + 1] - 1)
+        row, out = scores[k], values[k]
+        for i in range(row.size):
+            score = min(max(row[i], x[first]), x[last])
+            above = _first_above(x, starts, k, score)
+            below, above = above - index(1), min(above, last)
+            width = x[above] - x[below]
+            fraction = (score - x[below]) / width if width > 0 else 0.0
+            out[i] = y[below] + fraction * (y[above] - y[below])

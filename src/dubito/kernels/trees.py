@@ -10,7 +10,7 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential
 
 TILE = 256  # rows that go down a tree together
-index = np.uintp
+index = np.uintp  # unsigned, which spares a test of whether an index counts from the end
 
 ALIKE = 1e-9  # relative difference of purities that rounding may make; then the lower threshold
 
@@ -184,7 +184,6 @@ def _walk(numbers, size, root, column, threshold, child, at, active):
     """Fill `at` with the leaves of some rows, which go down level by level.
 
     The steps of different rows do not wait for each other, and rows that have arrived are left out.
-    Indices are unsigned, which spares a test of whether they count from the end.
     """
     for j in range(size):
         at[j] = root

@@ -22,8 +22,9 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 40
 CHECKSUM = "checksum"  # the last key of a document
 FEW_NUMBERS = 200  # as many are written as a list, more as base64
-DTYPES = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
-PACKED = {"base64", "dtype", "shape"}
+# The types of numbers, and the smaller ones in which they are stored where these hold them exactly.
+SMALLER = {"float64": ("int8", "int16", "float32"), "int64": ("int8", "int16", "int32"), "bool": ()}
+PACKED = {"base64", "dtype", "shape"}  # and "stored", where a smaller type holds the same numbers
 
 
 def encode_document(document: dict[str, Any], caller: str, max_bytes: int = MAX_BYTES) -> str:
@@ -69,7 +70,8 @@ def decode_document(text: str, name: str) -> tuple[dict[str, Any], bool]:
 
 def _checksum(document: Mapping[str, Any]) -> str:
     """Return a digest of the content of a document, whatever its layout."""
-    text = json.dumps(_packed(document, few=0), sort_keys=True, ensure_ascii=True, allow_nan=False)
+    packed = _packed(document, few=0, is_small=False)
+    text = json.dumps(packed, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
@@ -93,17 +95,17 @@ def read_text(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> str:
         raise BadFileError(name, f"it is not UTF-8 ({error})", "Save it as UTF-8") from error
 
 
-def _packed(value: Any, few: int = FEW_NUMBERS) -> Any:
+def _packed(value: Any, few: int = FEW_NUMBERS, is_small: bool = True) -> Any:
     """Return a document in which lists of more than a few numbers are base64."""
     if isinstance(value, Mapping):
-        return {name: _packed(entry, few) for name, entry in value.items()}
+        return {name: _packed(entry, few, is_small) for name, entry in value.items()}
     if isinstance(value, np.ndarray):
-        return _packed_array(value) if value.size > few else value.tolist()
+        return _packed_array(value, is_small) if value.size > few else value.tolist()
     if isinstance(value, list | tuple):
         array = _as_regular(value)
         if array is not None and array.size > few:
-            return _packed_array(array)
-        return [_packed(entry, few) for entry in value]
+            return _packed_array(array, is_small)
+        return [_packed(entry, few, is_small) for entry in value]
     return value
 
 
@@ -115,7 +117,7 @@ def _as_regular(value: Sequence[Any]) -> NDArray[Any] | None:
         array = np.array(value)
     except (ValueError, OverflowError):
         return None
-    return array if array.dtype.name in DTYPES else None
+    return array if array.dtype.name in SMALLER else None
 
 
 def _is_numbers(value: Sequence[Any]) -> bool:
@@ -126,12 +128,28 @@ def _is_numbers(value: Sequence[Any]) -> bool:
     return kinds <= {int, float} or kinds == {bool}
 
 
-def _packed_array(array: NDArray[Any]) -> dict[str, Any]:
-    """Return an array as base64."""
+def _packed_array(array: NDArray[Any], is_small: bool) -> dict[str, Any]:
+    """Return an array as base64; if `is_small`, in the smallest type that holds it exactly."""
     name = array.dtype.name
-    content = np.ascontiguousarray(array, DTYPES[name]).tobytes()
+    shorter = SMALLER[name] if is_small else ()
+    with np.errstate(invalid="ignore", over="ignore"):  # by bytes, as -0.0 is no 0
+        whole = array.tobytes()
+        same = (one for one in shorter if array.astype(one).astype(name).tobytes() == whole)
+        stored = next(same, None)
+    content = np.ascontiguousarray(array, _little_endian(stored or name)).tobytes()
     text = base64.b64encode(content).decode("ascii")
-    return {"base64": text, "dtype": name, "shape": list(array.shape)}
+    packed = {"base64": text, "dtype": name, "shape": list(array.shape)}
+    return packed if stored is None else {**packed, "stored": stored}
+
+
+def _little_endian(name: str) -> np.dtype[Any]:
+    """Return a type of numbers as files hold it."""
+    return np.dtype(name).newbyteorder("<")
+
+
+def _is_packed(value: dict[str, Any]) -> bool:
+    """Whether a JSON object is an array in base64."""
+    return PACKED <= value.keys() <= PACKED | {"stored"}
 
 
 def _unpack(value: Any, depth: int = 0) -> Any:
@@ -139,7 +157,7 @@ def _unpack(value: Any, depth: int = 0) -> Any:
     if depth == MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
-        if set(value) == PACKED:
+        if _is_packed(value):
             return _unpacked_array(value)
         return {name: _unpack(entry, depth + 1) for name, entry in value.items()}
     is_list = isinstance(value, list)
@@ -149,23 +167,26 @@ def _unpack(value: Any, depth: int = 0) -> Any:
 def _unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
     """Return the array of base64, which must hold exactly as many numbers as its shape."""
     dtype, shape, text = value["dtype"], value["shape"], value["base64"]
+    stored = value.get("stored", dtype)
     is_shape = isinstance(shape, list) and 0 < len(shape) <= 8
     if not (is_shape and all(type(size) is int and 0 <= size <= MAX_BYTES for size in shape)):
         raise ValueError("an array has an invalid shape")
-    if not (isinstance(dtype, str) and dtype in DTYPES and isinstance(text, str)):
+    is_dtype = isinstance(dtype, str) and dtype in SMALLER
+    if not (is_dtype and stored in (dtype, *SMALLER[dtype]) and isinstance(text, str)):
         raise ValueError("an array has an unknown dtype")
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError("an array is not valid base64") from error
-    if prod(shape) * np.dtype(DTYPES[dtype]).itemsize != len(content):
+    kind = _little_endian(stored)
+    if prod(shape) * kind.itemsize != len(content):
         raise ValueError("an array does not match its shape")
-    array = np.frombuffer(content, DTYPES[dtype]).reshape(shape)
+    array = np.frombuffer(content, kind).reshape(shape)
     if dtype == "bool" and (np.frombuffer(content, np.uint8) > 1).any():
         raise ValueError("an array holds invalid booleans")
     if dtype == "float64" and not np.isfinite(array).all():
         raise ValueError("an array holds numbers that are not finite")
-    return array.astype(array.dtype.newbyteorder("="))
+    return array.astype(dtype)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -192,7 +213,7 @@ def _finite_number(text: str) -> float:
 def _rendered(value: Any, indent: int = 0) -> str:
     """Return JSON with one entry per line, and lists of scalars on one line."""
     space = "  " * (indent + 1)
-    if isinstance(value, dict) and value and set(value) != PACKED:
+    if isinstance(value, dict) and value and not _is_packed(value):
         lines = [
             f"{space}{json.dumps(name, ensure_ascii=False)}: {_rendered(entry, indent + 1)}"
             for name, entry in value.items()
