@@ -141,7 +141,7 @@ def test_every_class_has_its_own_curve() -> None:
 
 
 def test_the_index_tells_where_each_class_and_part_starts() -> None:
-    knots, offsets = np.array([-99.0, -28.0, 0.0, 0.1, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
+    knots, offsets = np.array([-99.0, -28.0, 0.0, 0.01, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
     starts = _index_of(contiguous(knots), contiguous(offsets))
     parts = [_part_of(knot) for knot in knots]
     assert parts == [0, 0, N_PARTS // 2, N_PARTS // 2, N_PARTS - 1, N_PARTS - 1, 603]
