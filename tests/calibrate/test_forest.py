@@ -33,7 +33,7 @@ def test_leaves_too_large_to_split_are_the_pulled_class_counts() -> None:
     prior = VectorScaling(regularization=1.0).fit(P[:2000], Y[:2000]).predict_proba(P[2000:])
     counts = np.bincount(Y[:2000].astype(int))
     assert fitted.predict_proba(P[2000:]) == pytest.approx((counts + 4 * prior) / 2004, rel=1e-9)
-    assert fitted.child_.tolist() == [0, 0, 0]
+    assert fitted.column_.tolist() == [-1, -1, -1]
 
 
 @pytest.mark.slow

@@ -436,7 +436,7 @@ TEMPERATURE = TemperatureScaling().fit(Logits(LOGITS), LABELS)
 FOREST = ForestCalibration(n_estimators=2, prior_weight=0).fit(Logits(LOGITS), LABELS)
 EACH = OneVsRest(IsotonicCalibration()).fit(Logits(LOGITS), LABELS)
 MIXED = auto()
-NODES = FOREST.child_.size
+NODES = FOREST.column_.size
 
 
 @pytest.mark.parametrize(
@@ -453,8 +453,11 @@ NODES = FOREST.child_.size
         (FOREST, "fitted.prior_.fitted.bias_", [0.0, np.nan, 1.0], "got nan in row 1"),
         (FOREST, "fitted.roots_", [0, 0], "increasing, got 0 in row 1"),
         (FOREST, "fitted.roots_", [1, 2], "from 0 on, got 1"),
-        (FOREST, "fitted.child_", [0.5] * NODES, f"{NODES} integers, got a ragged list"),
-        (FOREST, "fitted.child_", [1] * NODES, "0, or further on in the same tree"),
+        (FOREST, "fitted.n_labels_", [0.5] * NODES, f"{NODES} integers, got a ragged list"),
+        (FOREST, "fitted.n_labels_", [1] * NODES, f"{FOREST.labels_.size} labels in all"),
+        (FOREST, "fitted.column_", [1] * NODES, "two later nodes for each that splits"),
+        (FOREST, "fitted.column_", [-1] * NODES, "two later nodes for each that splits"),
+        (FOREST, "fitted.column_", [-1, *FOREST.column_[1:].tolist()], "two later nodes"),
         (FOREST, "fitted.weights_", [0.0] * FOREST.labels_.size, "above 0 in each leaf"),
         (EACH, "fitted.calibrators_", [], "a list of 3, got 0"),
         (MIXED, "fitted.weights_", [0.5] * 4, "probabilities that sum to 1, got a sum of 2"),

@@ -38,7 +38,8 @@ from dubito.serialization.objects import estimator
 
 MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite
 MAX_TABLE = 1 << 22  # probabilities of leaves x classes; of more, only those above 0 are listed
-ARRAYS = ("roots_", "column_", "threshold_", "child_", "start_", "labels_", "weights_")
+MAX_LABELS = 2**31  # in a leaf, in a file: sums are exact
+ARRAYS = ("roots_", "column_", "threshold_", "n_labels_", "labels_", "weights_")
 
 
 @final
@@ -67,10 +68,11 @@ class ForestCalibration(BaseCalibrator):
         What leaves are smoothed towards.
     roots_ : array of int of shape (n_estimators,)
         The first node of each tree.
-    column_, threshold_, child_ : array of shape (n_nodes,)
-        The feature, threshold and left child (0 for a leaf) of each node.
-    start_ : array of int of shape (n_nodes + 1,)
-        Where the labels of each node start.
+    column_, threshold_ : array of shape (n_nodes,)
+        The feature (-1 for a leaf) and threshold of each node. The nodes of a tree are listed level
+        by level, and those that split have two children each, in the same order.
+    n_labels_ : array of int of shape (n_nodes,)
+        The number of different labels in each leaf.
     labels_, weights_ : array
         The labels in each leaf and their weights.
 
@@ -91,18 +93,16 @@ class ForestCalibration(BaseCalibrator):
     roots_: IntArray
     column_: IntArray
     threshold_: FloatArray
-    child_: IntArray
-    start_: IntArray
+    n_labels_: IntArray
     labels_: IntArray
     weights_: FloatArray
 
     fitted_fields = declare(
         prior_=estimator(VectorScaling),
         roots_=array(None, low=0, high=MOST, is_whole=True),
-        column_=array(None, low=0, high=MOST, is_whole=True),
+        column_=array(None, low=-1, high=MOST, is_whole=True),
         threshold_=array("column_"),
-        child_=array("column_", low=0, high=MOST, is_whole=True),
-        start_=array(None, low=0, high=MOST, is_whole=True),
+        n_labels_=array("column_", low=0, high=MAX_LABELS, is_whole=True),
         labels_=array(None, low=0, high=MOST, is_whole=True),
         weights_=array("labels_", low=0, high=MAX_WEIGHT),
     )
@@ -148,12 +148,9 @@ class ForestCalibration(BaseCalibrator):
         """Concatenate the nodes of all trees and the labels of their leaves."""
         sizes = [tree.child.size for tree in trees]
         self.roots_ = np.cumsum([0, *sizes[:-1]])
-        self.column_ = np.concatenate([tree.column for tree in trees])
+        self.column_ = np.concatenate([np.where(tree.child, tree.column, -1) for tree in trees])
         self.threshold_ = np.concatenate([tree.threshold for tree in trees])
-        moved = zip(trees, self.roots_, strict=True)
-        self.child_ = np.concatenate([tree.child + root * (tree.child > 0) for tree, root in moved])
-        counts = np.concatenate([tree.n_labels for tree in trees])
-        self.start_ = np.concatenate([[0], np.cumsum(counts)])
+        self.n_labels_ = np.concatenate([tree.n_labels for tree in trees])
         self.labels_ = np.concatenate([tree.labels for tree in trees])
         self.weights_ = np.concatenate([tree.weights for tree in trees])
 
@@ -174,9 +171,9 @@ class ForestCalibration(BaseCalibrator):
         known, packed = vars(self).get("_known", ([], ()))
         if len(known) == len(source) and all(map(is_, known, source)):
             return tuple(packed)
-        is_leaf = self.child_ == 0
+        is_leaf = self.column_ < 0
         numbers, n_leaves = np.cumsum(is_leaf) - 1, int(is_leaf.sum())
-        nodes = np.repeat(np.arange(is_leaf.size), np.diff(self.start_))
+        nodes = np.repeat(np.arange(is_leaf.size), self.n_labels_)
         is_used = is_leaf[nodes]
         # The prior is one more label of each leaf.
         leaves = np.append(numbers[nodes[is_used]], np.arange(n_leaves))
@@ -192,42 +189,50 @@ class ForestCalibration(BaseCalibrator):
             order = np.argsort(leaves, kind="stable")
             table, labels = shares[np.newaxis, order], labels[order]
             start = np.append(0, np.cumsum(np.bincount(leaves)))
-        whole = (self.roots_, self.column_, self.child_, numbers, start, labels)
+        column = np.maximum(self.column_, 0)
+        whole = (self.roots_, column, self._children(), numbers, start, labels)
         roots, column, *others = (freeze(one.astype(np.uint32)) for one in whole)
         threshold = freeze(self.threshold_.astype(np.float32))
         self._known = source, (roots, column, threshold, *others, freeze(table))
         return self._known[1]
 
+    def _children(self) -> IntArray:
+        """Return the first child of each node, 0 for leaves."""
+        is_split = self.column_ >= 0
+        n_before = np.cumsum(is_split) - is_split
+        sizes = np.diff(np.append(self.roots_, is_split.size))
+        root = np.repeat(self.roots_, sizes)
+        return np.where(is_split, root + 1 + 2 * (n_before - n_before[root]), 0)
+
     def _describe(self) -> str:
-        n_leaves = int((self.child_ == 0).sum()) / self.roots_.size
+        n_leaves = int((self.column_ < 0).sum()) / self.roots_.size
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
 
 
 def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     """Raise unless every row reaches a leaf that has labels, whatever its features are."""
-    n_nodes, n_labels = forest.child_.size, forest.labels_.size
-    roots, start, child = forest.roots_, forest.start_, forest.child_
-    place = entry.at("roots_")
+    columns, labels, n_classes = forest.column_, forest.labels_, forest.n_classes_
+    n_nodes, roots, place = columns.size, forest.roots_, entry.at("roots_")
     require_increasing(roots, place)
     require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
     if roots[0] != 0:
         raise place.error("from 0 on", f"{roots[0]}")
-    # Children follow their parent in the same tree, so that there are no cycles.
-    ends = np.append(roots, n_nodes)[np.searchsorted(roots, np.arange(n_nodes), side="right")]
-    is_inside = (child == 0) | ((child > np.arange(n_nodes)) & (child + 1 < ends))
-    require_each(is_inside, child, entry.at("child_"), "0, or further on in the same tree")
-    columns, labels, n_classes = forest.column_, forest.labels_, forest.n_classes_
     rule = f"below {2 * n_classes}, twice the number of classes"
     require_each(columns < 2 * n_classes, columns, entry.at("column_"), rule)
+    n_splits = np.add.reduceat(columns >= 0, roots)
+    sizes = np.diff(np.append(roots, n_nodes))
+    # Children follow their parent, so that there are no cycles.
+    is_inside = (columns < 0) | (forest._children() > np.arange(n_nodes))
+    is_inside &= np.repeat(sizes == 2 * n_splits + 1, sizes)
+    require_each(is_inside, columns, entry.at("column_"), "two later nodes for each that splits")
     rule = f"below {n_classes}, the number of classes"
     require_each(labels < n_classes, labels, entry.at("labels_"), rule)
-    require_increasing(start, entry.at("start_"), least=-1)
-    if (start.size, start[0], start[-1]) != (n_nodes + 1, 0, n_labels):
-        rule = f"{n_nodes + 1} numbers from 0 to {n_labels}, the number of labels"
-        raise entry.at("start_").error(rule, f"{start.size} from {start[0]} to {start[-1]}")
-    node_of_label = np.repeat(np.arange(n_nodes), np.diff(start))
+    n_labels = int(forest.n_labels_.sum())
+    if n_labels != labels.size:
+        raise entry.at("n_labels_").error(f"{labels.size} labels in all", f"{n_labels}")
+    node_of_label = np.repeat(np.arange(n_nodes), forest.n_labels_)
     total = np.bincount(node_of_label, forest.weights_, n_nodes)
-    is_empty = (child == 0) & (total + float(forest.prior_weight) <= 0)
+    is_empty = (columns < 0) & (total + float(forest.prior_weight) <= 0)
     if is_empty.any():
         node = int(np.argmax(is_empty))
         raise entry.at("weights_").error("above 0 in each leaf", f"none in node {node}")
