@@ -13,7 +13,6 @@ from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import (
     AutoCalibrator,
-    BaseCalibrator,
     BetaCalibration,
     EnsembleTemperatureScaling,
     ForestCalibration,
@@ -37,7 +36,7 @@ def auto(max_parts: int | None) -> AutoCalibrator:
     return AutoCalibrator(**settings) if has_setting else AutoCalibrator()
 
 
-def method(make: Callable[[], BaseCalibrator], is_binary: bool = False) -> Method:
+def method(make: Callable[[], Any], is_binary: bool = False) -> Method:
     """Return a calibrator as a method; one for two classes becomes one-vs-rest for more."""
 
     def fit(outputs: Logits, y: IntArray) -> Fitted:

@@ -120,10 +120,10 @@ def test_heavy_packages_stay_at_home() -> None:
 
 
 def imported_from(module: Path) -> set[str]:
-    """Return the names that a module takes from others, and so may offer."""
+    """Return the names that a module takes from others, now or when first used, and so may offer."""
     return {
         alias.asname or alias.name
-        for node in parsed(module).body
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dubito.")
         for alias in node.names
     }

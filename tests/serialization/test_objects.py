@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.model_selection import KFold
+from sklearn.base import BaseEstimator
+from sklearn.base import clone as sklearn_clone
+from sklearn.model_selection import KFold, cross_val_score
 
 from dubito import Logits, Normal, Quantiles, Samples
 from dubito.calibrate import (
@@ -47,7 +49,7 @@ from dubito.doubt import (
     VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
-from dubito.serialization.objects import HOMES, Serializable, _to_plain
+from dubito.serialization.objects import HOMES, Serializable, _to_plain, clone
 
 EMPTY: dict[str, Any] = {"format": 1, "params": {}, "fitted": {}}
 LABELS = np.arange(30) % 3
@@ -627,3 +629,40 @@ def test_things_inside_things_end() -> None:
 def changed_shallow(values: dict[str, Any]) -> dict[str, Any]:
     learned = {**values["fitted"], "calibrators_": [values], "weights_": [1.0]}
     return {**values, "fitted": learned}
+
+
+ESTIMATORS = [
+    TemperatureScaling(objective="ece"),
+    OneVsRest(BetaCalibration()),
+    AutoCalibrator(cv=3),
+    OODGate(MahalanobisDistance(normalize=True), alpha=0.02),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_estimators_follow_the_contract_of_scikit_learn(estimator: Serializable) -> None:
+    assert estimator.get_params() == BaseEstimator.get_params(estimator)
+    assert estimator.get_params(deep=False) == BaseEstimator.get_params(estimator, deep=False)
+    assert repr(estimator) == " ".join(BaseEstimator.__repr__(estimator).split())
+    for twin in (clone(estimator), sklearn_clone(estimator)):
+        assert type(twin) is type(estimator)
+        assert repr(twin) == repr(estimator)
+
+
+def test_a_clone_shares_nothing_and_is_not_fitted() -> None:
+    fitted = OneVsRest(HistogramBinning(3)).fit(Logits(LOGITS), LABELS)
+    twin = clone(fitted)
+    assert not twin.__sklearn_is_fitted__()
+    assert twin.calibrator is not fitted.calibrator
+    twin.set_params(calibrator__n_bins=5)
+    assert (twin.calibrator.n_bins, fitted.calibrator.n_bins) == (5, 3)
+    with pytest.raises(ValueError, match="Invalid parameter 'bins'"):
+        twin.set_params(bins=5)
+
+
+def test_scikit_learn_cross_validates_a_calibrator() -> None:
+    shares = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    found = cross_val_score(
+        TemperatureScaling(), shares, LABELS, cv=KFold(3), scoring=lambda one, *_: one.temperature_
+    )
+    assert found[0] == TemperatureScaling().fit(shares[10:], LABELS[10:]).temperature_

@@ -1,9 +1,10 @@
 """Calibrators: from model outputs to calibrated probabilities and predictive distributions."""
 
+from typing import TYPE_CHECKING, Any
+
 from dubito.calibrate.auto import AutoCalibrator, IdentityCalibrator
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.calibrate.cross_validation import (
     CalibrationEvidence,
     RegressionEvidence,
@@ -18,6 +19,9 @@ from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import VarianceScaling
 from dubito.calibrate.temperature import EnsembleTemperatureScaling, TemperatureScaling
+
+if TYPE_CHECKING:
+    from dubito.calibrate.classifier import CalibratedClassifier
 
 __all__ = [
     "AutoCalibrator",
@@ -43,3 +47,13 @@ __all__ = [
     "cross_validate_calibrator",
     "decompose_loss",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "CalibratedClassifier":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dubito.calibrate.classifier import (
+        CalibratedClassifier,  # imports scikit-learn, which is slow
+    )
+
+    return CalibratedClassifier

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import (
     FloatArray,
@@ -65,7 +64,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import estimator, record_of
+from dubito.serialization.objects import clone, estimator, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture

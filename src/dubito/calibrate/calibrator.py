@@ -12,7 +12,6 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from dubito.arrays import FloatArray, IntArray, as_fraction, contiguous, freeze
 from dubito.data.batch import Batch
@@ -26,7 +25,7 @@ from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, as_class_matrix, require_classes
 from dubito.serialization.fields import Entry, class_names, declare, integer
-from dubito.serialization.objects import Serializable
+from dubito.serialization.objects import Serializable, clone
 
 FLOOR = 1e-12  # the lowest calibrated probability; lower input probabilities are raised to it
 MIN_TOTAL_WEIGHT = 2  # a smaller sum over many rows suggests weights normalized to sum to 1

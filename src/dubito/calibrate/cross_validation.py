@@ -9,8 +9,6 @@ from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, check_cv
 
 from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, require_everywhere
 from dubito.calibrate.calibrator import (
@@ -33,7 +31,7 @@ from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.outputs import Logits
 from dubito.serialization.fields import declare, integer, number, optional
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, clone
 
 CALLER = "cross_validate_calibrator"
 MAX_SAMPLES = 20_000
@@ -334,14 +332,16 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
     """
     rows = np.arange(len(batch))
     is_used = batch.labeled_weight > 0
-    if is_number(cv):
-        if not 2 <= cv <= is_used.sum():
-            rule = f"must be a number of folds from 2 to {is_used.sum():,}, the number of rows"
-            raise BadValueError("cv", caller, rule, repr(cv), "Pass cv=5")
-        if batch.groups is None:
-            order = np.random.default_rng(seed).permutation(rows[is_used])
-            parts = [np.sort(part) for part in np.array_split(order, cv)]
-            return [(np.setdiff1d(order, part), part) for part in parts]
+    if is_number(cv) and not 2 <= cv <= is_used.sum():
+        rule = f"must be a number of folds from 2 to {is_used.sum():,}, the number of rows"
+        raise BadValueError("cv", caller, rule, repr(cv), "Pass cv=5")
+    if is_number(cv) and batch.groups is None:
+        order = np.random.default_rng(seed).permutation(rows[is_used])
+        parts = [np.sort(part) for part in np.array_split(order, cv)]
+        return [(np.setdiff1d(order, part), part) for part in parts]
+    from sklearn.model_selection import GroupKFold, check_cv  # slow to import
+
+    if is_number(cv) and batch.groups is not None:
         cv = GroupKFold(
             count_group_folds(batch.groups[is_used], cv, caller), shuffle=True, random_state=seed
         )

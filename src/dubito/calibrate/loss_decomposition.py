@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
-from sklearn.base import clone
-
 from dubito.arrays import RandomState, as_count, draw_seed, require_choice
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, drop_unlabeled
 from dubito.calibrate.cross_validation import held_out_logits, make_folds, require_two_rows
@@ -14,6 +12,7 @@ from dubito.calibrate.temperature import TemperatureScaling
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import labeled_batch
+from dubito.serialization.objects import clone
 
 CALLER = "decompose_loss"
 

@@ -7,7 +7,6 @@ from typing import Any, final
 
 import numpy as np
 from scipy.special import expit
-from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray
 from dubito.calibrate.binary import BaseBinaryCalibrator, one_vs_rest_shards
@@ -30,7 +29,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
-from dubito.serialization.objects import estimator
+from dubito.serialization.objects import clone, estimator
 
 LOWEST = -700.0  # the exponential of a lower log probability is 0
 

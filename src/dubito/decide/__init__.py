@@ -1,7 +1,8 @@
 """From probabilities to the action of lowest expected cost, rejecting included."""
 
+from typing import TYPE_CHECKING, Any
+
 from dubito.decide.actions import expected_costs, optimal_actions
-from dubito.decide.classifier import CostSensitiveClassifier
 from dubito.decide.combine import (
     ConditionalIndependenceTest,
     combine_posteriors,
@@ -39,6 +40,9 @@ from dubito.decide.reject import (
     reject_threshold,
 )
 from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
+
+if TYPE_CHECKING:
+    from dubito.decide.classifier import CostSensitiveClassifier
 
 __all__ = [
     "ConditionalIndependenceTest",
@@ -86,3 +90,13 @@ __all__ = [
     "reject_threshold",
     "write_decisions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "CostSensitiveClassifier":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dubito.decide.classifier import (
+        CostSensitiveClassifier,  # imports scikit-learn, which is slow
+    )
+
+    return CostSensitiveClassifier

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, final
 
 import numpy as np
-from scipy.stats import norm, rankdata
+import scipy
 
 from dubito.arrays import (
     ArrayResult,
@@ -240,7 +240,7 @@ def _within_classes(
     """
     total, freedom = 0.0, 0
     for rows in groups:
-        first, second = (rankdata(values[rows]) for values in (a, b))
+        first, second = (scipy.stats.rankdata(values[rows]) for values in (a, b))
         first, second = first - first.mean(), second - second.mean()
         scale = float(np.sqrt((first @ first) * (second @ second)))
         if scale > 0:
@@ -248,4 +248,4 @@ def _within_classes(
             freedom += rows.size - 1
     if not freedom:
         return 0.0, 1.0
-    return total / freedom, float(2 * norm.sf(abs(total) / np.sqrt(freedom)))
+    return total / freedom, float(2 * scipy.special.ndtr(-abs(total) / np.sqrt(freedom)))

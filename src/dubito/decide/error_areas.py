@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from dubito.arrays import (
     ArrayResult,
@@ -156,7 +156,7 @@ def _best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> In
     is_second = gains[rows] < 0
     turns = np.flatnonzero(is_second[1:] != is_second[:-1])
     ends = zip(x[rows[turns]], x[rows[turns + 1]], strict=True)
-    cuts = [optimize.brentq(lambda at: float(gain([at])[0]), *pair) for pair in ends]
+    cuts = [scipy.optimize.brentq(lambda at: float(gain([at])[0]), *pair) for pair in ends]
     start = int(is_second[0]) if rows.size else 0
     decided = (start + np.arange(len(cuts) + 1)) % 2
     return _decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), decided)

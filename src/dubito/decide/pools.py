@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp
+import scipy
 
 from dubito.arrays import BoolArray, FloatArray, contiguous
 from dubito.calibrate.calibrator import FLOOR, LabeledRows, as_penalty, log_probabilities
@@ -59,7 +58,9 @@ class PoolData:
     def loss_of(self, scores: FloatArray) -> float:
         """Return the log loss of log probabilities, given up to a shift per row."""
         right = (self.labels * scores).sum(axis=1)
-        return float(self.weight @ (logsumexp(scores, axis=1) - right) / self.weight.sum())
+        return float(
+            self.weight @ (scipy.special.logsumexp(scores, axis=1) - right) / self.weight.sum()
+        )
 
 
 def _logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:
@@ -301,7 +302,9 @@ class LogLinearPool(BasePool):
 
         bounds = [(0.0, MAX_POWER)] * n_models + [(-MAX_BIAS, MAX_BIAS)] * n_bias
         options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
-        found = minimize(loss, center, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        found = scipy.optimize.minimize(
+            loss, center, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
         bias = found.x[n_models:] if self.has_bias else np.zeros(n_classes)
         return {"weights_": found.x[:n_models], "bias_": bias}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from dubito.arrays import (
     ArrayResult,
@@ -315,7 +315,7 @@ class PriorConfusion:
 
 def _solved(counts: IntArray, predicted: IntArray) -> FloatArray:
     """Return the class probabilities whose expected predictions are nearest to the observed."""
-    found, _ = nnls(counts / counts.sum(axis=0), predicted / predicted.sum())
+    found, _ = scipy.optimize.nnls(counts / counts.sum(axis=0), predicted / predicted.sum())
     return np.asarray(found / found.sum())
 
 

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any, final
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.decide.actions import MARGIN
@@ -105,7 +105,7 @@ class RankedLosses:
             return float(limit <= 0)
         n_rows = int(self.n_first[n_entries])
         if self.is_binary:
-            return float(special.bdtr(self.loss_first[n_entries], n_rows, limit))
+            return float(scipy.special.bdtr(self.loss_first[n_entries], n_rows, limit))
         losses, order = self._losses_and_order
         return _betting_p_value(losses[order[order < n_rows]], limit, level)
 
@@ -120,7 +120,7 @@ class RankedLosses:
 
         low, high = self.mean_loss(n_entries), 1 - 1e-9
         is_inside = low < high and excess(low) > 0 >= excess(high)
-        return float(optimize.bisect(excess, low, high, xtol=1e-6)) if is_inside else 1.0
+        return float(scipy.optimize.bisect(excess, low, high, xtol=1e-6)) if is_inside else 1.0
 
     def lowest_safe_threshold(self, limit: float, delta: float) -> tuple[float | None, int]:
         """Return the lowest threshold with a mean loss of at most `limit`, or None.
@@ -183,7 +183,7 @@ def _efficient_sizes(n_rows: int, limit: float, level: float) -> FloatArray:
     """
     n_errors = np.unique(STEP ** np.arange(np.log(n_rows + 1) / np.log(STEP)) // 1)
     n_errors = np.append(0.0, n_errors[n_errors <= limit * n_rows])
-    sizes = np.ceil(special.bdtrin(n_errors, level, limit))
+    sizes = np.ceil(scipy.special.bdtrin(n_errors, level, limit))
     return freeze(sizes[sizes <= n_rows])
 
 
@@ -207,5 +207,5 @@ def _betting_p_value(losses: FloatArray, limit: float, level: float) -> float:
 def binomial_bound(n_errors: Any, n_rows: Any, level: float) -> Any:
     """Return the exact upper bound of a binomial proportion (Clopper and Pearson, 1934)."""
     n_right = np.asarray(n_rows - n_errors, dtype=np.float64)
-    inner = special.betaincinv(n_errors + 1.0, np.maximum(n_right, 1.0), 1 - level)
+    inner = scipy.special.betaincinv(n_errors + 1.0, np.maximum(n_right, 1.0), 1 - level)
     return np.where(n_right > 0, inner, 1.0)

@@ -9,8 +9,6 @@ from typing import Any, Self, final
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax, logsumexp, softmax
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
 from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, require_random_state
 from dubito.data.batch import Batch
@@ -374,6 +372,9 @@ def _fitted_mixture(
     rows: FloatArray, n_components: int, seed: int, caller: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return weights, means and covariances of a mixture, fitted to standardized columns."""
+    from sklearn.exceptions import ConvergenceWarning  # slow to import
+    from sklearn.mixture import GaussianMixture
+
     with np.errstate(over="ignore", invalid="ignore"):
         center, scale = require_summable(np.stack([rows.mean(axis=0), rows.std(axis=0)]), caller)
     scale = np.where(scale > CONSTANT * np.abs(center), scale, 1.0)

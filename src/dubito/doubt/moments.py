@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from dubito.arrays import FloatArray
 from dubito.doubt.features import FeatureRows, FeatureShards
@@ -155,4 +155,6 @@ def _class_sums(block: FeatureRows, values: FloatArray, rows: FeatureShards) -> 
     """Return the weighted sum of `values` over the rows of each class."""
     starts = np.arange(len(block) + 1)
     shape = (rows.n_classes, len(block))
-    return np.asarray(sparse.csc_array((block.weight, block.codes, starts), shape=shape) @ values)
+    return np.asarray(
+        scipy.sparse.csc_array((block.weight, block.codes, starts), shape=shape) @ values
+    )

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest
 
 LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
 
 
-@kernel
+@inner
 def _bin_of(value, edges):
     """Return the bin of a value: 0 belongs to the first, 1.0 to the last."""
     low, high = 0, edges.size - 2
@@ -149,7 +149,7 @@ def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_lo
         _add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
 
 
-@kernel
+@inner
 def _fill_probabilities(rows, predicted, confidence, is_logits, raw, probabilities):
     """Fill `probabilities`, classes x rows, with probabilities; `raw` is room to make them."""
     size, n_classes = rows.shape
@@ -170,7 +170,7 @@ def _fill_probabilities(rows, predicted, confidence, is_logits, raw, probabiliti
                 probability[j] = column[j]
 
 
-@kernel
+@inner
 def _add_labels(tile, labels, soft, weights, edges, sums):
     """Add the labels of a tile, classes x rows, to the bins of their probabilities."""
     if soft.shape[0] > 0:

@@ -17,6 +17,7 @@ from dubito.kernels import Workload
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
 # Elementary functions keep their order of operations: their last digits depend on it.
 EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+INNER: dict[str, Any] = {**FAST, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 KERNELS: list[Any] = []  # all that were imported
@@ -31,6 +32,11 @@ def kernel(function: Callable[..., Any]) -> Any:
     except RuntimeError:  # no writable directory: compile in every process
         KERNELS.append(njit(nogil=True, **FAST)(function))
     return KERNELS[-1]
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile `function` only as a part of the kernels that call it; Python cannot call it."""
+    return njit(nogil=True, **INNER)(function)
 
 
 class CompilationNotice(event.Listener):

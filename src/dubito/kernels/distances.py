@@ -7,7 +7,7 @@ cancels, and a row is at distance 0 from itself.
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 
 STRIP = 64  # keys that are looked at together
 SMALL, LARGE = 1e-140, 1e140  # entries whose squares can be summed
@@ -15,7 +15,7 @@ SMALL, LARGE = 1e-140, 1e140  # entries whose squares can be summed
 UP, DOWN = 2.0**960, 2.0**-530
 
 
-@kernel
+@inner
 def _factor_of(largest):
     """Return a scale for entries at which their squares can be summed."""
     if largest < SMALL:
@@ -43,7 +43,7 @@ def unit_rows(array, result):
             out[k] = scaled[k] / length
 
 
-@kernel
+@inner
 def _distance_between(x, q):
     """Return |x - q|, of whatever size the entries are."""
     total = 0.0
@@ -63,7 +63,7 @@ def _distance_between(x, q):
     return np.sqrt(total) / factor
 
 
-@kernel
+@inner
 def _replace_largest(heap, value):
     """Put `value` in place of the largest entry, which stands first, and restore the heap."""
     place = 0
@@ -104,7 +104,7 @@ def nearest_rows(products, half_squares, known, queries, lengths, slack, scale, 
                     limit = _limit_of(heap[0], lengths[i], slack[i], scale)
 
 
-@kernel
+@inner
 def _limit_of(distance, length, slack, scale):
     """Return the key beyond which no row is nearer than `distance`."""
     far = distance / scale

@@ -7,7 +7,7 @@ probabilities of a row, the cost of action a is sum_k p_k (base_ak + rate_ak amo
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.row_statistics import fill_tile, fill_tops
 
@@ -39,7 +39,7 @@ def share_rows(array, is_logits, result):
             out[k] /= total
 
 
-@kernel
+@inner
 def _fill_probabilities(rows, is_logits, tile, best, top, total):
     """Fill a tile, classes x rows, with probabilities in float64, and the top class with its own.
 
@@ -67,7 +67,7 @@ def _fill_probabilities(rows, is_logits, tile, best, top, total):
             top[j] = total[j]
 
 
-@kernel
+@inner
 def _add_costs(tile, size, table, costs):
     """Add the expected costs of a tile, actions x rows.
 
@@ -88,7 +88,7 @@ def _add_costs(tile, size, table, costs):
                 cost[j] += u * p[j]
 
 
-@kernel
+@inner
 def _fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
     """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
     size = rows.shape[0]

@@ -6,7 +6,7 @@ full whether there are two classes or a thousand. All sums are float64.
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import logarithm
 from dubito.kernels.row_statistics import top_class
 
@@ -16,7 +16,7 @@ NEAR = 1e-3  # so close to the mean, relatively, its series keeps more digits th
 SAME = 1e-12  # relative difference of weights due to rounding
 
 
-@kernel
+@inner
 def _fill_mean(passes, start, mean):
     """Fill `mean` with that of the passes from an entry on; of equal passes, exactly what they are.
 
@@ -33,7 +33,7 @@ def _fill_mean(passes, start, mean):
         mean[j] = max(min(np.float64(first[j]), 1.0) + mean[j] / n_passes, 0.0)
 
 
-@kernel
+@inner
 def _fill_rows(entries, n_classes, result):
     """Fill `result` with the sum of each row's entries."""
     for i in range(result.size):
@@ -101,7 +101,7 @@ def variance_parts(passes, first, n_classes, total, aleatoric, epistemic):
         _scale_rows(own, gap, n_classes, n_passes, aleatoric[low:high], epistemic[low:high])
 
 
-@kernel
+@inner
 def _scale_rows(own, gap, n_classes, n_passes, aleatoric, epistemic):
     """Fill both parts of the uncertainty with row sums of entries summed over the passes."""
     _fill_rows(own, n_classes, aleatoric)
@@ -120,7 +120,7 @@ def top_rows(array, predicted, confidence):
         confidence[i] = array[i, best]
 
 
-@kernel
+@inner
 def _winner(weights):
     """Return the first class whose weight is the largest but for rounding."""
     highest = 0.0

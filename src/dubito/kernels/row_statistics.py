@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, logarithm, logarithm_past_1, ordered
 
 # The position of each statistic in the output of the kernels.
@@ -17,7 +17,7 @@ HIGHEST_LOSS = 1e100  # above, the probability was 0; keeps sums of losses finit
 CHUNK = 512  # classes summed in the array's precision before float64 takes over
 
 
-@kernel
+@inner
 def top_class(row):
     """Return the first largest entry's index."""
     best = ordered(row[0])
@@ -35,7 +35,7 @@ def top_class(row):
     return start
 
 
-@kernel
+@inner
 def fill_tile(rows, tile):
     """Fill a tile, classes x rows, with rows of numbers."""
     for j in range(rows.shape[0]):
@@ -43,7 +43,7 @@ def fill_tile(rows, tile):
             tile[k, j] = rows[j, k]
 
 
-@kernel
+@inner
 def fill_tops(tile, size, top, best):
     """Fill the first highest entry of a tile's rows, and where it is."""
     for j in range(size):
@@ -57,7 +57,7 @@ def fill_tops(tile, size, top, best):
             best[j] = np.int32(k) if is_higher else best[j]
 
 
-@kernel
+@inner
 def _sum_shares(row, top, is_logits):
     """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
     rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
@@ -79,7 +79,7 @@ def _sum_shares(row, top, is_logits):
     return rest, spread, bends, squares
 
 
-@kernel
+@inner
 def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
     """Write the statistics of row i from its sums; a label of -1 leaves loss and Brier at 0."""
     rest, spread, bends, squares = sums
@@ -181,7 +181,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
                 )  # fmt: skip
 
 
-@kernel
+@inner
 def _finish_tile(labels, best, top, at_label, sums, numbers):
     """Write the numbers of some rows of logits from their sums, as `_finish_row` does of one.
 
@@ -216,7 +216,7 @@ def _finish_tile(labels, best, top, at_label, sums, numbers):
         log_total[j] += top[j]
 
 
-@kernel
+@inner
 def _sum_strip(strip, first, size, top, best, is_logits, sums):
     """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, one row per lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)

@@ -4,7 +4,7 @@ from math import exp, factorial
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import bits_of, logarithm
 
 N_SCORES = 9
@@ -97,7 +97,7 @@ def poisson_weights(weights, seed, first_row, resampled):
             resampled[i] = times
 
 
-@kernel
+@inner
 def _uniform_of(seed, row):
     """Return a random 32-bit number of a row, by the mixing of SplitMix64."""
     x = np.uint64(row + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
@@ -110,7 +110,7 @@ CUT = 42  # bits of a float64 that are cut off
 HALF = 1022 << (52 - CUT)  # the cell of a score of 1/2
 
 
-@kernel
+@inner
 def _cell_of(doubt):
     """Return the cell of a score (1 - confidence)."""
     near = bits_of(min(doubt, 1.0 - doubt)) >> np.int64(CUT)

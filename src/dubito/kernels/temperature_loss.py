@@ -11,7 +11,7 @@ Probabilities stand for their logarithms, floored.
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.row_statistics import CHUNK, fill_tile
 
@@ -114,7 +114,7 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
         _add_tile(weights[low : low + size], s0, s1, s2, scores[low : low + size], top, b, sums)
 
 
-@kernel
+@inner
 def _add_tile(weights, s0, s1, s2, scores, top, b, sums):
     """Add the sums of some rows for the inverse temperature, as `_add_row` does of one.
 
@@ -138,7 +138,7 @@ def _add_tile(weights, s0, s1, s2, scores, top, b, sums):
     sums[3] += bend
 
 
-@kernel
+@inner
 def _add_row(weight, s0, s1, s2, t, sums):
     """Add the sums of one row for the inverse temperature."""
     mean = s1 / s0

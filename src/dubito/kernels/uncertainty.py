@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.row_statistics import fill_tile, top_class
 
@@ -16,7 +16,7 @@ CHUNK = 256  # classes of a wide row summed in the array's precision before floa
 LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision; keeps d * e finite
 
 
-@kernel
+@inner
 def _finish_row(i, top, second, rest, spread, is_logits, doubts):
     """Write the scores of row i from its two highest entries and the sums over all but the top."""
     if is_logits:
@@ -33,7 +33,7 @@ def _finish_row(i, top, second, rest, spread, is_logits, doubts):
     doubts[ENERGY, i] = -(highest_logit + log_total)
 
 
-@kernel
+@inner
 def _sum_shares(row, second, is_logits):
     """Return sum e and sum e log e over a part of a row."""
     rest, spread = 0.0, 0.0
@@ -51,7 +51,7 @@ def _sum_shares(row, second, is_logits):
     return rest, spread
 
 
-@kernel
+@inner
 def _second_highest(row, best):
     """Return the highest entry but that at `best`, of a row with two entries or more."""
     if best == 0:
@@ -97,7 +97,7 @@ def narrow_doubts(array, is_logits, doubts):
             _finish_row(low + j, high, next_high, sums[0, j], sums[1, j], is_logits, doubts)
 
 
-@kernel
+@inner
 def _two_highest(tile, size, top, second, best):
     """Fill the highest entry, the next one and the place of the first, one row per lane."""
     for j in range(size):
@@ -114,7 +114,7 @@ def _two_highest(tile, size, top, second, best):
             best[j] = np.int32(k) if is_higher else best[j]
 
 
-@kernel
+@inner
 def _sum_strip(strip, first, size, second, best, is_logits, sums):
     """Sum e and e log e over some classes, the top one left out, one row per lane."""
     zero, lowest = second.dtype.type(0), second.dtype.type(LOWEST)

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import wasserstein_distance
+import scipy
 
 from dubito.arrays import FloatArray, IntArray, as_fraction, draw_seed
 from dubito.data.batch import Batch
@@ -185,7 +184,7 @@ def detect_drift(
         n_current=len(after),
         level=level,
         shifts=_with_significance(shifts, level, min(len(before), len(after))),
-        wasserstein=float(wasserstein_distance(a.confidence, b.confidence)),
+        wasserstein=float(scipy.stats.wasserstein_distance(a.confidence, b.confidence)),
         expected_accuracy=float(b.confidence.mean()),
         thresholded_accuracy=_thresholded_accuracy(before, after, level),
         prior=prior,
@@ -410,5 +409,5 @@ def _thresholded_accuracy(before: Period, after: Period, level: float) -> Interv
     threshold = ranked[n_correct] if n_correct < ranked.size else -np.inf
     value, error = mean_with_error((confidence > threshold).astype(np.float64))
     errors = error, mean_with_error(rows.correct)[1]
-    reach = float(ndtri((1 + level) / 2) * np.hypot(*errors))
+    reach = float(scipy.special.ndtri((1 + level) / 2) * np.hypot(*errors))
     return Interval(value, max(value - reach, 0.0), min(value + reach, 1.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.measure.intervals import Interval
@@ -56,7 +56,7 @@ def distribution_shift(
     before = np.searchsorted(np.sort(reference), values, "right") / n
     after = np.searchsorted(np.sort(current), values, "right") / m
     distance = float(np.abs(before - after).max())
-    p_value = float(stats.kstwo.sf(distance, max(1, round(n * m / (n + m)))))
+    p_value = float(scipy.stats.kstwo.sf(distance, max(1, round(n * m / (n + m)))))
     return replace(_welch_shift(reference, current, level), p_value=p_value, distance=distance)
 
 
@@ -111,7 +111,7 @@ def _welch_shift(reference: FloatArray, current: FloatArray, level: float) -> Di
     # Welch-Satterthwaite degrees of freedom, from ratios so that nothing overflows.
     parts = (error_before / error) ** 4 / max(reference.size - 1, 1)
     parts += (error_after / error) ** 4 / max(current.size - 1, 1)
-    law = stats.t(1 / parts)
+    law = scipy.stats.t(1 / parts)
     reach = float(law.ppf((1 + level) / 2)) * error
     p_value = float(2 * law.sf(abs(value) / error))
     return DistributionShift(
@@ -142,7 +142,7 @@ def class_shift(reference: IntArray, current: IntArray, n_classes: int) -> Distr
     table = table[:, table.any(axis=0)]
     if table.shape[1] < 2:
         return DistributionShift(1.0, distance)
-    found: Any = stats.chi2_contingency(table, correction=False)
+    found: Any = scipy.stats.chi2_contingency(table, correction=False)
     return DistributionShift(float(found.pvalue), distance)
 
 
@@ -160,5 +160,5 @@ def ood_shift(n_known: int, n_rows: int, n_ood: int, alpha: float) -> Distributi
     fraction = n_ood / n_rows
     if rank < 1:  # too few known rows to detect any
         return DistributionShift(1.0, None, alpha, fraction)
-    p_value = stats.betabinom.sf(n_ood - 1, n_rows, rank, n_known + 1 - rank)
+    p_value = scipy.stats.betabinom.sf(n_ood - 1, n_rows, rank, n_known + 1 - rank)
     return DistributionShift(float(p_value), None, alpha, fraction)

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import FloatArray
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
@@ -26,6 +25,7 @@ from dubito.measure.regression import (
 )
 from dubito.outputs import Normal
 from dubito.report.summary import MAX_ROWS_MEASURED, Provenance
+from dubito.serialization.objects import clone
 
 N_FOLDS = 5
 MIN_ROWS = 10

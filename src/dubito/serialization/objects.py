@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
-from inspect import isabstract
-from typing import Any, ClassVar, Self, TypeVar
+from inspect import Parameter, isabstract, signature
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
 from dubito.serialization.fields import (
@@ -30,10 +30,55 @@ FORMAT = 1  # increases when files of older versions can no longer be read
 HEADER = ("class", "format")
 PARTS = (*HEADER, "params", "fitted")  # of an estimator
 DEEPEST = 5  # objects nested in objects
+VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # of a class without `__init__`
 OTHER_VERSION = "Use the version of dubito that wrote it"
 
 
-class Serializable(BaseEstimator, ABC):
+class _Estimator:
+    """Parameters as in scikit-learn, without the import of `BaseEstimator`.
+
+    That takes longer than to decide thousands of rows.
+    """
+
+    if TYPE_CHECKING:  # as attributes of scikit-learn's estimators: which are learned is not known
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; if `deep`, also those of nested estimators."""
+        params = {name: getattr(self, name) for name in self._get_param_names()}
+        nested = {name: one for name, one in params.items() if isinstance(one, _Estimator)}
+        inner = {
+            f"{name}__{key}": value
+            for name, one in nested.items()
+            for key, value in one.get_params().items()
+        }
+        return {**params, **inner} if deep else params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of nested estimators as `name__parameter`."""
+        from sklearn.base import BaseEstimator
+
+        BaseEstimator.set_params(self, **params)
+        return self
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted(_defaults_of(cls))
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator.__sklearn_tags__(self)
+
+    def __repr__(self) -> str:
+        defaults, params = _defaults_of(type(self)), self.get_params(deep=False)
+        shown = {name: repr(value) for name, value in params.items()}
+        changed = [f"{k}={text}" for k, text in shown.items() if text != repr(defaults[k])]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class Serializable(_Estimator, ABC):
     """An estimator that can be written to JSON: its parameters, and attributes ending in `_`.
 
     Subclasses declare the fields of fitted attributes in `fitted_fields`, and of parameters that
@@ -123,6 +168,25 @@ class Record:
 
 
 Kind = TypeVar("Kind", bound=Serializable)
+
+
+def clone(estimator: Kind) -> Kind:
+    """Return an unfitted estimator with the same parameters, as `sklearn.base.clone` does."""
+    params = estimator.get_params(deep=False)
+    return type(estimator)(**{name: _copy(value) for name, value in params.items()})
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a parameter, in which nested estimators are not fitted."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copy, value))
+    return clone(value) if isinstance(value, Serializable) else deepcopy(value)
+
+
+def _defaults_of(kind: type[_Estimator]) -> dict[str, Any]:
+    """Return the defaults of the parameters of an estimator, by name."""
+    parameters = list(signature(kind.__init__).parameters.values())[1:]
+    return {one.name: one.default for one in parameters if one.kind not in VARIABLE}
 
 
 def estimator(kind: type[Serializable], *, is_fitted: bool = True) -> Check:

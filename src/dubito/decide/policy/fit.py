@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, draw_seed, freeze
 from dubito.calibrate.auto import AutoCalibrator
@@ -49,6 +48,7 @@ from dubito.decide.risk_control import RankedLosses
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities, unchecked
+from dubito.serialization.objects import clone
 
 CALLER = "Policy.fit"
 N_FOLDS = 5

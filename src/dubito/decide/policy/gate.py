@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray, as_fraction
 from dubito.data.batch import Batch
@@ -25,7 +24,7 @@ from dubito.doubt import (
 from dubito.doubt.features import BaseOODScore
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.serialization.fields import Entry, Omittable, declare, number, one_of, optional, text
-from dubito.serialization.objects import Serializable, estimator
+from dubito.serialization.objects import Serializable, clone, estimator
 
 OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {
     "energy": energy,

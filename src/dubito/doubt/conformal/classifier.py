@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import (
     BoolArray,
@@ -36,6 +35,7 @@ from dubito.outputs import (
     unchecked,
 )
 from dubito.serialization.fields import boolean, class_names, declare, integer, one_of
+from dubito.serialization.objects import clone
 
 FLOOR = 1e-300  # of a probability, so that log odds stay finite
 GOLDEN = 0x9E3779B97F4A7C15  # the increment of SplitMix64
