@@ -23,7 +23,10 @@ def grown(
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
     threshold = np.zeros(size, np.float32)
     rows = (contiguous(numbers), contiguous(codes), contiguous(weights))
-    n_nodes = grow_tree(*rows, least, seed, column, threshold, child)
+    numbers, *labels = rows
+    n_nodes = grow_tree(
+        np.ascontiguousarray(numbers.T), *labels, least, seed, column, threshold, child
+    )
     return column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
 
 

@@ -141,7 +141,9 @@ class ForestCalibration(BaseCalibrator):
         seed = draw_seed(self.random_state, type(self).__name__)
         rows = LabeledRows.of(drop_unlabeled(sample_rows(shards, self.max_samples, seed)))
         seeds = np.random.default_rng(seed).integers(0, 2**31, self.n_estimators).tolist()
-        grow = partial(_grow_tree, _TreeRows.of(rows), float(self.min_samples_leaf))
+        data = _TreeRows.of(rows)
+        columns = freeze(np.ascontiguousarray(data.features.T))
+        grow = partial(_grow_tree, data, columns, float(self.min_samples_leaf))
         self._join_trees(list(map_in_order(grow, seeds)))
 
     def _join_trees(self, trees: list[_Tree]) -> None:
@@ -272,12 +274,13 @@ class _Tree(NamedTuple):
     weights: FloatArray
 
 
-def _grow_tree(rows: _TreeRows, min_samples_leaf: float, seed: int) -> _Tree:
-    """Grow a tree, and count the labels in its leaves."""
+def _grow_tree(rows: _TreeRows, columns: FloatArray, min_samples_leaf: float, seed: int) -> _Tree:
+    """Grow a tree on rows, whose features are also given as columns, and count leaf labels."""
     size = 2 * rows.labels.size + 1
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
     threshold = np.zeros(size, np.float32)
-    n_nodes = grow_tree(*rows, min_samples_leaf, seed, column, threshold, child)
+    labels, weight = rows.labels, rows.weight
+    n_nodes = grow_tree(columns, labels, weight, min_samples_leaf, seed, column, threshold, child)
     column, threshold, child = column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
     leaves = np.empty(rows.labels.size, np.int64)
     leaves_of(rows.features, 0, column, threshold, child, leaves)

@@ -17,7 +17,7 @@ ALIKE = 1e-9  # relative difference of purities that rounding may make; then the
 
 @kernel
 def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
-    """Fill the nodes of a tree over rows of numbers and labels; return how many there are.
+    """Fill the nodes of a tree over columns of numbers and labels; return how many there are.
 
     A node tries one threshold for each column, a random part of the way from its lowest to its
     highest number, and keeps that which leaves the labels purest. Both sides weigh at least
@@ -42,7 +42,7 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
         best_column, cut = _best_cut(rows, numbers, codes, weights, least, part, counts)
         if best_column < 0:
             continue
-        n_left = _put_left_first(rows, numbers[:, best_column], cut, buffer)
+        n_left = _put_left_first(rows, numbers[best_column], cut, buffer)
         column[node], threshold[node], child[node] = best_column, cut, n_nodes
         low[n_nodes], high[n_nodes] = low[node], low[node] + n_left
         low[n_nodes + 1], high[n_nodes + 1] = low[node] + n_left, high[node]
@@ -66,15 +66,16 @@ def _best_cut(rows, numbers, codes, weights, least, part, counts):
     best, best_column = squares / weight, -1
     best_threshold, best_left = np.float32(np.inf), np.inf
     if weight >= 2 * least and squares < weight * weight * (1 - ALIKE):
-        for j in range(numbers.shape[1]):
-            smallest, largest = np.inf, -np.inf
+        for j in range(numbers.shape[0]):
+            values = numbers[j]
+            smallest = largest = np.float64(values[rows[0]])
             for i in rows:
-                smallest, largest = min(smallest, numbers[i, j]), max(largest, numbers[i, j])
+                smallest, largest = min(smallest, values[i]), max(largest, values[i])
             if smallest == largest:
                 continue
             cut = np.float32(smallest + part * (largest - smallest))
             left_weight, left_squares, right_squares = _squares_beside(
-                rows, numbers[:, j], cut, codes, weights, squares, counts
+                rows, values, cut, codes, weights, squares, counts
             )
             right_weight = weight - left_weight
             if left_weight < least or right_weight < least:
@@ -100,14 +101,20 @@ def _squares_beside(rows, values, cut, codes, weights, squares, counts):
     total, left = counts
     left_weight, left_squares, right_squares = 0.0, 0.0, squares
     for i in rows:
-        if values[i] <= cut:
-            w, k = weights[i], codes[i]
-            right_squares += w * (w - 2 * (total[k] - left[k]))
-            left_squares += w * (w + 2 * left[k])
-            left_weight += w
-            left[k] += w
-    for i in rows:
-        left[codes[i]] = 0.0
+        left[codes[i]] += weights[i] * (values[i] <= cut)
+    if rows.size >= left.size:
+        for k in range(left.size):
+            left_weight += left[k]
+            left_squares += left[k] * left[k]
+            right_squares += left[k] * (left[k] - 2 * total[k])
+            left[k] = 0.0
+    else:
+        for i in rows:
+            k = codes[i]
+            left_weight += left[k]
+            left_squares += left[k] * left[k]
+            right_squares += left[k] * (left[k] - 2 * total[k])
+            left[k] = 0.0
     return left_weight, left_squares, right_squares
 
 
