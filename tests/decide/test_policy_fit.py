@@ -224,13 +224,16 @@ def test_many_rows_are_judged_by_a_seeded_sample(monkeypatch: pytest.MonkeyPatch
         Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=scaling, random_state=seed)
         for seed in (0, 0, 1)
     )
-    assert one.report.n_rows == 120
+    assert (one.report.n_rows, one.report.evaluation) == (240, "cross-fitted in 2 folds")
     assert one.provenance["n_rows"] == 500
     assert one.report == same.report
     assert one.report != other.report
     everything = TemperatureScaling().fit(Logits(Z), Y)
     assert one.calibrator.to_dict() == other.calibrator.to_dict()
     assert getattr(one.calibrator, "temperature_") == everything.temperature_  # noqa: B009
+    monkeypatch.setattr(module, "MAX_SAMPLES", 300)  # too few for two halves of that size
+    report = Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=scaling).report
+    assert (report.n_rows, report.evaluation) == (300, "cross-fitted in 5 folds")
 
 
 def test_groups_are_never_parted() -> None:

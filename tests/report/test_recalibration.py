@@ -105,3 +105,16 @@ def test_too_few_rows_stay_uncalibrated() -> None:
     found = recalibrate(batch, None, 0)
     assert found.batch is batch
     assert found.method == "9 rows are too few to calibrate: the outputs are unchanged."
+
+
+def test_many_rows_are_cross_fitted_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, logits = made(300)
+    batch = Batch.of(y, Logits(logits))
+    monkeypatch.setattr("dubito.report.recalibration.MANY_ROWS", 300)
+    found = recalibrate(batch, None, 3)
+    assert "on these 300 rows" in found.method
+    assert "fitted twice on half of the rows" in found.method
+    assert found.scaled is not None
+    for train, test in make_folds(batch, 2, 3):
+        expected = special.softmax(logits[test] / best_temperature(y[train], logits[train]), axis=1)
+        np.testing.assert_allclose(found.scaled.take(test).outputs.array, expected, atol=1e-6)  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from dubito.errors import DubitoWarning
 from dubito.outputs import Members, Probabilities, TopLabel, unchecked
 
 N_FOLDS = 5
+MANY_ROWS = 40_000  # of which a half is enough to fit on: two folds
 MIN_ROWS = 10  # fewer rows cannot fit a calibrator
 
 
@@ -62,7 +63,8 @@ def recalibrate(
             else AutoCalibrator(random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
-        folds = make_folds(rows, min(N_FOLDS, len(rows)), seed)
+        n_folds = 2 if len(rows) >= MANY_ROWS else min(N_FOLDS, len(rows))
+        folds = make_folds(rows, n_folds, seed)
         after, scaled = (
             _cross_fitted(one, rows, folds) if is_seen else one.predict_proba(rows.outputs)
             for one, is_seen in (
@@ -77,7 +79,7 @@ def recalibrate(
         single.temperature_ if has_logits else None,
         fitted.summary().partition(";")[0],
         tuple(getattr(fitted, "leaderboard_", ())),
-        _method(len(fitted_on), calibration, getattr(fitted, "chosen_", "")),
+        _method(len(fitted_on), calibration, fitted),
     )
 
 
@@ -116,7 +118,7 @@ def _with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     return replace(batch, outputs=Probabilities(probabilities, getattr(outputs, "classes", None)))
 
 
-def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
+def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, fitted: BaseCalibrator) -> str:
     """Return a description of how the calibrated outputs were obtained."""
     if isinstance(calibration, BaseCalibrator):
         return (
@@ -128,8 +130,13 @@ def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str
             f"The calibrator was selected and fitted on {n_rows:,} other rows; it has seen none of "
             "the rows of this report."
         )
+    assert isinstance(fitted, AutoCalibrator)
+    times, rest, part = f"{N_FOLDS} times", "four fifths", "fifth"
+    if n_rows >= MANY_ROWS:
+        times, rest, part = "twice", "half", "half"
+    of_these = "" if n_rows <= fitted.max_samples else f"{fitted.max_samples:,} of "
     return (
-        f"All candidates were cross-fitted on these {n_rows:,} rows to select the calibrator "
-        f"({chosen}). It was then fitted {N_FOLDS} times on four fifths of the rows, and every "
-        "metric “after” is measured on the held-out fifth. Only the selection has seen all rows."
+        f"Candidates were cross-fitted on {of_these}these {n_rows:,} rows to select the calibrator "
+        f"({fitted.chosen_}). It was then fitted {times} on {rest} of the rows, and every metric "
+        f"“after” is measured on the held-out {part}. Only the selection saw held-out rows."
     )

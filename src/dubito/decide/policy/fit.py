@@ -52,7 +52,7 @@ from dubito.serialization.objects import clone
 
 CALLER = "Policy.fit"
 N_FOLDS = 5
-MAX_SAMPLES = 20_000  # of more rows, a random sample of this size is cross-fitted
+MAX_SAMPLES = 20_000  # of more rows, a random sample is cross-fitted: this, or twice that in halves
 PASS_BATCH = "Pass Batch.of(y, outputs, features=...)"
 KNOT_BOUND = 1e-4  # no calibrated probability moves by more when curves lose knots
 
@@ -169,12 +169,15 @@ class HeldOutRows:
 
     @classmethod
     def of(cls, shards: Shards, calibrator: BaseCalibrator, config: PolicyConfig) -> HeldOutRows:
-        """Fit everything again without each fold."""
-        batch = drop_unlabeled(sample_rows(shards, MAX_SAMPLES, config.seed, is_labeled=True))
+        """Fit everything again without each fold: one of five, or of many rows a random half."""
+        n_folds, n_rows = 2, 2 * MAX_SAMPLES
+        batch = drop_unlabeled(sample_rows(shards, n_rows, config.seed, is_labeled=True))
+        if len(batch) < n_rows:
+            n_folds, batch = N_FOLDS, sample_rows(ArrayShards(batch), MAX_SAMPLES, config.seed)
         if len(batch) < 2:
             rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
             raise BadValueError("outputs", CALLER, rule, f"{len(batch)}", fix)
-        folds = make_folds(batch, min(N_FOLDS, len(batch)), config.seed)
+        folds = make_folds(batch, min(n_folds, len(batch)), config.seed)
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
