@@ -34,6 +34,8 @@ def test_leaves_too_large_to_split_are_the_pulled_class_counts() -> None:
     counts = np.bincount(Y[:2000].astype(int))
     assert fitted.predict_proba(P[2000:]) == pytest.approx((counts + 4 * prior) / 2004, rel=1e-9)
     assert fitted.column_.tolist() == [-1, -1, -1]
+    again = BaseCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert (again.predict_proba(P) == fitted.predict_proba(P)).all()
 
 
 @pytest.mark.slow

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from operator import is_
+from functools import cached_property, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -39,7 +38,6 @@ from dubito.serialization.objects import estimator
 MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite
 MAX_TABLE = 1 << 22  # probabilities of leaves x classes; of more, only those above 0 are listed
 MAX_LABELS = 2**31  # in a leaf, in a file: sums are exact
-ARRAYS = ("roots_", "column_", "threshold_", "n_labels_", "labels_", "weights_")
 
 
 @final
@@ -68,9 +66,11 @@ class ForestCalibration(BaseCalibrator):
         What leaves are smoothed towards.
     roots_ : array of int of shape (n_estimators,)
         The first node of each tree.
-    column_, threshold_ : array of shape (n_nodes,)
-        The feature (-1 for a leaf) and threshold of each node. The nodes of a tree are listed level
-        by level, and those that split have two children each, in the same order.
+    column_ : array of int of shape (n_nodes,)
+        The feature that each node splits on, -1 for a leaf. The nodes of a tree are listed level by
+        level, and those that split have two children each, in the same order.
+    threshold_ : array of shape (n_splits,)
+        The threshold of each node that splits.
     n_labels_ : array of int of shape (n_nodes,)
         The number of different labels in each leaf.
     labels_, weights_ : array
@@ -101,7 +101,7 @@ class ForestCalibration(BaseCalibrator):
         prior_=estimator(VectorScaling),
         roots_=array(None, low=0, high=MOST, is_whole=True),
         column_=array(None, low=-1, high=MOST, is_whole=True),
-        threshold_=array("column_"),
+        threshold_=array(None, is_empty_allowed=True),
         n_labels_=array("column_", low=0, high=MAX_LABELS, is_whole=True),
         labels_=array(None, low=0, high=MOST, is_whole=True),
         weights_=array("labels_", low=0, high=MAX_WEIGHT),
@@ -151,7 +151,7 @@ class ForestCalibration(BaseCalibrator):
         sizes = [tree.child.size for tree in trees]
         self.roots_ = np.cumsum([0, *sizes[:-1]])
         self.column_ = np.concatenate([np.where(tree.child, tree.column, -1) for tree in trees])
-        self.threshold_ = np.concatenate([tree.threshold for tree in trees])
+        self.threshold_ = np.concatenate([tree.threshold[tree.child > 0] for tree in trees])
         self.n_labels_ = np.concatenate([tree.n_labels for tree in trees])
         self.labels_ = np.concatenate([tree.labels for tree in trees])
         self.weights_ = np.concatenate([tree.weights for tree in trees])
@@ -165,14 +165,11 @@ class ForestCalibration(BaseCalibrator):
         prior = np.zeros(mixed.shape)
         self.prior_._add_probabilities(block, 1.0, prior)
         x = freeze(np.maximum(block.log_proba, MIN_LOG_PROBA))
-        add_forest(x, freeze(prior), *self._packed(), weight, mixed)
+        add_forest(x, freeze(prior), *self._nodes_and_leaves, weight, mixed)
 
-    def _packed(self) -> tuple[FloatArray | IntArray, ...]:
-        """Return nodes and leaves as the kernel takes them, computed once."""
-        source = [getattr(self, name) for name in ARRAYS]
-        known, packed = vars(self).get("_known", ([], ()))
-        if len(known) == len(source) and all(map(is_, known, source)):
-            return tuple(packed)
+    @cached_property
+    def _nodes_and_leaves(self) -> tuple[FloatArray | IntArray, ...]:
+        """Nodes and leaves as the kernel takes them."""
         is_leaf = self.column_ < 0
         numbers, n_leaves = np.cumsum(is_leaf) - 1, int(is_leaf.sum())
         nodes = np.repeat(np.arange(is_leaf.size), self.n_labels_)
@@ -194,9 +191,9 @@ class ForestCalibration(BaseCalibrator):
         column = np.maximum(self.column_, 0)
         whole = (self.roots_, column, self._children(), numbers, start, labels)
         roots, column, *others = (freeze(one.astype(np.uint32)) for one in whole)
-        threshold = freeze(self.threshold_.astype(np.float32))
-        self._known = source, (roots, column, threshold, *others, freeze(table))
-        return self._known[1]
+        threshold = np.zeros(is_leaf.size, np.float32)
+        threshold[~is_leaf] = self.threshold_
+        return roots, column, freeze(threshold), *others, freeze(table)
 
     def _children(self) -> IntArray:
         """Return the first child of each node, 0 for leaves."""
@@ -226,7 +223,10 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     # Children follow their parent, so that there are no cycles.
     is_inside = (columns < 0) | (forest._children() > np.arange(n_nodes))
     is_inside &= np.repeat(sizes == 2 * n_splits + 1, sizes)
-    require_each(is_inside, columns, entry.at("column_"), "two later nodes for each that splits")
+    require_each(is_inside, columns, entry.at("column_"), "must have two later nodes per split")
+    if forest.threshold_.size != n_splits.sum():
+        rule = f"{n_splits.sum()} numbers, one per split"
+        raise entry.at("threshold_").error(rule, f"{forest.threshold_.size}")
     rule = f"below {n_classes}, the number of classes"
     require_each(labels < n_classes, labels, entry.at("labels_"), rule)
     n_labels = int(forest.n_labels_.sum())

@@ -24,7 +24,11 @@ ROUNDING = 1e-8  # by which probabilities may miss a sum of 1
 
 
 def array(
-    *shape: int | str | None, low: float = -LARGE, high: float = LARGE, is_whole: bool = False
+    *shape: int | str | None,
+    low: float = -LARGE,
+    high: float = LARGE,
+    is_whole: bool = False,
+    is_empty_allowed: bool = False,
 ) -> Check:
     """Check for an array of numbers from `low` to `high`.
 
@@ -37,7 +41,8 @@ def array(
         found = _as_numbers(value, len(shape), is_whole)
         wanted = [entry.size(one) for one in shape]
         sizes = [0] if found is None else [*found.shape]
-        if found is None or 0 in sizes or not all(map(_is_size, sizes, wanted)):
+        is_empty = 0 in sizes and not is_empty_allowed
+        if found is None or is_empty or not all(map(_is_size, sizes, wanted)):
             got = " x ".join(map(str, sizes))
             if found is None:
                 is_list = isinstance(value, list | tuple)
