@@ -52,6 +52,7 @@ def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) 
     parts = ["test", "unseen_classes", "digits", "corrupted"]
     assert decisions["file"].drop_duplicates().tolist() == parts
     assert len(decisions) == 4 * N_ROWS
+    assert (folder / "policy.json").stat().st_size < 200_000
     policy = Policy.load(folder / "policy.json")
     found = policy.decide(Logits(sample.digits_logits, sample.classes), sample.digits_features)
     digits = decisions[decisions["file"] == "digits"]

@@ -198,7 +198,7 @@ class ForestCalibration(BaseCalibrator):
     def _children(self) -> IntArray:
         """Return the first child of each node, 0 for leaves."""
         is_split = self.column_ >= 0
-        n_before = np.cumsum(is_split) - is_split
+        n_before: IntArray = np.cumsum(is_split) - is_split
         sizes = np.diff(np.append(self.roots_, is_split.size))
         root = np.repeat(self.roots_, sizes)
         return np.where(is_split, root + 1 + 2 * (n_before - n_before[root]), 0)
