@@ -27,7 +27,14 @@ from typing import Any, final
 import numpy as np
 
 from dubito import Logits
-from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
+from dubito.calibrate import (
+    AutoCalibrator,
+    ForestCalibration,
+    IsotonicCalibration,
+    OneVsRest,
+    StructuredMatrixScaling,
+    TemperatureScaling,
+)
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
@@ -110,6 +117,8 @@ def sound_policies() -> dict[str, Policy]:
         "rates": fitted(costs=grows.with_reject(0.3), row_costs=row_costs[some]),
         "isotonic, one-vs-rest": fitted(calibrator=curves, rows=slice(None)),
         "auto": fitted(calibrator=AutoCalibrator(), rows=slice(None)),
+        "forest": fitted(calibrator=ForestCalibration(n_estimators=3)),
+        "radial basis functions": fitted(calibrator=StructuredMatrixScaling(basis="rbf")),
     }
 
 

@@ -185,6 +185,8 @@ def _copy(value: Any) -> Any:
 
 def _defaults_of(kind: type[_Estimator]) -> dict[str, Any]:
     """Return the defaults of the parameters of an estimator, by name."""
+    if kind.__init__ is object.__init__:  # whose signature Python would have to parse
+        return {}
     parameters = list(signature(kind.__init__).parameters.values())[1:]
     return {one.name: one.default for one in parameters if one.kind not in VARIABLE}
 
