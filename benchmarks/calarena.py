@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.calibration_quality import Outcome, outcome
 from benchmarks.datasets import Dataset, any_datasets
 from benchmarks.harness import N_BINS, in_fresh_processes, versions
-from benchmarks.ours import BASELINES, auto
+from benchmarks.ours import BASELINES
 from benchmarks.peers import PEERS, SLOW_PEERS, Fitted, Method, probabilities
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
@@ -82,8 +82,8 @@ class ArenaCalibrator:
 
 CUSTOM_CALIBRATORS: dict[str, Callable[[], ArenaCalibrator]] = {
     OURS: lambda: ArenaCalibrator(AutoCalibrator()),
-    f"{OURS}-one-part": lambda: ArenaCalibrator(auto(max_parts=1)),
-    f"{OURS}-full-mixture": lambda: ArenaCalibrator(auto(max_parts=None)),
+    f"{OURS}-one-part": lambda: ArenaCalibrator(AutoCalibrator(max_parts=1)),
+    f"{OURS}-full-mixture": lambda: ArenaCalibrator(AutoCalibrator(max_parts=None)),
     "dubito-TemperatureScaling": lambda: ArenaCalibrator(TemperatureScaling()),
     "dubito-StructuredMatrixScaling": lambda: ArenaCalibrator(StructuredMatrixScaling()),
 }

@@ -2,19 +2,23 @@
 
     python -m benchmarks.calibration_rules                  # 22 datasets, needs Fashion-MNIST
     python -m benchmarks.calibration_rules --quick          # the four that need no download
+    python -m benchmarks.calibration_rules --more           # other thresholds and candidates too
     python -m benchmarks.calibration_rules --cache FOLDER   # caches the datasets there
 
 Classifiers of different kinds are trained on Fashion-MNIST (Debian's dataset-fashion-mnist), on
 scikit-learn's digits and breast cancer and on generated rows; three datasets are shifted between
 fit and test. On the fit part of each, AutoCalibrator is fitted with at most 1, 2 and 3 parts and
-without a limit. Printed is the log loss on the test part, relative to the last. None of these rows
-is part of another benchmark.
+without a limit (the full mixture); with --more, three parts are also selected with another gain
+(MIN_GAIN) or number of standard errors (N_STANDARD_ERRORS) that a part must exceed, and without
+some candidates. Printed is the log loss on the test part relative to that of the full mixture, and
+the number of parts. None of these rows is part of another benchmark.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from joblib import Memory
@@ -33,16 +37,16 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.datasets import Dataset, floored, logs
 from benchmarks.harness import evaluate, run_quietly
-from benchmarks.ours import auto
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate import BaseCalibrator, auto
 from dubito.data import load_fashion_mnist
 
 __all__ = ["main"]
 
 N_TRAIN = 4_000
-LIMITS = (1, 2, 3, None)  # of parts
 SHIRT = 6
+SUITABLE_CALIBRATORS = auto._suitable_calibrators
 SHIFTED_ROWS = slice(N_TRAIN, N_TRAIN + 12_000)
 
 
@@ -157,32 +161,53 @@ def first_rows(name: str, logits: FloatArray, y: Any, n_fit: int) -> Dataset:
     return Dataset(name, floored(logits), np.asarray(y, np.int64), ((rows[:n_fit], rows[n_fit:]),))
 
 
-def fit_and_test(entry: Dataset, max_parts: int | None) -> tuple[float, int]:
-    """Return the log loss on the test part, and the number of parts."""
-    ((fit, test),) = entry.splits
-    fitted = auto(max_parts).fit(Logits(entry.logits[fit]), entry.y[fit])
-    figures = evaluate(fitted.predict_proba(Logits(entry.logits[test])), entry.y[test])
-    return figures.log_loss, len(fitted.calibrators_)
+class Rule(NamedTuple):
+    """A way to select: the most parts, other thresholds, a kind of candidate left out."""
+
+    max_parts: int | None = 3
+    thresholds: Mapping[str, Any] = {}  # by the names of constants in dubito.calibrate.auto
+    without: str = ""
+
+    def fit_and_test(self, entry: Dataset) -> tuple[float, int]:
+        """Return the log loss on the test part, and the number of parts."""
+        ((fit, test),) = entry.splits
+        with patch.multiple(auto, _suitable_calibrators=self._candidates, **self.thresholds):
+            fitted = auto.AutoCalibrator(max_parts=self.max_parts)
+            fitted.fit(Logits(entry.logits[fit]), entry.y[fit])
+        figures = evaluate(fitted.predict_proba(Logits(entry.logits[test])), entry.y[test])
+        return figures.log_loss, len(fitted.calibrators_)
+
+    def _candidates(self, *size: Any) -> list[BaseCalibrator]:
+        every = SUITABLE_CALIBRATORS(*size)
+        return [one for one in every if not self.without or self.without not in repr(one)]
 
 
-def make_table(entries: list[Dataset]) -> list[str]:
+FULL = Rule(None)
+RULES = {f"at most {most}": Rule(most) for most in (1, 2, 3)}
+MORE_RULES = {
+    **{f"gain {gain}": Rule(thresholds={"MIN_GAIN": gain}) for gain in (0.0, 0.005)},
+    **{f"{z} errors": Rule(thresholds={"N_STANDARD_ERRORS": z}) for z in (0.0, 1.0)},
+    **{f"no {name}": Rule(without=name) for name in ("Forest", "rbf", "spline", "Isotonic")},
+}
+
+
+def make_table(entries: list[Dataset], rules: dict[str, Rule]) -> list[str]:
     """Return a line per dataset, and the means over datasets."""
-    heads = " ".join(f"{f'at most {limit}':>12}" for limit in LIMITS[:-1])
-    lines = [f"{'':<30} {'fit on':>6} {'K':>3} {'no limit':>12} {heads}"]
+    heads = " ".join(f"{name:>12}" for name in ("full mixture", *rules))
+    lines = [f"{'':<30} {'fit on':>6} {'K':>3} {heads}"]
     ratios = []
     for entry in entries:
-        losses, n_parts = zip(*(fit_and_test(entry, limit) for limit in LIMITS), strict=True)
-        ratios.append(np.array(losses[:-1]) / losses[-1])
+        full, n_full = FULL.fit_and_test(entry)
+        found = [rule.fit_and_test(entry) for rule in rules.values()]
+        ratios.append([loss / full for loss, _ in found])
         size = f"{entry.name:<30} {entry.splits[0][0].size:>6} {entry.n_classes:>3}"
-        cells = [f"{r:.4f} ({n:>2})" for r, n in zip(ratios[-1], n_parts, strict=False)]
-        full = f"{losses[-1]:.4f} ({n_parts[-1]:>2})"
-        lines.append(f"{size} {full:>12} {' '.join(f'{cell:>12}' for cell in cells)}")
-    for name, values in {
-        "geometric mean": np.exp(np.mean(np.log(ratios), axis=0)),
-        "largest": np.max(ratios, axis=0),
-    }.items():
-        cells = [f"{value:.4f}     " for value in values]
-        lines.append(f"{name:<54} {' '.join(f'{cell:>12}' for cell in cells)}".rstrip())
+        cells = [f"{loss / full:.4f} ({n:>2})" for loss, n in found]
+        lines.append(
+            " ".join(f"{cell:>12}" for cell in (size, f"{full:.4f} ({n_full:>2})", *cells))
+        )
+    means = np.exp(np.mean(np.log(ratios), axis=0))
+    for name, values in {"geometric mean": means, "largest": np.max(ratios, axis=0)}.items():
+        lines.append(f"{name:<54}" + "".join(f"{value:>8.4f}     " for value in values).rstrip())
     return lines
 
 
@@ -196,11 +221,13 @@ def main() -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="four datasets")
+    parser.add_argument("--more", action="store_true", help="other thresholds and candidates too")
     parser.add_argument("--cache", type=Path, help="folder that caches the datasets")
     arguments = parser.parse_args()
     make = Memory(arguments.cache, verbose=0).cache(all_sets)
-    print("Log loss on the test part, and in parentheses the number of parts")
-    print("\n".join(make_table(run_quietly(make, arguments.quick))))
+    rules = RULES | (MORE_RULES if arguments.more else {})
+    print("Log loss on the test part relative to the full mixture, and the number of parts")
+    print("\n".join(run_quietly(make_table, run_quietly(make, arguments.quick), rules)))
 
 
 if __name__ == "__main__":

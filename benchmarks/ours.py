@@ -1,8 +1,6 @@
 """dubito's calibrators as methods, and two baselines: no calibration, and an exact temperature."""
 
 from collections.abc import Callable
-from inspect import signature
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -26,14 +24,7 @@ from dubito.calibrate import (
     VectorScaling,
 )
 
-__all__ = ["BASELINES", "OURS", "auto"]
-
-
-def auto(max_parts: int | None) -> AutoCalibrator:
-    """Return AutoCalibrator with at most this many parts."""
-    settings: Any = {"max_parts": max_parts}
-    has_setting = "max_parts" in signature(AutoCalibrator).parameters
-    return AutoCalibrator(**settings) if has_setting else AutoCalibrator()
+__all__ = ["BASELINES", "OURS"]
 
 
 def method(make: Callable[[], Any], is_binary: bool = False) -> Method:
@@ -64,7 +55,7 @@ OURS = {
     "dubito HistogramBinning": method(HistogramBinning, is_binary=True),
     "dubito IsotonicCalibration": method(IsotonicCalibration, is_binary=True),
     "dubito AutoCalibrator": method(AutoCalibrator),
-    "dubito AutoCalibrator, mixture": method(lambda: auto(max_parts=None)),
+    "dubito AutoCalibrator, mixture": method(lambda: AutoCalibrator(max_parts=None)),
 }
 BASELINES = {
     "none": Method(fit_identity, unchanged, "scipy"),

@@ -224,7 +224,7 @@ def slow_peers() -> dict[str, Method]:
         "cir": ("cir_model", 2, 10**6),
         "dircal": ("dirichletcal", 3, 10**6),
         "VectorScalingCalibrator": ("", 3, 10**6),
-        "MatrixScalingCalibrator": ("", 3, 20),  # slow above, as the following are
+        "MatrixScalingCalibrator": ("", 3, 10),  # slow above, as the following are
         "LightGBMCalibrator": ("lightgbm", 2, 20),
         "XGBoostCalibrator": ("xgboost", 2, 20),
         "CatBoostCalibrator": ("catboost", 2, 20),
