@@ -1,6 +1,7 @@
 """dubito's calibrators as methods, and two baselines: no calibration, and an exact temperature."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
