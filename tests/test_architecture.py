@@ -120,7 +120,7 @@ def test_heavy_packages_stay_at_home() -> None:
 
 
 def imported_from(module: Path) -> set[str]:
-    """Return the names that a module takes from others, now or when first used, and so may offer."""
+    """Return the names that a module takes from others, now or when first used."""
     return {
         alias.asname or alias.name
         for node in ast.walk(parsed(module))

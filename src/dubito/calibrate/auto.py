@@ -18,7 +18,9 @@ from dubito.arrays import (
     draw_seed,
     freeze,
     require_bool,
+    require_everywhere,
     require_random_state,
+    require_rows,
 )
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import (
@@ -68,7 +70,8 @@ from dubito.serialization.objects import clone, estimator, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture
-MANY_ROWS = 1000  # flexible candidates need this many
+FLEXIBLE_ROWS = 200  # flexible candidates need this many
+MANY_ROWS = 1000  # with fewer, the simplest candidate is taken that is as good up to noise
 MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many
 MAX_LOCAL_CLASSES = 30  # above, rows are too far apart for forests and radial basis functions
 MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
@@ -178,7 +181,7 @@ def _suitable_calibrators(
     n_classes: int, n_rows: int, parametric_only: bool = False
 ) -> Iterator[BaseCalibrator]:
     """Yield the candidates for data of this size, the simplest first."""
-    has_many = n_rows >= MANY_ROWS
+    has_many = n_rows >= FLEXIBLE_ROWS
     is_binary = n_classes == 2
     yield IdentityCalibrator()
     yield TemperatureScaling()
@@ -405,10 +408,22 @@ def _required_gain(current: FloatArray, labels: HeldOutLabels) -> float:
     return MIN_GAIN * labels.mean(-np.log(current)) + 1 / labels.n_rows
 
 
+def _simplest_as_good(losses: FloatArray, best: int, labels: HeldOutLabels) -> int:
+    """Return the first candidate whose loss exceeds that of the best one by no more than noise."""
+    for k in range(best):
+        excess = losses[:, k] - losses[:, best]
+        noise = N_STANDARD_ERRORS * labels.standard_error(excess) + 1 / labels.n_rows
+        if labels.mean(excess) <= noise:
+            return k
+    return best
+
+
 def _select_forward(
     likelihoods: FloatArray, labels: HeldOutLabels, max_parts: int | None
 ) -> list[int]:
-    """Return the parts of a mixture in the order of selection: the best candidate alone first.
+    """Return the parts of a mixture in the order of selection: the best candidate first.
+
+    Of few rows, that is the simplest one that is as good up to noise.
 
     The next part is the one whose best mixture with those before has the lowest log loss, as long
     as it gains more than noise. None for `max_parts` takes all candidates.
@@ -418,6 +433,8 @@ def _select_forward(
     if max_parts is None:
         return sorted(range(n_candidates), key=losses.__getitem__)
     parts = [int(np.argmin(losses))]
+    if labels.n_rows < MANY_ROWS:
+        parts = [_simplest_as_good(-np.log(likelihoods), parts[0], labels)]
     current = likelihoods[:, parts[0]]
     while len(parts) < min(max_parts, n_candidates):
         gains = _step_gains(current, likelihoods, labels)
@@ -469,7 +486,7 @@ def _select_calibrators(
     if is_few:
         reason = f"fewer than {FEW_ROWS} rows are too few to weigh a mixture"
     elif max_parts == 1:
-        reason = f"it has the lowest held-out log loss of {len(candidates)} candidates"
+        reason = f"no other of {len(candidates)} candidates has a clearly lower held-out log loss"
     elif len(parts) == 1:
         reason = "no second part lowers the held-out log loss by more than noise"
     elif labels.mean(mixed) > labels.mean(losses[0]):
@@ -545,6 +562,23 @@ def _select_nothing(batch: Batch) -> Selection:
         leaderboard=[],
         evidence=CalibrationEvidence(loss, loss, 0.0, len(batch), 0),
     )
+
+
+def _in_order(shards: Shards, times: Any, groups: Any, caller: str) -> Batch:
+    """Return the rows from the first to the last; those of equal times stay as they were."""
+    values = np.asarray(times)
+    if groups is not None:
+        rule, fix = "must be given without `groups`", "Leave one of them out"
+        raise BadValueError("times", caller, rule, "both", fix)
+    if not isinstance(shards, ArrayShards):
+        rule, fix = "must be given with arrays", "Sort rows by time and pass cv=TimeSeriesSplit(5)"
+        raise BadValueError("times", caller, rule, "Shards", fix)
+    batch: Batch = shards.batch
+    require_rows(values, len(batch), "times", caller)
+    is_known = values == values  # neither NaN nor NaT
+    rule, fix = "must have a value for each row", "Leave rows out whose time is unknown"
+    require_everywhere(is_known, values, "times", caller, rule, fix)
+    return batch.take(np.argsort(values, kind="stable"))
 
 
 _LEADERBOARD_LINE = record(
@@ -663,7 +697,12 @@ class AutoCalibrator(_BaseMixture):
         self.parametric_only = parametric_only
 
     def fit(
-        self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
+        self,
+        outputs: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        times: Any = None,
     ) -> Self:
         """Select calibrators by cross-validation, and fit them on all rows.
 
@@ -678,13 +717,28 @@ class AutoCalibrator(_BaseMixture):
             Frequency weights.
         groups : array of shape (n_rows,), optional
             Rows of one group stay in one fold.
+        times : array of shape (n_rows,), optional
+            When each row was observed: numbers or dates. Calibrators are then judged on rows that
+            are later than those they were fitted on, as they will be used. Shards in the order of
+            time need ``cv=TimeSeriesSplit(5)`` of scikit-learn instead.
 
         Returns
         -------
         AutoCalibrator
             The fitted calibrator itself.
         """
-        return super().fit(labeled_shards(outputs, y, sample_weight, type(self).__name__, groups))
+        name = type(self).__name__
+        shards = labeled_shards(outputs, y, sample_weight, name, groups)
+        if times is None:
+            return super().fit(shards)
+        ordered = ArrayShards(_in_order(shards, times, groups, name))
+        from sklearn.model_selection import TimeSeriesSplit
+
+        cv, self.cv = self.cv, TimeSeriesSplit(self.cv) if is_number(self.cv) else self.cv
+        try:
+            return super().fit(ordered)
+        finally:
+            self.cv = cv
 
     def _unfitted_copy(self) -> BaseCalibrator:
         if not self.__sklearn_is_fitted__():
