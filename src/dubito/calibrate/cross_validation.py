@@ -26,6 +26,7 @@ from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, as_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import short_percent
+from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
@@ -281,7 +282,9 @@ def _regression_evidence(
     before, after = [], []
     for train, test in folds:
         held_out = batch.take(test)
-        fitted = _fit_quietly(clone(calibrator), batch.take(train))
+        with warnings.catch_warnings():  # the fit on all rows warns
+            warnings.simplefilter("ignore", DubitoWarning)
+            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
         outputs = as_predictive(held_out.outputs, CALLER)
         before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
         after.append(RegressionState.of(replace(held_out, outputs=fitted.transform(outputs))))
@@ -296,19 +299,16 @@ def held_out_logits(
 
     A fitted `AutoCalibrator` keeps its selection, whose parts are fitted again.
     """
-    return [
-        _fit_quietly(calibrator._unfitted_copy(), batch.take(train)).transform(
-            batch.outputs.take(test)
-        )
-        for train, test in folds
-    ]
 
+    def held_out(fold: Fold) -> Logits:
+        fitted = calibrator._unfitted_copy().fit(ArrayShards(batch.take(fold[0])))
+        return fitted.transform(batch.outputs.take(fold[1]))
 
-def _fit_quietly(calibrator: Any, batch: Batch) -> Any:
-    """Fit on one fold, without warnings, which the fit on all rows gives."""
-    with warnings.catch_warnings():
+    # Folds run in threads, except for a selection, which has threads of its own.
+    is_selection = type(calibrator._unfitted_copy()).fit is not BaseCalibrator.fit
+    with warnings.catch_warnings():  # the fit on all rows warns
         warnings.simplefilter("ignore", DubitoWarning)
-        return calibrator.fit(ArrayShards(batch))
+        return list((map if is_selection else map_in_order)(held_out, folds))
 
 
 def weighted_mean(values: FloatArray, weights: FloatArray) -> float:

@@ -55,7 +55,7 @@ class RegressionSummary:
     """The results of a report on a regression model.
 
     `whole` audits all rows. The first of `candidates` has the uncalibrated rows, a sample if there
-    are more than 50,000; the candidate number `chosen` is shown as “after”.
+    are more than 40,000; the candidate number `chosen` is shown as “after”.
     """
 
     whole: RegressionAudit

@@ -82,7 +82,7 @@ class Report:
     ) -> Report:
         """Return a report on shards of rows.
 
-        The verdict is based on all rows, everything else on a random sample of 50,000 rows if there
+        The verdict is based on all rows, everything else on a random sample of 40,000 rows if there
         are more, which the page states.
 
         Parameters

@@ -78,7 +78,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, Po
     return decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed)
 
 
-MAX_ROWS_MEASURED = 50_000  # rows that are held in memory
+MAX_ROWS_MEASURED = 40_000  # rows that are held in memory
 MAX_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
 
 
