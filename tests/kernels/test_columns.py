@@ -30,7 +30,7 @@ Array = NDArray[Any]
 def log_probabilities(array: Array, is_logits: bool = True) -> Array:
     result = np.empty(array.shape[::-1])
     log_softmax_columns(contiguous(array), is_logits, FLOOR, result)
-    return contiguous(result)
+    return result
 
 
 @each_width
@@ -56,7 +56,7 @@ def test_huge_logits_stay_finite() -> None:
 @each_width
 @pytest.mark.parametrize("beta", [0.0, 0.4, 3.0])
 def test_softmax_is_added_with_its_weight(n_classes: int, beta: float) -> None:
-    scores = contiguous(ROWS[n_classes].T)
+    scores = np.ascontiguousarray(ROWS[n_classes].T)
     mixed = np.full(scores.shape, 0.125)
     add_softmax(scores, beta, 0.75, mixed)
     close(mixed, 0.125 + 0.75 * softmax(beta * scores, axis=0), rtol=1e-13)
@@ -102,7 +102,7 @@ def test_written_rows_sum_to_1_and_keep_the_first_highest(n_classes: int, dtype:
     mixed[0, :50] = 0.0
     mixed[:2, 50:100] = [[0.75], [0.75 * (1 + 1e-10)]]  # a tie in float32
     result = np.empty(mixed.T.shape, dtype)
-    write_probabilities(contiguous(3 * mixed), FLOOR, result)
+    write_probabilities(3 * mixed, FLOOR, result)
     expected = mixed / mixed.sum(axis=0)
     close(result, np.maximum(expected, FLOOR).T, rtol=2 * np.finfo(dtype).eps, atol=1e-12)
     assert (result[:50, 0] == dtype(FLOOR)).all()

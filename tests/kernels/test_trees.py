@@ -124,7 +124,7 @@ def test_a_forest_is_the_mean_of_what_leaves_counted(is_listed: bool) -> None:
     child = np.concatenate([tree[2] + root * (tree[2] > 0) for tree, root in moved])
     total = counts.sum(axis=1, keepdims=True) + 2
     table = np.column_stack([counts, np.full(len(counts), 2)]) / total
-    x_prior = (contiguous(x.T), contiguous(prior.T))
+    x_prior = (np.ascontiguousarray(x.T), np.ascontiguousarray(prior.T))
     whole = [one.astype(np.uint32) for one in (roots, column, child, np.arange(child.size))]
     tree_arrays = map(contiguous, (whole[0], whole[1], threshold, *whole[2:]))
     nodes, labels = np.nonzero(table)

@@ -137,7 +137,7 @@ class _BaseMixture(BaseCalibrator):
         return mixed
 
     def _fill_probabilities(self, outputs: Logits | Probabilities, result: FloatArray) -> None:
-        write_probabilities(freeze(self._mixed(outputs)), FLOOR, result)
+        write_probabilities(self._mixed(outputs), FLOOR, result)
 
     def _fill_classes(self, outputs: Logits | Probabilities, result: IntArray) -> None:
         np.argmax(self._mixed(outputs), axis=0, out=result)

@@ -16,7 +16,6 @@ from dubito.calibrate.calibrator import (
     log_probabilities,
 )
 from dubito.data.shards import Shards, sample_rows
-from dubito.kernels.affine_loss import bump_rows
 from dubito.kernels.columns import fill_basis, fill_bumps
 from dubito.outputs import Logits, Probabilities
 
@@ -54,16 +53,9 @@ class Basis:
         """Return f(x), rows x features."""
         if self.is_logits:
             return np.asarray(outputs.array.astype(precision) * np.dtype(precision).type(self.beta))
-        x = log_probabilities(outputs, self.beta, precision)
-        np.maximum(x, MIN_LOG_PROBA, out=x)
         if self.kind == "linear":
-            return x
-        parts = [x, np.exp(x), *(np.maximum(x - knot, 0) for knot in SPLINE_KNOTS)]
-        if self.centers is not None:
-            parts.append(np.empty((len(x), len(self.centers)), precision))
-            near = contiguous(np.maximum(x, MIN_RBF_LOG_PROBA))
-            bump_rows(near, self.centers, self.width, parts[-1])
-        return np.column_stack(parts)
+            return np.maximum(log_probabilities(outputs, self.beta, precision), MIN_LOG_PROBA)
+        return np.ascontiguousarray(self.columns(RowBlock(outputs)).T, precision)
 
     def columns(self, block: RowBlock) -> FloatArray:
         """Return f(x), features x rows."""
@@ -76,8 +68,8 @@ class Basis:
         knots = freeze(np.array(SPLINE_KNOTS))
         fill_basis(block.log_proba, self.beta, MIN_LOG_PROBA, knots, features[:n_features])
         if self.centers is not None:
-            near = freeze(features[:n_classes])
-            fill_bumps(near, MIN_RBF_LOG_PROBA, self.centers, self.width, features[n_features:])
+            x, bumps = features[:n_classes], features[n_features:]
+            fill_bumps(x, MIN_RBF_LOG_PROBA, self.centers, self.width, bumps)
         return features
 
 

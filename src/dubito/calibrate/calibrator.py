@@ -21,7 +21,7 @@ from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
-from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
+from dubito.kernels.softmax import log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, as_class_matrix, require_classes
 from dubito.serialization.fields import Entry, class_names, declare, integer
@@ -219,8 +219,8 @@ class BaseCalibrator(Serializable):
         `mixed` is classes x rows. Overridden where log probabilities would be a detour, and where
         the block knows them already.
         """
-        logits = self._logits(block.outputs).T.astype(np.float64)
-        add_softmax(contiguous(logits), 1.0, weight, mixed)
+        logits = np.ascontiguousarray(self._logits(block.outputs).T, np.float64)
+        add_softmax(logits, 1.0, weight, mixed)
 
     def _fill_probabilities(self, outputs: Logits | Probabilities, result: FloatArray) -> None:
         """Fill `result` with the calibrated probabilities of a block."""
@@ -400,9 +400,7 @@ def log_probabilities(
 
 def log_odds(outputs: Logits | Probabilities) -> FloatArray:
     """Return the log odds of each class against the rest, in float64."""
-    result = np.empty(outputs.array.shape)
-    log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, result)
-    return result
+    return np.ascontiguousarray(RowBlock(outputs).log_odds.T)
 
 
 @final
@@ -424,13 +422,13 @@ class RowBlock:
         result = np.empty(self.outputs.array.shape[::-1])
         is_logits = isinstance(self.outputs, Logits)
         log_softmax_columns(contiguous(self.outputs.array), is_logits, FLOOR, result)
-        return freeze(result)
+        return result
 
     @cached_property
     def log_odds(self) -> FloatArray:
         result = np.empty(self.log_proba.shape)
         log_odds_columns(self.log_proba, FLOOR, result)
-        return freeze(result)
+        return result
 
 
 def class_weights(shards: Shards) -> FloatArray:

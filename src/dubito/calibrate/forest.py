@@ -164,8 +164,8 @@ class ForestCalibration(BaseCalibrator):
     def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
         prior = np.zeros(mixed.shape)
         self.prior_._add_probabilities(block, 1.0, prior)
-        x = freeze(np.maximum(block.log_proba, MIN_LOG_PROBA))
-        add_forest(x, freeze(prior), *self._nodes_and_leaves, weight, mixed)
+        x = np.maximum(block.log_proba, MIN_LOG_PROBA)
+        add_forest(x, prior, *self._nodes_and_leaves, weight, mixed)
 
     @cached_property
     def _nodes_and_leaves(self) -> tuple[FloatArray | IntArray, ...]:

@@ -101,7 +101,7 @@ class BaseAffineScaling(BaseCalibrator):
         return np.asarray(scores)
 
     def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
-        add_softmax(freeze(self._scores(block)), 1.0, weight, mixed)
+        add_softmax(self._scores(block), 1.0, weight, mixed)
 
     def _describe(self) -> str:
         diagonal = self.weight_ if self.weight_.ndim == 1 else np.diag(self.weight_)

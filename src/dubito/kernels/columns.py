@@ -1,7 +1,9 @@
 """Calibration maps of a block of rows, class by class: arrays are classes x rows, in float64.
 
 SIMD lanes run over rows, tile by tile, so that a tile stays in the L1 cache. What comes of a row
-does not depend on the rows beside it, nor on whether it was given in float32 or float64.
+does not depend on the rows beside it, nor on whether it was given in float32 or float64. Inputs of
+classes x rows are not marked as read-only: one kernel's result is another one's input, and shared
+inner kernels compile once.
 """
 
 import numpy as np
