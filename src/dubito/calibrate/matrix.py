@@ -87,10 +87,14 @@ class BaseAffineScaling(BaseCalibrator):
             raise BadTypeError("outputs", caller, rule, got, fix)
 
     def _numbers_per_row(self) -> int:
-        return self.n_classes_ + int(self.weight_.shape[-1])
+        return int(self.weight_.shape[-1])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return self._scores(RowBlock(outputs)).T
+        basis, is_diagonal = self._features(), self.weight_.ndim == 1
+        if basis.kind != "linear":
+            return self._scores(RowBlock(outputs)).T
+        x = basis.features(outputs)  # many classes are faster side by side
+        return np.asarray((x * self.weight_ if is_diagonal else x @ self.weight_.T) + self.bias_)
 
     def _scores(self, block: RowBlock) -> FloatArray:
         """Return calibrated logits, classes x rows."""
