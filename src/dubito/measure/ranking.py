@@ -94,9 +94,8 @@ class RankingState(State):
     @classmethod
     def pooled(cls, states: Sequence[Self]) -> Self:
         """Add several states at once: sorting them together is faster than one by one."""
-        columns = ([getattr(one, f.name) for one in states] for f in fields(cls))
-        doubt, weight, positive = map(np.concatenate, columns)
-        return cls.of_ranks(Ranks.of(doubt), weight, positive)
+        columns = (np.concatenate([getattr(one, f.name) for one in states]) for f in fields(cls))
+        return cls.of_ranks(Ranks.of(next(columns)), *columns)
 
     def __add__(self, other: Self) -> Self:
         return type(self).pooled([self, other])
