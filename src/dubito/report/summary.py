@@ -79,6 +79,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, Po
 
 
 MAX_ROWS_MEASURED = 40_000  # rows that are held in memory
+N_BINS = 15  # of audits by default
 MAX_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
 
 
@@ -140,12 +141,15 @@ class Summary:
             raise EmptyStateError("A report")
         recalibration = recalibrate(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
-        audit_before = Audit.of(ArrayShards(rows), random_state=seed)
+        is_all = shards.sum(len) == len(rows)
+        is_known = audit is not None and is_all and audit.n_bins == N_BINS
+        audit_before = (
+            audit if audit and is_known else Audit.of(ArrayShards(rows), random_state=seed)
+        )
         actions = evaluation = None
         if policy is not None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
             actions, evaluation = _apply_policy(policy, sampled, seed)
-        is_all = shards.sum(len) == len(rows)
         return cls(
             whole=audit or (audit_before if is_all else Audit.of(shards, random_state=seed)),
             before=before,
