@@ -1,5 +1,6 @@
 """Kernels are compiled once a machine, with a notice, and load from disk afterwards."""
 
+import fcntl
 import io
 import os
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from dubito.kernels import Workload
-from dubito.kernels.compile import CompilationNotice
+from dubito.kernels.compile import CompilationNotice, LockedCache
 from dubito.kernels.row_statistics import narrow_rows
 
 NOTICE = "dubito: compiling kernels, once per machine: 0 ready, about 1 s each\n"
@@ -142,3 +143,20 @@ def test_notice_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     compile_times(notice, 1)
     assert notice.n_compiled == 0
+
+
+def test_one_process_at_a_time_writes_to_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockedCache, "cache_path", tmp_path)
+    is_locked = []
+
+    def save(cache: Any, sig: Any, data: Any) -> None:
+        with open(tmp_path / "lock", "ab") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked.append((sig, data))
+
+    monkeypatch.setattr(LockedCache.__mro__[1], "save_overload", save)
+    cache: Any = LockedCache
+    cache(narrow_rows.py_func).save_overload("types", "code")
+    assert is_locked == [("types", "code")]

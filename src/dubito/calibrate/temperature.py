@@ -319,7 +319,8 @@ def fit_mixture_weights(
     """
     n_parts = likelihoods.shape[1]
     equal = np.full(n_parts, 1 / n_parts)
-    mixture, parts, weights = equal, contiguous(likelihoods.T), contiguous(weights)
+    parts = contiguous(np.asarray(likelihoods.T, np.float64))  # one type: one kernel to compile
+    mixture, weights = equal, contiguous(weights)
     total = weights.sum()
     explained = np.empty(n_parts)
     for _ in range(MAX_MIXTURE_STEPS):

@@ -20,7 +20,7 @@ from dubito.cli.policy import policy
 from dubito.cli.serve import serve, token
 
 KERNELS = {  # that a command compiles when it first runs on a machine
-    "demo": 30, "audit": 8, "audit -o": 28, "calibrate": 17, "fit": 22, "decide": 9,
+    "demo": 35, "audit": 8, "audit -o": 33, "calibrate": 22, "fit": 27, "decide": 9,
     "compare": 5, "drift": 5, "doctor": 9,
 }  # fmt: skip
 
@@ -54,7 +54,7 @@ def _kernels_of(words: list[str]) -> int:
     """Return about how many kernels a command needs, 0 if unknown.
 
     >>> _kernels_of(["audit", "rows.csv"]), _kernels_of(["audit", "rows.csv", "-o", "page.html"])
-    (8, 28)
+    (8, 33)
     """
     has_report = any(word.startswith(("-o", "--output")) for word in words)
     return KERNELS.get(f"{words[0]} -o" if words[0] == "audit" and has_report else words[0], 0)

@@ -68,6 +68,7 @@ def audit(
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
+    from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import read_costs, require_output_paths
     from dubito.data import ArrayShards
@@ -77,6 +78,8 @@ def audit(
     [predictions] = options.open(file, has_features=output is not None)
     with passes():
         rows = reader.rows(predictions)
+        if output is not None:
+            compile_ahead(next(rows.batches()).outputs)
         result = RegressionAudit.of(rows) if options.is_regression else Audit.of(rows, n_bins=bins)
         findings = _crossed_limits(fail_on or [], _metrics(result))
         matrix = cost = None

@@ -33,6 +33,7 @@ def demo(
     Example: dubito demo
     """
     from dubito import audit
+    from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import say, say_json
     from dubito.data import load_fashion_mnist
     from dubito.decide import CostMatrix, OODGate, Policy
@@ -40,7 +41,9 @@ def demo(
 
     folder.mkdir(parents=True, exist_ok=True)
     sample = load_fashion_mnist()
-    found = audit(_labels_of(sample, "test"), _logits_of(sample, "test"))
+    logits = _logits_of(sample, "test")
+    compile_ahead(logits)
+    found = audit(_labels_of(sample, "test"), logits)
     if not as_json:
         say("A small network classifies eight kinds of clothes. Is its confidence calibrated?")
         say(f"\n{found}\n")

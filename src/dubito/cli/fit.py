@@ -77,6 +77,7 @@ def fit(
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
     from dubito.calibrate.calibrator import as_class_outputs
+    from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, say, say_json
     from dubito.cli.reading import cost_file, read_costs, require_output_paths
     from dubito.data.sources import open_source
@@ -103,6 +104,7 @@ def fit(
         rows = reader.rows(predictions)
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
+        compile_ahead(outputs)
         held_out: Any = "cross-fit"
         if evaluate_on is not None:
             source = open_source(evaluate_on)

@@ -3,10 +3,13 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, final
 
 from numba import njit
 from numba.core import event
+from numba.core.caching import FunctionCache
 
 from dubito.kernels import Workload
 
@@ -19,6 +22,10 @@ FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contrac
 EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 INNER: dict[str, Any] = {**FAST, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 KERNELS: list[Any] = []  # all that were imported
 SECONDS = 1.0  # that a kernel takes to compile, until some have been compiled
@@ -27,11 +34,26 @@ PAUSE = 10.0  # seconds between two lines where a line cannot be overwritten
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, without the GIL, and cache it on disk."""
-    try:
-        KERNELS.append(njit(cache=True, nogil=True, **FAST)(function))
-    except RuntimeError:  # no writable directory: compile in every process
-        KERNELS.append(njit(nogil=True, **FAST)(function))
-    return KERNELS[-1]
+    compiled: Any = njit(nogil=True, **FAST)(function)
+    with suppress(RuntimeError):  # no writable directory: compile in every process
+        cache: Any = LockedCache
+        compiled._cache = cache(function)  # as `cache=True` does
+    KERNELS.append(compiled)
+    return compiled
+
+
+@final
+class LockedCache(FunctionCache):
+    """Numba's cache on disk, to which one process writes at a time.
+
+    Two that save a kernel for different types at once could give both the same file name.
+    """
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with open(Path(self.cache_path, "lock"), "ab") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 def inner(function: Callable[..., Any]) -> Any:
@@ -94,4 +116,5 @@ def _is_terminal() -> bool:
     return sys.stderr is sys.__stderr__ is not None and sys.__stderr__.isatty()
 
 
-event.register("numba:compile", CompilationNotice())  # type: ignore[no-untyped-call]
+NOTICE = CompilationNotice()
+event.register("numba:compile", NOTICE)  # type: ignore[no-untyped-call]

@@ -1,0 +1,77 @@
+"""Kernels compiled ahead: a second process compiles what a command needs last.
+
+The first run on a machine compiles kernels in the order in which the command needs them, on one
+core, as Numba compiles one at a time. The process started here begins at the other end. Each finds
+in the cache what the other has compiled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from subprocess import DEVNULL, Popen
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dubito.outputs import BaseOutputs
+
+N_ROWS = 200
+
+
+def compile_ahead(outputs: BaseOutputs) -> None:
+    """Start to compile the kernels of calibration and decisions, if kernels are being compiled."""
+    from dubito.kernels.blocks import n_threads
+    from dubito.kernels.compile import NOTICE
+    from dubito.outputs import Logits, Probabilities
+
+    if not isinstance(outputs, Logits | Probabilities) or not NOTICE.n_compiled or n_threads() < 2:
+        return
+    kind = [type(outputs).__name__, outputs.array.dtype.name, str(outputs.n_classes)]
+    process = Popen(
+        [sys.executable, "-m", "dubito.cli.ahead", *kind],
+        stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
+    )  # fmt: skip
+    atexit.register(_stop, process)
+
+
+def _stop(process: Popen[bytes]) -> None:
+    """End a process whose work is no longer needed."""
+    process.terminate()
+    process.wait()
+
+
+def _rehearse(kind: str, dtype: str, n_classes: int) -> None:
+    """Calibrate and decide a few rows, the last step of a command first."""
+    import numpy as np
+
+    from dubito import CostMatrix, Logits, Probabilities
+    from dubito.calibrate import (
+        ForestCalibration,
+        IsotonicCalibration,
+        OneVsRest,
+        StructuredMatrixScaling,
+        TemperatureScaling,
+    )
+    from dubito.decide import optimal_actions
+
+    labels = np.arange(max(N_ROWS, 2 * n_classes)) % n_classes
+    generator = np.random.default_rng(0)
+    array = generator.normal(size=(labels.size, n_classes)) + 2 * np.eye(n_classes)[labels]
+    outputs: Logits | Probabilities = Logits(array.astype(dtype))
+    if kind == "Probabilities":
+        shares = np.exp(array)
+        outputs = Probabilities((shares / shares.sum(axis=1, keepdims=True)).astype(dtype))
+    optimal_actions(outputs, CostMatrix.zero_one(n_classes).with_reject(0.2))
+    isotonic = IsotonicCalibration()
+    for calibrator in (
+        ForestCalibration(),
+        StructuredMatrixScaling(basis="rbf"),
+        StructuredMatrixScaling(basis="spline"),
+        isotonic if n_classes == 2 else OneVsRest(isotonic),
+        TemperatureScaling(),
+    ):
+        calibrator.fit(outputs, labels).predict_proba(outputs)
+
+
+if __name__ == "__main__":
+    _rehearse(sys.argv[1], sys.argv[2], int(sys.argv[3]))

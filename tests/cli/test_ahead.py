@@ -1,0 +1,75 @@
+"""A second process compiles, in the first run on a machine, what a command needs last."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito import Logits, Probabilities, TopLabel
+from dubito.cli import ahead
+from dubito.kernels.compile import NOTICE
+
+ALL_FOUND = """
+import numpy as np
+from dubito import AutoCalibrator, CostMatrix, Logits
+from dubito.cli.ahead import _rehearse
+from dubito.decide import optimal_actions
+from dubito.kernels.compile import KERNELS
+
+def known():
+    return {(one.py_func.__name__, str(types)) for one in KERNELS for types in one.signatures}
+
+_rehearse("Logits", "float32", 3)
+before = known()
+rng = np.random.default_rng(0)
+logits = rng.normal(size=(1200, 3)).astype(np.float32)
+y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+fitted = AutoCalibrator(max_parts=None).fit(Logits(logits), y)
+optimal_actions(fitted.apply(Logits(logits)), CostMatrix.zero_one(3).with_reject(0.3))
+print(*sorted({name for name, _ in known() - before}))
+"""
+
+
+class Started(list[Any]):
+    """The processes that would have been started."""
+
+    def start(self, words: list[str], **_: Any) -> Any:
+        self.append(words)
+        return self
+
+    def terminate(self) -> None:
+        """End the process."""
+
+    def wait(self) -> None:
+        """Wait for its end."""
+
+
+@pytest.mark.parametrize(
+    ("n_compiled", "threads", "n_started"), [(0, "2", 0), (1, "1", 0), (1, "2", 1)]
+)
+def test_a_process_starts_only_if_kernels_are_compiled_and_a_core_is_idle(
+    monkeypatch: pytest.MonkeyPatch, n_compiled: int, threads: str, n_started: int
+) -> None:
+    started = Started()
+    monkeypatch.setattr(ahead, "Popen", started.start)
+    monkeypatch.setattr(NOTICE, "n_compiled", n_compiled)
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    ahead.compile_ahead(TopLabel([0.5], [1.0]))
+    ahead.compile_ahead(Logits(np.zeros((2, 3), np.float32)))
+    assert [words[-3:] for words in started] == [["Logits", "float32", "3"]] * n_started
+
+
+@pytest.mark.parametrize("kind", [Logits, Probabilities])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_rehearsal_runs(kind: type, n_classes: int) -> None:
+    ahead._rehearse(kind.__name__, "float64", n_classes)
+
+
+@pytest.mark.slow
+def test_a_rehearsal_compiles_nearly_all_that_a_fit_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_FOUND], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) <= {"mixture_step", "write_probabilities"}  # of mixtures
