@@ -28,7 +28,7 @@ logits = rng.normal(size=(1200, 3)).astype(np.float32)
 y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
 fitted = AutoCalibrator(max_parts=None).fit(Logits(logits), y)
 optimal_actions(fitted.apply(Logits(logits)), CostMatrix.zero_one(3).with_reject(0.3))
-print(*sorted({name for name, _ in known() - before}))
+print(*{name for name, _ in known() - before if name[0] != "_"})
 """
 
 
@@ -52,12 +52,13 @@ class Started(list[Any]):
 def test_a_process_starts_only_if_kernels_are_compiled_and_a_core_is_idle(
     monkeypatch: pytest.MonkeyPatch, n_compiled: int, threads: str, n_started: int
 ) -> None:
+    outputs = Logits(np.zeros((2, 3), np.float32))  # may compile
     started = Started()
     monkeypatch.setattr(ahead, "Popen", started.start)
     monkeypatch.setattr(NOTICE, "n_compiled", n_compiled)
     monkeypatch.setenv("DUBITO_THREADS", threads)
     ahead.compile_ahead(TopLabel([0.5], [1.0]))
-    ahead.compile_ahead(Logits(np.zeros((2, 3), np.float32)))
+    ahead.compile_ahead(outputs)
     assert [words[-3:] for words in started] == [["Logits", "float32", "3"]] * n_started
 
 
