@@ -172,13 +172,17 @@ def test_a_time_budget_of_0_tries_the_first_two_candidates() -> None:
     assert names == {"IdentityCalibrator()", "TemperatureScaling()"}
 
 
-def test_many_rows_are_chosen_on_some_and_fitted_on_all() -> None:
+@pytest.mark.parametrize(("max_samples", "n_fitted"), [(200, 2000), (300, 3000)])
+def test_many_rows_are_chosen_on_some_and_fitted_on_ten_times_as_many(
+    max_samples: int, n_fitted: int
+) -> None:
     logits, y = overconfident(3000, 3)
-    auto = AutoCalibrator(max_samples=200, time_budget=0).fit(Logits(logits), y)
-    assert auto.evidence_.n_rows == 200
+    auto = AutoCalibrator(max_samples=max_samples, time_budget=0).fit(Logits(logits), y)
+    assert auto.evidence_.n_rows == max_samples
     (temperature,) = [one for one in auto.calibrators_ if isinstance(one, TemperatureScaling)]
-    on_all = TemperatureScaling().fit(Logits(logits), y)
-    assert temperature.temperature_ == pytest.approx(on_all.temperature_)
+    rows = np.sort(np.random.default_rng(0).choice(3000, n_fitted, replace=False))
+    expected = TemperatureScaling().fit(Logits(logits[rows]), y[rows])
+    assert temperature.temperature_ == pytest.approx(expected.temperature_)
 
 
 @pytest.mark.slow

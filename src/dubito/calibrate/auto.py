@@ -74,6 +74,7 @@ FLEXIBLE_ROWS = 200  # flexible candidates need this many
 MANY_ROWS = 1000  # with fewer, the simplest candidate is taken that is as good up to noise
 MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many
 MAX_LOCAL_CLASSES = 30  # above, rows are too far apart for forests and radial basis functions
+N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any calibrator
 MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
 
 MIN_CANDIDATES = 2  # whatever the time budget: unchanged, and temperature scaling
@@ -617,7 +618,7 @@ class AutoCalibrator(_BaseMixture):
         After this many seconds no further candidate is tried.
     max_samples : int
         Of more rows, a random sample of this size is used to select; the selected calibrators are
-        fitted on all rows.
+        fitted on a sample ten times as large, or on all rows of more than 100 classes.
     random_state : int, RandomState or None
         Seed of the folds and the sample.
     parametric_only : bool
@@ -765,7 +766,10 @@ class AutoCalibrator(_BaseMixture):
             found = _select_calibrators(*likelihoods, len(folds), self.n_classes_, self.max_parts)
         self.chosen_, self.reason_ = found.chosen, found.reason
         self.leaderboard_, self.evidence_ = found.leaderboard, found.evidence
-        self.calibrators_ = [one.fit(shards) for one in found.calibrators]
+        rows = shards
+        if self.n_classes_ <= MAX_SPLINE_CLASSES:  # above, candidates are sums over a stream
+            rows = ArrayShards(sample_rows(shards, N_FITTED * self.max_samples, seed))
+        self.calibrators_ = [one.fit(rows) for one in found.calibrators]
         self.weights_, self.uniform_weight_ = found.weights, found.uniform_weight
 
     def _require_splits_of_all_rows(self, shards: Shards, batch: Batch) -> None:
