@@ -183,6 +183,9 @@ def test_many_rows_are_chosen_on_some_and_fitted_on_ten_times_as_many(
     rows = np.sort(np.random.default_rng(0).choice(3000, n_fitted, replace=False))
     expected = TemperatureScaling().fit(Logits(logits[rows]), y[rows])
     assert temperature.temperature_ == pytest.approx(expected.temperature_)
+    assert auto.summary().endswith(f"; fitted on {n_fitted:,} rows")
+    again = AutoCalibrator.from_dict(auto.to_dict())
+    assert again.summary() == auto.summary()
 
 
 @pytest.mark.slow

@@ -643,6 +643,8 @@ class AutoCalibrator(_BaseMixture):
     uniform_weight_ : float
         The weight of equal probabilities beside the parts. It is fitted like the others, bounds
         the loss of labels that no part thought possible, and is 0 for a single calibrator.
+    n_fitted_ : int
+        Number of rows that the parts were fitted on, where these are a sample.
 
     References
     ----------
@@ -665,6 +667,7 @@ class AutoCalibrator(_BaseMixture):
     reason_: str
     leaderboard_: list[dict[str, Any]]
     evidence_: CalibrationEvidence
+    n_fitted_: int
 
     param_fields = declare(
         cv=Omittable(_cv_field),
@@ -679,6 +682,7 @@ class AutoCalibrator(_BaseMixture):
         calibrators_=list_of(estimator(BaseCalibrator)),
         weights_=distribution("calibrators_"),
         uniform_weight_=number(0, 1),
+        n_fitted_=Omittable(integer(1)),
     )
 
     def __init__(
@@ -766,9 +770,11 @@ class AutoCalibrator(_BaseMixture):
             found = _select_calibrators(*likelihoods, len(folds), self.n_classes_, self.max_parts)
         self.chosen_, self.reason_ = found.chosen, found.reason
         self.leaderboard_, self.evidence_ = found.leaderboard, found.evidence
-        rows = shards
+        rows, n_fitted = shards, N_FITTED * self.max_samples
         if self.n_classes_ <= MAX_SPLINE_CLASSES:  # above, candidates are sums over a stream
-            rows = ArrayShards(sample_rows(shards, N_FITTED * self.max_samples, seed))
+            rows = ArrayShards(sample_rows(shards, n_fitted, seed))
+            if len(rows.batch) == n_fitted:
+                self.n_fitted_ = n_fitted
         self.calibrators_ = [one.fit(rows) for one in found.calibrators]
         self.weights_, self.uniform_weight_ = found.weights, found.uniform_weight
 
@@ -802,4 +808,5 @@ class AutoCalibrator(_BaseMixture):
         what = super()._describe()
         if len(self.calibrators_) == 1:
             what = f"{self.chosen_} ({self.calibrators_[0]._describe()})"
-        return f"{what}, because {self.reason_}"
+        sample = f"; fitted on {self.n_fitted_:,} rows" if hasattr(self, "n_fitted_") else ""
+        return f"{what}, because {self.reason_}{sample}"
