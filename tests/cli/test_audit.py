@@ -43,7 +43,7 @@ def test_the_json_of_a_file_equals_the_api(run: Run, made: Path, case: str) -> N
         words = [made / "fraud.csv", "--probability", "chance", "--positive", "fraud"]
         frame = pd.read_csv(words[0])
         outputs = Probabilities(frame["chance"].to_numpy(), ["ok", "fraud"])
-        expected = audit(frame["y"].to_numpy(), outputs)
+        expected = audit(frame["y"].to_numpy(), outputs, pos_label="fraud")
     elif case == "top label":
         words = [made / "fraud.csv", "--confidence", "top", "--correct", "hit"]
         frame = pd.read_csv(words[0])

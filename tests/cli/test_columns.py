@@ -106,7 +106,7 @@ def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
     ("names", "got", "single"),
     [
         (["p_fraud", "y"], "columns p_fraud, y", "p_fraud"),
-        (["p", "y"], "columns p, y", "p"),
+        (["p", "prob", "y"], "columns p, prob, y", "p"),
         (["z_a", "z_b"], "columns z_a, z_b", "NAME"),
         (["p_a", "p_b", "logit_a", "logit_b"], "columns logit_* and p_*", "p_a"),
     ],
@@ -119,6 +119,11 @@ def test_the_kind_of_outputs_is_never_guessed(names: list[str], got: str, single
     )
     fix = f"Pass --logits or --probabilities, or --probability {single} for a single column."
     assert str(caught.value).endswith(f", got {got}. {fix}")
+
+
+@pytest.mark.parametrize("name", ["p", "prob", "probability"])
+def test_a_single_probability_is_found_by_its_name(name: str) -> None:
+    assert _find_outputs(["id", name, "label"], FILE) == {"probability": name}
 
 
 def test_features_are_found_if_there_are_any() -> None:
@@ -147,7 +152,7 @@ def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
     with pytest.raises(BadValueError) as caught:
         _two_classes(source, "y", None)
     assert str(caught.value) == (
-        f"{source.name}: `--positive` must be given when `y` is not 0 or 1, "
+        f"{source.name}: `--positive` must be given, because the labels in `y` are not 0 and 1, "
         "got labels fraud, ok. Pass --positive fraud or --positive ok."
     )
     with pytest.raises(BadValueError) as caught:

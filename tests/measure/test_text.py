@@ -7,9 +7,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from dubito import Logits, Probabilities, TopLabel, audit
+from dubito.arrays import FloatArray
+from dubito.errors import BadValueError
 from dubito.measure import Interval
 from dubito.measure.audit import ClassReport
-from dubito.measure.text import class_said_wrongly, verdict_on
+from dubito.measure.text import _no_strong_evidence, class_said_wrongly, verdict_on
 
 RNG = np.random.default_rng(0)
 TRUE = audit([0, 1] * 50, [[0.75, 0.25], [0.25, 0.75]] * 50, n_resamples=0)
@@ -35,7 +37,7 @@ def test_small_and_impossible_figures_are_told_in_words() -> None:
 
 
 def test_intervals_are_left_out_where_there_are_none() -> None:
-    result = audit([0, 1, 1], [0.2, 0.7, 0.6], n_resamples=0)
+    result = audit([0, 1, 1], [[0.2, 0.7, 0.1]] * 3, n_resamples=0)
     assert "interval" not in str(result)
     assert verdict_on(result) == result.verdict
 
@@ -124,3 +126,35 @@ def test_rows_are_worth_what_their_weights_make_them() -> None:
     result = audit(None, top, sample_weight=three)
     assert result.n_rows == 3
     assert result.verdict.startswith("Too few rows for a verdict (3 rows)")
+
+
+def test_two_classes_are_audited_by_their_positive_one() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.beta(1, 20, 6000)
+    y = rng.random(6000) < truth
+    names = np.where(y, "fraud", "ok")
+    odds = np.log(truth / (1 - truth))
+
+    def said(scores: FloatArray) -> str:
+        p = 1 / (1 + np.exp(-scores))
+        outputs = Probabilities(np.column_stack([1 - p, p]), ["ok", "fraud"])
+        return audit(names, outputs, pos_label="fraud", n_resamples=0).verdict
+
+    assert said(odds).startswith("P(fraud): no sign of miscalibration on 6,000 rows: mean 4.")
+    assert said(odds + 0.7).startswith("P(fraud) is too high: mean 8.")
+    assert said(odds - 0.7).startswith("P(fraud) is too low: mean 2.")
+    extreme = said(1.9 * odds + 2.1)
+    assert extreme.startswith("P(fraud) is too extreme: calibration slope 0.5"), extreme
+    outputs = Probabilities(np.column_stack([1 - truth, truth]), ["ok", "fraud"])
+    unstated = audit(names, outputs, n_resamples=0)
+    assert unstated.positive is None  # never inferred from the order of names
+    text = str(audit(names, outputs, pos_label="fraud", n_resamples=0))
+    assert "ECE (10 quantile bins)" in text
+    assert "times as many as random rows" in text
+    with pytest.raises(BadValueError, match="`pos_label` must be one of two classes, got 'fruad'"):
+        audit(names, outputs, pos_label="fruad")
+
+
+def test_a_p_value_between_the_levels_is_weak_evidence() -> None:
+    assert _no_strong_evidence(0.2) == "No sign of miscalibration"
+    assert _no_strong_evidence(0.0014) == "Weak evidence of miscalibration (p = 0.0014)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,14 @@ SIGNED = "gap"  # confidence - accuracy
 MAX_COST_ROWS = 100_000  # above, costs are estimated on a random sample of this size
 
 
+class BinStrategy(StrEnum):
+    """How the probability of the positive class is binned."""
+
+    quantile = "quantile"
+    uniform = "uniform"
+    log = "log"
+
+
 @with_columns()
 def audit(
     file: Annotated[
@@ -45,6 +54,9 @@ def audit(
     options: ColumnOptions,
     reader: Reader,
     bins: Annotated[int, typer.Option(min=1, max=100_000, help="Number of confidence bins.")] = 15,
+    bin_strategy: Annotated[
+        BinStrategy, typer.Option(help="Bins of the probability of the positive class.")
+    ] = BinStrategy.quantile,
     costs: Annotated[
         Path | None,
         typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions."),
@@ -80,7 +92,12 @@ def audit(
         rows = reader.rows(predictions)
         if output is not None:
             compile_ahead(next(rows.batches()).outputs)
-        result = RegressionAudit.of(rows) if options.is_regression else Audit.of(rows, n_bins=bins)
+        result: Audit | RegressionAudit
+        if options.is_regression:
+            result = RegressionAudit.of(rows)
+        else:
+            pos_label = options.positive
+            result = Audit.of(rows, n_bins=bins, pos_label=pos_label, bin_strategy=bin_strategy)
         findings = _crossed_limits(fail_on or [], _metrics(result))
         matrix = cost = None
         if costs is not None:

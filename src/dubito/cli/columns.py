@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 LABELS = ("label", "y", "target")
+SINGLE = ("p", "prob", "probability")  # of the positive class
 PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
 NUMERIC_LABELS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
@@ -26,12 +27,12 @@ HELP = {
     "label": "Column of true labels. Default: a column named label, y or target.",
     "logits": "Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.",
     "probabilities": "Columns of class probabilities, or one list column. Default: p_*, prob_*.",
-    "probability": "Single column: the probability of the positive class.",
+    "probability": "Single column: P(positive class). Default: p, prob or probability.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
     "mean": "Column of predicted means (regression); requires --std.",
     "std": "Column of predicted standard deviations (regression).",
-    "positive": "Positive class, for single-column probabilities.",
+    "positive": "Positive class of two, e.g. fraud. Labels 0 and 1 need none.",
     "classes": "Comma-separated class names, for a list column.",
     "features": "Feature columns, or one list column. Default: feature_*.",
     "weight": "Column of sample weights.",
@@ -189,6 +190,8 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
 
     >>> _find_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
     {'logits': 'logit_*'}
+    >>> _find_outputs(["id", "p", "label"], "f.csv")
+    {'probability': 'p'}
     """
     found = {
         prefix: kind
@@ -198,7 +201,10 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     if len(found) == 1:
         [(prefix, kind)] = found.items()
         return {kind: f"{prefix}*"}
-    rule = "needs one set of columns named logit_*, p_* or prob_*"
+    alone = [name for name in names if name in SINGLE]
+    if not found and len(alone) == 1:
+        return {"probability": alone[0]}
+    rule = "needs one set of columns named logit_*, p_* or prob_*, or one named p or probability"
     columns = " and ".join(f"{prefix}*" for prefix in found) or _first_few(names)
     single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
     fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
@@ -230,7 +236,8 @@ def _two_classes(
     if positive is None:
         if NUMERIC_LABELS.issuperset(values):
             return None
-        rule, fix = f"must be given when `{label}` is not 0 or 1", _positive_choices(values)
+        rule = f"must be given, because the labels in `{label}` are not 0 and 1"
+        fix = _positive_choices(values)
         raise BadValueError("--positive", source.name, rule, f"labels {_first_few(values)}", fix)
     others = [name for name in values if name != positive]
     if len(others) != 1:
@@ -279,7 +286,7 @@ def _as_columns(
         values["classes"] = tuple(name.strip() for name in named.split(","))
     elif classes is not None and single:
         values["classes"] = tuple(classes)
-    elif positive is not None or "probability" in values:
+    elif "probability" in values or (positive is not None and single):
         values["classes"] = _two_classes(source, values.get("label"), positive)
     if "probability" in values:
         values["probabilities"] = values.pop("probability")

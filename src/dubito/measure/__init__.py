@@ -2,6 +2,7 @@
 
 from dubito.measure.audit import Audit, audit
 from dubito.measure.audit_state import AuditState, BootstrapState
+from dubito.measure.binary import BinaryAudit, Confusion, Tenth, confusion_at
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
@@ -44,10 +45,12 @@ from dubito.measure.state import GroupedState, State
 __all__ = [
     "Audit",
     "AuditState",
+    "BinaryAudit",
     "BootstrapState",
     "CalibrationTest",
     "CalibrationTestState",
     "ClasswiseCalibrationState",
+    "Confusion",
     "GroupedState",
     "Interval",
     "PixelShards",
@@ -60,6 +63,7 @@ __all__ = [
     "RiskCoverageCurve",
     "SmoothCalibrationErrorState",
     "State",
+    "Tenth",
     "accuracy",
     "area_under_generalized_risk_coverage",
     "area_under_risk_coverage",
@@ -69,6 +73,7 @@ __all__ = [
     "calibration_test",
     "classwise_calibration_error",
     "confidence_interval",
+    "confusion_at",
     "continuous_ranked_probability_score",
     "coverage_at_risk",
     "debiased_calibration_error",

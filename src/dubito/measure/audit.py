@@ -14,6 +14,7 @@ from dubito.arrays import draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditState, AuditSums, BootstrapState
+from dubito.measure.binary import BinaryAudit, positive_column
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.detection import (
@@ -23,6 +24,7 @@ from dubito.measure.detection import (
     false_positive_rate_of,
 )
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
+from dubito.measure.ranking import RankingState
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
 from dubito.measure.state import GroupedState
@@ -111,6 +113,8 @@ class Audit:
         95 % bootstrap intervals. That of `expected_calibration_error` lies too high near 0.
     groups : dict of str to Audit
         Audits per group.
+    positive : BinaryAudit or None
+        Metrics of the probability of the positive class, for two classes of which one is positive.
 
     Examples
     --------
@@ -154,6 +158,7 @@ class Audit:
     classes: tuple[ClassReport, ...] = ()
     intervals: dict[str, Interval] = field(default_factory=dict)
     groups: dict[str, Audit] = field(default_factory=dict)
+    positive: BinaryAudit | None = None
 
     @classmethod
     def of(
@@ -163,6 +168,8 @@ class Audit:
         n_bins: int = 15,
         n_resamples: int | None = None,
         random_state: Any = 0,
+        pos_label: ClassName | None = None,
+        bin_strategy: str = "quantile",
     ) -> Audit:
         """Audit rows wherever they are.
 
@@ -179,11 +186,17 @@ class Audit:
             Bootstrap resamples, as in `audit`.
         random_state : None, int or RandomState, default=0
             Seed of the bootstrap.
+        pos_label : str or int, optional
+            The positive class of two, as in `audit`.
+        bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
+            Bins of the probability of the positive class.
 
         Returns
         -------
         Audit
         """
+        first = next(shards.batches())
+        column = positive_column(first.outputs, pos_label, "audit")
         seed = draw_seed(random_state, "audit")
         n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
@@ -197,12 +210,14 @@ class Audit:
             n_bins=n_bins,
             is_gridded=batch is None,
             has_moments=n_drawn > 0 and not is_small,
+            pos_column=column,
         )
         sums = total(of) if batch is None or is_small else AuditSums.of_blocks(shards, of)
         groups: dict[str, AuditSums] = {}
-        if next(shards.batches()).groups is not None:
+        if first.groups is not None:
             groups = total(partial(GroupedState.of, of=of)).value
-        result, audits = _read(sums.state), {name: _read(one.state) for name, one in groups.items()}
+        read = partial(_read, column=column, bin_strategy=bin_strategy)
+        result, audits = read(sums.state), {name: read(one.state) for name, one in groups.items()}
         if n_drawn and result.n_rows > MANY_ROWS:
             result = _with_intervals(result, sums.resampled(n_drawn, seed))
             audits = {
@@ -229,6 +244,8 @@ class Audit:
         """All finite single numbers in a flat dictionary, for experiment trackers."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float) and np.isfinite(v)}
+        if self.positive is not None:
+            numbers |= self.positive.figures
         for name, interval in self.intervals.items():
             numbers |= {f"{name}/low": interval.low, f"{name}/high": interval.high}
         for group, inner in self.groups.items():
@@ -269,6 +286,8 @@ def audit(
     n_bins: int = 15,
     n_resamples: int | None = None,
     random_state: Any = 0,
+    pos_label: ClassName | None = None,
+    bin_strategy: str = "quantile",
 ) -> Audit: ...
 
 
@@ -281,6 +300,8 @@ def audit(
     n_bins: int = 15,
     n_resamples: int | None = None,
     random_state: Any = 0,
+    pos_label: ClassName | None = None,
+    bin_strategy: str = "quantile",
 ) -> Audit | RegressionAudit:
     """Audit a model's confidence: calibration, accuracy, proper scores, error detection.
 
@@ -306,6 +327,12 @@ def audit(
         rows, the sums of a resample are drawn from their moments instead of row by row.
     random_state : None, int or RandomState, default=0
         Seed of the bootstrap.
+    pos_label : str or int, optional
+        The positive class of two, for the metrics of `Audit.positive`. Labels 0 and 1 need none:
+        1 is positive.
+    bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
+        Bins of the probability of the positive class: equally filled, equally wide, or equally
+        wide on a logarithmic scale.
 
     Returns
     -------
@@ -313,14 +340,21 @@ def audit(
 
     Examples
     --------
-    >>> print(audit([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict)
-    No sign of miscalibration on 120 rows: mean confidence 75.0 %, accuracy 75.0 %.
+    >>> print(audit([0, 0, 0, 1] * 30, [0.25] * 120).verdict)
+    P(1): no sign of miscalibration on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
     rows = ArrayShards(batch)
-    return Audit.of(rows, n_bins=n_bins, n_resamples=n_resamples, random_state=random_state)
+    return Audit.of(
+        rows,
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        random_state=random_state,
+        pos_label=pos_label,
+        bin_strategy=bin_strategy,
+    )
 
 
 def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
@@ -328,8 +362,12 @@ def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
     return function(batch)
 
 
-def _read(state: AuditState) -> Audit:
+def _read(state: AuditState, *, column: int | None = None, bin_strategy: str = "quantile") -> Audit:
     """Compute all metrics from their sums."""
+    positive = None
+    if state.positive is not None and column is not None:
+        name = column if state.classes is None else state.classes[column]
+        positive = BinaryAudit.of(state.positive, name, bin_strategy=bin_strategy)
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)
     wrong, weight = state.ranked.positive.sum(), state.ranked.weight.sum()
@@ -363,6 +401,7 @@ def _read(state: AuditState) -> Audit:
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else _class_reports(by_class, state.classes),
+        positive=positive,
     )
 
 
@@ -397,6 +436,8 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON-ready numbers, strings and lists; non-finite numbers are None."""
     if isinstance(value, Audit):
         return value.to_dict()
+    if isinstance(value, RankingState):  # as many numbers as rows: the figures are made of it
+        return None
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, tuple | np.ndarray):

@@ -15,6 +15,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
+from dubito.measure.binary import rank_positives
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.classwise import ClasswiseCalibrationState
@@ -34,6 +35,8 @@ MOST_POISSON = 1e15  # above, a Poisson number is as good as normal
 class AuditState(State):
     """Sums of every metric in an audit; `by_class` is None for `TopLabel` outputs.
 
+    `positive` ranks the rows by the probability of the positive class, if there is one.
+
     Adding two states pools their rows: use it to audit data that arrives in parts.
 
     Examples
@@ -50,12 +53,23 @@ class AuditState(State):
     ranked: RankingState
     smooth: SmoothCalibrationErrorState
     by_class: ClasswiseCalibrationState | None
+    positive: RankingState | None
     classes: tuple[ClassName, ...] | None
     shared = "classes"
 
     @classmethod
-    def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
-        """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small."""
+    def of(
+        cls,
+        batch: Batch,
+        *,
+        n_bins: int = 15,
+        is_gridded: bool = False,
+        pos_column: int | None = None,
+    ) -> Self:
+        """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small.
+
+        `pos_column` is the column of the positive class of two.
+        """
         batch.require_labels("audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
@@ -67,6 +81,9 @@ class AuditState(State):
             RankingState.of(batch, is_gridded=is_gridded),
             SmoothCalibrationErrorState.of(batch),
             ClasswiseCalibrationState.of(batch, edges) if has_classes else None,
+            None
+            if pos_column is None
+            else rank_positives(batch, pos_column, is_gridded=is_gridded),
             outputs.classes if isinstance(outputs, BaseClassOutputs) else None,
         )
 
@@ -90,7 +107,7 @@ class AuditState(State):
             )
             got = f"none of {', '.join(sorted(missing))}"
             raise BadValueError("values", "AuditState.from_dict", rule, got, fix)
-        by_class, classes = values["by_class"], values["classes"]
+        by_class, positive, classes = (values[k] for k in ("by_class", "positive", "classes"))
         return cls(
             ProperScoresState.from_dict(values["scores"]),
             ReliabilityState.from_dict(values["reliability"]),
@@ -98,6 +115,7 @@ class AuditState(State):
             RankingState.from_dict(values["ranked"]),
             SmoothCalibrationErrorState.from_dict(values["smooth"]),
             None if by_class is None else ClasswiseCalibrationState.from_dict(by_class),
+            None if positive is None else RankingState.from_dict(positive),
             None if classes is None else tuple(classes),
         )
 
@@ -258,10 +276,18 @@ class AuditSums:
     moments: BootstrapMoments | None
 
     @classmethod
-    def of(cls, batch: Batch, *, n_bins: int, is_gridded: bool, has_moments: bool) -> Self:
+    def of(
+        cls,
+        batch: Batch,
+        *,
+        n_bins: int,
+        is_gridded: bool,
+        has_moments: bool,
+        pos_column: int | None = None,
+    ) -> Self:
         """Return both from the same row statistics."""
         return cls(
-            AuditState.of(batch, n_bins=n_bins, is_gridded=is_gridded),
+            AuditState.of(batch, n_bins=n_bins, is_gridded=is_gridded, pos_column=pos_column),
             BootstrapMoments.of(batch, n_bins=n_bins) if has_moments else None,
         )
 
@@ -270,9 +296,11 @@ class AuditSums:
         """Return the sums of blocks in memory, using threads, with one exact ranking of all."""
         parts = list(shards.apply(lambda _, block: of(block)))
         ranked = RankingState.pooled([one.state.ranked for one in parts])
-        unranked = (replace(one, state=replace(one.state, ranked=NOTHING)) for one in parts)
-        total = reduce(add, unranked)
-        return replace(total, state=replace(total.state, ranked=ranked))
+        positives = [one.state.positive for one in parts if one.state.positive is not None]
+        positive = RankingState.pooled(positives) if positives else None
+        bare = (replace(one.state, ranked=NOTHING, positive=None) for one in parts)
+        total = reduce(add, (replace(one, state=s) for one, s in zip(parts, bare, strict=True)))
+        return replace(total, state=replace(total.state, ranked=ranked, positive=positive))
 
     @property
     def value(self) -> Self:

@@ -11,16 +11,23 @@ from dubito.measure.calibration_error import ReliabilityCurve
 
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit, ClassReport
+    from dubito.measure.binary import BinaryAudit
 
 
 MAX_CLASSES = 10
 MIN_ROWS = 20
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated
+WEAK = 0.05  # p-value below which there is weak evidence
 MIN_PROBABILITY = 1e-12  # so that rounding alone is never evidence
 
 
 def verdict_on(audit: Audit) -> str:
-    """Return the verdict in one sentence; the calibration test decides."""
+    """Return the verdict in one sentence; the calibration test decides.
+
+    Of two classes it is on the probability of the positive one.
+    """
+    if audit.positive is not None:
+        return _verdict_on_positives(audit, audit.positive)
     both = f"mean confidence {percent(audit.confidence)}, accuracy {percent(audit.accuracy)}"
     if audit.n_effective < MIN_ROWS:
         return f"Too few rows for a verdict ({_rows(audit)}): {both}."
@@ -31,7 +38,7 @@ def verdict_on(audit: Audit) -> str:
                 f"Miscalibrated by class: {both}, but class '{one.name}' has mean probability "
                 f"{percent(one.probability)} and observed frequency {percent(one.frequency)}."
             )
-        return f"No sign of miscalibration on {_rows(audit)}: {both}."
+        return f"{_no_strong_evidence(audit.calibration_p_value)} on {_rows(audit)}: {both}."
     if abs(audit.gap) > 2 * audit.gap_if_calibrated:
         name = "Over-confident" if audit.gap > 0 else "Under-confident"
         return f"{name}: {both}{_gap(audit)}."
@@ -40,6 +47,39 @@ def verdict_on(audit: Audit) -> str:
         f"{audit.expected_calibration_error * 100:.1f} points on average within bins, in both "
         "directions."
     )
+
+
+def _no_strong_evidence(p_value: float) -> str:
+    """Return what a p-value above `ALPHA` says."""
+    if p_value < WEAK:
+        return f"Weak evidence of miscalibration (p = {p_value:.2g})"
+    return "No sign of miscalibration"
+
+
+def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
+    """Return the verdict on the probability of the positive class."""
+    name = f"P({positive.pos_label})"
+    mean, observed = percent(positive.mean_probability, 2), percent(positive.base_rate, 2)
+    both = f"mean {mean}, observed frequency {observed}"
+    if audit.n_effective < MIN_ROWS:
+        return f"Too few rows for a verdict on {name} ({_rows(audit)}): {both}."
+    p_value, gap = positive.calibration_p_value, positive.intervals["gap"]
+    if p_value is None:  # separable labels, or a single class
+        is_wrong, p_value = class_said_wrongly(audit) is not None, 1.0
+    else:
+        is_wrong = p_value < ALPHA
+    if not is_wrong:
+        return f"{name}: {_lowered(_no_strong_evidence(p_value))} on {_rows(audit)}: {both}."
+    if gap.low > 0 or gap.high < 0:
+        direction = "high" if gap.low > 0 else "low"
+        return f"{name} is too {direction}: {both}."
+    slope = positive.calibration_slope or 1.0
+    how = "too extreme" if slope < 1 else "not extreme enough"
+    return f"{name} is {how}: calibration slope {slope:.2f} (1 if calibrated); {both}."
+
+
+def _lowered(text: str) -> str:
+    return f"{text[0].lower()}{text[1:]}"
 
 
 def class_said_wrongly(audit: Audit) -> ClassReport | None:
@@ -86,8 +126,10 @@ def _rows(audit: Audit) -> str:
 
 def audit_lines(audit: Audit) -> list[str]:
     """Return an audit as lines of at most 80 columns, as far as names allow."""
-    lines = [*wrapped(audit.verdict, 80), "", _size(audit), "", *_metric_lines(audit), ""]
-    lines += draw_text(reliability_chart(audit.curve))
+    lines = [*wrapped(audit.verdict, 80), "", _size(audit), ""]
+    if audit.positive is not None:
+        lines += [*_positive_lines(audit.positive), "", "  The more probable class of the two:"]
+    lines += [*_metric_lines(audit), "", *draw_text(reliability_chart(audit.curve))]
     if audit.classes:
         lines += ["", *_class_lines(audit)]
     if audit.groups:
@@ -136,6 +178,49 @@ def _metric_lines(audit: Audit) -> list[str]:
         text = "<0.0001" if is_tiny else f"{value:.4f}"
         columns = f"{interval:<16}  {note}" if has_intervals else f" {note}"
         lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
+    return lines
+
+
+def _positive_lines(positive: BinaryAudit) -> list[str]:
+    """Return the metrics of the positive class, its reliability, and the gain of the top tenth."""
+    n_bins, strategy = positive.curve.edges.size - 1, positive.bin_strategy
+    metrics = (
+        ("base rate", "base_rate", ""),
+        ("mean probability", "mean_probability", ""),
+        ("calibration slope", "calibration_slope", "1 if calibrated"),
+        ("calibration intercept", "calibration_intercept", "0 if calibrated"),
+        ("ROC-AUC", "roc_auc", "0.5 if random"),
+        ("average precision", "average_precision", f"{positive.base_rate:.4f} if random"),
+        ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
+    )
+    lines = [f"  {f'P({positive.pos_label})'[:22]:<22} {'value':>7} 95 % interval"]
+    for name, key, note in metrics:
+        between = positive.intervals.get(key)
+        if between is not None:
+            interval = f"{between.low:.4f} to {between.high:.4f}"
+            lines.append(f"  {name:<22} {between.value:>7.4f} {interval:<18}  {note}".rstrip())
+    name = f"ECE ({n_bins} {strategy} bins)"
+    lines += [f"  {name:<22} {positive.expected_calibration_error:>7.4f}", ""]
+    lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
+    curve = positive.curve
+    columns = (curve.confidence, curve.accuracy, curve.low, curve.high, curve.count)
+    for mean, frequency, low, high, count in zip(*columns, strict=True):
+        expected = f"{percent(low, 2)} to {percent(high, 2)}"
+        mark = "" if low <= frequency <= high else "  *"
+        lines.append(
+            f"  {percent(mean, 2):>11} {percent(frequency, 2):>10} {expected:>20} {count:>9,.0f}"
+            f"{mark}"
+        )
+    if any(line.endswith("*") for line in lines):
+        lines.append("  * outside the 95 % range of a calibrated model")
+    top = positive.tenths[0]
+    if positive.base_rate > 0:
+        lines += [
+            "",
+            f"  The {percent(top.fraction)} of rows with the highest probability (from "
+            f"{top.threshold:.3g}) hold {percent(top.recall)}",
+            f"  of the positives, {top.lift:.1f} times as many as random rows.",
+        ]
     return lines
 
 

@@ -1,0 +1,510 @@
+"""The probability of the positive class of two: ranking, calibration, lift, and thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from math import erfc
+from statistics import NormalDist
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_count, as_fraction, require_choice
+from dubito.data.batch import Batch
+from dubito.data.labels import Labels
+from dubito.errors import BadValueError
+from dubito.measure.calibration_error import ReliabilityCurve
+from dubito.measure.detection import auroc_of, average_precision_of
+from dubito.measure.intervals import Interval
+from dubito.measure.ranking import RankingState
+from dubito.measure.state import labeled_batch
+from dubito.outputs import BaseClassOutputs, ClassName, Logits, as_class_matrix
+
+BIN_STRATEGIES = ("quantile", "uniform", "log")
+LEVEL = 0.95
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
+MAX_ROUNDS, MAX_STEP = 50, 5.0
+MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
+TOLERANCE = 1e-12
+N_TENTHS = 10
+SHARED_NAMES = ("gap", "calibration_p_value", "expected_calibration_error")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """The outcomes of predicting the positive class from a threshold on.
+
+    Attributes
+    ----------
+    threshold : float
+        Rows of at least this probability are predicted positive.
+    true_positive, false_positive, false_negative, true_negative : float
+        Weights of the rows.
+
+    Examples
+    --------
+    >>> found = confusion_at([0, 1, 1], [0.2, 0.9, 0.4], threshold=0.5)
+    >>> found.precision, found.recall
+    (1.0, 0.5)
+    """
+
+    threshold: float
+    true_positive: float
+    false_positive: float
+    false_negative: float
+    true_negative: float
+
+    @property
+    def total(self) -> float:
+        """The weight of all rows."""
+        return self.true_positive + self.false_positive + self.false_negative + self.true_negative
+
+    @property
+    def precision(self) -> float | None:
+        """The fraction of predicted positives that are positive; None if there are none."""
+        return _ratio(self.true_positive, self.true_positive + self.false_positive)
+
+    @property
+    def recall(self) -> float | None:
+        """The fraction of positives that are predicted (sensitivity); None if there are none."""
+        return _ratio(self.true_positive, self.true_positive + self.false_negative)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """The fraction of negatives that are predicted positive; None if there are none."""
+        return _ratio(self.false_positive, self.false_positive + self.true_negative)
+
+    @property
+    def false_negative_rate(self) -> float | None:
+        """The fraction of positives that are missed; None if there are none."""
+        return _ratio(self.false_negative, self.true_positive + self.false_negative)
+
+    @property
+    def selection_rate(self) -> float | None:
+        """The fraction of rows that are predicted positive."""
+        return _ratio(self.true_positive + self.false_positive, self.total)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The fraction of rows that are predicted correctly."""
+        return _ratio(self.true_positive + self.true_negative, self.total)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tenth:
+    """The rows of highest probability, one tenth after the other: a line of a gains table.
+
+    Attributes
+    ----------
+    fraction : float
+        Fraction of all rows in this tenth and those before; ties are never divided.
+    threshold : float
+        The lowest probability in it.
+    frequency : float
+        Observed frequency of the positive class in this tenth.
+    lift : float
+        That frequency relative to the base rate.
+    recall : float
+        Fraction of all positives in this tenth and those before (gain).
+    """
+
+    fraction: float
+    threshold: float
+    frequency: float
+    lift: float
+    recall: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BinaryAudit:
+    """Metrics of the probability of the positive class.
+
+    `Audit.positive` of an audit of two classes. Confidence of the top label says little where one
+    class is rare: here everything is about the positive one.
+
+    Attributes
+    ----------
+    pos_label : str or int
+        The positive class.
+    base_rate, mean_probability : float
+        Observed frequency and mean probability of the positive class.
+    gap : float
+        Mean probability minus base rate (calibration-in-the-large).
+    roc_auc, average_precision : float or None
+        How well the probability ranks positives before negatives; None with one class only.
+    brier_skill_score : float or None
+        1 minus the Brier score relative to that of the base rate: 0 for a constant, 1 is perfect.
+    calibration_intercept : float or None
+        Shift of the log odds that would make the mean right (0 if calibrated).
+    calibration_slope : float or None
+        Coefficient of the log odds in a logistic regression of the labels: below 1 if
+        probabilities are too extreme. None where labels are separable.
+    calibration_p_value : float or None
+        p-value of the likelihood-ratio test of intercept 0 and slope 1.
+    expected_calibration_error : float
+        Mean difference of probability and frequency over the bins of `curve`.
+    curve : ReliabilityCurve
+        Probability (`confidence`) and observed frequency (`accuracy`) per bin, with the 95 % range
+        of a calibrated model.
+    bin_strategy : str
+        How the bins were made.
+    tenths : tuple of Tenth
+        Gains and lift.
+    ranked : RankingState
+        The distinct probabilities, from which all figures are computed.
+    intervals : dict of str to Interval
+        95 % intervals: Wilson's for the base rate, DeLong's for the ROC-AUC, on the scale of log
+        odds for average precision, and from derivatives for the others.
+
+    References
+    ----------
+    DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver
+    operating characteristic curves", Biometrics, 1988.
+    Van Calster et al., "A calibration hierarchy for risk models was defined", Journal of Clinical
+    Epidemiology, 2016.
+    """
+
+    pos_label: ClassName
+    base_rate: float
+    mean_probability: float
+    gap: float
+    roc_auc: float | None
+    average_precision: float | None
+    brier_skill_score: float | None
+    calibration_intercept: float | None
+    calibration_slope: float | None
+    calibration_p_value: float | None
+    expected_calibration_error: float
+    curve: ReliabilityCurve
+    bin_strategy: str
+    tenths: tuple[Tenth, ...]
+    ranked: RankingState
+    intervals: dict[str, Interval] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        ranked: RankingState,
+        pos_label: ClassName = 1,
+        *,
+        n_bins: int = 10,
+        bin_strategy: str = "quantile",
+    ) -> BinaryAudit:
+        """Compute all figures from distinct probabilities, their weights and positives."""
+        p, weight, positive = ranked.value.doubt, ranked.weight, ranked.positive
+        total, n_positive = float(weight.sum()), float(positive.sum())
+        base_rate, mean = n_positive / total, float(weight @ p) / total
+        has_both = 0 < n_positive < total
+        curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
+        intercept, _ = _logistic(ranked, is_line=False) if has_both else (None, None)
+        line, p_value = _logistic(ranked, is_line=True) if has_both else (None, None)
+        intervals = {
+            "base_rate": _wilson(base_rate, total),
+            "mean_probability": _normal(mean, _variance(weight, p, mean) / total),
+            "gap": _normal(mean - base_rate, _gap_variance(ranked) / total),
+        }
+        auc, precision, skill = None, None, None
+        if has_both:
+            auc, precision = auroc_of(ranked), average_precision_of(ranked)
+            skill, skill_variance = _brier_skill(ranked)
+            intervals["roc_auc"] = _on_log_odds(auc, _delong_variance(ranked))
+            precision_variance = precision * (1 - precision) / n_positive
+            intervals["average_precision"] = _on_log_odds(precision, precision_variance)
+            intervals["brier_skill_score"] = _normal(skill, skill_variance)
+        if intercept is not None:
+            intervals["calibration_intercept"] = intercept
+        if line is not None:
+            intervals["calibration_slope"] = line
+        error = np.abs(curve.confidence - curve.accuracy)
+        return cls(
+            pos_label=pos_label,
+            base_rate=base_rate,
+            mean_probability=mean,
+            gap=mean - base_rate,
+            roc_auc=auc,
+            average_precision=precision,
+            brier_skill_score=skill,
+            calibration_intercept=None if intercept is None else intercept.value,
+            calibration_slope=None if line is None else line.value,
+            calibration_p_value=p_value,
+            expected_calibration_error=float(curve.count @ error / total),
+            curve=curve,
+            bin_strategy=bin_strategy,
+            tenths=_tenths(ranked),
+            ranked=ranked,
+            intervals=intervals,
+        )
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All finite single numbers; those that an audit has too are called `positive_*`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        names = {name: f"positive_{name}" if name in SHARED_NAMES else name for name in values}
+        return {
+            names[name]: value
+            for name, value in values.items()
+            if isinstance(value, float) and np.isfinite(value) and name != "pos_label"
+        }
+
+    def confusion(self, threshold: float) -> Confusion:
+        """Return the confusion matrix of predicting the positive class from a threshold on."""
+        wanted = as_fraction(threshold, "threshold", "BinaryAudit.confusion")
+        return _confusion(self.ranked, wanted)
+
+
+def confusion_at(
+    y_true: Any, outputs: Any, *, threshold: float = 0.5, sample_weight: Any = None
+) -> Confusion:
+    """Return the confusion matrix of two classes at a threshold of the positive probability.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    outputs : array-like, Logits or Probabilities of two classes
+        Model outputs; the second column, or a single one, is the positive class.
+    threshold : float, default=0.5
+        Rows of at least this probability are predicted positive.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    Confusion
+
+    Examples
+    --------
+    >>> confusion_at([0, 1, 1], [0.2, 0.9, 0.4], threshold=0.3).recall
+    1.0
+    """
+    batch = labeled_batch(y_true, outputs, sample_weight, "confusion_at")
+    wanted = as_fraction(threshold, "threshold", "confusion_at")
+    return _confusion(rank_positives(batch).value, wanted)
+
+
+def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> int | None:
+    """Return the column of the positive class; None unless one of two classes is positive.
+
+    Of labels 0 and 1, or False and True, the latter is positive; of names, it must be stated.
+    """
+    is_binary = isinstance(outputs, BaseClassOutputs) and outputs.n_classes == 2
+    names: tuple[ClassName, ...] = (outputs.classes or (0, 1)) if is_binary else ()
+    if pos_label is None:
+        is_known = tuple(map(str, names)) in (("0", "1"), ("False", "True"))
+        return 1 if is_known else None
+    if pos_label not in names:
+        rule = "must be one of two classes"
+        fix = f"Pass one of {', '.join(map(repr, names))}" if names else "Leave it out"
+        raise BadValueError("pos_label", caller, rule, repr(pos_label), fix)
+    return names.index(pos_label)
+
+
+def rank_positives(batch: Batch, column: int = 1, *, is_gridded: bool = False) -> RankingState:
+    """Return the distinct probabilities of one of two classes, with weights and positives."""
+    labels, outputs = batch.labels, as_class_matrix(batch.outputs, "outputs", "a binary audit")
+    if outputs.n_classes != 2:
+        rule, fix = "must have two classes", "Pass the probability of the positive class"
+        raise BadValueError("outputs", "a binary audit", rule, f"{outputs.n_classes}", fix)
+    assert isinstance(labels, Labels)
+    array = outputs.array
+    if isinstance(outputs, Logits):
+        odds = array[:, column].astype(np.float64) - array[:, 1 - column]
+        p = np.exp(-np.logaddexp(0.0, -odds))
+    else:
+        p = array[:, column].astype(np.float64)
+    weight, soft = batch.labeled_weight, labels.probabilities
+    is_positive = (labels.codes == column) * 1.0 if soft is None else soft[:, column]
+    if is_gridded:
+        return RankingState.of_cells(p, weight, 1 - is_positive)
+    return RankingState.of_scores(is_positive, p, weight)
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _confusion(ranked: RankingState, threshold: float) -> Confusion:
+    """Return the outcomes at a threshold."""
+    is_selected = ranked.doubt >= threshold
+    positive, negative = ranked.positive, ranked.weight - ranked.positive
+    return Confusion(
+        threshold,
+        float(positive[is_selected].sum()),
+        float(negative[is_selected].sum()),
+        float(positive[~is_selected].sum()),
+        float(negative[~is_selected].sum()),
+    )
+
+
+def _edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
+    """Return bin edges between 0 and 1; fewer than asked for where rows are tied."""
+    as_count(n_bins, "n_bins", "audit", example=10)
+    require_choice(strategy, BIN_STRATEGIES, "bin_strategy", "audit")
+    if strategy == "uniform":
+        return np.linspace(0, 1, n_bins + 1)
+    p, weight = ranked.doubt, ranked.weight
+    if strategy == "log":
+        inside = p[p > 0]
+        lowest = float(inside[0]) if inside.size else 0.5
+        return np.append(0.0, np.geomspace(min(lowest, 0.5), 1.0, n_bins + 1)[1:])
+    cumulative = np.cumsum(weight)
+    wanted = cumulative[-1] * np.arange(1, n_bins) / n_bins
+    cuts = p[np.searchsorted(cumulative, wanted - 1e-9 * cumulative[-1])]
+    return np.unique(np.concatenate([[0.0], cuts[(cuts > 0) & (cuts < 1)], [1.0]]))
+
+
+def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
+    """Return probability and frequency per bin, with the range of a calibrated model."""
+    p, weight = ranked.doubt, ranked.weight
+    bins = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
+    count, said, found, variance = (
+        np.bincount(bins, column, edges.size - 1)
+        for column in (weight, weight * p, ranked.positive, weight * p * (1 - p))
+    )
+    used = np.flatnonzero(count)
+    held: FloatArray = np.asarray(count[used], np.float64)
+    probability, margin = said[used] / held, Z * np.sqrt(variance[used]) / held
+    return ReliabilityCurve(
+        edges=edges,
+        bins=used,
+        count=held,
+        confidence=probability,
+        accuracy=found[used] / held,
+        low=np.maximum(probability - margin, 0.0),
+        high=np.minimum(probability + margin, 1.0),
+    )
+
+
+def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
+    """Return gains and lift, from the highest probability down."""
+    p, weight, positive = (
+        column[::-1] for column in (ranked.doubt, ranked.weight, ranked.positive)
+    )
+    rows, hits = np.cumsum(weight), np.cumsum(positive)
+    ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_TENTHS - 1e-12)))
+    starts = np.append(-1, ends[:-1])
+    lines = []
+    for start, end in zip(starts, ends, strict=True):
+        n_rows = rows[end] - (rows[start] if start >= 0 else 0.0)
+        n_hits = hits[end] - (hits[start] if start >= 0 else 0.0)
+        frequency, base_rate = n_hits / n_rows, hits[-1] / rows[-1]
+        lines.append(
+            Tenth(
+                fraction=float(rows[end] / rows[-1]),
+                threshold=float(p[end]),
+                frequency=float(frequency),
+                lift=float(frequency / base_rate) if base_rate else 1.0,
+                recall=float(hits[end] / hits[-1]) if base_rate else 1.0,
+            )
+        )
+    return tuple(lines)
+
+
+def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval, float] | tuple[None, None]:
+    """Return the slope of a logistic regression on the log odds, or its intercept at slope 1.
+
+    Beside it, the p-value of the likelihood-ratio test of the log odds as they are. By Newton's
+    method; None where the labels are separable.
+    """
+    p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
+    odds = np.log(p) - np.log1p(-p)
+    weight, positive = ranked.weight, ranked.positive
+    columns = np.stack([np.ones(odds.size), odds]) if is_line else np.ones((1, odds.size))
+    offset = np.zeros(odds.size) if is_line else odds
+
+    def loss(scores: FloatArray) -> float:
+        return float(weight @ np.logaddexp(0.0, scores) - positive @ scores)
+
+    found = np.array([0.0, 1.0]) if is_line else np.zeros(1)
+    for _ in range(MAX_ROUNDS):
+        scores = found @ columns + offset
+        fitted = np.exp(-np.logaddexp(0.0, -scores))
+        gradient = columns @ (positive - weight * fitted)
+        information = (columns * (weight * fitted * (1 - fitted))) @ columns.T
+        try:
+            step = np.linalg.solve(information, gradient)
+        except np.linalg.LinAlgError:
+            return None, None
+        largest = float(np.abs(step).max())
+        found = found + step * min(1.0, MAX_STEP / max(largest, TOLERANCE))
+        if not np.abs(found).max() < MAX_SLOPE:
+            return None, None
+        if largest < TOLERANCE * max(1.0, float(np.abs(found).max())):
+            variance = float(np.linalg.inv(information)[-1, -1])
+            gained = max(loss(odds) - loss(found @ columns + offset), 0.0)
+            # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
+            p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
+            return _normal(float(found[-1]), variance), float(p_value)
+    return None, None
+
+
+def _normal(value: float, variance: float) -> Interval:
+    """Return an estimate with its normal interval."""
+    margin = Z * float(np.sqrt(max(variance, 0.0)))
+    return Interval(value, value - margin, value + margin)
+
+
+def _on_log_odds(value: float, variance: float) -> Interval:
+    """Return the interval of a fraction that is normal on the scale of log odds."""
+    if not 0 < value < 1:
+        return Interval(value, value, value)
+    margin = Z * float(np.sqrt(max(variance, 0.0))) / (value * (1 - value))
+    odds = np.log(value / (1 - value))
+    low, high = (1 / (1 + np.exp(-(odds + sign * margin))) for sign in (-1, 1))
+    return Interval(value, float(low), float(high))
+
+
+def _wilson(value: float, total: float) -> Interval:
+    """Return Wilson's interval of a frequency."""
+    center = (value + Z**2 / (2 * total)) / (1 + Z**2 / total)
+    spread = value * (1 - value) / total + Z**2 / (4 * total**2)
+    margin = Z * float(np.sqrt(spread)) / (1 + Z**2 / total)
+    return Interval(value, min(max(center - margin, 0.0), value), max(center + margin, value))
+
+
+def _variance(weight: FloatArray, values: FloatArray, mean: float) -> float:
+    """Return the weighted variance of values."""
+    return float(weight @ (values - mean) ** 2 / weight.sum())
+
+
+def _gap_variance(ranked: RankingState) -> float:
+    """Return the variance of probability minus label."""
+    p, weight, positive = ranked.doubt, ranked.weight, ranked.positive
+    total = weight.sum()
+    mean = (weight @ p - positive.sum()) / total
+    squares = positive @ (p - 1) ** 2 + (weight - positive) @ p**2
+    return float(squares / total - mean**2)
+
+
+def _brier_skill(ranked: RankingState) -> tuple[float, float]:
+    """Return the Brier skill score and its variance, by the delta method."""
+    p, positive = ranked.doubt, ranked.positive
+    negative, total = ranked.weight - positive, ranked.weight.sum()
+    base_rate = positive.sum() / total
+    reference = base_rate * (1 - base_rate)
+    hit, miss = (p - 1) ** 2, p**2
+    brier = (positive @ hit + negative @ miss) / total
+    # What a row contributes to the skill: through its loss, and through the base rate.
+    pull = brier * (1 - 2 * base_rate) / reference**2
+    of_positive = -(hit - brier) / reference + pull * (1 - base_rate)
+    of_negative = -(miss - brier) / reference - pull * base_rate
+    variance = (positive @ of_positive**2 + negative @ of_negative**2) / total**2
+    return float(1 - brier / reference), float(variance)
+
+
+def _delong_variance(ranked: RankingState) -> float:
+    """Return DeLong's variance of the area under the ROC curve; weights count as rows."""
+    positive, negative = ranked.positive, ranked.weight - ranked.positive
+    n_positive, n_negative = positive.sum(), negative.sum()
+    below = (np.cumsum(negative) - negative / 2) / n_negative  # negatives ranked lower
+    above = 1 - (np.cumsum(positive) - positive / 2) / n_positive  # positives ranked higher
+    area = float(positive @ below / n_positive)
+    parts = (
+        positive @ (below - area) ** 2 / max(n_positive - 1, 1) / n_positive,
+        negative @ (above - area) ** 2 / max(n_negative - 1, 1) / n_negative,
+    )
+    return float(sum(parts))

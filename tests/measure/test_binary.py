@@ -1,0 +1,203 @@
+"""The positive class of two: figures equal scikit-learn's, with ties and weights."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    confusion_matrix,
+    roc_auc_score,
+)
+
+from dubito import Logits, Probabilities
+from dubito.arrays import FloatArray, IntArray
+from dubito.data import Batch
+from dubito.errors import BadValueError
+from dubito.measure.binary import BinaryAudit, confusion_at, rank_positives
+
+
+def rare(n_rows: int = 4000, seed: int = 0, digits: int = 2) -> tuple[IntArray, FloatArray]:
+    """Return labels, about 5 % of them positive, and tied probabilities, too extreme."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(-4, 1.5, n_rows)
+    y = (rng.random(n_rows) < expit(0.7 * odds - 0.3)).astype(int)
+    return y, np.round(expit(odds), digits)
+
+
+def audited(y: Any, p: Any, weight: Any = None, **settings: Any) -> BinaryAudit:
+    return BinaryAudit.of(rank_positives(Batch.of(y, p, sample_weight=weight)), **settings)
+
+
+@pytest.mark.parametrize("digits", [2, 12])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_ranking_equals_scikit_learn(digits: int, is_weighted: bool) -> None:
+    y, p = rare(digits=digits)
+    weight = np.random.default_rng(1).integers(0, 4, y.size) if is_weighted else None
+    found = audited(y, p, weight)
+    assert found.roc_auc == pytest.approx(roc_auc_score(y, p, sample_weight=weight), abs=1e-9)
+    wanted = average_precision_score(y, p, sample_weight=weight)
+    assert found.average_precision == pytest.approx(wanted, abs=1e-9)
+    base = np.average(y, weights=weight)
+    brier = brier_score_loss(y, p, sample_weight=weight)
+    assert found.brier_skill_score == pytest.approx(1 - brier / (base * (1 - base)), abs=1e-9)
+    assert found.base_rate == pytest.approx(base, abs=1e-12)
+    assert found.gap == pytest.approx(np.average(p - y, weights=weight), abs=1e-12)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.01, 0.03, 0.5, 1.0])
+def test_confusion_equals_scikit_learn(threshold: float) -> None:
+    y, p = rare()
+    weight = np.random.default_rng(1).integers(0, 4, y.size)
+    found = confusion_at(y, p, threshold=threshold, sample_weight=weight)
+    wanted = confusion_matrix(y, p >= threshold, sample_weight=weight, labels=[0, 1])
+    shown = [
+        [found.true_negative, found.false_positive],
+        [found.false_negative, found.true_positive],
+    ]
+    assert np.allclose(shown, wanted, atol=1e-9)
+    assert found == audited(y, p, weight).confusion(threshold)
+    assert found.accuracy == pytest.approx(np.average((p >= threshold) == y, weights=weight))
+    assert found.selection_rate == pytest.approx(np.average(p >= threshold, weights=weight))
+
+
+def test_slope_and_intercept_are_those_of_a_logistic_regression() -> None:
+    y, p = rare(digits=6)
+    weight = np.random.default_rng(1).integers(1, 4, y.size).astype(float)
+    odds = logit(np.clip(p, 1e-12, 1 - 1e-12))
+    found = audited(y, p, weight)
+    model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000, solver="newton-cholesky")
+    model.fit(odds[:, np.newaxis], y, sample_weight=weight)
+    assert found.calibration_slope == pytest.approx(model.coef_[0, 0], abs=1e-7)
+    # The shift at slope 1 makes the mean of the shifted probabilities right.
+    shifted = expit(odds + found.calibration_intercept)
+    assert np.average(shifted, weights=weight) == pytest.approx(
+        np.average(y, weights=weight), abs=1e-9
+    )
+    # The standard error is that of the inverse Fisher information.
+    fitted = model.predict_proba(odds[:, np.newaxis])[:, 1]
+    columns = np.column_stack([np.ones(odds.size), odds])
+    information = columns.T @ (columns * (weight * fitted * (1 - fitted))[:, np.newaxis])
+    interval = found.intervals["calibration_slope"]
+    error = np.sqrt(np.linalg.inv(information)[1, 1])
+    assert (interval.high - interval.low) / 2 == pytest.approx(1.959964 * error, rel=1e-5)
+
+
+def test_delongs_variance_is_that_of_all_pairs() -> None:
+    y, p = rare(300, digits=2)
+    found = audited(y, p).intervals["roc_auc"]
+    pairs = np.subtract.outer(p[y == 1], p[y == 0])
+    wins = (pairs > 0) + 0.5 * (pairs == 0)
+    variance = wins.mean(axis=1).var(ddof=1) / (y == 1).sum()
+    variance += wins.mean(axis=0).var(ddof=1) / (y == 0).sum()
+    area = wins.mean()
+    margin = 1.959964 * np.sqrt(variance) / (area * (1 - area))
+    assert found.low == pytest.approx(expit(logit(area) - margin), abs=1e-6)
+    assert found.high == pytest.approx(expit(logit(area) + margin), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth() -> None:
+    y, p = rare(200_000, seed=9, digits=9)
+    truth = audited(y, p)
+    names = ["base_rate", "gap", "roc_auc", "brier_skill_score", "calibration_slope"]
+    names += ["calibration_intercept", "mean_probability", "average_precision"]
+    covered = dict.fromkeys(names, 0)
+    n_draws = 300
+    for seed in range(n_draws):
+        rows = np.random.default_rng(seed).choice(y.size, 2000)
+        intervals = audited(y[rows], p[rows]).intervals
+        for name in names:
+            covered[name] += intervals[name].low <= getattr(truth, name) <= intervals[name].high
+    assert {name for name, n in covered.items() if not 0.91 * n_draws <= n} == set()
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform", "log"])
+def test_bins_hold_all_rows_and_their_means(strategy: str) -> None:
+    y, p = rare(digits=3)
+    found = audited(y, p, bin_strategy=strategy, n_bins=8)
+    curve = found.curve
+    assert found.bin_strategy == strategy
+    assert curve.count.sum() == y.size
+    assert len(curve.bins) <= 8
+    for k, count, mean, frequency in zip(
+        curve.bins, curve.count, curve.confidence, curve.accuracy, strict=True
+    ):
+        low, high = curve.edges[k], curve.edges[k + 1]
+        is_inside = ((p > low) | ((k == 0) & (p == low))) & (p <= high)
+        assert is_inside.sum() == count
+        assert p[is_inside].mean() == pytest.approx(mean)
+        assert y[is_inside].mean() == pytest.approx(frequency)
+    if strategy == "quantile":
+        assert curve.count.max() < 1.5 * y.size / 8  # ties keep them from being equal
+
+
+def test_tenths_are_cumulative_and_never_divide_ties() -> None:
+    y, p = rare()
+    lines = audited(y, p).tenths
+    assert lines[-1].fraction == pytest.approx(1)
+    assert lines[-1].recall == pytest.approx(1)
+    for line in lines:
+        is_above = p >= line.threshold
+        assert is_above.mean() == pytest.approx(line.fraction)
+        assert y[is_above].sum() / y.sum() == pytest.approx(line.recall)
+    assert lines[0].lift == pytest.approx(lines[0].frequency / y.mean())
+
+
+def test_logits_and_probabilities_give_the_same() -> None:
+    y, p = rare(digits=9)
+    table = np.column_stack([1 - p, p])
+    logits = Logits(np.log(np.maximum(table, 1e-12)) + 3.0)
+    a, b = audited(y, Probabilities(table)), audited(y, logits)
+    assert a.roc_auc == pytest.approx(b.roc_auc, abs=1e-6)
+    assert a.calibration_slope == pytest.approx(b.calibration_slope, abs=1e-6)
+
+
+def test_the_other_class_mirrors_the_figures() -> None:
+    y, p = rare(digits=9)
+    batch = Batch.of(y, np.column_stack([1 - p, p]))
+    first, second = (BinaryAudit.of(rank_positives(batch, column)) for column in (0, 1))
+    assert first.base_rate == pytest.approx(1 - second.base_rate)
+    assert first.roc_auc == pytest.approx(second.roc_auc)
+    assert first.calibration_slope == pytest.approx(second.calibration_slope)
+    assert first.calibration_intercept == pytest.approx(-second.calibration_intercept)  # type: ignore[operator]
+
+
+def test_separable_labels_have_no_slope_and_one_class_no_ranking() -> None:
+    separable = audited([0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9])
+    assert separable.calibration_slope is None
+    assert separable.roc_auc == 1
+    single = audited([0, 0, 0], [0.1, 0.2, 0.3])
+    assert (single.roc_auc, single.brier_skill_score, single.calibration_intercept) == (None,) * 3
+    assert single.intervals["base_rate"].high < 0.6
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1e-9, 0.25, 0.5, 1.0]), st.booleans(), st.integers(0, 3)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_nasty_rows_leave_all_finite(rows: list[tuple[float, bool, int]]) -> None:
+    p, y, weight = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    if not weight.any():
+        weight[0] = 1
+    found = audited(y.astype(int), p, weight)
+    for interval in found.intervals.values():
+        assert np.isfinite([interval.value, interval.low, interval.high]).all()
+        assert interval.low <= interval.value <= interval.high
+    assert found.curve.count.sum() == pytest.approx(weight.sum())
+
+
+def test_three_classes_and_unknown_strategies_are_refused() -> None:
+    with pytest.raises(BadValueError, match="`outputs` must have two classes, got 3"):
+        rank_positives(Batch.of([0], [[0.2, 0.3, 0.5]]))
+    y, p = rare(50)
+    with pytest.raises(BadValueError, match="bin_strategy"):
+        audited(y, p, bin_strategy="equal")
