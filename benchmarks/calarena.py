@@ -145,22 +145,25 @@ def sets_table(found: dict[str, Outcomes], entries: list[Dataset]) -> list[str]:
     width = max(len(entry.name) for entry in entries)
     columns = f"{'none':>8} {'auto':>8} {'best peer':>9} {'/ best':>7} {'/ full':>7}"
     lines = [f"{'':<{width}} {'fit on':>6} {'K':>4} {columns}  best peer"]
-    ratios = []
+    losses = []
     for entry in entries:
-        here = {name: given[entry.name] for name, given in found.items() if entry.name in given}
-        ours = here[OURS].log_loss
-        best = min(here.keys() & {*PEERS, *SLOW_PEERS}, key=lambda name: here[name].log_loss)
-        ratios.append(ours / here[best].log_loss)
-        losses = f"{here['none'].log_loss:>8.5f} {ours:>8.5f} {here[best].log_loss:>9.5f}"
-        to_full = ours / here[f"{OURS}-full-mixture"].log_loss
+        here = {
+            name: given[entry.name].log_loss for name, given in found.items() if entry.name in given
+        }
+        best = min(here.keys() & {*PEERS, *SLOW_PEERS}, key=lambda name: here[name])
+        ours, peer, full = here[OURS], here[best], here[f"{OURS}-full-mixture"]
+        losses.append((ours, peer, full))
         size = f"{entry.name:<{width}} {entry.splits[0][0].size:>6} {entry.n_classes:>4}"
-        lines.append(f"{size} {losses} {ratios[-1]:>7.4f} {to_full:>7.4f}  {best}")
-    worst = int(np.argmax(ratios))
-    n_lower = sum(ratio < 1 for ratio in ratios)
+        ratios = f"{ours / peer:>7.4f} {ours / full:>7.4f}"
+        lines.append(f"{size} {here['none']:>8.5f} {ours:>8.5f} {peer:>9.5f} {ratios}  {best}")
+    auto, peers, mixture = np.transpose(losses)
+    worst = int(np.argmax(auto / peers))
     return [
         *lines,
-        f"mean ratio to the best peer of each dataset: {np.mean(ratios):.4f}; lower on {n_lower} "
-        f"of {len(ratios)}; largest {ratios[worst]:.4f} ({entries[worst].name})",
+        f"mean log loss {auto.mean():.5f}, of the best peer of each dataset {peers.mean():.5f}",
+        f"mean ratio to the best peer of each dataset: {np.mean(auto / peers):.4f} (full mixture "
+        f"{np.mean(mixture / peers):.4f}); lower on {np.sum(auto < peers)} of {len(entries)}; "
+        f"largest {auto[worst] / peers[worst]:.4f} ({entries[worst].name})",
     ]
 
 
@@ -173,6 +176,7 @@ def methods_table(found: dict[str, Outcomes]) -> list[str]:
         means = Outcome(*np.mean(list(here.values()), axis=0).tolist())
         wins = np.mean([ratio < 1 for ratio in ratios.values()])
         against = f"{wins:>8.2f} {np.mean(list(ratios.values())):>9.4f}"
+        against = f"{'':>18}" if name == OURS else against
         figures = f"{means.log_loss:>8.5f} {means.brier:>7.5f} {means.ece:>8.5f}"
         lower = [entry for entry, ratio in ratios.items() if ratio > 1]
         shown = ", ".join(lower[:3]) + (f" and {len(lower) - 3} more" if len(lower) > 3 else "")

@@ -65,7 +65,7 @@ def test_ratios_and_wins(folder: Path) -> None:
     found["scikit-learn isotonic"] = {"three": "ValueError: singular"}
     text = calarena.report(found, folder)
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    assert "mean ratio to the best peer of each dataset: 1.2000; lower on 0 of 1" in text
+    assert "of each dataset: 1.2000 (full mixture 1.6000); lower on 0 of 1" in text
     assert "features.npz left out: no class probabilities or logits" in text
     assert "scikit-learn isotonic failed on three: ValueError: singular" in text
     assert lines["scikit-learn sigmoid"].split()[2:5] == ["1", "0.00", "1.2000"]
