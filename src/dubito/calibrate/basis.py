@@ -55,22 +55,25 @@ class Basis:
             return np.asarray(outputs.array.astype(precision) * np.dtype(precision).type(self.beta))
         if self.kind == "linear":
             return np.maximum(log_probabilities(outputs, self.beta, precision), MIN_LOG_PROBA)
-        return np.ascontiguousarray(self.columns(RowBlock(outputs)).T, precision)
+        columns = np.concatenate(self.columns(RowBlock(outputs)))
+        return np.ascontiguousarray(columns.T, precision)
 
-    def columns(self, block: RowBlock) -> FloatArray:
-        """Return f(x), features x rows."""
+    def columns(self, block: RowBlock) -> list[FloatArray]:
+        """Return f(x), features x rows: those per class, and radial basis functions if any."""
         if self.is_logits:
-            return np.asarray(block.outputs.array.T.astype(np.float64) * self.beta)
+            return [np.asarray(block.outputs.array.T.astype(np.float64) * self.beta)]
         n_classes, n_rows = block.log_proba.shape
         n_features = self.n_per_class() * n_classes
-        n_centers = 0 if self.centers is None else len(self.centers)
-        features = np.empty((n_features + n_centers, n_rows))
-        knots = freeze(np.array(SPLINE_KNOTS))
-        fill_basis(block.log_proba, self.beta, MIN_LOG_PROBA, knots, features[:n_features])
-        if self.centers is not None:
-            x, bumps = features[:n_classes], features[n_features:]
-            fill_bumps(x, MIN_RBF_LOG_PROBA, self.centers, self.width, bumps)
-        return features
+        features = block.features.get(self.beta, block.log_proba[:0])
+        if len(features) < n_features:
+            features = block.features[self.beta] = np.empty((n_features, n_rows))
+            knots = freeze(np.array(SPLINE_KNOTS))
+            fill_basis(block.log_proba, self.beta, MIN_LOG_PROBA, knots, features)
+        if self.centers is None:
+            return [features[:n_features]]
+        bumps, x = np.empty((len(self.centers), n_rows)), features[:n_classes]
+        fill_bumps(x, MIN_RBF_LOG_PROBA, self.centers, self.width, bumps)
+        return [features, bumps]
 
 
 def choose_centers(shards: Shards, beta: float) -> tuple[FloatArray, float]:

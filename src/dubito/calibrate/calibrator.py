@@ -412,10 +412,13 @@ class RowBlock:
     outputs : Logits or Probabilities
     log_proba, log_odds : array of float64 of shape (n_classes, n_rows)
         Log probabilities, and the log odds of each class against the rest.
+    features : dict of array of shape (n_features, n_rows)
+        Features of log probabilities by inverse temperature, which parts of a mixture share.
     """
 
     def __init__(self, outputs: Logits | Probabilities) -> None:
         self.outputs = outputs
+        self.features: dict[float, FloatArray] = {}
 
     @cached_property
     def log_proba(self) -> FloatArray:

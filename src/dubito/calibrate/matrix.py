@@ -98,9 +98,13 @@ class BaseAffineScaling(BaseCalibrator):
 
     def _scores(self, block: RowBlock) -> FloatArray:
         """Return calibrated logits, classes x rows."""
-        features = self._features().columns(block)
-        is_diagonal = self.weight_.ndim == 1
-        scores = self.weight_[:, np.newaxis] * features if is_diagonal else self.weight_ @ features
+        features, *bumps = self._features().columns(block)
+        if self.weight_.ndim == 1:
+            scores = self.weight_[:, np.newaxis] * features
+        else:
+            scores = self.weight_[:, : len(features)] @ features
+        for more in bumps:
+            scores += self.weight_[:, len(features) :] @ more
         scores += self.bias_[:, np.newaxis]
         return np.asarray(scores)
 

@@ -148,10 +148,14 @@ def fill_bumps(x, lowest, centers, width, bumps):
         for m in range(centers.shape[0]):
             for j in range(size):
                 squares[j] = 0.0
-            for k in range(n_classes):
-                column, center = near[k], centers[m, k]
+            for k in range(n_classes % 2):  # the other classes go two at a time
+                a, u = centers[m, k], near[k]
                 for j in range(size):
-                    squares[j] += (column[j] - center) * (column[j] - center)
+                    squares[j] += (u[j] - a) * (u[j] - a)
+            for k in range(n_classes % 2, n_classes, 2):
+                a, b, u, v = centers[m, k], centers[m, k + 1], near[k], near[k + 1]
+                for j in range(size):
+                    squares[j] += (u[j] - a) * (u[j] - a) + (v[j] - b) * (v[j] - b)
             out = bumps[m, low : low + size]
             for j in range(size):
                 out[j] = exponential(max(scale * squares[j], LOWEST))
@@ -198,25 +202,28 @@ def write_probabilities(mixed, floor, result):
     n_classes, n_rows = mixed.shape
     kind = result.dtype.type
     least, zero = kind(floor), kind(0)
-    top, total = np.empty(TILE), np.empty(TILE)
+    top, total, best = np.empty(TILE), np.empty(TILE), np.empty(TILE, np.int64)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        _fill_tops(mixed, low, size, top)
+        rows = result[low : low + size]
         for j in range(size):
-            total[j] = 0.0
+            top[j], total[j], best[j] = -1.0, 0.0, 0
         for k in range(n_classes):
             column = mixed[k, low : low + size]
             for j in range(size):
+                is_higher = column[j] > top[j]
+                top[j] = column[j] if is_higher else top[j]
+                best[j] = k if is_higher else best[j]
                 total[j] += column[j]
         for j in range(size):
             total[j] = 1.0 / total[j]
+        for k in range(n_classes):
+            column = mixed[k, low : low + size]
+            for j in range(size):
+                rows[j, k] = max(kind(column[j] * total[j]), least)
         for j in range(size):
-            out = result[low + j]
-            best = -1
-            for k in range(n_classes):
-                value = mixed[k, low + j]
-                out[k] = max(kind(value * total[j]), least)
-                best = k if best < 0 and value == top[j] else best
-            for k in range(best):
-                if out[k] >= out[best]:
-                    out[k] = np.nextafter(out[best], zero)
+            out = rows[j]
+            highest = out[best[j]]
+            for k in range(best[j]):
+                if out[k] >= highest:
+                    out[k] = np.nextafter(highest, zero)
