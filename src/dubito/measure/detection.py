@@ -133,8 +133,9 @@ def auroc_bounds(state: RankingState) -> tuple[float, float]:
     AUGRC is linear in it and has the corresponding bounds.
     """
     negative = state.weight - state.positive
-    doubtful = state.positive @ negative / (state.positive.sum() * negative.sum()) / 2
-    return float(auroc_of(state) - doubtful), float(auroc_of(state) + doubtful)
+    doubtful = float(state.positive @ negative / (state.positive.sum() * negative.sum()) / 2)
+    middle = auroc_of(state)
+    return middle - doubtful, middle + doubtful
 
 
 def average_precision_of(state: RankingState) -> float:

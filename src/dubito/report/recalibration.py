@@ -22,6 +22,7 @@ from dubito.outputs import Members, Probabilities, TopLabel, unchecked
 
 N_FOLDS = 5
 MANY_ROWS = 40_000  # of which a half is enough to fit on: two folds
+MAX_SAMPLES = 10_000  # rows on which a calibrator is selected
 MIN_ROWS = 10  # fewer rows cannot fit a calibrator
 
 
@@ -60,7 +61,7 @@ def recalibrate(
         fitted = (
             calibration
             if isinstance(calibration, BaseCalibrator)
-            else AutoCalibrator(random_state=seed).fit(shards)
+            else AutoCalibrator(max_samples=MAX_SAMPLES, random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
         n_folds = 2 if len(rows) >= MANY_ROWS else min(N_FOLDS, len(rows))
