@@ -294,12 +294,16 @@ class AuditSums:
     @classmethod
     def of_blocks(cls, shards: Shards, of: Callable[[Batch], Self]) -> Self:
         """Return the sums of blocks in memory, using threads, with one exact ranking of all."""
-        parts = list(shards.apply(lambda _, block: of(block)))
-        ranked = RankingState.pooled([one.state.ranked for one in parts])
-        positives = [one.state.positive for one in parts if one.state.positive is not None]
+        rankings: list[tuple[RankingState, RankingState | None]] = []
+
+        def unranked(part: Self) -> Self:
+            rankings.append((part.state.ranked, part.state.positive))
+            return replace(part, state=replace(part.state, ranked=NOTHING, positive=None))
+
+        total = reduce(add, map(unranked, shards.apply(lambda _, block: of(block))))
+        ranked = RankingState.pooled([one for one, _ in rankings])
+        positives = [one for _, one in rankings if one is not None]
         positive = RankingState.pooled(positives) if positives else None
-        bare = (replace(one.state, ranked=NOTHING, positive=None) for one in parts)
-        total = reduce(add, (replace(one, state=s) for one, s in zip(parts, bare, strict=True)))
         return replace(total, state=replace(total.state, ranked=ranked, positive=positive))
 
     @property
