@@ -531,6 +531,17 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "audit: `y_true` must be the labels, got None. Pass the labels, or TopLabel(confidence, "
         "correct) as outputs.",
     ),
+    "outputs in the place of labels": (
+        lambda: audit(Logits(HALVES)),
+        BadTypeError,
+        "audit needs labels and outputs, got Logits alone. Pass y_true first, then the outputs.",
+    ),
+    "a text as the cost of rejecting": (
+        lambda: CostMatrix.zero_one(2).with_reject("x"),
+        BadValueError,
+        "CostMatrix.with_reject: `cost` must be a number of at most 1e+100 in size, got 'x'. "
+        "Pass a cost such as 0.1.",
+    ),
     "no labels for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES),
         BadTypeError,

@@ -9,6 +9,11 @@ from textwrap import wrap
 from typing import Any
 
 ABSENT = "\N{EN DASH}"
+# What acts on a terminal instead of being shown: control characters except line breaks, controls of
+# the writing direction, and lone surrogates (bytes of a file name that are not UTF-8).
+UNPRINTABLE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def or_dash(value: object) -> str:
@@ -135,3 +140,12 @@ def wrapped(text: str, width: int, **settings: Any) -> list[str]:
     """
     lines = wrap(keep_percent_signs(text), width, **settings)
     return [line.replace("\u00a0%", " %") for line in lines]
+
+
+def printable(text: str) -> str:
+    r"""Return text with its control characters shown, so that names cannot act on a terminal.
+
+    >>> printable("\x1b[31mfraud")
+    '\\x1b[31mfraud'
+    """
+    return UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)

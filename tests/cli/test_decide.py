@@ -51,6 +51,19 @@ def test_probabilities_are_written_on_request(run: Run, made: Path) -> None:
     assert "with probabilities" in other.stderr
 
 
+@pytest.mark.parametrize(("more", "first"), [([], "0"), (["--id", "id"], '"r0"')])
+def test_a_review_list_may_be_tsv_and_quotes_text_only(
+    run: Run, made: Path, more: list[str], first: str
+) -> None:
+    words = ["decide", made / "policy.json", made / "later_new.csv", "--review", "review.tsv"]
+    assert run(*words, *more, "-o", "all.csv").exit_code == 0
+    decided = dict(line.split(",", 1) for line in Path("all.csv").read_text().splitlines())
+    assert first in decided
+    lines = [line.split("\t") for line in Path("review.tsv").read_text().splitlines()[1:]]
+    for id_, class_, probability, cost, reason, value in lines:
+        assert decided[id_] == f'"reject",{class_},{probability},{cost},{reason},{value}'
+
+
 def test_the_review_list_is_sorted_by_review_value(run: Run, made: Path) -> None:
     words = ["decide", made / "policy.json", made / "later_new.csv", "--review", "review.csv"]
     printed = json.loads(run(*words, "--json", "-o", "all.csv").stdout)

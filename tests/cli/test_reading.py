@@ -152,7 +152,7 @@ def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
 
 def message_for(paths: dict[str, str | Path | None], inputs: list[str | Path]) -> str:
     with pytest.raises(BadValueError) as caught:
-        require_output_paths(paths, inputs, {"--review": ".csv"})
+        require_output_paths(paths, inputs, {"--review": (".csv", ".tsv")})
     return str(caught.value)
 
 
@@ -178,7 +178,8 @@ def test_a_missing_directory_or_a_wrong_ending_is_reported_first(tmp_path: Path)
         f"Run mkdir -p {place.parent} first."
     )
     assert message_for({"--review": tmp_path / "review.txt"}, []) == (
-        f"--review must end in .csv, got {tmp_path / 'review.txt'}. Pass --review review.csv."
+        f"--review must end in .csv or .tsv, got {tmp_path / 'review.txt'}. "
+        "Pass --review review.csv."
     )
 
 

@@ -73,6 +73,7 @@ def test_the_sample_is_over_confident_in_words() -> None:
         (np.full(1000, 0.9), 0.7, "Over-confident"),
         (np.full(1000, 0.6), 0.9, "Under-confident"),
         (np.full(1000, 0.8), 0.8, "No sign of miscalibration"),
+        (np.full(1000, 0.8), 0.77, "Weak evidence of miscalibration (p = 0.0"),
     ],
 )
 def test_verdicts(confidence: np.ndarray, share_right: float, words: str) -> None:
@@ -101,11 +102,14 @@ def test_ten_rows_prove_nothing() -> None:
 def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) -> None:
     rng = np.random.default_rng(0)
     confidence = np.full(n_rows, 1 - doubt)
-    false = 0
-    for _ in range(400):
-        top = TopLabel(confidence, rng.random(n_rows) >= doubt)
-        false += not audit(None, top, n_resamples=0).verdict.startswith("No sign")
+    verdicts = [
+        audit(None, TopLabel(confidence, rng.random(n_rows) >= doubt), n_resamples=0).verdict
+        for _ in range(400)
+    ]
+    weak = sum(one.startswith("Weak evidence") for one in verdicts)
+    false = sum(not one.startswith(("No sign", "Weak evidence")) for one in verdicts)
     assert false / 400 < 0.02
+    assert weak / 400 < 0.08
 
 
 @pytest.mark.slow

@@ -47,6 +47,13 @@ def test_two_classes_have_a_table_of_classes_too() -> None:
     assert table.splitlines()[1].split() == ["1", "50.0", "%", "66.7", "%", "0.3000"]
 
 
+def test_escaped_names_of_classes_keep_the_columns_aligned() -> None:
+    outputs = Probabilities([[0.2, 0.8], [0.7, 0.3]], ("plain", "\x1b[31mred"))
+    *_, first, second = str(audit(["plain", "plain"], outputs, n_resamples=0)).splitlines()
+    assert len(first) == len(second)
+    assert {"plain", "\\x1b[31mred"} == {first.split()[0], second.split()[0]}
+
+
 def skewed(n_rows: int = 2000) -> tuple[NDArray[np.str_], Probabilities]:
     """Return scores of "bad" that are too high, whose errors cancel in the top label."""
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.measure import classwise_calibration_error, risk_coverage_curve
 from dubito.report.summary import Summary
-from dubito.report.verdict import _fraction_to_review, classifier_verdict
+from dubito.report.verdict import _fraction_to_review, classifier_verdict, split_verdict
 
 
 def made(n_rows: int, scale: float) -> Batch:
@@ -35,6 +35,12 @@ def test_calibrated_confidence_needs_no_correction() -> None:
     assert verdict.headline.endswith(" on 600 rows.")
     assert verdict.mood == "good"
     assert len(verdict.sentences) == 2
+
+
+def test_weak_evidence_is_neither_good_nor_bad() -> None:
+    text = "Weak evidence of miscalibration (p = 0.014) on 200 rows: mean confidence 80.0 %."
+    headline = "Weak evidence of miscalibration (p = 0.014) on 200 rows."
+    assert split_verdict(text) == (headline, "neutral", ("Mean confidence 80.0 %.",))
 
 
 def test_miscalibrated_classes_are_reported_with_what_corrects_them() -> None:

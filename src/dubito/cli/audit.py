@@ -86,7 +86,7 @@ def audit(
     from dubito.data import ArrayShards
     from dubito.measure import Audit, RegressionAudit
 
-    require_output_paths({"--output": output}, [file], {"--output": ".html"})
+    require_output_paths({"--output": output}, [file], {"--output": (".html",)})
     [predictions] = options.open(file, has_features=output is not None)
     with passes():
         rows = reader.rows(predictions)

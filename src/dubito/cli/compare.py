@@ -40,7 +40,7 @@ def compare(
     from dubito.cli.reading import read_costs, require_output_paths
     from dubito.monitor import compare as compare_models
 
-    require_output_paths({"--output": output}, files, {"--output": ".html"})
+    require_output_paths({"--output": output}, files, {"--output": (".html",)})
     names = _model_names(files)
     predictions = options.open(*files)
     with passes():

@@ -43,12 +43,12 @@ def decide(
     review: Annotated[
         Path | None,
         typer.Option(
-            help="CSV of rejected rows for human review, highest review value first. Text that a "
-            "spreadsheet would evaluate gets a leading single quote, in every CSV and TSV."
+            help="CSV or TSV of rejected rows for human review, highest review value first. Text "
+            "that a spreadsheet would evaluate gets a leading single quote, in every CSV and TSV."
         ),
     ] = None,
     bad_rows: Annotated[
-        Path | None, typer.Option(help="Write invalid rows to this CSV and continue.")
+        Path | None, typer.Option(help="Write invalid rows to this CSV or TSV and continue.")
     ] = None,
     with_probabilities: Annotated[
         bool,
@@ -63,11 +63,11 @@ def decide(
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
     """
     from dubito.cli.printing import say, say_json
-    from dubito.data.sink import WRITERS
+    from dubito.data.sink import TEXTS, WRITERS
     from dubito.decide import Policy
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
-    require_output_paths(paths, [policy, *files], {"--review": ".csv", "--bad-rows": ".csv"})
+    require_output_paths(paths, [policy, *files], {"--review": TEXTS, "--bad-rows": TEXTS})
     loaded = Policy.load(policy)
     if review is not None and loaded.costs.reject is None:
         rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
@@ -81,7 +81,8 @@ def decide(
         parts = run.to_directory(output) if is_directory else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.predictions)}
     if review is not None:
-        counts["for_review"] = _write_review(list(parts), review, loaded)
+        texts = ("file", "class", "reason", *([] if options.id is None else ["id"]))
+        counts["for_review"] = _write_review(list(parts), review, loaded, texts)
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
     if as_json:
@@ -112,8 +113,11 @@ def _bad_rows_remedy(bad_rows: Path | None) -> Iterator[None]:
         raise type(error)(*values) from error
 
 
-def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
-    """Write the rejected rows, highest review value first; return how many there are."""
+def _write_review(decided: list[str], review: Path, policy: Policy, texts: tuple[str, ...]) -> int:
+    """Write the rejected rows, highest review value first; return how many there are.
+
+    Columns other than `texts` hold numbers, which text files of decisions do not tell.
+    """
     import numpy as np
 
     from dubito.data import Sink
@@ -123,9 +127,12 @@ def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
     name = policy.costs.actions[policy.costs.reject]
     parts = [rows_where(path, "action", name) for path in decided]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    order = np.argsort(-columns["review_value"].astype(np.float64), kind="stable")
+    del columns["action"]
+    for key in columns.keys() - set(texts):
+        columns[key] = columns[key].astype(np.int64 if key == "id" else np.float64)
+    order = np.argsort(-columns["review_value"], kind="stable")
     with Sink(review) as sink:
-        sink.write({key: values[order] for key, values in columns.items() if key != "action"})
+        sink.write({key: values[order] for key, values in columns.items()})
     return int(order.size)
 
 

@@ -35,7 +35,7 @@ def drift(
     from dubito.monitor import detect_drift
 
     files = [reference, current]
-    require_output_paths({"--output": output}, files, {"--output": ".html"})
+    require_output_paths({"--output": output}, files, {"--output": (".html",)})
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():
         result = detect_drift(*map(reader.rows, predictions))

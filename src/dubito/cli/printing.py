@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.errors import BadValueError
-from dubito.formatting import wrapped
+from dubito.formatting import UNPRINTABLE, printable, wrapped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
@@ -30,25 +30,11 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks
 MAX_WIDTH = 100  # longer lines are hard to read
-# What acts on a terminal instead of being shown: control characters except line breaks, controls of
-# the writing direction, and lone surrogates (bytes of a file name that are not UTF-8).
-UNPRINTABLE = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def _printable(text: str) -> str:
-    r"""Return text with its control characters shown, so that names cannot act on a terminal.
-
-    >>> _printable("\x1b[31mfraud")
-    '\\x1b[31mfraud'
-    """
-    return UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def put(text: str, *, is_error: bool = False) -> None:
     """Print text, with control characters shown: all output goes through here."""
-    print(_printable(text), file=sys.stderr if is_error else None)
+    print(printable(text), file=sys.stderr if is_error else None)
 
 
 def _width() -> int:
@@ -59,7 +45,7 @@ def _width() -> int:
 def say(text: str = "") -> None:
     """Print text wrapped at word boundaries; continuation lines keep their indentation."""
     width = _width()
-    for line in _printable(text).split("\n"):
+    for line in printable(text).split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
         put(line if len(line) <= width else _wrapped(line, width, indent))
 
@@ -67,7 +53,7 @@ def say(text: str = "") -> None:
 def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line wrapped to a width; words longer than that, such as paths, stay whole."""
     settings = {"break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(wrapped(_printable(line), width, subsequent_indent=indent, **settings))
+    return "\n".join(wrapped(printable(line), width, subsequent_indent=indent, **settings))
 
 
 def say_error(error: Exception) -> None:
@@ -111,7 +97,7 @@ def say_json(values: Any) -> None:
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with text in the first column and numbers in the others."""
-    table = [[_printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
+    table = [[printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     spare = _width() - sum(widths[1:]) - 2 * len(widths[1:])
     for first, *others in table:
@@ -199,7 +185,7 @@ class PassProgress:
             self.totals[name] = row_count(name)
         for task in self.tasks:
             self.bar.remove_task(task)
-        text = _printable(f"pass {self.n_passes} over {PurePath(name).name}")
+        text = printable(f"pass {self.n_passes} over {PurePath(name).name}")
         task = self.bar.add_task(text, total=total or self.totals.get(name), unit=unit)
         self.tasks = [task]
 

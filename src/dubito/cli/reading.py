@@ -234,7 +234,7 @@ def cost_file(path: Path, reject_action: str | None = None) -> CostMatrix:
 def require_output_paths(
     paths: Mapping[str, str | Path | None],
     inputs: Sequence[str | Path],
-    endings: Mapping[str, str] | None = None,
+    endings: Mapping[str, tuple[str, ...]] | None = None,
 ) -> None:
     """Raise before any work is done unless the file of each option can be written.
 
@@ -255,9 +255,10 @@ def require_output_paths(
             raise BadValueError(option, "dubito", rule, str(place), fix)
         if not is_url(str(place)):
             _require_directory(option, path, [Path(one) for one in taken])
-        ending = (endings or {}).get(option, path.suffix.lower())
-        if path.suffix.lower() != ending:
-            rule, fix = f"must end in {ending}", f"Pass {option} {path.stem}{ending}"
+        allowed = (endings or {}).get(option, (path.suffix.lower(),))
+        if path.suffix.lower() not in allowed:
+            rule = f"must end in {' or '.join(allowed)}"
+            fix = f"Pass {option} {path.stem}{allowed[0]}"
             raise BadValueError("", option, rule, str(place), fix)
         taken.add(resolved(place))
 

@@ -259,6 +259,9 @@ class Batch:
         """
         if outputs is None and isinstance(y_true, TopLabel):
             y_true, outputs = None, y_true
+        if outputs is None and isinstance(y_true, BaseOutputs):
+            got, fix = f"{type(y_true).__name__} alone", f"Pass {argument} first, then the outputs"
+            raise BadTypeError("", caller, "needs labels and outputs", got, fix)
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
         if row_costs is not None:

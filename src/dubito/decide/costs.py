@@ -454,7 +454,7 @@ def as_cost(value: Any, argument: str, caller: str) -> float:
 
 def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
     """Return the cost of one action in each class, from one number or one per class."""
-    if not isinstance(value, list | tuple) and not hasattr(value, "__len__"):
+    if isinstance(value, str) or not hasattr(value, "__len__"):
         return np.full(n_classes, as_cost(value, "cost", caller))
     row = as_finite(as_floats(value, "cost", caller), "cost", caller)
     if row.shape != (n_classes,):

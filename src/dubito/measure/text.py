@@ -6,7 +6,7 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
-from dubito.formatting import percent, quantity, wrapped
+from dubito.formatting import percent, printable, quantity, wrapped
 from dubito.measure.calibration_error import ReliabilityCurve
 
 if TYPE_CHECKING:
@@ -259,8 +259,8 @@ def _class_lines(audit: Audit) -> list[str]:
         f"  ({audit.n_bins} uniform bins)"
     ]
     return lines + [
-        f"  {str(one.name)[:20]:<20} {percent(one.probability):>11} {percent(one.frequency):>18} "
-        f"{one.calibration_error:>7.4f}"
+        f"  {printable(str(one.name))[:20]:<20} {percent(one.probability):>11} "
+        f"{percent(one.frequency):>18} {one.calibration_error:>7.4f}"
         for one in worst
     ]
 
@@ -273,7 +273,7 @@ def _group_lines(audit: Audit) -> list[str]:
         "expected if calibrated"
     ]
     return lines + [
-        f"  {name[:18]:<18} {one.n_rows:>8,} {percent(one.confidence):>10} "
+        f"  {printable(name)[:18]:<18} {one.n_rows:>8,} {percent(one.confidence):>10} "
         f"{percent(one.accuracy):>8} {one.expected_calibration_error:>7.4f} "
         f"{one.expected_if_calibrated:>22.4f}"
         for name, one in worst

@@ -36,7 +36,7 @@ def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:
     ('Over-confident.', 'bad', ('Mean confidence 95.4 %, accuracy 87.1 %.',))
     """
     headline, *rest = re.split(r"(?:\.|:) ", text, maxsplit=1)
-    is_neutral = headline.startswith(("Too few", "No two", "No central"))
+    is_neutral = headline.startswith(("Too few", "No two", "No central", "Weak"))
     mood = "neutral" if is_neutral else "good" if headline.startswith("No ") else "bad"
     sentences = tuple(f"{one[:1].upper()}{one[1:]}" for one in rest)
     return f"{headline.rstrip('.')}.", mood, sentences
