@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -665,7 +666,7 @@ ANY = fitted(features=X, risk=RiskBound(0.2), deploy_prior=[0.2, 0.3, 0.5])
 
 def test_labels_that_are_probabilities_bound_no_risk() -> None:
     shares = np.tile([0.55, 0.45], (60, 1))
-    costs = CostMatrix.zero_one(2).with_reject(0.9)
+    costs = CostMatrix.zero_one(2).with_reject(0.48)
     scaling = TemperatureScaling()
     with pytest.raises(BadValueError, match=r"`y`.* label probabilities\. Pass the most probable"):
         Policy.fit(shares, shares, costs=costs, calibrator=scaling, risk=RiskBound(0.1))
@@ -732,3 +733,32 @@ def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> Non
     assert again.costs.array[0, 1] == 5000
     assert "Edited by hand on 20" in str(again)
     assert "describe the policy before the edit." in str(again)
+
+
+def test_an_action_that_never_wins_is_warned_about_unless_a_bound_or_gate_takes_it() -> None:
+    costs = CostMatrix.zero_one(3).with_reject(0.9, "ask")
+    message = "Policy.fit: 'ask' is never optimal: it would have to cost at least 0.233 less."
+    with pytest.warns(DubitoWarning, match=re.escape(message)):
+        Policy.fit(Logits(Z), Y, costs=costs, calibrator=IdentityCalibrator())
+    bound = RiskBound(0.4)
+    Policy.fit(Logits(Z), Y, costs=costs, calibrator=IdentityCalibrator(), risk=bound)
+
+
+def test_two_classes_have_thresholds_and_raw_ones() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-2, 2, 3000)
+    y = (rng.random(3000) < 1 / (1 + np.exp(-odds / 2))).astype(int)
+    costs = CostMatrix([[0, 20], [1, 0]], ["pass", "block"]).with_reject(0.5, "review")
+    outputs = Logits(np.column_stack([np.zeros(3000), odds]))
+    policy = Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling())
+    assert [one.action for one in policy.thresholds] == ["pass", "review", "block"]
+    assert policy.thresholds[0].high == pytest.approx(0.025)
+    temperature = policy.calibrator.temperature_
+    raw = policy.raw_probability(0.025)
+    assert raw == pytest.approx(1 / (1 + (0.975 / 0.025) ** temperature), rel=0.01)
+    line = str(policy).splitlines()[1]
+    assert line.startswith(f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}), review from")
+    actions = policy.decide(outputs).action
+    p = policy.predict_proba(outputs)[:, 1]
+    assert (actions == np.select([p < 0.025, p <= 0.5], [0, 2], 1)).all()
+    assert fitted().thresholds == ()

@@ -39,12 +39,14 @@ from dubito.decide.reject import (
     reject_by_threshold,
     reject_threshold,
 )
+from dubito.decide.thresholds import ActionInterval, action_intervals, unused_actions
 from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
 
 if TYPE_CHECKING:
     from dubito.decide.classifier import CostSensitiveClassifier
 
 __all__ = [
+    "ActionInterval",
     "ConditionalIndependenceTest",
     "CostCoverageCurve",
     "CostMatrix",
@@ -66,6 +68,7 @@ __all__ = [
     "RiskBound",
     "SquaredLossDecomposition",
     "ThresholdChoice",
+    "action_intervals",
     "adjust_prior",
     "choose_threshold",
     "combine_posteriors",
@@ -88,6 +91,7 @@ __all__ = [
     "realized_cost",
     "reject_by_threshold",
     "reject_threshold",
+    "unused_actions",
     "write_decisions",
 ]
 

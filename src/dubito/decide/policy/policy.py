@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from dubito import __version__
-from dubito.arrays import FloatArray, RandomState, freeze, require_rows
+from dubito.arrays import FloatArray, RandomState, as_fraction, freeze, require_rows
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
@@ -38,8 +39,9 @@ from dubito.decide.policy.report import PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
+from dubito.decide.thresholds import ActionInterval, action_intervals, unused_actions
 from dubito.doubt.features import as_feature_matrix
-from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
@@ -59,6 +61,7 @@ from dubito.serialization.fields import (
 )
 from dubito.serialization.objects import Record, estimator, record_of
 
+MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
 
@@ -195,6 +198,12 @@ class Policy(Record):
             risk=risk, random_state=random_state,
         )  # fmt: skip
         names = as_feature_names(feature_names, features, next(shards.batches()))
+        if config.costs.rate is None:
+            unused = unused_actions(config.costs)
+            if config.risk is not None or config.ood is not None:  # these reject by themselves
+                unused.pop(config.costs.reject_name or "", None)
+            for sentence in _unused_sentences(unused):
+                warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=2)
         with cached(shards) as quick:
             parts, calibration = fit_parts(quick, config, evaluation_shards(evaluate_on))
         provenance = {
@@ -403,7 +412,10 @@ class Policy(Record):
         return f"Policy({', '.join(parts)})"
 
     def __str__(self) -> str:
-        lines = [f"Calibrator: {self.provenance['calibrator']}.", str(self.report)]
+        lines = [f"Calibrator: {self.provenance['calibrator']}."]
+        if self.thresholds:
+            lines.append(_threshold_line(self))
+        lines.append(str(self.report))
         if "edited" in self.provenance:
             lines.append(
                 f"Edited by hand on {self.provenance['edited']}: the figures above and the risk "
@@ -417,6 +429,39 @@ class Policy(Record):
         if self.deploy_prior is None:
             return calibrated
         return adjust_prior(calibrated, self.train_prior, self.deploy_prior)
+
+    @property
+    def thresholds(self) -> tuple[ActionInterval, ...]:
+        """From which calibrated probability of the second class on each action is optimal.
+
+        Empty unless there are two classes and costs are the same for all rows. The OOD gate and
+        the risk bound may reject further rows.
+        """
+        is_binary = self.costs.n_classes == 2 and self.costs.rate is None
+        return action_intervals(self.costs) if is_binary else ()
+
+    def raw_probability(self, probability: float) -> float | None:
+        """Return the model's own probability of the second class that is calibrated to another.
+
+        Parameters
+        ----------
+        probability : float
+            A calibrated probability of the second of two classes.
+
+        Returns
+        -------
+        float or None
+            None if no raw probability, or more than one, is calibrated to it.
+        """
+        wanted = as_fraction(probability, "probability", "Policy.raw_probability")
+        odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
+        outputs = Logits(np.column_stack([np.zeros(odds.size), odds]), self.costs.classes)
+        is_above = posteriors(self.calibrated(outputs), slice(None))[:, 1] >= wanted
+        changes = np.flatnonzero(is_above[1:] != is_above[:-1])
+        if changes.size != 1:
+            return None
+        middle = (odds[changes[0]] + odds[changes[0] + 1]) / 2
+        return float(1 / (1 + np.exp(-middle)))
 
     @property
     def rule(self) -> DecisionRule:
@@ -452,6 +497,28 @@ class Policy(Record):
             rule, fix = f"must have {self.ood.n_features} columns", "Pass the features of the fit"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
+
+
+def _threshold_line(policy: Policy) -> str:
+    """Return from which probability of the second class on each action is taken."""
+    parts = []
+    *firsts, last = policy.thresholds
+    for number, one in enumerate(firsts):
+        raw = policy.raw_probability(one.high)
+        limit = f"{one.high:.3g}" + ("" if raw is None else f" (raw {raw:.3g})")
+        parts.append(f"{one.action} {'below' if number == 0 else 'from there to'} {limit}")
+    parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
+    line = f"By calibrated P({policy.classes[1]}): {', '.join(parts)}."
+    unused = unused_actions(policy.costs)
+    return " ".join([line, *_unused_sentences(unused)])
+
+
+def _unused_sentences(unused: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each action that is never optimal."""
+    return [
+        f"'{name}' is never optimal: it would have to cost at least {excess:.3g} less."
+        for name, excess in unused.items()
+    ]
 
 
 def _now() -> str:

@@ -1,0 +1,128 @@
+"""Where each action is optimal: thresholds of the positive class, and actions that never win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.decide.costs import CostMatrix
+from dubito.errors import BadValueError
+
+SMALLEST = 1e-9  # shorter intervals, and smaller advantages, are rounding
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ActionInterval:
+    """The probabilities of the second of two classes for which an action has the lowest cost.
+
+    Attributes
+    ----------
+    action : str
+        The name of the action.
+    low, high : float
+        Ends of the interval.
+    """
+
+    action: str
+    low: float
+    high: float
+
+
+def action_intervals(costs: CostMatrix) -> tuple[ActionInterval, ...]:
+    """Return which action is optimal from which calibrated probability on, for two classes.
+
+    Expected costs are lines over the probability of the second class; where two actions cost the
+    same, the reject action is taken.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs of two classes, without a rate per row.
+
+    Returns
+    -------
+    tuple of ActionInterval
+        By increasing probability of the second class; actions that never win are left out.
+
+    Examples
+    --------
+    >>> costs = CostMatrix([[0, 20], [1, 0]], actions=["pass", "block"]).with_reject(0.5, "review")
+    >>> for one in action_intervals(costs):
+    ...     print(f"{one.action}: {one.low:.3f} to {one.high:.3f}")
+    pass: 0.000 to 0.025
+    review: 0.025 to 0.500
+    block: 0.500 to 1.000
+    """
+    if costs.n_classes != 2 or costs.rate is not None:
+        got = f"{costs.n_classes} classes" if costs.n_classes != 2 else "a rate per row"
+        rule, fix = "must be constant costs of two classes", "Use decision_regions for more"
+        raise BadValueError("costs", "action_intervals", rule, got, fix)
+    start, slope = costs.array[:, 0], costs.array[:, 1] - costs.array[:, 0]
+    found: list[ActionInterval] = []
+    p = 0.0
+    order = [k for k in range(costs.n_actions) if k != costs.reject]
+    order = order if costs.reject is None else [costs.reject, *order]
+    while p < 1:
+        # Of the cheapest lines here, the one that falls fastest stays the cheapest.
+        heights = start + slope * p
+        ties = [k for k in order if heights[k] <= heights.min() + SMALLEST]
+        best = min(ties, key=lambda k: slope[k])
+        steeper = slope < slope[best] - SMALLEST
+        crossings = np.full(costs.n_actions, np.inf)
+        gap = heights[steeper] - heights[best]
+        crossings[steeper] = p + np.maximum(gap, 0.0) / (slope[best] - slope[steeper])
+        end = min(float(crossings.min()), 1.0)
+        if end - p > SMALLEST or not found:
+            found.append(ActionInterval(costs.actions[best], p, end))
+        p = max(end, p + SMALLEST)
+    return tuple(found)
+
+
+def unused_actions(costs: CostMatrix) -> dict[str, float]:
+    """Return the actions that are optimal for no probabilities, and by how much they cost too much.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs without a rate per row.
+
+    Returns
+    -------
+    dict of str to float
+        How much less each such action would have to cost, in every class, to be optimal somewhere.
+
+    Examples
+    --------
+    >>> unused_actions(CostMatrix.zero_one(2).with_reject(0.6, "review"))
+    {'review': 0.1}
+    """
+    excess = [_excess(costs.array, k) for k in range(costs.n_actions)]
+    too_much = {costs.actions[k]: excess[k] for k in range(costs.n_actions)}
+    return {name: round(value, 9) for name, value in too_much.items() if value > SMALLEST}
+
+
+def _excess(costs: FloatArray, action: int) -> float:
+    """Return the least that an action costs above the best other one, over all probabilities.
+
+    A linear program: over p, minimize t such that the action costs at most t more than each other.
+    """
+    from scipy.optimize import linprog
+
+    n_actions, n_classes = costs.shape
+    if n_actions == 1:
+        return 0.0
+    others = np.delete(costs, action, axis=0)
+    rows = np.column_stack([costs[action] - others, -np.ones(n_actions - 1)])
+    solution = linprog(
+        np.append(np.zeros(n_classes), 1.0),
+        A_ub=rows,
+        b_ub=np.zeros(n_actions - 1),
+        A_eq=np.append(np.ones(n_classes), 0.0)[np.newaxis],
+        b_eq=[1.0],
+        bounds=[(0, 1)] * n_classes + [(None, None)],
+    )
+    return float(solution.fun)
