@@ -87,6 +87,13 @@ def of_classes(name: str, **settings: Any) -> Run:
     )
 
 
+def of_two_classes(name: str) -> Run:
+    function = getattr(measure, name)
+    return lambda rows, weight: function(
+        Y[rows] % 2, np.round(CONFIDENCE[rows], 2), sample_weight=weight
+    )
+
+
 def of_errors(name: str) -> Run:
     function = getattr(measure, name)
     doubt_of = np.round(1 - CONFIDENCE, 2)
@@ -130,6 +137,7 @@ METRICS: dict[str, Run] = {
     **{name: of_classes(name) for name in CLASS_METRICS},
     "coverage_at_risk": of_classes("coverage_at_risk", risk=0.2),
     "audit": of_classes("audit", n_resamples=0),
+    "confusion_at": of_two_classes("confusion_at"),
     **{
         name: of_errors(name)
         for name in ("average_precision", "false_positive_rate_at_recall", "roc_auc")
@@ -158,6 +166,16 @@ def test_every_metric_is_tested() -> None:
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_metrics(name: str) -> None:
     assert_same(METRICS[name])
+
+
+def test_audits_of_two_classes() -> None:
+    def run(rows: Rows, weight: Any) -> Any:
+        settings = {"sample_weight": weight, "n_resamples": 0}
+        found = measure.audit(Y[rows] % 2, np.round(CONFIDENCE[rows], 2), **settings).positive
+        assert found is not None
+        return found.figures, found.intervals, found.curve, found.tenths
+
+    assert_same(run)
 
 
 @pytest.mark.parametrize("n_bins", [3, 40])
