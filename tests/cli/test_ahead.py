@@ -58,14 +58,14 @@ def test_a_process_starts_only_if_kernels_are_compiled_and_a_core_is_idle(
     monkeypatch.setattr(NOTICE, "n_compiled", n_compiled)
     monkeypatch.setenv("DUBITO_THREADS", threads)
     ahead.compile_ahead(TopLabel([0.5], [1.0]))
-    ahead.compile_ahead(outputs)
-    assert [words[-3:] for words in started] == [["Logits", "float32", "3"]] * n_started
+    ahead.compile_ahead(outputs, ends_with_audit=True)
+    assert [words[3:] for words in started] == [["Logits", "float32", "3", "audit"]] * n_started
 
 
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_rehearsal_runs(kind: type, n_classes: int) -> None:
-    ahead._rehearse(kind.__name__, "float64", n_classes)
+    ahead._rehearse(kind.__name__, "float64", n_classes, ends_with_audit=n_classes == 2)
 
 
 @pytest.mark.slow

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 N_ROWS = 200
 
 
-def compile_ahead(outputs: BaseOutputs) -> None:
-    """Start to compile the kernels of calibration and decisions, if kernels are being compiled."""
+def compile_ahead(outputs: BaseOutputs, *, ends_with_audit: bool = False) -> None:
+    """Start to compile the kernels of calibration and decisions, if kernels are being compiled.
+
+    An audit comes last in some commands, first in others, which compile its kernels themselves.
+    """
     from dubito.kernels.blocks import n_threads
     from dubito.kernels.compile import NOTICE
     from dubito.outputs import Logits, Probabilities
@@ -27,6 +30,7 @@ def compile_ahead(outputs: BaseOutputs) -> None:
     if not isinstance(outputs, Logits | Probabilities) or not NOTICE.n_compiled or n_threads() < 2:
         return
     kind = [type(outputs).__name__, outputs.array.dtype.name, str(outputs.n_classes)]
+    kind += ["audit"] if ends_with_audit else []
     process = Popen(
         [sys.executable, "-m", "dubito.cli.ahead", *kind],
         stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
@@ -40,7 +44,7 @@ def _stop(process: Popen[bytes]) -> None:
     process.wait()
 
 
-def _rehearse(kind: str, dtype: str, n_classes: int) -> None:
+def _rehearse(kind: str, dtype: str, n_classes: int, *, ends_with_audit: bool = False) -> None:
     """Calibrate and decide a few rows, the last step of a command first."""
     import numpy as np
 
@@ -53,6 +57,7 @@ def _rehearse(kind: str, dtype: str, n_classes: int) -> None:
         TemperatureScaling,
     )
     from dubito.decide import optimal_actions
+    from dubito.measure import expected_calibration_error, log_loss
 
     labels = np.arange(max(N_ROWS, 2 * n_classes)) % n_classes
     generator = np.random.default_rng(0)
@@ -61,6 +66,9 @@ def _rehearse(kind: str, dtype: str, n_classes: int) -> None:
     if kind == "Probabilities":
         shares = np.exp(array)
         outputs = Probabilities((shares / shares.sum(axis=1, keepdims=True)).astype(dtype))
+    if ends_with_audit:
+        log_loss(labels, outputs)
+        expected_calibration_error(labels, outputs)
     optimal_actions(outputs, CostMatrix.zero_one(n_classes).with_reject(0.2))
     isotonic = IsotonicCalibration()
     for calibrator in (
@@ -74,4 +82,4 @@ def _rehearse(kind: str, dtype: str, n_classes: int) -> None:
 
 
 if __name__ == "__main__":
-    _rehearse(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    _rehearse(sys.argv[1], sys.argv[2], int(sys.argv[3]), ends_with_audit="audit" in sys.argv)

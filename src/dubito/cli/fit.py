@@ -104,7 +104,7 @@ def fit(
         rows = reader.rows(predictions)
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
-        compile_ahead(outputs)
+        compile_ahead(outputs, ends_with_audit=True)
         held_out: Any = "cross-fit"
         if evaluate_on is not None:
             source = open_source(evaluate_on)
