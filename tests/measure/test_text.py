@@ -147,7 +147,7 @@ def test_two_classes_are_audited_by_their_positive_one() -> None:
         outputs = Probabilities(np.column_stack([1 - p, p]), ["ok", "fraud"])
         return audit(names, outputs, pos_label="fraud", n_resamples=0).verdict
 
-    assert said(odds).startswith("P(fraud): no sign of miscalibration on 6,000 rows: mean 4.")
+    assert said(odds).startswith("No sign of miscalibration of P(fraud) on 6,000 rows: mean 4.")
     assert said(odds + 0.7).startswith("P(fraud) is too high: mean 8.")
     assert said(odds - 0.7).startswith("P(fraud) is too low: mean 2.")
     extreme = said(1.9 * odds + 2.1)

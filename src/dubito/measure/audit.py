@@ -341,7 +341,7 @@ def audit(
     Examples
     --------
     >>> print(audit([0, 0, 0, 1] * 30, [0.25] * 120).verdict)
-    P(1): no sign of miscalibration on 120 rows: mean 25.00 %, observed frequency 25.00 %.
+    No sign of miscalibration of P(1) on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):

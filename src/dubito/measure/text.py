@@ -49,11 +49,11 @@ def verdict_on(audit: Audit) -> str:
     )
 
 
-def _no_strong_evidence(p_value: float) -> str:
+def _no_strong_evidence(p_value: float, of: str = "") -> str:
     """Return what a p-value above `ALPHA` says."""
     if p_value < WEAK:
-        return f"Weak evidence of miscalibration (p = {p_value:.2g})"
-    return "No sign of miscalibration"
+        return f"Weak evidence of miscalibration{of} (p = {p_value:.2g})"
+    return f"No sign of miscalibration{of}"
 
 
 def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
@@ -69,17 +69,13 @@ def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
     else:
         is_wrong = p_value < ALPHA
     if not is_wrong:
-        return f"{name}: {_lowered(_no_strong_evidence(p_value))} on {_rows(audit)}: {both}."
+        return f"{_no_strong_evidence(p_value, f' of {name}')} on {_rows(audit)}: {both}."
     if gap.low > 0 or gap.high < 0:
         direction = "high" if gap.low > 0 else "low"
         return f"{name} is too {direction}: {both}."
     slope = positive.calibration_slope or 1.0
     how = "too extreme" if slope < 1 else "not extreme enough"
     return f"{name} is {how}: calibration slope {slope:.2f} (1 if calibrated); {both}."
-
-
-def _lowered(text: str) -> str:
-    return f"{text[0].lower()}{text[1:]}"
 
 
 def class_said_wrongly(audit: Audit) -> ClassReport | None:

@@ -29,6 +29,7 @@ from dubito.report.sections.calibration import (
 )
 from dubito.report.sections.error_detection import uncertainty_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
+from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 from dubito.report.summary import Summary
 from dubito.report.verdict import classifier_verdict
@@ -255,7 +256,9 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         ("Calibration", summary.recalibration.method),
         *summary.provenance.facts,
     )
+    positive = positive_class_section(summary)
     sections = [
+        *([] if positive is None else [positive]),
         reliability_section(summary),
         metrics_section(summary),
         calibrators_section(summary),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from typing import final
 
@@ -143,18 +143,23 @@ class Summary:
         others = calibration if isinstance(calibration, Batch) else None
         is_all = shards.sum(len) == len(rows)
         is_known = audit is not None and is_all and audit.n_bins == N_BINS
-        audit_before = (
-            audit if audit and is_known else Audit.of(ArrayShards(rows), random_state=seed)
+        positive = None if audit is None else audit.positive
+        measure = partial(
+            Audit.of,
+            random_state=seed,
+            pos_label=None if positive is None else positive.pos_label,
+            bin_strategy="quantile" if positive is None else positive.bin_strategy,
         )
+        audit_before = audit if audit and is_known else measure(ArrayShards(rows))
         actions = evaluation = None
         if policy is not None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
             actions, evaluation = _apply_policy(policy, sampled, seed)
         return cls(
-            whole=audit or (audit_before if is_all else Audit.of(shards, random_state=seed)),
+            whole=audit or (audit_before if is_all else measure(shards)),
             before=before,
             audit_before=audit_before,
-            audit_after=Audit.of(ArrayShards(recalibration.batch), random_state=seed),
+            audit_after=measure(ArrayShards(recalibration.batch)),
             recalibration=recalibration,
             sample=draw_sample(recalibration.batch, costs, seed, actions),
             costs=costs,

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from dubito.formatting import percent
-from dubito.measure import RiskCoverageCurve
+from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.measure.text import class_said_wrongly
@@ -48,6 +48,8 @@ def _calibration_sentence(summary: Summary) -> str:
     recalibration = summary.recalibration
     if not recalibration.leaderboard:
         return ""
+    if before.positive is not None and after.positive is not None:
+        return _positive_sentence(before.positive, after.positive)
     if summary.whole.calibration_p_value >= ALPHA:
         return _classwise_sentence(summary)
     error_before, error_after = (one.expected_calibration_error * 100 for one in (before, after))
@@ -66,6 +68,19 @@ def _calibration_sentence(summary: Summary) -> str:
     is_logits = isinstance(summary.before.outputs, Logits)
     subject = "Dividing the logits by" if is_logits else "A temperature of"
     return f"{subject} {recalibration.temperature:.2g} {verb}; the best calibrator {best}."
+
+
+def _positive_sentence(before: BinaryAudit, after: BinaryAudit) -> str:
+    """Return what calibration achieves for the probability of the positive class."""
+    errors = [one.expected_calibration_error * 100 for one in (before, after)]
+    if errors[1] >= errors[0]:
+        return ""
+    slopes = (before.calibration_slope, after.calibration_slope)
+    slope = "" if None in slopes else " and changes the slope from {:.2f} to {:.2f}".format(*slopes)
+    return (
+        f"Calibration lowers the ECE of P({before.pos_label}) from {errors[0]:.2f} to "
+        f"{errors[1]:.2f} points{slope}, out of sample."
+    )
 
 
 def _classwise_sentence(summary: Summary) -> str:

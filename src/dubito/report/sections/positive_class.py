@@ -1,0 +1,104 @@
+"""The section on the positive class of two: calibration, ranking and gains."""
+
+from __future__ import annotations
+
+from dubito.charts import Axis, Bars, Chart, Line, Points
+from dubito.formatting import percent, short_percent
+from dubito.measure import BinaryAudit, Interval
+from dubito.report.content import Card, Cards, Figure, Row, Section, Table, Text
+from dubito.report.summary import Summary
+
+
+def positive_class_section(summary: Summary) -> Section | None:
+    """Return what is known of the probability of the positive class, if there is one."""
+    whole, after = summary.whole.positive, summary.audit_after.positive
+    before = summary.audit_before.positive
+    if whole is None or before is None or after is None:
+        return None
+    name = f"P({whole.pos_label})"
+    intro = (
+        f"Rows are sorted by {name} into equally filled bins. On the dashed line, the probability "
+        "equals the observed frequency; gray boxes show where the frequency of a calibrated model "
+        "would lie with 95 % probability."
+    )
+    figures = Row((_figure("Before calibration", before), _figure("After calibration", after)))
+    parts = (_cards(whole, after), Text(intro), figures, _gains(whole))
+    return Section("positive", f"Is {name} right?", parts)
+
+
+def _cards(whole: BinaryAudit, after: BinaryAudit) -> Cards:
+    """Return the key metrics with their intervals."""
+
+    def card(title: str, key: str, note: str, is_percent: bool = False) -> Card | None:
+        found: Interval | None = whole.intervals.get(key)
+        if found is None:
+            return None
+        values = (found.value, found.low, found.high)
+        value, low, high = (percent(v, 2) if is_percent else f"{v:.3f}" for v in values)
+        return Card(title, value, f"95 % interval {low} to {high}{note}")
+
+    later = after.intervals.get("calibration_slope")
+    slope_note = "; 1 if calibrated" + ("" if later is None else f", {later.value:.2f} after")
+    cards = (
+        card("Mean probability", "mean_probability", "", True),
+        card("Observed frequency", "base_rate", "", True),
+        card("Calibration slope", "calibration_slope", slope_note),
+        card("ROC-AUC", "roc_auc", ""),
+        card("Average precision", "average_precision", f"; {whole.base_rate:.3f} if random"),
+    )
+    return Cards(tuple(one for one in cards if one is not None))
+
+
+def _figure(title: str, audit: BinaryAudit) -> Figure:
+    """Return the observed frequency over the probability, with a table."""
+    curve, name = audit.curve, f"P({audit.pos_label})"
+    style = "before" if title.startswith("Before") else "after"
+    top = [*curve.confidence, *curve.accuracy, *curve.high]
+    x, y = (Axis.of(top, label, short_percent) for label in (name, "Observed frequency"))
+    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    hints = tuple(
+        f"{name} {percent(mean, 2)}, observed {percent(seen, 2)} ({count:,.0f} rows)"
+        for mean, seen, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True)
+    )
+    marks = (
+        Bars(
+            left.clip(x.low, x.high),
+            right.clip(x.low, x.high),
+            curve.high,
+            "band",
+            "95 % range of a calibrated model",
+            low=curve.low,
+        ),
+        Line([0.0, x.high], [0.0, x.high], "reference", "calibrated"),
+        Line(curve.confidence, curve.accuracy, style, ""),
+        Points(curve.confidence, curve.accuracy, style, count=curve.count, hints=hints),
+    )
+    table = Table.of(
+        f"{title}: {curve.edges.size - 1} {audit.bin_strategy} bins",
+        range(curve.count.size),
+        ("rows", lambda k: f"{curve.count[k]:,.0f}"),
+        ("probability", lambda k: percent(curve.confidence[k], 2)),
+        ("observed frequency", lambda k: percent(curve.accuracy[k], 2)),
+        (
+            "95 % range of a calibrated model",
+            lambda k: f"{percent(curve.low[k], 2)} to {percent(curve.high[k], 2)}",
+        ),
+    )
+    slope = audit.intervals.get("calibration_slope")
+    caption = f"ECE {percent(audit.expected_calibration_error, 2)}"
+    caption += "." if slope is None else f", calibration slope {slope.value:.2f}."
+    return Figure(title, (Chart(f"{title}: {name}", x, y, marks),), caption, table)
+
+
+def _gains(audit: BinaryAudit) -> Table:
+    """Return gains and lift by tenths of the rows."""
+    lines = audit.tenths
+    return Table.of(
+        "Rows from the highest probability down: how many positives they hold",
+        range(len(lines)),
+        ("rows", lambda k: f"top {percent(lines[k].fraction)}"),
+        ("from probability", lambda k: f"{lines[k].threshold:.3g}"),
+        ("observed frequency in this tenth", lambda k: percent(lines[k].frequency, 2)),
+        ("lift", lambda k: f"{lines[k].lift:.2f}"),
+        ("positives found (recall)", lambda k: percent(lines[k].recall)),
+    )
