@@ -27,7 +27,7 @@ from dubito.measure.state import State
 
 MIN_PENALTY = 1e-6  # keeps directions finite that the data do not determine
 MIN_PENALTY_LOGITS = 1e-10  # hardly any: without penalties it is logistic regression
-LARGE_BLOCK = 1 << 16  # entries; such blocks stay in single precision, and are subsampled
+LARGE_BLOCK = 1 << 16  # entries; so many stay in single precision, and are subsampled
 THREADED_PRODUCTS = 1 << 24  # rows x table; with fewer, threads cost more than they save
 CURVATURE_ROWS = 300  # of a large block, to estimate the curvature
 MAX_CACHED = 1 << 25  # features kept in memory between rounds: 256 MB
@@ -82,11 +82,15 @@ class _PenalizedLoss:
     def __init__(self, shards: Shards, basis: Basis, penalty: FloatArray, weight: float) -> None:
         self.shards, self.basis, self.penalty, self.weight = shards, basis, penalty, weight
         array = LabeledRows.of(next(shards.batches())).array
+        n_entries = array.size
+        if isinstance(shards, ArrayShards):
+            n_entries = len(shards.batch) * penalty.shape[0]
         # With many rows, the rounding of single precision is far below the noise of the labels.
-        self.precision: str = array.dtype.name if array.size >= LARGE_BLOCK else "float64"
+        self.is_large = n_entries >= LARGE_BLOCK
+        self.precision: str = array.dtype.name if self.is_large else "float64"
         single = TOLERANCE_SINGLE if penalty.shape[1] == 2 else TOLERANCE_MATRIX
         self.tolerance = TOLERANCE if self.precision == "float64" else single
-        if basis.is_logits and array.size < LARGE_BLOCK:
+        if basis.is_logits and not self.is_large:
             self.tolerance = TOLERANCE_LOGITS
         n_numbers = max(penalty.shape[1] - 1, penalty.shape[0])
         is_cached = isinstance(shards, ArrayShards) and len(shards.batch) * n_numbers <= MAX_CACHED
@@ -132,8 +136,7 @@ class _PenalizedLoss:
             squares, firsts, weights = (np.column_stack([one, sums[4]]) for one in sums[2:])
             none, gradient = np.empty((0, 0)), sums[:2].T.ravel()
             return _Moments(np.append(loss, gradient), weights, firsts, squares, none, none)
-        is_large = rows.array.size >= LARGE_BLOCK
-        step = max(1, len(features) // CURVATURE_ROWS) if is_large else 1
+        step = max(1, len(features) // CURVATURE_ROWS) if self.is_large else 1
         scores = features[:, :n_classes].copy()  # a table of 0 needs no product
         sums = _matrix_sums(rows, features, scores)
         first = features[::step, :n_classes]
