@@ -110,12 +110,17 @@ def _excess(costs: FloatArray, action: int) -> float:
 
     A linear program: over p, minimize t such that the action costs at most t more than each other.
     """
-    from scipy.optimize import linprog
-
     n_actions, n_classes = costs.shape
     if n_actions == 1:
         return 0.0
     others = np.delete(costs, action, axis=0)
+    # Most actions are optimal if a class is certain or all are equal: to import the solver is slow.
+    points = np.vstack([np.eye(n_classes), np.full(n_classes, 1 / n_classes)])
+    excess = float((points @ (costs[action] - others).T).max(axis=1).min())
+    if excess <= SMALLEST:
+        return excess
+    from scipy.optimize import linprog
+
     rows = np.column_stack([costs[action] - others, -np.ones(n_actions - 1)])
     solution = linprog(
         np.append(np.zeros(n_classes), 1.0),
