@@ -762,3 +762,15 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     p = policy.predict_proba(outputs)[:, 1]
     assert (actions == np.select([p < 0.025, p <= 0.5], [0, 2], 1)).all()
     assert fitted().thresholds == ()
+    # The first class may be the positive one: the same decisions, the other way round.
+    other = Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=0)
+    assert [one.action for one in other.thresholds] == ["block", "review", "pass"]
+    assert other.thresholds[-1].low == pytest.approx(0.975)
+    assert other.raw_probability(0.975) == pytest.approx(1 - raw, abs=1e-6)
+    assert Policy.from_json(other.to_json()).pos_column == 0
+    with pytest.raises(BadValueError, match="`pos_label` must be one of two classes, got 2"):
+        Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=2)
+    bound = Policy.fit(
+        outputs, y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.2)
+    )
+    assert "Beside that, the risk bound rejects rows." in str(bound)

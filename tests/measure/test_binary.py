@@ -201,3 +201,13 @@ def test_three_classes_and_unknown_strategies_are_refused() -> None:
     y, p = rare(50)
     with pytest.raises(BadValueError, match="bin_strategy"):
         audited(y, p, bin_strategy="equal")
+
+
+def test_few_bins_of_a_calibrated_model_are_outside_its_range() -> None:
+    outside = np.zeros(10)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        p = expit(rng.normal(-5, 1.5, 3000))
+        curve = audited((rng.random(3000) < p).astype(int), p).curve
+        outside += (curve.accuracy < curve.low) | (curve.accuracy > curve.high)
+    assert (outside / 60).max() < 0.12

@@ -148,10 +148,10 @@ def test_two_classes_are_audited_by_their_positive_one() -> None:
         return audit(names, outputs, pos_label="fraud", n_resamples=0).verdict
 
     assert said(odds).startswith("No sign of miscalibration of P(fraud) on 6,000 rows: mean 4.")
-    assert said(odds + 0.7).startswith("P(fraud) is too high: mean 8.")
-    assert said(odds - 0.7).startswith("P(fraud) is too low: mean 2.")
-    extreme = said(1.9 * odds + 2.1)
-    assert extreme.startswith("P(fraud) is too extreme: calibration slope 0.5"), extreme
+    assert said(odds + 0.7).startswith("P(fraud) is too high: calibration slope 0.95")
+    assert said(odds - 0.7).startswith("P(fraud) is too low: calibration slope 0.95")
+    assert said(1.9 * odds).startswith("P(fraud) is too low and too extreme: calibration slope 0.5")
+    assert said(np.clip(odds, -3, -1)).startswith("P(fraud) is too")
     outputs = Probabilities(np.column_stack([1 - truth, truth]), ["ok", "fraud"])
     unstated = audit(names, outputs, n_resamples=0)
     assert unstated.positive is None  # never inferred from the order of names
@@ -165,3 +165,18 @@ def test_two_classes_are_audited_by_their_positive_one() -> None:
 def test_a_p_value_between_the_levels_is_weak_evidence() -> None:
     assert _no_strong_evidence(0.2) == "No sign of miscalibration"
     assert _no_strong_evidence(0.0014) == "Weak evidence of miscalibration (p = 0.0014)"
+
+
+def test_hard_and_separable_probabilities_are_miscalibrated() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.integers(0, 2, 500).astype(float)
+    y = (rng.random(500) < np.where(hard == 1, 0.7, 0.2)).astype(int)
+    found = audit(y, hard, n_resamples=0)
+    assert "too extreme: calibration slope 0.0" in found.verdict
+    assert found.positive is not None
+    assert found.positive.curve.confidence.tolist() == [0.0, 1.0]  # not in one bin
+    p = rng.random(500)
+    separable = audit((p > 0.5).astype(int), p, n_resamples=0)
+    assert separable.verdict.startswith("P(1) is not extreme enough: mean ")
+    alone = audit(np.zeros(800, int), rng.beta(1, 30, 800), n_resamples=0)
+    assert alone.verdict.startswith("P(1) is too high: mean 3.")

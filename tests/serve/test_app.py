@@ -69,7 +69,7 @@ def test_another_process_follows_an_activation(
     store: Store, url: str, running: Callable[..., Api], policy: Policy
 ) -> None:
     first, second = running(store), running(Store.open(url))
-    number = first.store.add_policy(fitted_policy(reject_cost=0.9).to_json())
+    number = first.store.add_policy(fitted_policy(reject_cost=0.65).to_json())
     first.client.post(f"/v1/policies/{number}/activate")
     end = time.monotonic() + 20
     while (

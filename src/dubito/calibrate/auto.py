@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self, final
 
@@ -28,6 +28,7 @@ from dubito.calibrate.calibrator import (
     BaseCalibrator,
     LabeledRows,
     RowBlock,
+    class_weights,
     drop_unlabeled,
     labeled_shards,
     log_probabilities,
@@ -52,7 +53,7 @@ from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.columns import add_softmax, write_probabilities
-from dubito.outputs import Logits, Probabilities, unchecked
+from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
     Entry,
@@ -70,8 +71,8 @@ from dubito.serialization.objects import clone, estimator, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture
-FLEXIBLE_ROWS = 200  # flexible candidates need this many
-MANY_ROWS = 1000  # with fewer, the simplest candidate is taken that is as good up to noise
+FLEXIBLE_ROWS = 200  # flexible candidates need this many; of two classes, MANY_ROWS
+MANY_ROWS = 1000  # with fewer, noise alone decides whether a simpler candidate is as good
 MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many
 MAX_LOCAL_CLASSES = 30  # above, rows are too far apart for forests and radial basis functions
 N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any calibrator
@@ -83,6 +84,7 @@ MIN_CANDIDATES = 2  # whatever the time budget: unchanged, and temperature scali
 MIN_GAIN, N_STANDARD_ERRORS = 0.002, 0.5
 PRIOR_WEIGHT = 1.0  # pseudo-rows that pull the weights of the mixture towards equal ones
 N_PARTS = 5  # of the rows, to evaluate the mixture on, where folds share rows
+MANY_TIMES = 10  # above, how much higher a log loss is has no meaning
 MIN_SHOWN_WEIGHT = 0.0005  # lower weights of equal probabilities go unmentioned
 N_HALVINGS = 20  # of the interval of a weight: its error is 1e-6
 N_RACED_FOLDS = 2  # after which a costly candidate that cannot be a part is dropped
@@ -182,8 +184,8 @@ def _suitable_calibrators(
     n_classes: int, n_rows: int, parametric_only: bool = False
 ) -> Iterator[BaseCalibrator]:
     """Yield the candidates for data of this size, the simplest first."""
-    has_many = n_rows >= FLEXIBLE_ROWS
     is_binary = n_classes == 2
+    has_many = n_rows >= (MANY_ROWS if is_binary else FLEXIBLE_ROWS)
     yield IdentityCalibrator()
     yield TemperatureScaling()
     if n_rows < FEW_ROWS:
@@ -316,7 +318,9 @@ def _cross_validated_likelihoods(
     if max_parts is None or len(folds) <= N_RACED_FOLDS:
         return found + run.evaluate(costly, whole), run.labels
     raced = run.evaluate(costly, whole[:N_RACED_FOLDS])
-    promising = [one for one in raced if _may_help(one, found, run.labels, max_parts)]
+    likelihoods = _stack(found)
+    current = _mix(likelihoods[:, _select_forward(likelihoods, run.labels, max_parts)], run.labels)
+    promising = [one for one in raced if _may_help(one, current, run.labels, max_parts)]
     rest = run.evaluate([one.calibrator for one in promising], whole[N_RACED_FOLDS:])
     for before in raced:
         after = next((one for one in rest if one.calibrator is before.calibrator), None)
@@ -328,13 +332,11 @@ def _cross_validated_likelihoods(
 
 
 def _may_help(
-    candidate: Candidate, others: Sequence[Candidate], labels: HeldOutLabels, max_parts: int
+    candidate: Candidate, current: FloatArray, labels: HeldOutLabels, max_parts: int
 ) -> bool:
     """Return whether a candidate may still improve on a mixture of others, by its first folds."""
-    likelihoods = _stack(others)
-    parts = _select_forward(likelihoods, labels, max_parts)
-    current = _mix(likelihoods[:, parts], labels)[: candidate.likelihoods.size]
-    tried, first = np.maximum(candidate.likelihoods, FLOOR), labels.first(current.size)
+    tried = np.maximum(candidate.likelihoods, FLOOR)
+    current, first = current[: tried.size], labels.first(tried.size)
     if max_parts == 1:
         gain, required = np.log(tried) - np.log(current), 0.0
     else:
@@ -409,12 +411,19 @@ def _required_gain(current: FloatArray, labels: HeldOutLabels) -> float:
     return MIN_GAIN * labels.mean(-np.log(current)) + 1 / labels.n_rows
 
 
-def _simplest_as_good(losses: FloatArray, best: int, labels: HeldOutLabels) -> int:
-    """Return the first candidate whose loss exceeds that of the best one by no more than noise."""
+def _simplest_as_good(likelihoods: FloatArray, labels: HeldOutLabels) -> int:
+    """Return the first candidate whose loss exceeds the lowest by no more than noise.
+
+    Of many rows, by no more than the gain that is required of a further part either.
+    """
+    losses = -np.log(likelihoods)
+    means = [labels.mean(column) for column in losses.T]
+    best = int(np.argmin(means))
+    most = np.inf if labels.n_rows < MANY_ROWS else MIN_GAIN * means[best]
     for k in range(best):
         excess = losses[:, k] - losses[:, best]
         noise = N_STANDARD_ERRORS * labels.standard_error(excess) + 1 / labels.n_rows
-        if labels.mean(excess) <= noise:
+        if means[k] <= means[0] and labels.mean(excess) <= min(noise, most):
             return k
     return best
 
@@ -424,18 +433,18 @@ def _select_forward(
 ) -> list[int]:
     """Return the parts of a mixture in the order of selection: the best candidate first.
 
-    Of few rows, that is the simplest one that is as good up to noise.
+    Of few rows, and wherever no second part follows, that is the simplest one as good up to noise.
 
     The next part is the one whose best mixture with those before has the lowest log loss, as long
     as it gains more than noise. None for `max_parts` takes all candidates.
     """
     n_candidates = likelihoods.shape[1]
     losses = [labels.mean(-np.log(column)) for column in likelihoods.T]
+    order = sorted(range(n_candidates), key=losses.__getitem__)
     if max_parts is None:
-        return sorted(range(n_candidates), key=losses.__getitem__)
-    parts = [int(np.argmin(losses))]
-    if labels.n_rows < MANY_ROWS:
-        parts = [_simplest_as_good(-np.log(likelihoods), parts[0], labels)]
+        return order
+    simplest = _simplest_as_good(likelihoods, labels)
+    parts = [simplest if labels.n_rows < MANY_ROWS else order[0]]
     current = likelihoods[:, parts[0]]
     while len(parts) < min(max_parts, n_candidates):
         gains = _step_gains(current, likelihoods, labels)
@@ -447,7 +456,7 @@ def _select_forward(
             break
         parts.append(best)
         current = _mix(likelihoods[:, parts], labels)
-    return parts
+    return parts if len(parts) > 1 else [simplest]
 
 
 def _with_uniform(likelihoods: FloatArray, n_classes: int) -> FloatArray:
@@ -456,6 +465,29 @@ def _with_uniform(likelihoods: FloatArray, n_classes: int) -> FloatArray:
     That part bounds the loss of labels that no other part thought possible.
     """
     return np.column_stack([likelihoods, np.full(len(likelihoods), 1 / n_classes)])
+
+
+def _cost_of_simpler(
+    parts: Sequence[int],
+    names: Sequence[str],
+    losses: Sequence[FloatArray],
+    loss_of: Callable[[Sequence[int]], FloatArray],
+    labels: HeldOutLabels,
+) -> str:
+    """Return what the next simpler choice would cost: one part less, or a simpler calibrator."""
+    if len(parts) > 1:
+        simpler, what = list(parts[:-1]), f"without {names[parts[-1]]}"
+    elif parts[0]:
+        k = min(range(parts[0]), key=lambda k: labels.mean(losses[k]))
+        simpler, what = (
+            [k],
+            "with unchanged probabilities" if k == 0 else f"with {names[k]} instead",
+        )
+    else:
+        return ""
+    ratio = labels.mean(loss_of(simpler)) / max(labels.mean(loss_of(parts)), FLOOR)
+    how = "many times" if ratio > MANY_TIMES else percent(max(ratio - 1, 0.0))
+    return f"; {what}, the held-out log loss would be {how} higher"
 
 
 def _select_calibrators(
@@ -483,26 +515,26 @@ def _select_calibrators(
         every = _with_uniform(likelihoods[:, some], n_classes)
         return np.asarray(-np.log(_stacked_likelihoods(every, labels)))
 
+    best = int(np.argmin([labels.mean(loss) for loss in losses]))
     mixed = loss_of(parts)
+    is_mixture_worse = labels.mean(mixed) > labels.mean(losses[best]) and len(parts) > 1
+    if max_parts is None:  # the mixture of all was asked for
+        is_mixture_worse = labels.mean(mixed) > labels.mean(losses[0])
+    if is_mixture_worse:  # its weights, fitted to few rows, cost more than the parts gain
+        parts, mixed = [best], losses[best]
+    n_tried = len(candidates) + len(dropped)
     if is_few:
         reason = f"fewer than {FEW_ROWS} rows are too few to weigh a mixture"
-    elif max_parts == 1:
-        reason = f"no other of {len(candidates)} candidates has a clearly lower held-out log loss"
-    elif len(parts) == 1:
-        reason = "no second part lowers the held-out log loss by more than noise"
-    elif labels.mean(mixed) > labels.mean(losses[0]):
-        parts, reason = parts[:1], "a mixture would be worse than no calibration"
-        mixed = losses[parts[0]]
-    else:
+    elif is_mixture_worse:
+        reason = "no mixture has a lower held-out log loss"
+    elif len(parts) > 1:
         reason = "together they have the lowest held-out log loss"
         if max_parts is not None:
-            reason = "each lowers the held-out log loss by more than noise"
+            reason = "each part lowers the held-out log loss beyond noise"
+    else:
+        reason = f"no other of {n_tried} candidates lowers the held-out log loss beyond noise"
     is_mixed = len(parts) > 1
-    simpler = parts[:-1] if is_mixed else [0] if parts[0] == 1 else [1] if parts[0] else []
-    if simpler:
-        cost = labels.mean(loss_of(simpler)) / max(labels.mean(mixed), FLOOR) - 1
-        reason += f"; {join_words([names[k] for k in simpler])} alone would raise it by "
-        reason += percent(max(cost, 0.0))
+    reason += _cost_of_simpler(parts, names, losses, loss_of, labels)
     weights, uniform_weight = np.zeros(len(candidates)), 0.0
     weights[parts] = 1.0
     if is_mixed:
@@ -515,12 +547,12 @@ def _select_calibrators(
     ]
     if is_mixed:
         lines.append(("mixture", mixed, None, sum(one.seconds for one in candidates)))
-    best = losses[int(np.argmin([labels.mean(loss) for loss in losses]))]
     for one in dropped:
         # Estimated from how it differs from the best candidate on the folds it was fitted on.
         first = labels.first(one.likelihoods.size)
-        difference = -np.log(np.maximum(one.likelihoods, FLOOR)) - best[: one.likelihoods.size]
-        lines.append((_name(one.calibrator), best + first.mean(difference), 0.0, one.seconds))
+        difference = -np.log(np.maximum(one.likelihoods, FLOOR)) - losses[best][: first.rows.size]
+        estimate = losses[best] + first.mean(difference)
+        lines.append((_name(one.calibrator), estimate, 0.0, one.seconds))
     leaderboard = [
         {
             "name": name,
@@ -565,6 +597,15 @@ def _select_nothing(batch: Batch) -> Selection:
     )
 
 
+def _warn_about_single_class(batch: Batch, classes: tuple[ClassName, ...] | None) -> None:
+    """Warn if all labels are of one class: nothing is known of the others."""
+    found = np.flatnonzero(class_weights(ArrayShards(batch)))
+    if found.size == 1:
+        name = int(found[0]) if classes is None else classes[found[0]]
+        text = f"AutoCalibrator: all labels are {name!r}. Pass rows of the other classes as well."
+        warnings.warn(text, DubitoWarning, stacklevel=4)
+
+
 def _in_order(shards: Shards, times: Any, groups: Any, caller: str) -> Batch:
     """Return the rows from the first to the last; those of equal times stay as they were."""
     values = np.asarray(times)
@@ -602,10 +643,10 @@ def _cv_field(value: Any, entry: Entry) -> Any:
 class AutoCalibrator(_BaseMixture):
     """Cross-validate the calibrators that suit the data, and take the best one or mix a few.
 
-    Start here. The candidate that makes held-out labels most likely is taken. Others are mixed with
-    it, one at a time, while that lowers the held-out log loss by more than noise and 0.2 %.
-    Unchanged probabilities are among the candidates, so that the cross-validated log loss never
-    increases.
+    Start here. The simplest candidate is taken whose held-out log loss is as low as that of the
+    best one, up to noise. Others are mixed with it, one at a time, while that lowers the held-out
+    log loss by more than noise and 0.2 %. Unchanged probabilities are among the candidates, so that
+    the cross-validated log loss never increases.
 
     Parameters
     ----------
@@ -758,6 +799,7 @@ class AutoCalibrator(_BaseMixture):
         labeled = drop_unlabeled(batch)
         if len(labeled) == 0:
             raise EmptyStateError("A calibrator")
+        _warn_about_single_class(labeled, self.classes_)
         if len(labeled) < MIN_ROWS:
             found = _select_nothing(labeled)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, with_columns
+from dubito.cli.columns import ColumnOptions, require_positive, with_columns
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 
@@ -97,6 +97,7 @@ def audit(
             result = RegressionAudit.of(rows)
         else:
             pos_label = options.positive
+            require_positive(pos_label, next(rows.batches()).outputs, file)
             result = Audit.of(rows, n_bins=bins, pos_label=pos_label, bin_strategy=bin_strategy)
         findings = _crossed_limits(fail_on or [], _metrics(result))
         matrix = cost = None
@@ -118,6 +119,9 @@ def audit(
         say(str(result) if cost is None else f"{result}\n\n{cost}")
         if not isinstance(rows, ArrayShards):
             say("\nThe rows were streamed: AURC, AUGRC, AUROC and FPR95 come from a fine grid.")
+        if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
+            one, other = (quote(str(each.name)) for each in result.classes)
+            say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
         if output is not None:
             say(f"\nThe report is in {output}.")
         if not options.is_regression and options.confidence is None:

@@ -6,7 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dubito.cli.columns import FOLD_GROUPS, NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import (
+    FOLD_GROUPS,
+    NOT_CLASSIFICATION,
+    ColumnOptions,
+    require_positive,
+    with_columns,
+)
 from dubito.cli.reading import Reader
 
 Z = 1.96  # standard errors to each side of a 95 % interval
@@ -54,7 +60,9 @@ def calibrate(
     [predictions] = options.open(file)
     with passes():
         max_parts = 1 if calibrator == Choice.simple else 3
-        fitted = AutoCalibrator(max_parts=max_parts).fit(reader.rows(predictions))
+        rows = reader.rows(predictions)
+        require_positive(options.positive, next(rows.batches()).outputs, file)
+        fitted = AutoCalibrator(max_parts=max_parts).fit(rows)
     write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
     leaderboard = [_with_interval(line) for line in fitted.leaderboard_]
     if as_json:

@@ -251,6 +251,16 @@ def _two_classes(
     return others[0], positive
 
 
+def require_positive(positive: str | None, outputs: Any, file: str) -> None:
+    """Raise unless the positive class is one of two, where it was given."""
+    names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
+    if positive is None or (len(names) == 2 and positive in names):
+        return
+    rule, got = "must be one of two classes", f"{positive} and the classes {_first_few(names)}"
+    fix = _positive_choices(names) if len(names) == 2 else "Leave it out"
+    raise BadValueError("--positive", file, rule, got, fix)
+
+
 def _positive_choices(names: Sequence[str]) -> str:
     """Return the remedy that lists the possible positive classes.
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dubito.cli.columns import FOLD_GROUPS, NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import (
+    FOLD_GROUPS,
+    NOT_CLASSIFICATION,
+    ColumnOptions,
+    require_positive,
+    with_columns,
+)
 from dubito.cli.reading import Predictions, Reader
 from dubito.errors import BadFileError, BadValueError
 
@@ -104,6 +110,7 @@ def fit(
         rows = reader.rows(predictions)
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
+        require_positive(options.positive, outputs, file)
         compile_ahead(outputs, ends_with_audit=True)
         held_out: Any = "cross-fit"
         if evaluate_on is not None:
@@ -118,6 +125,7 @@ def fit(
             risk=RiskBound(max_risk, risk_delta, max_cost) if is_bound else None,
             evaluate_on=held_out,
             random_state=seed,
+            pos_label=options.positive,
         )
     policy.save(output)
     if as_json:

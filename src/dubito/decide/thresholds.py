@@ -17,7 +17,7 @@ SMALLEST = 1e-9  # shorter intervals, and smaller advantages, are rounding
 @final
 @dataclass(frozen=True, slots=True)
 class ActionInterval:
-    """The probabilities of the second of two classes for which an action has the lowest cost.
+    """The probabilities of the positive of two classes for which an action has the lowest cost.
 
     Attributes
     ----------
@@ -32,21 +32,23 @@ class ActionInterval:
     high: float
 
 
-def action_intervals(costs: CostMatrix) -> tuple[ActionInterval, ...]:
+def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval, ...]:
     """Return which action is optimal from which calibrated probability on, for two classes.
 
-    Expected costs are lines over the probability of the second class; where two actions cost the
+    Expected costs are lines over the probability of the positive class; where two actions cost the
     same, the reject action is taken.
 
     Parameters
     ----------
     costs : CostMatrix
         Costs of two classes, without a rate per row.
+    column : {0, 1}, default 1
+        The column of the positive class.
 
     Returns
     -------
     tuple of ActionInterval
-        By increasing probability of the second class; actions that never win are left out.
+        By increasing probability of the positive class; actions that never win are left out.
 
     Examples
     --------
@@ -61,7 +63,9 @@ def action_intervals(costs: CostMatrix) -> tuple[ActionInterval, ...]:
         got = f"{costs.n_classes} classes" if costs.n_classes != 2 else "a rate per row"
         rule, fix = "must be constant costs of two classes", "Use decision_regions for more"
         raise BadValueError("costs", "action_intervals", rule, got, fix)
-    start, slope = costs.array[:, 0], costs.array[:, 1] - costs.array[:, 0]
+    start = costs.array[:, 1 - column]
+    slope = costs.array[:, column] - start
+    smallest = SMALLEST * (np.abs(costs.array).max() or 1.0)
     found: list[ActionInterval] = []
     p = 0.0
     order = [k for k in range(costs.n_actions) if k != costs.reject]
@@ -69,9 +73,9 @@ def action_intervals(costs: CostMatrix) -> tuple[ActionInterval, ...]:
     while p < 1:
         # Of the cheapest lines here, the one that falls fastest stays the cheapest.
         heights = start + slope * p
-        ties = [k for k in order if heights[k] <= heights.min() + SMALLEST]
+        ties = [k for k in order if heights[k] <= heights.min() + smallest]
         best = min(ties, key=lambda k: slope[k])
-        steeper = slope < slope[best] - SMALLEST
+        steeper = slope < slope[best] - smallest
         crossings = np.full(costs.n_actions, np.inf)
         gap = heights[steeper] - heights[best]
         crossings[steeper] = p + np.maximum(gap, 0.0) / (slope[best] - slope[steeper])
@@ -100,9 +104,10 @@ def unused_actions(costs: CostMatrix) -> dict[str, float]:
     >>> unused_actions(CostMatrix.zero_one(2).with_reject(0.6, "review"))
     {'review': 0.1}
     """
-    excess = [_excess(costs.array, k) for k in range(costs.n_actions)]
-    too_much = {costs.actions[k]: excess[k] for k in range(costs.n_actions)}
-    return {name: round(value, 9) for name, value in too_much.items() if value > SMALLEST}
+    scale = float(np.abs(costs.array).max()) or 1.0
+    excess = [_excess(costs.array / scale, k) for k in range(costs.n_actions)]
+    too_much = zip(costs.actions, excess, strict=True)
+    return {name: float(f"{scale * by:.9g}") for name, by in too_much if by > SMALLEST}
 
 
 def _excess(costs: FloatArray, action: int) -> float:

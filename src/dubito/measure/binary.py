@@ -24,7 +24,7 @@ BIN_STRATEGIES = ("quantile", "uniform", "log")
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
-MAX_ROUNDS, MAX_STEP = 50, 5.0
+MAX_ROUNDS = 100
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
 N_TENTHS = 10
@@ -143,7 +143,7 @@ class BinaryAudit:
     calibration_slope : float or None
         Coefficient of the log odds in a logistic regression of the labels: below 1 if
         probabilities are too extreme. None where labels are separable.
-    calibration_p_value : float or None
+    calibration_p_value : float
         p-value of the likelihood-ratio test of intercept 0 and slope 1.
     expected_calibration_error : float
         Mean difference of probability and frequency over the bins of `curve`.
@@ -177,7 +177,7 @@ class BinaryAudit:
     brier_skill_score: float | None
     calibration_intercept: float | None
     calibration_slope: float | None
-    calibration_p_value: float | None
+    calibration_p_value: float
     expected_calibration_error: float
     curve: ReliabilityCurve
     bin_strategy: str
@@ -200,11 +200,11 @@ class BinaryAudit:
         base_rate, mean = n_positive / total, float(weight @ p) / total
         has_both = 0 < n_positive < total
         curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
-        intercept, _ = _logistic(ranked, is_line=False) if has_both else (None, None)
-        line, p_value = _logistic(ranked, is_line=True) if has_both else (None, None)
+        intercept = _logistic(ranked, is_line=False)[0] if has_both else None
+        line, p_value = _logistic(ranked, is_line=True) if has_both else (None, _chance(ranked))
         intervals = {
             "base_rate": _wilson(base_rate, total),
-            "mean_probability": _normal(mean, _variance(weight, p, mean) / total),
+            "mean_probability": _inside(_normal(mean, _variance(weight, p, mean) / total)),
             "gap": _normal(mean - base_rate, _gap_variance(ranked) / total),
         }
         auc, precision, skill = None, None, None
@@ -354,29 +354,44 @@ def _edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
     cumulative = np.cumsum(weight)
     wanted = cumulative[-1] * np.arange(1, n_bins) / n_bins
     cuts = p[np.searchsorted(cumulative, wanted - 1e-9 * cumulative[-1])]
-    return np.unique(np.concatenate([[0.0], cuts[(cuts > 0) & (cuts < 1)], [1.0]]))
+    # Probabilities of exactly 0 and 1 have bins of their own, if there are as many.
+    inside = np.clip(cuts, np.nextafter(0.0, 1.0), np.nextafter(1.0, 0.0))
+    return np.unique(np.concatenate([[0.0], inside, [1.0]]))
 
 
 def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     """Return probability and frequency per bin, with the range of a calibrated model."""
     p, weight = ranked.doubt, ranked.weight
     bins = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
-    count, said, found, variance = (
+    count, said, found = (
         np.bincount(bins, column, edges.size - 1)
-        for column in (weight, weight * p, ranked.positive, weight * p * (1 - p))
+        for column in (weight, weight * p, ranked.positive)
     )
     used = np.flatnonzero(count)
     held: FloatArray = np.asarray(count[used], np.float64)
-    probability, margin = said[used] / held, Z * np.sqrt(variance[used]) / held
+    probability = said[used] / held
+    low, high = _binomial_range(probability, held)
     return ReliabilityCurve(
         edges=edges,
         bins=used,
         count=held,
         confidence=probability,
         accuracy=found[used] / held,
-        low=np.maximum(probability - margin, 0.0),
-        high=np.minimum(probability + margin, 1.0),
+        low=low,
+        high=high,
     )
+
+
+def _binomial_range(probability: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the range of the frequency that holds at least 95 % of binomial outcomes."""
+    from scipy.special import bdtrik
+
+    n = np.maximum(np.round(count), 1.0)
+    p = np.clip(probability, FLOOR, 1 - FLOOR)
+    low, high = (np.ceil(bdtrik(level, n, p)) for level in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    # No outcome is as rare as the level: the lowest, or the highest, number there is.
+    low, high = np.where(low > 0, low, 0.0), np.where(np.isnan(high), n, high)
+    return np.clip(low / n, 0.0, probability), np.clip(high / n, probability, 1.0)
 
 
 def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
@@ -404,7 +419,7 @@ def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
     return tuple(lines)
 
 
-def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval, float] | tuple[None, None]:
+def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, float]:
     """Return the slope of a logistic regression on the log odds, or its intercept at slope 1.
 
     Beside it, the p-value of the likelihood-ratio test of the log odds as they are. By Newton's
@@ -416,36 +431,52 @@ def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval, float] 
     columns = np.stack([np.ones(odds.size), odds]) if is_line else np.ones((1, odds.size))
     offset = np.zeros(odds.size) if is_line else odds
 
-    def loss(scores: FloatArray) -> float:
+    def loss(at: FloatArray) -> float:
+        scores = at @ columns + offset
         return float(weight @ np.logaddexp(0.0, scores) - positive @ scores)
 
-    found = np.array([0.0, 1.0]) if is_line else np.zeros(1)
+    unchanged = np.array([0.0, 1.0]) if is_line else np.zeros(1)
+    found = np.array([np.log(positive.sum() / (weight - positive).sum()), 0.0])[: len(columns)]
+    found = found if is_line else unchanged
+    current = loss(found)
     for _ in range(MAX_ROUNDS):
-        scores = found @ columns + offset
-        fitted = np.exp(-np.logaddexp(0.0, -scores))
+        fitted = np.exp(-np.logaddexp(0.0, -(found @ columns + offset)))
         gradient = columns @ (positive - weight * fitted)
         information = (columns * (weight * fitted * (1 - fitted))) @ columns.T
         try:
             step = np.linalg.solve(information, gradient)
         except np.linalg.LinAlgError:
-            return None, None
-        largest = float(np.abs(step).max())
-        found = found + step * min(1.0, MAX_STEP / max(largest, TOLERANCE))
-        if not np.abs(found).max() < MAX_SLOPE:
-            return None, None
-        if largest < TOLERANCE * max(1.0, float(np.abs(found).max())):
+            break
+        if np.abs(step).max() < TOLERANCE * max(1.0, float(np.abs(found).max())):
             variance = float(np.linalg.inv(information)[-1, -1])
-            gained = max(loss(odds) - loss(found @ columns + offset), 0.0)
+            gained = max(loss(unchanged) - current, 0.0)
             # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
             p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
             return _normal(float(found[-1]), variance), float(p_value)
-    return None, None
+        while loss(found + step) > current + TOLERANCE * abs(current):  # a shorter step is better
+            step = step / 2
+        found, current = found + step, loss(found + step)
+        if not np.abs(found).max() < MAX_SLOPE:
+            break
+    # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
+    return None, float(np.exp(-loss(unchanged)))
+
+
+def _chance(ranked: RankingState) -> float:
+    """Return how probable labels of a single class are."""
+    p = ranked.doubt if ranked.positive.any() else 1 - ranked.doubt
+    return float(np.exp(ranked.weight @ np.log(np.maximum(p, FLOOR))))
 
 
 def _normal(value: float, variance: float) -> Interval:
     """Return an estimate with its normal interval."""
     margin = Z * float(np.sqrt(max(variance, 0.0)))
     return Interval(value, value - margin, value + margin)
+
+
+def _inside(interval: Interval) -> Interval:
+    """Return the interval of a fraction, between 0 and 1."""
+    return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
 
 
 def _on_log_odds(value: float, variance: float) -> Interval:

@@ -64,18 +64,18 @@ def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
     if audit.n_effective < MIN_ROWS:
         return f"Too few rows for a verdict on {name} ({_rows(audit)}): {both}."
     p_value, gap = positive.calibration_p_value, positive.intervals["gap"]
-    if p_value is None:  # separable labels, or a single class
-        is_wrong, p_value = class_said_wrongly(audit) is not None, 1.0
-    else:
-        is_wrong = p_value < ALPHA
-    if not is_wrong:
+    if p_value >= ALPHA:
         return f"{_no_strong_evidence(p_value, f' of {name}')} on {_rows(audit)}: {both}."
+    faults = []
     if gap.low > 0 or gap.high < 0:
-        direction = "high" if gap.low > 0 else "low"
-        return f"{name} is too {direction}: {both}."
-    slope = positive.calibration_slope or 1.0
-    how = "too extreme" if slope < 1 else "not extreme enough"
-    return f"{name} is {how}: calibration slope {slope:.2f} (1 if calibrated); {both}."
+        faults.append("too high" if gap.low > 0 else "too low")
+    slope = positive.intervals.get("calibration_slope")
+    steepness = "" if slope is None else f"calibration slope {slope.value:.2f} (1 if calibrated), "
+    if slope is None and 0 < positive.base_rate < 1:
+        faults.append("not extreme enough")
+    elif slope is not None and (slope.high < 1 or slope.low > 1):
+        faults.append("too extreme" if slope.high < 1 else "not extreme enough")
+    return f"{name} is {' and '.join(faults) or 'miscalibrated'}: {steepness}{both}."
 
 
 def class_said_wrongly(audit: Audit) -> ClassReport | None:
@@ -179,7 +179,7 @@ def _metric_lines(audit: Audit) -> list[str]:
 
 def _positive_lines(positive: BinaryAudit) -> list[str]:
     """Return the metrics of the positive class, its reliability, and the gain of the top tenth."""
-    n_bins, strategy = positive.curve.edges.size - 1, positive.bin_strategy
+    n_bins, strategy = positive.curve.bins.size, positive.bin_strategy
     metrics = (
         ("base rate", "base_rate", ""),
         ("mean probability", "mean_probability", ""),
@@ -193,9 +193,9 @@ def _positive_lines(positive: BinaryAudit) -> list[str]:
     for name, key, note in metrics:
         between = positive.intervals.get(key)
         if between is not None:
-            interval = f"{between.low:.4f} to {between.high:.4f}"
-            lines.append(f"  {name:<22} {between.value:>7.4f} {interval:<18}  {note}".rstrip())
-    name = f"ECE ({n_bins} {strategy} bins)"
+            interval = f"{between.low:z.4f} to {between.high:z.4f}"
+            lines.append(f"  {name:<22} {between.value:>z7.4f} {interval:<18}  {note}".rstrip())
+    name = f"ECE ({quantity(n_bins, f'{strategy} bin')})"
     lines += [f"  {name:<22} {positive.expected_calibration_error:>7.4f}", ""]
     lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
     curve = positive.curve
@@ -208,9 +208,9 @@ def _positive_lines(positive: BinaryAudit) -> list[str]:
             f"{mark}"
         )
     if any(line.endswith("*") for line in lines):
-        lines.append("  * outside the 95 % range of a calibrated model")
+        lines.append("  * outside the range of a calibrated model, as 1 bin in 20 is by chance")
     top = positive.tenths[0]
-    if positive.base_rate > 0:
+    if positive.base_rate > 0 and top.fraction < 1:
         lines += [
             "",
             f"  The {percent(top.fraction)} of rows with the highest probability (from "

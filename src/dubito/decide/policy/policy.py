@@ -44,6 +44,7 @@ from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.measure.binary import positive_column
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
 from dubito.serialization.array_fields import distribution
@@ -110,6 +111,7 @@ class Policy(Record):
             calibrator=text,
             random_state=integer(0, 2**32 - 1),
             edited=Omittable(text),
+            positive=Omittable(text),
         ),
         report=record_of(PolicyReport),
         costs=record_of(CostMatrix),
@@ -149,6 +151,7 @@ class Policy(Record):
         evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         feature_names: Sequence[str] | None = None,
         random_state: RandomState = 0,
+        pos_label: ClassName | None = None,
     ) -> Policy:
         """Fit on all rows, and report on held-out rows: cross-fitted, or an evaluation set.
 
@@ -182,6 +185,8 @@ class Policy(Record):
             Names of the features; by default the columns of a data frame.
         random_state : int, RandomState or None, default 0
             Determines the folds and the bootstrap.
+        pos_label : str or int, optional
+            The positive class of two, whose thresholds the policy states; by default the second.
 
         Returns
         -------
@@ -214,6 +219,9 @@ class Policy(Record):
             "calibrator": f"{parts['calibrator'].summary()}; {calibration}",
             "random_state": config.seed,
         }
+        if pos_label is not None:
+            positive_column(next(shards.batches()).outputs, pos_label, "Policy.fit")
+            provenance["positive"] = str(pos_label)
         return cls(
             costs=config.costs,
             train_prior=config.train_prior,
@@ -431,37 +439,47 @@ class Policy(Record):
         return adjust_prior(calibrated, self.train_prior, self.deploy_prior)
 
     @property
+    def pos_column(self) -> int:
+        """The column of the positive class of two: the second one, unless the fit named another."""
+        names = [str(name) for name in self.classes]
+        stated = self.provenance.get("positive")
+        return names.index(stated) if stated in names else 1
+
+    @property
     def thresholds(self) -> tuple[ActionInterval, ...]:
-        """From which calibrated probability of the second class on each action is optimal.
+        """From which calibrated probability of the positive class on each action is optimal.
 
         Empty unless there are two classes and costs are the same for all rows. The OOD gate and
         the risk bound may reject further rows.
         """
         is_binary = self.costs.n_classes == 2 and self.costs.rate is None
-        return action_intervals(self.costs) if is_binary else ()
+        return action_intervals(self.costs, self.pos_column) if is_binary else ()
 
     def raw_probability(self, probability: float) -> float | None:
-        """Return the model's own probability of the second class that is calibrated to another.
+        """Return the model's own probability of the positive class that is calibrated to another.
 
         Parameters
         ----------
         probability : float
-            A calibrated probability of the second of two classes.
+            A calibrated probability of the positive of two classes.
 
         Returns
         -------
         float or None
-            None if no raw probability, or more than one, is calibrated to it.
+            None unless calibrated probabilities reach it, and rise there only.
         """
         wanted = as_fraction(probability, "probability", "Policy.raw_probability")
         odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
-        outputs = Logits(np.column_stack([np.zeros(odds.size), odds]), self.costs.classes)
-        is_above = posteriors(self.calibrated(outputs), slice(None))[:, 1] >= wanted
-        changes = np.flatnonzero(is_above[1:] != is_above[:-1])
-        if changes.size != 1:
+        table = np.zeros((odds.size, 2))
+        table[:, self.pos_column] = odds
+        calibrated = self.calibrated(Logits(table, self.costs.classes))
+        p = posteriors(calibrated, slice(None))[:, self.pos_column]
+        changes = np.flatnonzero((p[1:] >= wanted) != (p[:-1] >= wanted))
+        if changes.size != 1 or p[0] >= wanted:
             return None
-        middle = (odds[changes[0]] + odds[changes[0] + 1]) / 2
-        return float(1 / (1 + np.exp(-middle)))
+        k = int(changes[0])
+        between = odds[k] + (wanted - p[k]) / (p[k + 1] - p[k]) * (odds[k + 1] - odds[k])
+        return float(1 / (1 + np.exp(-between)))
 
     @property
     def rule(self) -> DecisionRule:
@@ -508,9 +526,13 @@ def _threshold_line(policy: Policy) -> str:
         limit = f"{one.high:.3g}" + ("" if raw is None else f" (raw {raw:.3g})")
         parts.append(f"{one.action} {'below' if number == 0 else 'from there to'} {limit}")
     parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
-    line = f"By calibrated P({policy.classes[1]}): {', '.join(parts)}."
-    unused = unused_actions(policy.costs)
-    return " ".join([line, *_unused_sentences(unused)])
+    lines = [f"By calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."]
+    others = [("the risk bound", policy.risk), ("the OOD gate", policy.ood)]
+    rejecting = [name for name, one in others if one is not None]
+    if rejecting:
+        verb = "rejects" if len(rejecting) == 1 else "reject"
+        lines.append(f"Beside that, {' and '.join(rejecting)} {verb} rows.")
+    return " ".join(lines + _unused_sentences(unused_actions(policy.costs)))
 
 
 def _unused_sentences(unused: Mapping[str, float]) -> list[str]:
