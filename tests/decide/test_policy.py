@@ -755,6 +755,7 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert policy.thresholds[0].high == pytest.approx(0.025)
     temperature = policy.calibrator.temperature_
     raw = policy.raw_probability(0.025)
+    assert raw is not None
     assert raw == pytest.approx(1 / (1 + (0.975 / 0.025) ** temperature), rel=0.01)
     line = str(policy).splitlines()[1]
     assert line.startswith(f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}), review from")
