@@ -9,8 +9,8 @@ Classifiers of different kinds are trained on Fashion-MNIST (Debian's dataset-fa
 scikit-learn's digits and breast cancer and on generated rows; three datasets are shifted between
 fit and test. On the fit part of each, AutoCalibrator is fitted with at most 1, 2 and 3 parts and
 without a limit (the full mixture); with --more, three parts are also selected with another gain
-(MIN_GAIN) or number of standard errors (N_STANDARD_ERRORS) that a part must exceed, and without
-some candidates. Printed is the log loss on the test part relative to that of the full mixture, and
+(CHANCE_GAIN) or number of standard errors (N_STANDARD_ERRORS) that decide, and without some
+candidates. Printed is the log loss on the test part relative to that of the full mixture, and
 the number of parts. None of these rows is part of another benchmark.
 """
 
@@ -185,7 +185,7 @@ class Rule(NamedTuple):
 FULL = Rule(None)
 RULES = {f"at most {most}": Rule(most) for most in (1, 2, 3)}
 MORE_RULES = {
-    **{f"gain {gain}": Rule(thresholds={"MIN_GAIN": gain}) for gain in (0.0, 0.005)},
+    **{f"chance {gain}": Rule(thresholds={"CHANCE_GAIN": gain}) for gain in (0.0, 1.0, 2.0)},
     **{f"{z} errors": Rule(thresholds={"N_STANDARD_ERRORS": z}) for z in (0.0, 1.0)},
     **{f"no {name}": Rule(without=name) for name in ("Forest", "rbf", "spline", "Isotonic")},
 }

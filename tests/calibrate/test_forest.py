@@ -79,7 +79,7 @@ def test_it_says_what_it_is() -> None:
             {"n_estimators": 0},
             "ForestCalibration: `n_estimators` must be an integer of at least 1, got 0.",
         ),
-        ({"n_estimators": 2.5}, "must be an integer of at least 1, got 2.5. Use n_estimators=15."),
+        ({"n_estimators": 2.5}, "must be an integer of at least 1, got 2.5. Use n_estimators=12."),
         ({"max_samples": True}, "must be an integer of at least 2, got True."),
         (
             {"min_samples_leaf": -1},

@@ -519,7 +519,7 @@ def test_provenance_says_where_it_is_from() -> None:
     assert one["random_state"] == 3
     assert one["fingerprint"] != other["fingerprint"]
     assert one["fingerprint"] == fitted().provenance["fingerprint"]
-    assert one["calibrator"].startswith("T = ")
+    assert one["calibrator"].startswith("TemperatureScaling (T = ")
     curves = fitted(calibrator=OneVsRest(IsotonicCalibration())).provenance["calibrator"]
     assert curves.endswith("cross-fitted on 400 rows")
 

@@ -79,11 +79,13 @@ N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any cal
 MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
 
 MIN_CANDIDATES = 2  # whatever the time budget: unchanged, and temperature scaling
-# A further part must lower the held-out log loss by this fraction of it, plus as many standard
-# errors, plus 1 / n. Chosen on development sets: `python -m benchmarks.calibration_rules`.
-MIN_GAIN, N_STANDARD_ERRORS = 0.002, 0.5
+# What a weight that makes no difference adds to the log likelihood of all labels, on average.
+CHANCE_GAIN = 0.5
+# A simpler candidate is as good as the best if its loss is higher by at most as many standard
+# errors plus 1 / n, and (of many rows) by at most this fraction. Both rules were chosen on
+# development sets: `python -m benchmarks.calibration_rules`.
+N_STANDARD_ERRORS, MAX_EXCESS = 0.5, 0.002
 PRIOR_WEIGHT = 1.0  # pseudo-rows that pull the weights of the mixture towards equal ones
-N_PARTS = 5  # of the rows, to evaluate the mixture on, where folds share rows
 MANY_TIMES = 10  # above, how much higher a log loss is has no meaning
 MIN_SHOWN_WEIGHT = 0.0005  # lower weights of equal probabilities go unmentioned
 N_HALVINGS = 20  # of the interval of a weight: its error is 1e-6
@@ -319,7 +321,9 @@ def _cross_validated_likelihoods(
         return found + run.evaluate(costly, whole), run.labels
     raced = run.evaluate(costly, whole[:N_RACED_FOLDS])
     likelihoods = _stack(found)
-    current = _mix(likelihoods[:, _select_forward(likelihoods, run.labels, max_parts)], run.labels)
+    n_classes = LabeledRows.of(batch).outputs.n_classes
+    parts = _select_parts(likelihoods, run.labels, n_classes, max_parts)
+    current = np.exp(-_mixture_loss(likelihoods[:, parts], run.labels, n_classes))
     promising = [one for one in raced if _may_help(one, current, run.labels, max_parts)]
     rest = run.evaluate([one.calibrator for one in promising], whole[N_RACED_FOLDS:])
     for before in raced:
@@ -338,41 +342,16 @@ def _may_help(
     tried = np.maximum(candidate.likelihoods, FLOOR)
     current, first = current[: tried.size], labels.first(tried.size)
     if max_parts == 1:
-        gain, required = np.log(tried) - np.log(current), 0.0
+        gain = np.log(tried) - np.log(current)
     else:
-        gain = _step_gains(current, tried[:, np.newaxis], first)[:, 0]
-        required = _required_gain(current, first)
-    return first.mean(gain) + first.standard_error(gain) > required
+        step = _best_step(current, tried, first.weights)
+        gain = np.log1p(step * (tried - current) / current)
+    return first.mean(gain) + first.standard_error(gain) > CHANCE_GAIN / first.n_rows
 
 
 def _stack(candidates: Sequence[Candidate]) -> FloatArray:
     """Return the likelihoods of candidates side by side, none of them 0."""
     return np.maximum(np.stack([one.likelihoods for one in candidates], axis=1), FLOOR)
-
-
-def _mix(likelihoods: FloatArray, labels: HeldOutLabels) -> FloatArray:
-    """Return the likelihoods of the best mixture of parts."""
-    weights = fit_mixture_weights(likelihoods, labels.weights, PRIOR_WEIGHT)
-    return np.asarray(likelihoods @ weights)
-
-
-def _disjoint_parts(labels: HeldOutLabels) -> IntArray:
-    """Return the part of each label: its fold, or parts of the rows where folds share rows."""
-    rows, position = np.unique(labels.rows, return_inverse=True)
-    n_pairs = len(np.unique(np.column_stack([labels.rows, labels.folds]), axis=0))
-    are_folds_disjoint = np.unique(labels.folds).size > 1 and n_pairs == rows.size
-    return labels.folds if are_folds_disjoint else position % N_PARTS
-
-
-def _stacked_likelihoods(likelihoods: FloatArray, labels: HeldOutLabels) -> FloatArray:
-    """Return the likelihood of each label under a mixture whose weights it did not influence."""
-    parts = _disjoint_parts(labels)
-    result = np.empty(len(likelihoods))
-    for part in np.unique(parts):
-        is_seen = parts != part
-        weights = fit_mixture_weights(likelihoods[is_seen], labels.weights[is_seen], PRIOR_WEIGHT)
-        result[~is_seen] = likelihoods[~is_seen] @ weights
-    return result
 
 
 class Selection(NamedTuple):
@@ -387,39 +366,23 @@ class Selection(NamedTuple):
     evidence: CalibrationEvidence
 
 
-def _best_steps(current: FloatArray, likelihoods: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weight of each candidate in its best mixture with `current`, by bisection."""
-    low, high = np.zeros(likelihoods.shape[1]), np.ones(likelihoods.shape[1])
-    start = current[:, np.newaxis]
-    difference = likelihoods - start
+def _best_step(current: FloatArray, likelihoods: FloatArray, weights: FloatArray) -> float:
+    """Return the weight of a candidate in its best mixture with `current`, by bisection."""
+    low, high = 0.0, 1.0
+    difference = likelihoods - current
     for _ in range(N_HALVINGS):
         middle = (low + high) / 2
-        is_rising = weights @ (difference / (start + middle * difference)) > 0
-        low, high = np.where(is_rising, middle, low), np.where(is_rising, high, middle)
-    return np.asarray((low + high) / 2)
-
-
-def _step_gains(current: FloatArray, likelihoods: FloatArray, labels: HeldOutLabels) -> FloatArray:
-    """Return by how much each candidate, mixed with `current`, lowers the loss of each label."""
-    steps = _best_steps(current, likelihoods, labels.weights)
-    start = current[:, np.newaxis]
-    return np.asarray(np.log1p(steps * (likelihoods - start) / start))
-
-
-def _required_gain(current: FloatArray, labels: HeldOutLabels) -> float:
-    """Return what a further part must gain beside noise."""
-    return MIN_GAIN * labels.mean(-np.log(current)) + 1 / labels.n_rows
+        is_rising = weights @ (difference / (current + middle * difference)) > 0
+        low, high = (middle, high) if is_rising else (low, middle)
+    return (low + high) / 2
 
 
 def _simplest_as_good(likelihoods: FloatArray, labels: HeldOutLabels) -> int:
-    """Return the first candidate whose loss exceeds the lowest by no more than noise.
-
-    Of many rows, by no more than the gain that is required of a further part either.
-    """
+    """Return the first candidate whose loss exceeds the lowest by no more than noise."""
     losses = -np.log(likelihoods)
     means = [labels.mean(column) for column in losses.T]
     best = int(np.argmin(means))
-    most = np.inf if labels.n_rows < MANY_ROWS else MIN_GAIN * means[best]
+    most = np.inf if labels.n_rows < MANY_ROWS else MAX_EXCESS * means[best]
     for k in range(best):
         excess = losses[:, k] - losses[:, best]
         noise = N_STANDARD_ERRORS * labels.standard_error(excess) + 1 / labels.n_rows
@@ -428,35 +391,46 @@ def _simplest_as_good(likelihoods: FloatArray, labels: HeldOutLabels) -> int:
     return best
 
 
-def _select_forward(
-    likelihoods: FloatArray, labels: HeldOutLabels, max_parts: int | None
+def _select_parts(
+    likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int, max_parts: int | None
 ) -> list[int]:
-    """Return the parts of a mixture in the order of selection: the best candidate first.
+    """Return the parts of a mixture, the one of largest weight first, or a single candidate.
 
-    Of few rows, and wherever no second part follows, that is the simplest one as good up to noise.
-
-    The next part is the one whose best mixture with those before has the lowest log loss, as long
-    as it gains more than noise. None for `max_parts` takes all candidates.
+    Those with the largest weights in the mixture of all candidates are taken, and the last of them
+    is left out as long as that costs no more likelihood than chance: half per weight. What is left
+    in the end is the simplest candidate that is as good as the best one up to noise. None for
+    `max_parts` takes all candidates.
     """
-    n_candidates = likelihoods.shape[1]
-    losses = [labels.mean(-np.log(column)) for column in likelihoods.T]
-    order = sorted(range(n_candidates), key=losses.__getitem__)
+    single = [_simplest_as_good(likelihoods, labels)]
+    if max_parts == 1:
+        return single
+    order = np.argsort(-_fit_weights(likelihoods, labels, n_classes)[:-1], kind="stable")
+    parts = [int(k) for k in order[:max_parts]]
     if max_parts is None:
-        return order
-    simplest = _simplest_as_good(likelihoods, labels)
-    parts = [simplest if labels.n_rows < MANY_ROWS else order[0]]
-    current = likelihoods[:, parts[0]]
-    while len(parts) < min(max_parts, n_candidates):
-        gains = _step_gains(current, likelihoods, labels)
-        means = np.array([labels.mean(gain) for gain in gains.T])
-        means[parts] = -np.inf
-        best = int(np.argmax(means))
-        noise = N_STANDARD_ERRORS * labels.standard_error(gains[:, best])
-        if means[best] <= noise + _required_gain(current, labels):
-            break
-        parts.append(best)
-        current = _mix(likelihoods[:, parts], labels)
-    return parts if len(parts) > 1 else [simplest]
+        return parts
+    loss = labels.mean(_mixture_loss(likelihoods[:, parts], labels, n_classes))
+    while len(parts) > 1:
+        fewer = parts[:-1] if len(parts) > 2 else single
+        n_weights = 1 if len(parts) > 2 else 2  # the uniform part goes with the last but one
+        simpler = labels.mean(_mixture_loss(likelihoods[:, fewer], labels, n_classes))
+        if simpler - loss > n_weights * CHANCE_GAIN / labels.n_rows:
+            return parts
+        parts, loss = fewer, simpler
+    return single
+
+
+def _fit_weights(likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int) -> FloatArray:
+    """Return the weights of parts, and of equal probabilities beside them; 1 and 0 for one part."""
+    if likelihoods.shape[1] == 1:
+        return np.array([1.0, 0.0])
+    every = _with_uniform(likelihoods, n_classes)
+    return fit_mixture_weights(every, labels.weights, PRIOR_WEIGHT)
+
+
+def _mixture_loss(likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int) -> FloatArray:
+    """Return the loss of each label under the best mixture of parts, or under a single one."""
+    weights = _fit_weights(likelihoods, labels, n_classes)
+    return np.asarray(-np.log(_with_uniform(likelihoods, n_classes) @ weights))
 
 
 def _with_uniform(likelihoods: FloatArray, n_classes: int) -> FloatArray:
@@ -506,27 +480,17 @@ def _select_calibrators(
     likelihoods = _stack(candidates)
     names = [_name(one.calibrator) for one in candidates]
     is_few = labels.n_rows < FEW_ROWS
-    parts = _select_forward(likelihoods, labels, 1 if is_few else max_parts)
+    parts = _select_parts(likelihoods, labels, n_classes, 1 if is_few else max_parts)
     losses = [-np.log(column) for column in likelihoods.T]
 
     def loss_of(some: Sequence[int]) -> FloatArray:
-        if len(some) == 1:
-            return np.asarray(losses[some[0]])
-        every = _with_uniform(likelihoods[:, some], n_classes)
-        return np.asarray(-np.log(_stacked_likelihoods(every, labels)))
+        return _mixture_loss(likelihoods[:, some], labels, n_classes)
 
     best = int(np.argmin([labels.mean(loss) for loss in losses]))
     mixed = loss_of(parts)
-    is_mixture_worse = labels.mean(mixed) > labels.mean(losses[best]) and len(parts) > 1
-    if max_parts is None:  # the mixture of all was asked for
-        is_mixture_worse = labels.mean(mixed) > labels.mean(losses[0])
-    if is_mixture_worse:  # its weights, fitted to few rows, cost more than the parts gain
-        parts, mixed = [best], losses[best]
     n_tried = len(candidates) + len(dropped)
     if is_few:
         reason = f"fewer than {FEW_ROWS} rows are too few to weigh a mixture"
-    elif is_mixture_worse:
-        reason = "no mixture has a lower held-out log loss"
     elif len(parts) > 1:
         reason = "together they have the lowest held-out log loss"
         if max_parts is not None:
@@ -535,12 +499,9 @@ def _select_calibrators(
         reason = f"no other of {n_tried} candidates lowers the held-out log loss beyond noise"
     is_mixed = len(parts) > 1
     reason += _cost_of_simpler(parts, names, losses, loss_of, labels)
-    weights, uniform_weight = np.zeros(len(candidates)), 0.0
-    weights[parts] = 1.0
-    if is_mixed:
-        every = _with_uniform(likelihoods[:, parts], n_classes)
-        *found, uniform_weight = fit_mixture_weights(every, labels.weights, PRIOR_WEIGHT)
-        weights[parts] = np.asarray(found) / sum(found)
+    *found, uniform_weight = _fit_weights(likelihoods[:, parts], labels, n_classes)
+    weights = np.zeros(len(candidates))
+    weights[parts] = np.asarray(found) / sum(found)
     lines: list[tuple[str, FloatArray, float | None, float]] = [
         (name, loss, float(weight), one.seconds)
         for name, loss, weight, one in zip(names, losses, weights, candidates, strict=True)
@@ -643,9 +604,9 @@ def _cv_field(value: Any, entry: Entry) -> Any:
 class AutoCalibrator(_BaseMixture):
     """Cross-validate the calibrators that suit the data, and take the best one or mix a few.
 
-    Start here. The simplest candidate is taken whose held-out log loss is as low as that of the
-    best one, up to noise. Others are mixed with it, one at a time, while that lowers the held-out
-    log loss by more than noise and 0.2 %. Unchanged probabilities are among the candidates, so that
+    Start here. The mixture of all candidates is reduced to those of largest weight, and further as
+    long as that raises the held-out log loss by no more than noise: in the end to the simplest
+    candidate that is as good as the best. Unchanged probabilities are among the candidates, so that
     the cross-validated log loss never increases.
 
     Parameters
@@ -817,7 +778,7 @@ class AutoCalibrator(_BaseMixture):
             rows = ArrayShards(sample_rows(shards, n_fitted, seed))
             if len(rows.batch) == n_fitted:
                 self.n_fitted_ = n_fitted
-        self.calibrators_ = [one.fit(rows) for one in found.calibrators]
+        self.calibrators_ = list(map_in_order(lambda one: one.fit(rows), found.calibrators))
         self.weights_, self.uniform_weight_ = found.weights, found.uniform_weight
 
     def _require_splits_of_all_rows(self, shards: Shards, batch: Batch) -> None:

@@ -96,7 +96,8 @@ class CalibrationEvidence(Record):
         if self.ece_before is not None:
             name = f"ECE ({N_BINS} uniform bins)"
             metrics.append(f"{name} from {self.ece_before:.3f} to {self.ece_after:.3f}")
-        return f"{', '.join(metrics)}, cross-fitted on {self.n_rows:,} rows"
+        how = "cross-fitted on" if self.n_folds else "on"
+        return f"{', '.join(metrics)}, {how} {self.n_rows:,} rows"
 
 
 @final

@@ -109,7 +109,7 @@ class ForestCalibration(BaseCalibrator):
 
     def __init__(
         self,
-        n_estimators: int = 15,
+        n_estimators: int = 12,
         min_samples_leaf: float = 10.0,
         prior_weight: float = 5.0,
         max_samples: int = 20_000,
@@ -123,7 +123,7 @@ class ForestCalibration(BaseCalibrator):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        as_count(self.n_estimators, "n_estimators", name, example=15)
+        as_count(self.n_estimators, "n_estimators", name, example=12)
         as_count(self.max_samples, "max_samples", name, least=2, example=20_000)
         for argument in ("min_samples_leaf", "prior_weight"):
             as_penalty(getattr(self, argument), argument, name)

@@ -216,7 +216,7 @@ class Policy(Record):
             "created": _now(),
             "fingerprint": fingerprint(shards),
             "n_rows": int(shards.sum(len)),
-            "calibrator": f"{parts['calibrator'].summary()}; {calibration}",
+            "calibrator": f"{_description(parts['calibrator'])}; {calibration}",
             "random_state": config.seed,
         }
         if pos_label is not None:
@@ -515,6 +515,12 @@ class Policy(Record):
             rule, fix = f"must have {self.ood.n_features} columns", "Pass the features of the fit"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
+
+
+def _description(calibrator: BaseCalibrator) -> str:
+    """Return the parameters of a calibrator in words, after its name unless they contain it."""
+    text, name = calibrator.summary(), type(calibrator).__name__
+    return text if name == "AutoCalibrator" else f"{name} ({text})"
 
 
 def _threshold_line(policy: Policy) -> str:
