@@ -49,7 +49,6 @@ from dubito.errors import (
     BadTypeError,
     BadValueError,
     BoundWarning,
-    DubitoWarning,
     EmptyStateError,
     MissingLabelsWarning,
 )
@@ -760,9 +759,3 @@ def test_a_mixture_that_is_worse_than_a_candidate_is_not_taken() -> None:
         alike = rng.uniform(0.3, 0.9, n_rows)
         near = alike[:, np.newaxis] * np.exp(rng.normal(0.0001, 0.01, (n_rows, 3)))
         assert selected(near).chosen == "IdentityCalibrator()"
-
-
-def test_labels_of_one_class_are_warned_about() -> None:
-    logits, _ = overconfident(60, 3)
-    with pytest.warns(DubitoWarning, match=r"all labels are 2\. Pass rows of the other classes"):
-        AutoCalibrator(time_budget=0).fit(Logits(logits), np.full(60, 2))

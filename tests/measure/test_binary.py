@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import (
     average_precision_score,
@@ -19,7 +20,7 @@ from dubito import Logits, Probabilities
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
 from dubito.errors import BadValueError
-from dubito.measure.binary import BinaryAudit, confusion_at, rank_positives
+from dubito.measure.binary import BinaryAudit, _outcomes_at, confusion_at, rank_positives
 
 
 def rare(n_rows: int = 4000, seed: int = 0, digits: int = 2) -> tuple[IntArray, FloatArray]:
@@ -211,3 +212,10 @@ def test_few_bins_of_a_calibrated_model_are_outside_its_range() -> None:
         curve = audited((rng.random(3000) < p).astype(int), p).curve
         outside += (curve.accuracy < curve.low) | (curve.accuracy > curve.high)
     assert (outside / 60).max() < 0.12
+
+
+@pytest.mark.parametrize(("p", "n"), [(0.5, 10), (0.001, 500), (0.03, 15_000), (0.2, 1)])
+def test_the_range_of_a_bin_is_that_of_the_binomial_distribution(p: float, n: int) -> None:
+    low, high = _outcomes_at(p, n)
+    assert low * n == pytest.approx(binom.ppf(0.025, n, p))
+    assert high * n == pytest.approx(binom.ppf(0.975, n, p))

@@ -28,7 +28,6 @@ from dubito.calibrate.calibrator import (
     BaseCalibrator,
     LabeledRows,
     RowBlock,
-    class_weights,
     drop_unlabeled,
     labeled_shards,
     log_probabilities,
@@ -53,7 +52,7 @@ from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.columns import add_softmax, write_probabilities
-from dubito.outputs import ClassName, Logits, Probabilities, unchecked
+from dubito.outputs import Logits, Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
     Entry,
@@ -558,15 +557,6 @@ def _select_nothing(batch: Batch) -> Selection:
     )
 
 
-def _warn_about_single_class(batch: Batch, classes: tuple[ClassName, ...] | None) -> None:
-    """Warn if all labels are of one class: nothing is known of the others."""
-    found = np.flatnonzero(class_weights(ArrayShards(batch)))
-    if found.size == 1:
-        name = int(found[0]) if classes is None else classes[found[0]]
-        text = f"AutoCalibrator: all labels are {name!r}. Pass rows of the other classes as well."
-        warnings.warn(text, DubitoWarning, stacklevel=4)
-
-
 def _in_order(shards: Shards, times: Any, groups: Any, caller: str) -> Batch:
     """Return the rows from the first to the last; those of equal times stay as they were."""
     values = np.asarray(times)
@@ -760,7 +750,6 @@ class AutoCalibrator(_BaseMixture):
         labeled = drop_unlabeled(batch)
         if len(labeled) == 0:
             raise EmptyStateError("A calibrator")
-        _warn_about_single_class(labeled, self.classes_)
         if len(labeled) < MIN_ROWS:
             found = _select_nothing(labeled)
         else:

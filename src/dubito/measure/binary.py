@@ -28,6 +28,7 @@ MAX_ROUNDS = 100
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
 N_TENTHS = 10
+REACH = 10.0  # standard deviations
 SHARED_NAMES = ("gap", "calibration_p_value", "expected_calibration_error")
 
 
@@ -384,14 +385,26 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
 
 def _binomial_range(probability: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the range of the frequency that holds at least 95 % of binomial outcomes."""
-    from scipy.special import bdtrik
+    ends = [_outcomes_at(p, max(round(n), 1)) for p, n in zip(probability, count, strict=True)]
+    low, high = np.array(ends).T
+    return np.minimum(low, probability), np.maximum(high, probability)
 
-    n = np.maximum(np.round(count), 1.0)
-    p = np.clip(probability, FLOOR, 1 - FLOOR)
-    low, high = (np.ceil(bdtrik(level, n, p)) for level in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    # No outcome is as rare as the level: the lowest, or the highest, number there is.
-    low, high = np.where(low > 0, low, 0.0), np.where(np.isnan(high), n, high)
-    return np.clip(low / n, 0.0, probability), np.clip(high / n, probability, 1.0)
+
+def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
+    """Return the frequencies at both ends of the middle 95 % of a binomial distribution.
+
+    >>> _outcomes_at(0.5, 10)
+    (0.2, 0.8)
+    """
+    p = min(max(probability, FLOOR), 1 - FLOOR)
+    reach = REACH * (np.sqrt(n * p * (1 - p)) + 1)  # beyond, outcomes have no weight
+    counts = np.arange(max(int(n * p - reach), 0), min(int(n * p + reach) + 1, n) + 1)
+    ratios = np.log((n - counts[:-1]) / (counts[:-1] + 1)) + np.log(p) - np.log1p(-p)
+    heights = np.append(0.0, np.cumsum(ratios))
+    below = np.cumsum(np.exp(heights - heights.max()))
+    at = np.searchsorted(below / below[-1], ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    low, high = counts[at] / n
+    return float(low), float(high)
 
 
 def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
