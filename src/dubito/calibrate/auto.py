@@ -78,8 +78,9 @@ N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any cal
 MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
 
 MIN_CANDIDATES = 2  # whatever the time budget: unchanged, and temperature scaling
-# What a weight that makes no difference adds to the log likelihood of all labels, on average.
-CHANCE_GAIN = 0.5
+# What a weight that makes no difference adds to the log likelihood of all labels, on average. Of
+# many rows, a part must also lower the log loss by this fraction.
+CHANCE_GAIN, MIN_GAIN = 0.5, 0.001
 # A simpler candidate is as good as the best if its loss is higher by at most as many standard
 # errors plus 1 / n, and (of many rows) by at most this fraction. Both rules were chosen on
 # development sets: `python -m benchmarks.calibration_rules`.
@@ -396,9 +397,9 @@ def _select_parts(
     """Return the parts of a mixture, the one of largest weight first, or a single candidate.
 
     Those with the largest weights in the mixture of all candidates are taken, and the last of them
-    is left out as long as that costs no more likelihood than chance: half per weight. What is left
-    in the end is the simplest candidate that is as good as the best one up to noise. None for
-    `max_parts` takes all candidates.
+    is left out as long as that costs no more likelihood than chance, half per weight (of many rows,
+    or than 0.1 % of the log loss). What is left in the end is the simplest candidate that is as
+    good as the best one up to noise. None for `max_parts` takes all candidates.
     """
     single = [_simplest_as_good(likelihoods, labels)]
     if max_parts == 1:
@@ -412,7 +413,8 @@ def _select_parts(
         fewer = parts[:-1] if len(parts) > 2 else single
         n_weights = 1 if len(parts) > 2 else 2  # the uniform part goes with the last but one
         simpler = labels.mean(_mixture_loss(likelihoods[:, fewer], labels, n_classes))
-        if simpler - loss > n_weights * CHANCE_GAIN / labels.n_rows:
+        least = MIN_GAIN * simpler if labels.n_rows >= MANY_ROWS else 0.0
+        if simpler - loss > n_weights * CHANCE_GAIN / labels.n_rows + least:
             return parts
         parts, loss = fewer, simpler
     return single
