@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dubito.decide.action_intervals import ActionInterval, action_intervals, unused_actions
 from dubito.decide.actions import expected_costs, optimal_actions
 from dubito.decide.combine import (
     ConditionalIndependenceTest,
@@ -39,7 +40,6 @@ from dubito.decide.reject import (
     reject_by_threshold,
     reject_threshold,
 )
-from dubito.decide.thresholds import ActionInterval, action_intervals, unused_actions
 from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
 
 if TYPE_CHECKING:

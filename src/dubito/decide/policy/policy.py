@@ -18,6 +18,7 @@ from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
 from dubito.data.sink import EncodedLabels, Sink, write_atomic
+from dubito.decide.action_intervals import ActionInterval, action_intervals, unused_actions
 from dubito.decide.actions import as_row_costs, expected_costs
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
@@ -39,7 +40,6 @@ from dubito.decide.policy.report import PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
-from dubito.decide.thresholds import ActionInterval, action_intervals, unused_actions
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
