@@ -173,7 +173,7 @@ def test_audits_of_two_classes() -> None:
         settings = {"sample_weight": weight, "n_resamples": 0}
         found = measure.audit(Y[rows] % 2, np.round(CONFIDENCE[rows], 2), **settings).positive
         assert found is not None
-        return found.figures, found.intervals, found.curve, found.tenths
+        return found.figures, found.intervals, found.curve, found.deciles
 
     assert_same(run)
 

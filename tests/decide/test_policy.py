@@ -774,4 +774,4 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     bound = Policy.fit(
         outputs, y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.2)
     )
-    assert "Beside that, the risk bound rejects rows." in str(bound)
+    assert "In addition, the risk bound may reject rows." in str(bound)

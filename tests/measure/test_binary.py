@@ -138,9 +138,9 @@ def test_bins_hold_all_rows_and_their_means(strategy: str) -> None:
         assert curve.count.max() < 1.5 * y.size / 8  # ties keep them from being equal
 
 
-def test_tenths_are_cumulative_and_never_divide_ties() -> None:
+def test_deciles_are_cumulative_and_never_divide_ties() -> None:
     y, p = rare()
-    lines = audited(y, p).tenths
+    lines = audited(y, p).deciles
     assert lines[-1].fraction == pytest.approx(1)
     assert lines[-1].recall == pytest.approx(1)
     for line in lines:

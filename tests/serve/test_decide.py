@@ -13,6 +13,7 @@ from dubito import calibrate
 from dubito.calibrate import BaseCalibrator, TemperatureScaling
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import CostMatrix, Policy, RiskBound
+from dubito.errors import DubitoWarning
 from dubito.outputs import Logits
 from dubito.serve.decide import (
     DecisionRequest,
@@ -105,11 +106,13 @@ def test_the_first_response_stays_when_the_policy_changes(api: Api) -> None:
 
     body = {"logits": [TORN], "ids": ["x"]}
     first = api.client.post("/v1/decide", json=body).json()
-    other = fitted_policy(reject_cost=0.65).to_json()
+    with pytest.warns(DubitoWarning, match="'reject' is never optimal"):
+        other = fitted_policy(reject_cost=0.9).to_json()
     number = api.client.post("/v1/policies", content=other).json()["id"]
     assert api.client.post(f"/v1/policies/{number}/activate").json() == {"active": number}
     assert api.client.post("/v1/decide", json=body).json() == first
     fresh = api.client.post("/v1/decide", json={"logits": [TORN]}).json()["decisions"][0]
+    assert fresh["action"] == "a"
     assert fresh["policy"] == number
 
 

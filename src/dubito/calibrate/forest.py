@@ -179,14 +179,14 @@ class ForestCalibration(BaseCalibrator):
         labels = np.append(self.labels_[is_used], np.full(n_leaves, self.n_classes_))
         prior = np.full(n_leaves, float(self.prior_weight))
         weights = np.append(self.weights_[is_used], prior)
-        shares = weights / np.bincount(leaves, weights)[leaves]
+        fractions = weights / np.bincount(leaves, weights)[leaves]
         if n_leaves * self.n_classes_ <= MAX_TABLE:
             table = np.zeros((n_leaves, self.n_classes_ + 1))
-            np.add.at(table, (leaves, labels), shares)
+            np.add.at(table, (leaves, labels), fractions)
             start, labels = np.empty(0), np.empty(0)
         else:
             order = np.argsort(leaves, kind="stable")
-            table, labels = shares[np.newaxis, order], labels[order]
+            table, labels = fractions[np.newaxis, order], labels[order]
             start = np.append(0, np.cumsum(np.bincount(leaves)))
         column = np.maximum(self.column_, 0)
         whole = (self.roots_, column, self._children(), numbers, start, labels)

@@ -64,8 +64,8 @@ def _rehearse(kind: str, dtype: str, n_classes: int, *, ends_with_audit: bool = 
     array = generator.normal(size=(labels.size, n_classes)) + 2 * np.eye(n_classes)[labels]
     outputs: Logits | Probabilities = Logits(array.astype(dtype))
     if kind == "Probabilities":
-        shares = np.exp(array)
-        outputs = Probabilities((shares / shares.sum(axis=1, keepdims=True)).astype(dtype))
+        powers = np.exp(array)
+        outputs = Probabilities((powers / powers.sum(axis=1, keepdims=True)).astype(dtype))
     if ends_with_audit:
         log_loss(labels, outputs)
         expected_calibration_error(labels, outputs)

@@ -2,7 +2,7 @@
 
 from dubito.measure.audit import Audit, audit
 from dubito.measure.audit_state import AuditState, BootstrapState
-from dubito.measure.binary import BinaryAudit, Confusion, Tenth, confusion_at
+from dubito.measure.binary import BinaryAudit, Confusion, Decile, confusion_at
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
@@ -51,6 +51,7 @@ __all__ = [
     "CalibrationTestState",
     "ClasswiseCalibrationState",
     "Confusion",
+    "Decile",
     "GroupedState",
     "Interval",
     "PixelShards",
@@ -63,7 +64,6 @@ __all__ = [
     "RiskCoverageCurve",
     "SmoothCalibrationErrorState",
     "State",
-    "Tenth",
     "accuracy",
     "area_under_generalized_risk_coverage",
     "area_under_risk_coverage",

@@ -27,7 +27,7 @@ FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
 MAX_ROUNDS = 100
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
-N_TENTHS = 10
+N_DECILES = 10
 REACH = 10.0  # standard deviations
 SHARED_NAMES = ("gap", "calibration_p_value", "expected_calibration_error")
 
@@ -95,21 +95,21 @@ class Confusion:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tenth:
-    """The rows of highest probability, one tenth after the other: a line of a gains table.
+class Decile:
+    """The rows of highest probability, one decile after the other: a line of a gains table.
 
     Attributes
     ----------
     fraction : float
-        Fraction of all rows in this tenth and those before; ties are never divided.
+        Fraction of all rows in this decile and those before; ties are never divided.
     threshold : float
         The lowest probability in it.
     frequency : float
-        Observed frequency of the positive class in this tenth.
+        Observed frequency of the positive class in this decile.
     lift : float
         That frequency relative to the base rate.
     recall : float
-        Fraction of all positives in this tenth and those before (gain).
+        Fraction of all positives in this decile and those before (gain).
     """
 
     fraction: float
@@ -153,7 +153,7 @@ class BinaryAudit:
         of a calibrated model.
     bin_strategy : str
         How the bins were made.
-    tenths : tuple of Tenth
+    deciles : tuple of Decile
         Gains and lift.
     ranked : RankingState
         The distinct probabilities, from which all figures are computed.
@@ -182,7 +182,7 @@ class BinaryAudit:
     expected_calibration_error: float
     curve: ReliabilityCurve
     bin_strategy: str
-    tenths: tuple[Tenth, ...]
+    deciles: tuple[Decile, ...]
     ranked: RankingState
     intervals: dict[str, Interval] = field(default_factory=dict)
 
@@ -235,7 +235,7 @@ class BinaryAudit:
             expected_calibration_error=float(curve.count @ error / total),
             curve=curve,
             bin_strategy=bin_strategy,
-            tenths=_tenths(ranked),
+            deciles=_deciles(ranked),
             ranked=ranked,
             intervals=intervals,
         )
@@ -407,13 +407,13 @@ def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
+def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     """Return gains and lift, from the highest probability down."""
     p, weight, positive = (
         column[::-1] for column in (ranked.doubt, ranked.weight, ranked.positive)
     )
     rows, hits = np.cumsum(weight), np.cumsum(positive)
-    ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_TENTHS - 1e-12)))
+    ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_DECILES - 1e-12)))
     starts = np.append(-1, ends[:-1])
     lines = []
     for start, end in zip(starts, ends, strict=True):
@@ -421,7 +421,7 @@ def _tenths(ranked: RankingState) -> tuple[Tenth, ...]:
         n_hits = hits[end] - (hits[start] if start >= 0 else 0.0)
         frequency, base_rate = n_hits / n_rows, hits[-1] / rows[-1]
         lines.append(
-            Tenth(
+            Decile(
                 fraction=float(rows[end] / rows[-1]),
                 threshold=float(p[end]),
                 frequency=float(frequency),

@@ -178,7 +178,7 @@ def _metric_lines(audit: Audit) -> list[str]:
 
 
 def _positive_lines(positive: BinaryAudit) -> list[str]:
-    """Return the metrics of the positive class, its reliability, and the gain of the top tenth."""
+    """Return the metrics of the positive class, its reliability, and the gain of the top decile."""
     n_bins, strategy = positive.curve.bins.size, positive.bin_strategy
     metrics = (
         ("base rate", "base_rate", ""),
@@ -209,7 +209,7 @@ def _positive_lines(positive: BinaryAudit) -> list[str]:
         )
     if any(line.endswith("*") for line in lines):
         lines.append("  * outside the range of a calibrated model, as 1 bin in 20 is by chance")
-    top = positive.tenths[0]
+    top = positive.deciles[0]
     if positive.base_rate > 0 and top.fraction < 1:
         lines += [
             "",

@@ -536,8 +536,7 @@ def _threshold_line(policy: Policy) -> str:
     others = [("the risk bound", policy.risk), ("the OOD gate", policy.ood)]
     rejecting = [name for name, one in others if one is not None]
     if rejecting:
-        verb = "rejects" if len(rejecting) == 1 else "reject"
-        lines.append(f"Beside that, {' and '.join(rejecting)} {verb} rows.")
+        lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
     return " ".join(lines + _unused_sentences(unused_actions(policy.costs)))
 
 

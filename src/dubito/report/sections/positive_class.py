@@ -91,14 +91,14 @@ def _figure(title: str, audit: BinaryAudit) -> Figure:
 
 
 def _gains(audit: BinaryAudit) -> Table:
-    """Return gains and lift by tenths of the rows."""
-    lines = audit.tenths
+    """Return gains and lift by deciles of the rows."""
+    lines = audit.deciles
     return Table.of(
         "Rows from the highest probability down: how many positives they hold",
         range(len(lines)),
         ("rows", lambda k: f"top {percent(lines[k].fraction)}"),
         ("from probability", lambda k: f"{lines[k].threshold:.3g}"),
-        ("observed frequency in this tenth", lambda k: percent(lines[k].frequency, 2)),
+        ("observed frequency in this decile", lambda k: percent(lines[k].frequency, 2)),
         ("lift", lambda k: f"{lines[k].lift:.2f}"),
         ("positives found (recall)", lambda k: percent(lines[k].recall)),
     )
