@@ -1,13 +1,15 @@
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dubito.calibrate import TemperatureScaling
 from dubito.cli.fit import _read_prior
 from dubito.decide import Policy
-from dubito.errors import BadFileError
+from dubito.errors import BadFileError, DubitoWarning
 from dubito.outputs import Probabilities
 from tests.cli.conftest import Run, assert_same
 
@@ -22,8 +24,8 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
     assert done.exit_code == 0, done.output
     told = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
     assert done.stderr == told
-    assert done.stdout.startswith("Calibrator: TemperatureScaling() (T = ")
-    assert_same(done.stdout[done.stdout.index("Mean cost per row") :], "fit")
+    assert "\nCalibrator: TemperatureScaling() (T = " in done.stdout
+    assert_same(done.stdout[: done.stdout.index("\nCalibrator")], "fit")
     policy = Policy.load("policy.json")
     assert policy.costs.array[0].tolist() == [0, 5, 1]
     assert policy.costs.actions == ("cat", "dog", "fox", "reject")
@@ -31,6 +33,39 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
     assert policy.deploy_prior.tolist() == pytest.approx([0.6, 0.2, 0.2])
     assert policy.ood is not None
     assert policy.ood.needs_features
+
+
+def test_a_policy_is_compared_with_a_threshold_or_a_column_of_actions(run: Run, made: Path) -> None:
+    words = ["--probability", "chance", "--positive", "fraud", "--json"]
+    rows = pd.read_csv(made / "fraud.csv")
+    is_fraud = rows["y"] == "fraud"
+    rows["done"] = np.where(rows["chance"] >= 0.2, "fraud", "ok")
+    rows.to_csv("done.csv", index=False)
+    found = [
+        json.loads(run("fit", "done.csv", *words, *more).stdout)["report"]
+        for more in (["--current-threshold", "0.2"], ["--current-action", "done"])
+    ]
+    assert found[0]["current"] == "a threshold of 0.2 on the raw P(fraud)"
+    assert found[1]["current"] == "what was done (the current actions)"
+    wrong = (is_fraud != (rows["done"] == "fraud")).mean()
+    for one in found:
+        assert one["current_cost"] == pytest.approx(wrong)
+        assert one["current_saved"] == found[0]["current_saved"]
+    for more, message in [
+        (["--current-threshold", "2"], "--current-threshold must be between 0 and 1"),
+        (["--current-threshold", "0.2", "--current-action", "done"], "cannot be combined"),
+        (["--max-review-rate", "0.1"], "--max-review-rate requires a reject action"),
+        (["--current-action", "other"], "other"),
+        (["--current-action", "y", "--reject-cost", "0.1"], ""),
+    ]:
+        done = run("fit", "done.csv", *words, *more)
+        assert (done.exit_code == 0) is (message == "")
+        assert message in done.stderr
+    more = ["--reject-cost", "0.01", "--max-review-rate", "0.1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DubitoWarning)  # the command prints it
+        done = run("fit", "done.csv", *words[:-1], *more)
+    assert "more than the limit of 10.0 %" in done.output.replace("\n", " ")
 
 
 def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> None:

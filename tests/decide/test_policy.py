@@ -34,7 +34,15 @@ from dubito.calibrate import (
     VectorScaling,
 )
 from dubito.data import Batch, Columns, scan
-from dubito.decide import CostMatrix, Decisions, OODGate, Policy, RiskBound
+from dubito.decide import (
+    CostMatrix,
+    Decisions,
+    OODGate,
+    Policy,
+    RiskBound,
+    optimal_actions,
+    realized_cost,
+)
 from dubito.decide.policy import policy as module
 from dubito.doubt import (
     ClassConditionalDensity,
@@ -757,8 +765,14 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     raw = policy.raw_probability(0.025)
     assert raw is not None
     assert raw == pytest.approx(1 / (1 + (0.975 / 0.025) ** temperature), rel=0.01)
-    line = str(policy).splitlines()[1]
-    assert line.startswith(f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}), review from")
+    line = str(policy).splitlines()[0]
+    known = policy.report.raw_thresholds[0]
+    assert known is not None
+    assert known.value == raw
+    assert known.low < 1 / (1 + 39**2) < known.high  # the model's log odds are twice too large
+    ends = f"{known.low:.2g} to {known.high:.2g}"
+    start = f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}, {ends}), review from there to"
+    assert line.startswith(start)
     actions = policy.decide(outputs).action
     p = policy.predict_proba(outputs)[:, 1]
     assert (actions == np.select([p < 0.025, p <= 0.5], [0, 2], 1)).all()
@@ -771,7 +785,125 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert Policy.from_json(other.to_json()).pos_column == 0
     with pytest.raises(BadValueError, match="`pos_label` must be one of two classes, got 2"):
         Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=2)
+    flipped = other.report.raw_thresholds[-1]
+    assert flipped is not None
+    edges = [flipped.value, flipped.high, flipped.low]
+    assert edges == pytest.approx([1 - known.value, 1 - known.low, 1 - known.high], abs=1e-4)
     bound = Policy.fit(
         outputs, y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.2)
     )
     assert "In addition, the risk bound may reject rows." in str(bound)
+
+
+def rare(n: int, seed: int) -> tuple[Logits, Array]:
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(-4, 1.7, n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-(0.5 + 0.7 * odds)))).astype(int)
+    return Logits(np.column_stack([np.zeros(n), odds])), y
+
+
+@pytest.mark.slow
+def test_intervals_of_raw_thresholds_cover_the_true_one() -> None:
+    costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"])  # blocks from 0.04 on
+    true = (np.log(0.04 / 0.96) - 0.5) / 0.7
+    found = []
+    for seed in range(60):
+        outputs, y = rare(2000, seed)
+        policy = Policy.fit(outputs, y, costs=costs, calibrator=BetaCalibration())
+        interval = policy.report.raw_thresholds[0]
+        assert interval is not None
+        found.append(interval.low < 1 / (1 + np.exp(-true)) < interval.high)
+    assert np.mean(found) > 0.88  # 95 % intervals: fewer than 1 in 100 such tests find less
+
+
+def test_a_policy_is_compared_with_what_is_done_today() -> None:
+    outputs, y = rare(1500, 0)
+    costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"]).with_reject(0.6, "review")
+    p = 1 / (1 + np.exp(-outputs.array[:, 1]))
+    settings: dict[str, Any] = {"costs": costs, "calibrator": TemperatureScaling()}
+    for current, taken, name in [
+        ("argmax", p > 0.5, "the action for the most probable class (argmax)"),
+        (0.03, p >= 0.03, "a threshold of 0.03 on the raw P(1)"),
+        (np.where(p >= 0.2, "block", "pass"), p >= 0.2, "what was done (the current actions)"),
+    ]:
+        report = Policy.fit(outputs, y, current=current, **settings).report
+        paid = realized_cost(y, taken.astype(int), costs)
+        assert report.current == name
+        assert report.current_cost == pytest.approx(paid, abs=1e-12)
+        assert report.current_saved.value == pytest.approx(paid - report.cost.value, abs=1e-12)
+        assert report.current_saved.low < report.current_saved.value < report.current_saved.high
+    # The positive class may be the first, and rows may hold the actions.
+    flipped = Logits(outputs.array[:, ::-1])
+    first = Policy.fit(
+        flipped,
+        1 - y,
+        costs=CostMatrix(costs.array[:, ::-1], costs.actions, reject="review"),
+        calibrator=TemperatureScaling(),
+        current=0.03,
+        pos_label=0,
+    ).report
+    assert first.current == "a threshold of 0.03 on the raw P(0)"
+    assert first.current_cost == pytest.approx(realized_cost(y, (p >= 0.03).astype(int), costs))
+    rows = Batch.of(y, outputs, current_actions=["review"] * 1500)
+    assert Policy.fit(rows, **settings).report.current_cost == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("current", "message"),
+    [
+        (1.5, "`current` must be a number between 0 and 1"),
+        ("threshold", "`current`"),
+        (["pass"] * 1499 + ["stop"], "`current_actions` must be names of actions"),
+        (["pass"], "`current_actions`"),
+    ],
+)
+def test_a_wrong_rule_of_today_is_refused(current: Any, message: str) -> None:
+    outputs, y = rare(1500, 0)
+    costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"])
+    with pytest.raises((BadValueError, BadTypeError), match=message):
+        Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), current=current)
+    with pytest.raises(BadValueError, match="unless there are two classes"):
+        Policy.fit(Logits(Z), Y, costs=CostMatrix.zero_one(3), current=0.5)
+
+
+def test_odd_costs_are_warned_about_and_noted() -> None:
+    outputs, y = rare(1500, 0)
+    settings: dict[str, Any] = {"calibrator": TemperatureScaling()}
+    zero_one = CostMatrix.zero_one(2)
+    cases: list[tuple[CostMatrix, dict[str, Any], str]] = [
+        (CostMatrix([[1, 2], [1, 2]]), {}, "All actions cost the same in each class"),
+        (zero_one.with_reject(3, "review"), {}, "'review' costs 3, but no error costs more than 1"),
+        (zero_one.with_reject(0.6), {}, "'reject' is never optimal: it would have to cost"),
+        (
+            CostMatrix([[0, 24], [1, 0]]).with_reject(0.1),
+            {"max_review_rate": 0.25},
+            r"[\d.]+ % of rows are rejected, more than the limit of 25.0 %",
+        ),
+    ]
+    for costs, more, message in cases:
+        with pytest.warns(DubitoWarning, match=message):
+            policy = Policy.fit(outputs, y, costs=costs, **settings, **more)
+        assert re.match(message, policy.report.notes[-1])
+        assert Policy.from_json(policy.to_json()).report.notes == policy.report.notes
+        assert policy.report.notes[-1] in str(policy)
+    # The cost of rejecting that the last note names keeps to the limit.
+    match = re.search(r"if rejecting costs ([\d.]+) instead of 0.1\.$", policy.report.notes[-1])
+    assert match
+    costs = CostMatrix([[0, 24], [1, 0]]).with_reject(float(match[1]))
+    kept = Policy.fit(outputs, y, costs=costs, **settings, max_review_rate=0.25)
+    assert 0.1 < 1 - kept.report.coverage.value <= 0.25
+
+
+def test_classes_in_pairs_have_thresholds_of_their_own() -> None:
+    policy = fitted()
+    names = policy.classes
+    found = policy.thresholds_between(names[0], names[1])
+    edge = np.linspace(0, 1, 401)
+    p = np.zeros((401, 3))
+    p[:, 0], p[:, 1] = 1 - edge, edge
+    actions = np.array(policy.costs.actions)[optimal_actions(p, policy.costs)]
+    for one in found:
+        inside = (edge > one.low + 1e-6) & (edge < one.high - 1e-6)
+        assert set(actions[inside]) == {one.action}
+    with pytest.raises(BadValueError, match="must be a class of the policy, got 'dog'"):
+        policy.thresholds_between(names[0], "dog")

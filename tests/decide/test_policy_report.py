@@ -105,6 +105,14 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
         assert report.actions[name] == pytest.approx(mean(action == a))
     assert report.reasons["reject_costs_less"] == pytest.approx(mean(action == 3))
     assert report.reasons["lowest_expected_cost"] == pytest.approx(mean(is_open))
+    assert report.current == "the action for the most probable class (argmax)"
+    today = COSTS.array[COSTS.array[:3].argmin(axis=0)[raw.argmax(axis=1)], y]
+    assert report.current_cost == pytest.approx(mean(today), abs=1e-9)
+    assert report.current_saved.value == pytest.approx(mean(today - paid), abs=1e-9)
+    for a, name in enumerate(COSTS.actions):
+        for k in range(3):
+            share = mean((action == a) & (y == k))
+            assert report.confusion[name][str(k)] == pytest.approx(share, abs=1e-12)
     assert report.n_rows == 400
     assert report.evaluation == "cross-fitted in 5 folds"
     assert report.bound_cost is None
@@ -123,11 +131,16 @@ def some(**others: Any) -> PolicyReport:
         "constant_action": "ask",
         "constant_cost": 0.6,
         "oracle_cost": 0.0,
+        "current": "a threshold of 0.5 on the raw P(ill)",
+        "current_cost": 0.375,
+        "current_saved": Interval(0.125, 0.1, 0.15),
         "coverage": Interval(0.9, 0.85, 0.95),
         "risk": Interval(0.05, 0.04, 0.06),
         "bound_cost": None,
         "actions": {"a": 0.9, "ask": 0.1},
         "reasons": {"lowest_expected_cost": 1.0},
+        "confusion": {"a": {"ill": 0.05, "well": 0.85}, "ask": {"ill": 0.04, "well": 0.06}},
+        "raw_thresholds": (Interval(0.3, 0.2, 0.4), None),
         "log_loss_before": 1.5,
         "log_loss_after": 0.5,
         "calibration_error_before": 0.125,
@@ -143,8 +156,14 @@ def test_words() -> None:
         "optimal decisions on uncalibrated outputs.",
         "Expected cost according to the model: 0.2400. Baselines: always 'ask' 0.6000, perfect "
         "information 0.0000.",
+        "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves 0.1250 "
+        "(0.1000 to 0.1500).",
         "90.0 % of rows are decided (85.0 % to 95.0 %); 5.00 % of the decisions are wrong "
         "(4.00 % to 6.00 %).",
+        "Of 10,000 rows:",
+        "  action  true ill  true well",
+        "  a            500      8,500",
+        "  ask          400        600",
         "Before and after calibration: log loss 1.5000 and 0.5000, ECE (15 uniform bins) 0.1250 "
         "and 0.0100.",
         "1,234 rows, an evaluation set; 95 % intervals in parentheses.",
@@ -164,6 +183,11 @@ def test_words() -> None:
             {"saved": Interval(0.1, -0.1, 0.3)},
             "Mean cost per row: 0.2500 (0.2000 to 0.3000), no significant difference from optimal "
             "decisions on uncalibrated outputs, savings +0.1000 (-0.1000 to +0.3000).",
+        ),
+        (
+            {"current_saved": Interval(-0.01, -0.05, 0.03)},
+            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves -0.0100 "
+            "(-0.0500 to 0.0300), which is not significant.",
         ),
         ({"risk": None}, "90.0 % of rows are decided (85.0 % to 95.0 %)."),
         (
@@ -202,6 +226,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("oracle_cost", float("nan"), "a number"),
     ("actions", [0.5], "a dict"),
     ("actions", {"a": None}, "a number"),
+    ("confusion", {"a": {"ill": 1.5}}, "a number"),
+    ("confusion", {"a": 0.5}, "a dict"),
+    ("raw_thresholds", [[0.1, 0.2]], "a list of 3"),
     ("notes", "A note.", "a list"),
     ("notes", [5], "a string"),
     ("log_loss_after", [], "a number"),

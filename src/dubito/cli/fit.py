@@ -72,6 +72,19 @@ def fit(
     evaluate_on: Annotated[
         str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
     ] = None,
+    current_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Threshold on the raw P(positive class) in use today, to compare with. Default: "
+            "the most probable class."
+        ),
+    ] = None,
+    current_action: Annotated[
+        str | None, typer.Option(help="Column of the actions taken today, to compare with.")
+    ] = None,
+    max_review_rate: Annotated[
+        float | None, typer.Option(help="Warn if a larger fraction of rows is sent to review.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(
         "policy.json"
@@ -94,6 +107,11 @@ def fit(
     require_output_paths({"--output": output}, inputs)
     _require_fraction("--max-risk", max_risk)
     _require_fraction("--risk-delta", risk_delta)
+    _require_fraction("--current-threshold", current_threshold)
+    _require_fraction("--max-review-rate", max_review_rate)
+    if current_threshold is not None and current_action is not None:
+        rule, fix = "cannot be combined with --current-threshold", "Pass one of them"
+        raise BadValueError("", "--current-action", rule, current_action, fix)
     is_bound = max_risk is not None or max_cost is not None
     if max_risk is not None and max_cost is not None:
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
@@ -104,8 +122,12 @@ def fit(
     if not can_reject:
         _require_unset("--max-risk", max_risk)
         _require_unset("--max-cost", max_cost)
+        _require_unset("--max-review-rate", max_review_rate)
         _require_unset("--features", options.features)
     [predictions] = options.open(file, has_features=can_reject)
+    if current_action is not None:
+        columns = replace(predictions.columns, current_action=current_action)
+        predictions = predictions._replace(columns=columns)
     with passes():
         rows = reader.rows(predictions)
         first = next(rows.batches())
@@ -126,6 +148,8 @@ def fit(
             evaluate_on=held_out,
             random_state=seed,
             pos_label=options.positive,
+            current="argmax" if current_threshold is None else current_threshold,
+            max_review_rate=max_review_rate,
         )
     policy.save(output)
     if as_json:
@@ -134,8 +158,8 @@ def fit(
         return
     say(str(policy))
     say(f"\nWritten to {output}. Next:")
-    columns = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
-    words = f"dubito decide {output} NEW{PurePath(file).suffix} {columns}".rstrip()
+    shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
+    words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o decisions.parquet")
 
 

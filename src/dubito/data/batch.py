@@ -181,7 +181,8 @@ def _fill_soft_losses(
     return np.where(is_missing, 0.0, soft[np.arange(len(predicted)), predicted])
 
 
-COLUMNS = ("weight", "features", "ids", "groups", "row_costs")  # arrays of a batch, by row
+# Arrays of a batch, by row.
+COLUMNS = ("weight", "features", "ids", "groups", "row_costs", "current_actions")
 MOST_SHARED = 1 << 20  # unit weights that batches of one size share: 8 MB
 
 
@@ -206,6 +207,8 @@ class Batch:
         Identifiers, and groups for metrics by group.
     row_costs : array of float or None
         What costs may be proportional to, such as prices.
+    current_actions : array or None
+        The name of the action that was taken for each row, to compare a policy with.
     first_row : int
         The number of the first row within the whole data set.
 
@@ -224,6 +227,7 @@ class Batch:
     groups: NDArray[Any] | None = None
     first_row: int = 0
     row_costs: FloatArray | None = None
+    current_actions: NDArray[Any] | None = None
     drawn_from: FloatArray | None = None  # the weights of the rows that a resample was drawn from
 
     @classmethod
@@ -237,6 +241,7 @@ class Batch:
         ids: Any = None,
         groups: Any = None,
         row_costs: Any = None,
+        current_actions: Any = None,
         first_row: int = 0,
         caller: str = "Batch",
         argument: str = "y_true",
@@ -250,7 +255,7 @@ class Batch:
             they are correct, may stand here alone.
         outputs : BaseOutputs or array
             Model outputs; a plain array is probabilities.
-        sample_weight, features, ids, groups, row_costs : array, optional
+        sample_weight, features, ids, groups, row_costs, current_actions : array, optional
             Further columns of the same rows.
         first_row : int, default=0
             The number of the first row within the whole data set.
@@ -275,6 +280,7 @@ class Batch:
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
             row_costs=row_costs,
+            current_actions=as_column(current_actions, n_rows, "current_actions", caller),
             first_row=first_row,
         )
 

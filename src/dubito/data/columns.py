@@ -33,6 +33,7 @@ ROLES = {
     "ids": "id",
     "groups": "group",
     "row_costs": "cost",
+    "current_actions": "current_action",
 }
 
 
@@ -69,7 +70,7 @@ class BoundColumns:
     @property
     def texts(self) -> list[str]:
         """The columns that may hold text."""
-        roles = ["correct", "group", "id"]
+        roles = ["correct", "group", "id", "current_action"]
         if self.kind != "mean" and len(self.found.get("label", ())) == 1:
             roles.append("label")
         return [name for role in roles for name in self.found.get(role, ())]
@@ -87,6 +88,9 @@ class BoundColumns:
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
                 row_costs=self.cells(piece, "cost").numbers() if has("cost") else None,
+                current_actions=(
+                    self.cells(piece, "current_action").values() if has("current_action") else None
+                ),
                 first_row=first_row,
             )
         except (BadValueError, BadTypeError) as error:
@@ -169,7 +173,7 @@ class BoundColumns:
 KINDS = ("logits", "probabilities", "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 SEVERAL = ("logits", "probabilities", "label", "features")  # roles of one or more columns
-SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "cost")
+SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "cost", "current_action")
 
 
 @final
@@ -198,6 +202,8 @@ class Columns:
         Features, for out-of-distribution scores.
     cost : str, optional
         What costs may be proportional to, such as a price.
+    current_action : str, optional
+        The action that was taken, to compare a policy with.
     classes : sequence of str or number, optional
         The names of the classes of a single column.
     normalize : bool, default=False
@@ -223,6 +229,7 @@ class Columns:
     group: str | None = None
     id: str | None = None
     cost: str | None = None
+    current_action: str | None = None
     classes: Sequence[ClassName] | None = None
     normalize: bool = False
     percent: bool = False

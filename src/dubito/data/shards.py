@@ -196,6 +196,7 @@ COLUMN_ROLES = {
     "features": "features",
     "ids": "id",
     "row_costs": "cost",
+    "current_actions": "current_action",
 }
 
 
@@ -208,6 +209,7 @@ def as_shards(
     features: Any = None,
     ids: Any = None,
     row_costs: Any = None,
+    current_actions: Any = None,
     caller: str,
     argument: str = "outputs",
     label_argument: str = "y",
@@ -223,7 +225,7 @@ def as_shards(
         Model outputs of rows in memory, or rows that hold everything known about them already.
     y : array, optional
         Labels or targets, with `outputs` in memory.
-    sample_weight, groups, features, ids, row_costs : array, optional
+    sample_weight, groups, features, ids, row_costs, current_actions : array, optional
         Further columns of the same rows, with `outputs` in memory.
     caller : str
         The public function or class, for error messages.
@@ -253,6 +255,7 @@ def as_shards(
         "features": features,
         "ids": ids,
         "row_costs": row_costs,
+        "current_actions": current_actions,
     }
     if not isinstance(outputs, Shards | Batch):
         wrapped = outputs if convert is None else convert(outputs, caller)

@@ -110,6 +110,42 @@ def unused_actions(costs: CostMatrix) -> dict[str, float]:
     return {name: float(f"{scale * by:.9g}") for name, by in too_much if by > SMALLEST}
 
 
+def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
+    """Return a sentence for each way in which costs can hardly be meant.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs without a rate per row.
+    may_reject : bool, default False
+        Whether rows are rejected for other reasons than their costs.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "review"))
+    ["'review' costs 5, but no error costs more than 1: it would have to cost at least 4.5 less."]
+    """
+    if costs.n_actions > 1 and (costs.array == costs.array[0]).all():
+        return ["All actions cost the same in each class, so that decisions make no difference."]
+    others = np.delete(costs.array, [] if costs.reject is None else costs.reject, axis=0)
+    sentences = []
+    for name, excess in unused_actions(costs).items():
+        problem = f"'{name}' is never optimal"
+        if name == costs.reject_name:
+            if may_reject:
+                continue
+            least = float(costs.array[costs.reject].min())
+            if least > others.max():
+                problem = f"'{name}' costs {least:.4g}, but no error costs more than "
+                problem += f"{others.max():.4g}"
+        sentences.append(f"{problem}: it would have to cost at least {excess:.3g} less.")
+    return sentences
+
+
 def _excess(costs: FloatArray, action: int) -> float:
     """Return the least that an action costs above the best other one, over all probabilities.
 

@@ -63,7 +63,7 @@ def realized_cost(
     caller = "realized_cost"
     table = as_costs(costs, "costs", caller)
     table = table.for_classes(table.classes, table.n_classes)
-    taken = _action_numbers(actions, table, caller)
+    taken = action_numbers(actions, table, caller)
     labels = _labels_of(y_true, taken.size, table, caller)
     warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)
     sizes = as_row_costs(row_costs, table, taken.size, caller)
@@ -168,24 +168,26 @@ def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labe
     return Labels.of(y_true, rows, "y_true", caller)
 
 
-def _action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
+def action_numbers(
+    actions: Any, costs: CostMatrix, caller: str, argument: str = "actions"
+) -> IntArray:
     """Return actions as indices, given as such or by name."""
-    array = as_array(actions, "actions", caller)
-    require_dimensions(array, (1,), "actions", caller, "one action per row")
+    array = as_array(actions, argument, caller)
+    require_dimensions(array, (1,), argument, caller, "one action per row")
     names = ", ".join(repr(name) for name in costs.actions[:5])
     if array.dtype.kind in "iu":
         is_fine = (array >= 0) & (array < costs.n_actions)
         rule, fix = f"must be from 0 to {costs.n_actions - 1}", f"Use names such as {names}"
-        require_everywhere(is_fine, array, "actions", caller, rule, fix)
+        require_everywhere(is_fine, array, argument, caller, rule, fix)
         return array.astype(np.int64)
     if array.dtype.kind not in "UO":
         rule, fix = "must be indices or names of actions", "Pass what optimal_actions returns"
-        raise BadTypeError("actions", caller, rule, f"dtype {array.dtype}", fix)
+        raise BadTypeError(argument, caller, rule, f"dtype {array.dtype}", fix)
     number_of = {name: number for number, name in enumerate(costs.actions)}
     for row, name in enumerate(array.tolist()):
         if name not in number_of:
             rule, fix = "must be names of actions of the costs", f"Use one of {names}"
-            raise BadValueError("actions", caller, rule, repr(name), fix, row)
+            raise BadValueError(argument, caller, rule, repr(name), fix, row)
     return np.array([number_of[name] for name in array.tolist()], dtype=np.int64)
 
 

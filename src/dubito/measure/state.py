@@ -41,6 +41,9 @@ class State:
         sums: dict[str, Any] = {}
         for field in fields(self):
             a, b = getattr(self, field.name), getattr(other, field.name)
+            if isinstance(a, int | float) and isinstance(b, int | float):  # quick, as most are
+                sums[field.name] = a + b
+                continue
             is_shared = field.name == self.shared
             is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
             if not is_same_shape or (is_shared and not np.array_equal(a, b)):

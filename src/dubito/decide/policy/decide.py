@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -31,6 +31,7 @@ REASON_TEXTS = (  # in the order of REASONS
     "risk bound",
     "out-of-distribution input",
 )
+MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
 COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
 
 
@@ -269,6 +270,38 @@ def _without_reject(costs: CostMatrix) -> CostMatrix:
     rate = None if costs.rate is None else costs.rate[others]
     names = [costs.actions[number] for number in others]
     return CostMatrix(costs.array[others], names, costs.classes, rate=rate)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationCurve:
+    """The calibrated probability of the positive of two classes, over its log odds before."""
+
+    odds: FloatArray
+    p: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        calibrated: Callable[[Logits | Probabilities], Logits | Probabilities],
+        classes: tuple[ClassName, ...] | None,
+        column: int,
+    ) -> CalibrationCurve:
+        """Return the curve of what calibrates outputs; `column` is that of the positive class."""
+        odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
+        table = np.zeros((odds.size, 2))
+        table[:, column] = odds
+        return cls(odds, posteriors(calibrated(Logits(table, classes)), slice(None))[:, column])
+
+    def raw_probability(self, wanted: float) -> float | None:
+        """Return the probability that is calibrated to another, None unless there is only one."""
+        p, odds = self.p, self.odds
+        changes = np.flatnonzero((p[1:] >= wanted) != (p[:-1] >= wanted))
+        if changes.size != 1 or p[0] >= wanted:
+            return None
+        k = int(changes[0])
+        between = odds[k] + (wanted - p[k]) / (p[k + 1] - p[k]) * (odds[k + 1] - odds[k])
+        return float(1 / (1 + np.exp(-between)))
 
 
 def cost_range(costs: CostMatrix) -> tuple[float, float]:

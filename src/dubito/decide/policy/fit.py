@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, draw_seed, freeze
+from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, draw_seed, freeze
 from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.calibrator import (
     BaseCalibrator,
@@ -27,10 +27,12 @@ from dubito.calibrate.cross_validation import (
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
+from dubito.decide.action_intervals import action_intervals, cost_warnings
 from dubito.decide.actions import as_row_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
     LOWEST_COST,
+    CalibrationCurve,
     DecisionRule,
     Decisions,
     cost_range,
@@ -40,20 +42,24 @@ from dubito.decide.policy.decide import (
     take_rows,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
-from dubito.decide.policy.report import Evidence, PolicyReport
-from dubito.decide.priors import adjust_prior, as_prior
+from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
+from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
 from dubito.decide.realized import costs_of_actions
 from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
 from dubito.decide.risk_control import RankedLosses
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.outputs import Logits, Probabilities, unchecked
+from dubito.formatting import percent
+from dubito.measure.binary import positive_column
+from dubito.measure.intervals import Interval
+from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 from dubito.serialization.objects import clone
 
 CALLER = "Policy.fit"
 N_FOLDS = 5
 MAX_SAMPLES = 20_000  # of more rows, a random sample is cross-fitted: this, or twice that in halves
 PASS_BATCH = "Pass Batch.of(y, outputs, features=...)"
+Z = 1.96  # standard errors to each side of a 95 % interval
 KNOT_BOUND = 1e-4  # no calibrated probability moves by more when curves lose knots
 
 
@@ -69,6 +75,9 @@ class PolicyConfig:
     ood: OODGate | None
     risk: RiskBound | None
     seed: int
+    current: CurrentRule = ARGMAX
+    pos_column: int = 1
+    max_review_rate: float | None = None
 
     @classmethod
     def checked(
@@ -81,6 +90,9 @@ class PolicyConfig:
         ood: Any,
         risk: Any,
         random_state: Any,
+        current: Any = "argmax",
+        pos_label: ClassName | None = None,
+        max_review_rate: Any = None,
     ) -> PolicyConfig:
         """Check the arguments of a fit against each other and against the first rows."""
         first = next(shards.batches())
@@ -100,8 +112,31 @@ class PolicyConfig:
             risk.require_bounded(table)
             if risk.max_cost is None:
                 _require_hard_labels(first)
-        fresh, seed = _fresh_calibrator(calibrator), draw_seed(random_state, CALLER)
-        return cls(table, fresh, _train_prior(shards), deploy_prior, gate, risk, seed)
+        column = 1
+        if pos_label is not None:
+            column = positive_column(first.outputs, pos_label, CALLER) or 0
+        if max_review_rate is not None:
+            max_review_rate = as_fraction(max_review_rate, "max_review_rate", CALLER)
+        return cls(
+            costs=table,
+            calibrator=_fresh_calibrator(calibrator),
+            train_prior=_train_prior(shards),
+            deploy_prior=deploy_prior,
+            ood=gate,
+            risk=risk,
+            seed=draw_seed(random_state, CALLER),
+            current=CurrentRule.of(current, first, column),
+            pos_column=column,
+            max_review_rate=max_review_rate,
+        )
+
+    @property
+    def cost_warnings(self) -> list[str]:
+        """What is odd about the costs, where they are the same for all rows."""
+        may_reject = self.risk is not None or self.ood is not None
+        return (
+            [] if self.costs.rate is not None else cost_warnings(self.costs, may_reject=may_reject)
+        )
 
     def rule(self, threshold: float | None = None) -> DecisionRule:
         """Return the rule that decides, with or without a risk bound."""
@@ -127,13 +162,18 @@ class PolicyConfig:
         return np.asarray(batch.labeled_weight * times)
 
 
-def fit_parts(
-    shards: Shards, config: PolicyConfig, evaluate_on: Shards | None
-) -> tuple[dict[str, Any], CalibrationEvidence]:
-    """Fit the calibrator, the gate and the bound, and report on rows that were held out.
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedParts:
+    """The fitted parts of a policy by name, the evidence on the calibrator, and warnings."""
 
-    Return these parts of a policy by name, and the evidence on the calibrator.
-    """
+    parts: dict[str, Any]
+    calibration: CalibrationEvidence
+    warnings: list[str]
+
+
+def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> FittedParts:
+    """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
     fitted = config.calibrator.fit(shards)
     calibrator = fitted.reduce_knots(KNOT_BOUND)
     held_out = HeldOutRows.of(shards, calibrator, config)
@@ -147,12 +187,14 @@ def fit_parts(
     else:
         rule = config.rule(None if risk is None else risk.threshold_)
         evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
-    report = PolicyReport.of(evidence, config.rule(), tuple(notes), config.seed)
+    evidence = replace(evidence, raw_thresholds=held_out.raw_thresholds(calibrator))
+    found = config.cost_warnings + _review_warnings(evidence, config)
+    report = PolicyReport.of(evidence, config.rule(), (*notes, *found), config.seed)
     calibration = getattr(fitted, "evidence_", None)
     if calibration is None:
         calibration = cross_validate_calibrator(fitted, shards)
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
-    return parts, calibration
+    return FittedParts(parts, calibration, found)
 
 
 @final
@@ -188,7 +230,14 @@ class HeldOutRows:
             gate, scores = config.ood.cross_fit(shards, batch, folds)
             scores = scores[order]
         fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
-        return cls(batch.take(order), fold_of, config.adapted(calibrated), gate, scores, config)
+        return cls(
+            batch=batch.take(order),
+            fold_of=fold_of,
+            calibrated=config.adapted(calibrated),
+            ood=gate,
+            ood_scores=scores,
+            config=config,
+        )
 
     @property
     def all_rows(self) -> IntArray:
@@ -225,6 +274,44 @@ class HeldOutRows:
                 detector.fit(self.ood_scores[~is_here])
             result[is_here] = detector.predict(self.ood_scores[is_here])
         return result
+
+    def raw_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:
+        """Return at which uncalibrated probability of the positive class each action ends.
+
+        Intervals are those of a parabola fitted to the log odds of the held-out rows, which is
+        how much a smooth correction of the calibrated log odds could still move there.
+        """
+        config, column = self.config, self.config.pos_column
+        if config.costs.n_classes != 2 or config.costs.rate is not None:
+            return ()
+        logs = log_posteriors(self.calibrated)
+        odds, p = logs[:, column] - logs[:, 1 - column], np.exp(logs[:, column])
+        if config.deploy_prior is not None:  # as common as among the rows
+            ratio = config.deploy_prior / config.train_prior
+            moved = np.exp(odds) * ratio[1 - column] / ratio[column]
+            p = moved / (1 + moved)
+        columns = np.stack([odds**power for power in range(3)])
+        columns *= np.sqrt(self.batch.labeled_weight * p * (1 - p))
+        covariance = np.linalg.pinv(columns @ columns.T)
+        curve = CalibrationCurve.of(
+            lambda rows: config.adapted(calibrator.apply(rows)), config.costs.classes, column
+        )
+        result: list[Interval | None] = []
+        for one in action_intervals(config.costs, column)[:-1]:
+            at = np.log(one.high) - np.log1p(-one.high)
+            powers = np.array([1.0, at, at**2])
+            reach = Z * np.sqrt(powers @ covariance @ powers)
+            found = [
+                curve.raw_probability(p)
+                for p in 1 / (1 + np.exp(-(at + np.array([0.0, -reach, reach]))))
+            ]
+            value, low, high = found
+            result.append(
+                None
+                if value is None
+                else Interval(value, 0.0 if low is None else low, 1.0 if high is None else high)
+            )
+        return tuple(result)
 
     def decide(self, rule: DecisionRule, rows: IntArray) -> Decisions:
         """Decide some rows."""
@@ -287,6 +374,7 @@ class HeldOutRows:
             row_costs=self.row_costs,
             weight=self.weight,
             evaluation=f"cross-fitted in {self.fold_of.max() + 1} folds",
+            current=self.config.current,
         )
 
 
@@ -318,7 +406,35 @@ def _evidence_on(
         row_costs=as_row_costs(batch.row_costs, config.costs, len(batch), CALLER),
         weight=config.deployed_weight(batch),
         evaluation="an evaluation set",
+        current=config.current,
     )
+
+
+def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
+    """Return a sentence if more rows are rejected than can be reviewed."""
+    limit, decisions, reject = config.max_review_rate, evidence.decisions, config.costs.reject
+    if limit is None or reject is None:
+        return []
+    rate = float(np.average(decisions.is_rejected, weights=evidence.weight))
+    if rate <= limit:
+        return []
+    sentence = f"{percent(rate)} of rows are rejected, more than the limit of {percent(limit)}"
+    others = np.delete(config.costs.array, reject, axis=0)
+    rejecting = config.costs.array[reject]
+    if config.ood is None and config.risk is None and np.ptp(rejecting) == 0:
+        # A row is rejected where any other action is expected to cost more than to reject it.
+        least = (posteriors(decisions.calibrated, slice(None)) @ others.T).min(axis=1)
+        order = np.argsort(-least)
+        rank = int(
+            np.searchsorted(np.cumsum(evidence.weight[order]), limit * evidence.weight.sum())
+        )
+        cost = least[order][min(rank, order.size - 1)]
+        digit = 10.0 ** (np.floor(np.log10(cost)) - 2)  # rounded up, so that it is enough
+        cost = np.ceil(cost / digit) * digit
+        sentence += (
+            f"; that limit is met if rejecting costs {cost:.3g} instead of {rejecting[0]:.3g}"
+        )
+    return [f"{sentence}."]
 
 
 def evaluation_shards(evaluate_on: Any) -> Shards | None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, final
 
@@ -18,11 +19,12 @@ from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
 from dubito.data.sink import EncodedLabels, Sink, write_atomic
-from dubito.decide.action_intervals import ActionInterval, action_intervals, unused_actions
+from dubito.decide.action_intervals import ActionInterval, action_intervals
 from dubito.decide.actions import as_row_costs, expected_costs
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
     REASONS,
+    CalibrationCurve,
     DecisionRule,
     Decisions,
     cost_range,
@@ -44,7 +46,6 @@ from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.measure.binary import positive_column
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
 from dubito.serialization.array_fields import distribution
@@ -62,7 +63,7 @@ from dubito.serialization.fields import (
 )
 from dubito.serialization.objects import Record, estimator, record_of
 
-MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
+MAX_PAIRED = 4  # classes whose pairs have their thresholds printed
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
 
@@ -152,6 +153,8 @@ class Policy(Record):
         feature_names: Sequence[str] | None = None,
         random_state: RandomState = 0,
         pos_label: ClassName | None = None,
+        current: Any = "argmax",
+        max_review_rate: float | None = None,
     ) -> Policy:
         """Fit on all rows, and report on held-out rows: cross-fitted, or an evaluation set.
 
@@ -187,40 +190,44 @@ class Policy(Record):
             Determines the folds and the bootstrap.
         pos_label : str or int, optional
             The positive class of two, whose thresholds the policy states; by default the second.
+        current : "argmax", float or array, default "argmax"
+            What is done today, which the report compares the policy with: the action for the most
+            probable class, a threshold on the uncalibrated probability of the positive class, or
+            the name of the action that each row got.
+        max_review_rate : float, optional
+            The fraction of rows that can be reviewed. A warning, and a note in the report, say if
+            more are rejected.
 
         Returns
         -------
         Policy
         """
+        taken = None if isinstance(current, str) or np.ndim(current) == 0 else current
         shards = as_shards(
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,
-            groups=groups, caller="Policy.fit", convert=as_class_outputs,
+            groups=groups, current_actions=taken, caller="Policy.fit", convert=as_class_outputs,
         )  # fmt: skip
         if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
             warn_of_missing(shards.batch.n_missing, len(shards.batch), "Policy.fit", stacklevel=3)
         config = PolicyConfig.checked(
             shards, costs=costs, calibrator=calibrator, deploy_prior=deploy_prior, ood=ood,
-            risk=risk, random_state=random_state,
+            risk=risk, random_state=random_state, current=current, pos_label=pos_label,
+            max_review_rate=max_review_rate,
         )  # fmt: skip
         names = as_feature_names(feature_names, features, next(shards.batches()))
-        if config.costs.rate is None:
-            unused = unused_actions(config.costs)
-            if config.risk is not None or config.ood is not None:  # these reject by themselves
-                unused.pop(config.costs.reject_name or "", None)
-            for sentence in _unused_sentences(unused):
-                warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=2)
         with cached(shards) as quick:
-            parts, calibration = fit_parts(quick, config, evaluation_shards(evaluate_on))
+            found = fit_parts(quick, config, evaluation_shards(evaluate_on))
+        for sentence in found.warnings:
+            warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=2)
         provenance = {
             "dubito": __version__,
             "created": _now(),
             "fingerprint": fingerprint(shards),
             "n_rows": int(shards.sum(len)),
-            "calibrator": f"{_description(parts['calibrator'])}; {calibration}",
+            "calibrator": f"{_description(found.parts['calibrator'])}; {found.calibration}",
             "random_state": config.seed,
         }
         if pos_label is not None:
-            positive_column(next(shards.batches()).outputs, pos_label, "Policy.fit")
             provenance["positive"] = str(pos_label)
         return cls(
             costs=config.costs,
@@ -228,7 +235,7 @@ class Policy(Record):
             deploy_prior=config.deploy_prior,
             feature_names=names,
             provenance=provenance,
-            **parts,
+            **found.parts,
         )
 
     @property
@@ -420,10 +427,8 @@ class Policy(Record):
         return f"Policy({', '.join(parts)})"
 
     def __str__(self) -> str:
-        lines = [f"Calibrator: {self.provenance['calibrator']}."]
-        if self.thresholds:
-            lines.append(_threshold_line(self))
-        lines.append(str(self.report))
+        lines = [*_threshold_lines(self), str(self.report)]
+        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
         if "edited" in self.provenance:
             lines.append(
                 f"Edited by hand on {self.provenance['edited']}: the figures above and the risk "
@@ -455,6 +460,37 @@ class Policy(Record):
         is_binary = self.costs.n_classes == 2 and self.costs.rate is None
         return action_intervals(self.costs, self.pos_column) if is_binary else ()
 
+    def thresholds_between(self, first: ClassName, second: ClassName) -> tuple[ActionInterval, ...]:
+        """Return from which probability of a class on each action is optimal, against another.
+
+        All other classes have probability 0: what happens on the edge between two classes.
+
+        Parameters
+        ----------
+        first, second : str or int
+            Two classes. Probabilities are those of the second one; the first has the rest.
+
+        Returns
+        -------
+        tuple of ActionInterval
+            Empty if costs differ by row.
+        """
+        columns = [self._column(name) for name in (first, second)]
+        if self.costs.rate is not None:
+            return ()
+        pair = self.costs.array[:, columns]
+        return action_intervals(
+            CostMatrix(pair, self.costs.actions, (first, second), reject=self.costs.reject_name)
+        )
+
+    def _column(self, name: ClassName) -> int:
+        """Return the column of a class."""
+        if name not in self.classes:
+            fix = f"Pass one of {', '.join(map(repr, self.classes[:5]))}"
+            rule = "must be a class of the policy"
+            raise BadValueError("class", "Policy.thresholds_between", rule, repr(name), fix)
+        return self.classes.index(name)
+
     def raw_probability(self, probability: float) -> float | None:
         """Return the model's own probability of the positive class that is calibrated to another.
 
@@ -469,17 +505,8 @@ class Policy(Record):
             None unless calibrated probabilities reach it, and rise there only.
         """
         wanted = as_fraction(probability, "probability", "Policy.raw_probability")
-        odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
-        table = np.zeros((odds.size, 2))
-        table[:, self.pos_column] = odds
-        calibrated = self.calibrated(Logits(table, self.costs.classes))
-        p = posteriors(calibrated, slice(None))[:, self.pos_column]
-        changes = np.flatnonzero((p[1:] >= wanted) != (p[:-1] >= wanted))
-        if changes.size != 1 or p[0] >= wanted:
-            return None
-        k = int(changes[0])
-        between = odds[k] + (wanted - p[k]) / (p[k + 1] - p[k]) * (odds[k + 1] - odds[k])
-        return float(1 / (1 + np.exp(-between)))
+        curve = CalibrationCurve.of(self.calibrated, self.costs.classes, self.pos_column)
+        return curve.raw_probability(wanted)
 
     @property
     def rule(self) -> DecisionRule:
@@ -523,29 +550,54 @@ def _description(calibrator: BaseCalibrator) -> str:
     return text if name == "AutoCalibrator" else f"{name} ({text})"
 
 
+def _threshold_lines(policy: Policy) -> list[str]:
+    """Return from which probabilities on each action is taken: of two classes, or of each pair."""
+    rejecting = [
+        name
+        for name, one in (("the risk bound", policy.risk), ("the OOD gate", policy.ood))
+        if one is not None
+    ]
+    lines: list[str] = []
+    if policy.thresholds:
+        lines.append(_threshold_line(policy))
+    elif 2 < len(policy.classes) <= MAX_PAIRED and policy.costs.rate is None:
+        pairs = list(combinations(policy.classes, 2))
+        names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}
+        if len(names) == 1 and len(pairs) > 1:  # the same between any two
+            lines += [f"Between any two classes A and B{names.pop()}"]
+        else:
+            lines += [
+                f"Between {pair[0]} and {pair[1]}{_pair_line(policy, pair, pair)}" for pair in pairs
+            ]
+    if lines and rejecting:
+        lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
+    return lines
+
+
+def _pair_line(
+    policy: Policy, pair: tuple[ClassName, ClassName], names: tuple[ClassName, ClassName]
+) -> str:
+    """Return the thresholds between two classes, whose own actions get the given names."""
+    shown = {str(old): str(new) for old, new in zip(pair, names, strict=True)}
+    *firsts, last = policy.thresholds_between(*pair)
+    parts = [f"{shown.get(one.action, one.action)} up to {one.high:.3g}, " for one in firsts]
+    end = f"{shown.get(last.action, last.action)} {'above' if firsts else 'always'}"
+    return f", by calibrated P({names[1]}): {''.join(parts)}{end}."
+
+
 def _threshold_line(policy: Policy) -> str:
-    """Return from which probability of the second class on each action is taken."""
+    """Return from which probability of the positive class on each action is taken."""
     parts = []
     *firsts, last = policy.thresholds
+    known = [one for one in policy.report.raw_thresholds if one is not None]
     for number, one in enumerate(firsts):
-        raw = policy.raw_probability(one.high)
-        limit = f"{one.high:.3g}" + ("" if raw is None else f" (raw {raw:.3g})")
+        limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
+        if raw is not None:
+            ends = [f", {k.low:.2g} to {k.high:.2g}" for k in known if np.isclose(k.value, raw)]
+            limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
         parts.append(f"{one.action} {'below' if number == 0 else 'from there to'} {limit}")
     parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
-    lines = [f"By calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."]
-    others = [("the risk bound", policy.risk), ("the OOD gate", policy.ood)]
-    rejecting = [name for name, one in others if one is not None]
-    if rejecting:
-        lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
-    return " ".join(lines + _unused_sentences(unused_actions(policy.costs)))
-
-
-def _unused_sentences(unused: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each action that is never optimal."""
-    return [
-        f"'{name}' is never optimal: it would have to cost at least {excess:.3g} less."
-        for name, excess in unused.items()
-    ]
+    return f"By calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
 
 
 def _now() -> str:

@@ -10,12 +10,21 @@ from typing import Any, ClassVar, final
 import numpy as np
 from scipy import special
 
-from dubito.arrays import BoolArray, FloatArray
+from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch
-from dubito.data.labels import Labels
-from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
-from dubito.decide.realized import RealizedCosts, costs_of_actions
+from dubito.data.labels import Labels, names_of
+from dubito.decide.costs import CostMatrix
+from dubito.decide.policy.decide import (
+    REASONS,
+    DecisionRule,
+    Decisions,
+    decision_errors,
+    posteriors,
+)
+from dubito.decide.realized import RealizedCosts, action_numbers, costs_of_actions
 from dubito.decide.value import MeanInterval, negated
+from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent
 from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.intervals import Interval
@@ -35,6 +44,8 @@ from dubito.serialization.fields import (
 from dubito.serialization.objects import Record
 
 LEVEL = 0.95
+PER = 10_000  # rows that counts are shown for
+MAX_CLASSES, MAX_NAME = 4, 12  # whose counts are shown in text, and how long their names are
 FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
 
 _figure = number(-1e300, 1e300)
@@ -43,6 +54,56 @@ _figure = number(-1e300, 1e300)
 def _interval(value: Any, entry: Entry) -> Interval:
     """Check for an interval: its value and its ends."""
     return Interval(*list_of(_figure, 3)(value, entry))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CurrentRule:
+    """What is done today: the actions that rows hold, a threshold, or the most probable class.
+
+    `column` is the positive class of two, and `threshold` is on its uncalibrated probability.
+    """
+
+    name: str = "the action for the most probable class (argmax)"
+    threshold: float | None = None
+    column: int = 1
+
+    @classmethod
+    def of(cls, current: Any, first: Batch, column: int) -> CurrentRule:
+        """Return the rule that `Policy.fit` is given; rows that hold actions need none."""
+        if first.current_actions is not None:
+            return cls("what was done (the current actions)")
+        if isinstance(current, str) and current == "argmax":
+            return cls()
+        outputs = as_class_outputs(first.outputs, "Policy.fit")
+        threshold = as_fraction(current, "current", "Policy.fit")
+        if outputs.n_classes != 2:
+            rule, fix = "must be 'argmax' or actions, unless there are two classes", "Leave it out"
+            raise BadValueError("current", "Policy.fit", rule, f"{current}", fix)
+        name = f"P({names_of(outputs)[column]})"
+        return cls(f"a threshold of {threshold:g} on the raw {name}", threshold, column)
+
+    def actions(self, batch: Batch, costs: CostMatrix, row_costs: FloatArray) -> IntArray:
+        """Return the action of each row.
+
+        For a class it is the one that costs least there, other than to reject.
+        """
+        if batch.current_actions is not None:
+            names = np.array([str(name) for name in batch.current_actions], dtype=object)
+            return action_numbers(names, costs, "Policy.fit", "current_actions")
+        outputs = as_class_outputs(batch.outputs, "Policy.fit")
+        if self.threshold is None:
+            codes = np.asarray(outputs.array.argmax(axis=1))
+        else:
+            p = posteriors(outputs, slice(None))[:, self.column]
+            codes = np.where(p >= self.threshold, self.column, 1 - self.column)
+        by_action = costs_of_actions(costs, Labels(freeze(codes)), row_costs)
+        if costs.reject is not None:
+            by_action[:, costs.reject] = np.inf
+        return np.asarray(by_action.argmin(axis=1))
+
+
+ARGMAX = CurrentRule()
 
 
 @final
@@ -60,6 +121,8 @@ class Evidence:
     row_costs: FloatArray
     weight: FloatArray
     evaluation: str
+    current: CurrentRule = ARGMAX
+    raw_thresholds: tuple[Interval | None, ...] = ()
 
 
 @final
@@ -89,6 +152,12 @@ class PolicyReport(Record):
         The best constant action in hindsight, and its cost.
     oracle_cost : float
         The cost with perfect information.
+    current : str
+        The rule that the policy is compared with: what is done today.
+    current_cost : float
+        Its cost.
+    current_saved : Interval
+        What the policy saves over it.
     coverage : Interval
         The fraction of rows that are not rejected.
     risk : Interval or None
@@ -97,6 +166,11 @@ class PolicyReport(Record):
         What the risk bound adds to the cost.
     actions, reasons : dict
         The fraction of rows by action and by reason.
+    confusion : dict
+        The fraction of rows by action and true class.
+    raw_thresholds : tuple of Interval or None
+        For each of `Policy.thresholds` but the last, the probability of the model itself at which
+        its action ends, None where that is not a single one. Empty for more than two classes.
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
@@ -117,15 +191,20 @@ class PolicyReport(Record):
     constant_action: str
     constant_cost: float
     oracle_cost: float
+    current: str
+    current_cost: float
+    current_saved: Interval
     coverage: Interval
     risk: Interval | None
     bound_cost: Interval | None
     actions: dict[str, float]
     reasons: dict[str, float]
+    confusion: dict[str, dict[str, float]]
     log_loss_before: float | None
     log_loss_after: float | None
     calibration_error_before: float
     calibration_error_after: float
+    raw_thresholds: tuple[Interval | None, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -144,11 +223,12 @@ class PolicyReport(Record):
         row_costs = evidence.row_costs if evidence.row_costs.size else None
         raw = RealizedCosts.of(labels, evidence.raw, rule.costs, row_costs, weight, "Policy.fit")
         by_action = costs_of_actions(rule.costs, labels, evidence.row_costs)
-        paid = _taken(by_action, decisions)
+        paid = _taken(by_action, decisions.action)
+        today = _taken(by_action, evidence.current.actions(batch, rule.costs, evidence.row_costs))
         constants = np.average(by_action, axis=0, weights=weight)
         bound_cost = None
         if evidence.unbound is not None:
-            bound_cost = interval(paid - _taken(by_action, evidence.unbound))
+            bound_cost = interval(paid - _taken(by_action, evidence.unbound.action))
         calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
         return cls(
             evaluation=evidence.evaluation,
@@ -161,15 +241,20 @@ class PolicyReport(Record):
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
+            current=evidence.current.name,
+            current_cost=float(np.average(today, weights=weight)),
+            current_saved=interval(today - paid),
             coverage=_proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence, rule),
             bound_cost=bound_cost,
             actions=_fractions(decisions.action, decisions.actions, weight),
             reasons=_fractions(decisions.reason, REASONS, weight),
+            confusion=_confusion(decisions, labels, weight),
             log_loss_before=_finite(log_loss(labels, evidence.raw, **settings)),
             log_loss_after=_finite(log_loss(labels, calibrated, **settings)),
             calibration_error_before=ece(labels, evidence.raw, **settings),
             calibration_error_after=ece(labels, calibrated, **settings),
+            raw_thresholds=evidence.raw_thresholds,
             notes=notes,
         )
 
@@ -183,11 +268,7 @@ class PolicyReport(Record):
         baseline = "optimal decisions on uncalibrated outputs"
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = f"no significant difference from {baseline}, savings {saved:+}"
-        if saved.low > 0:
-            verdict = f"{saved} less than {baseline}"
-        if saved.high < 0:
-            verdict = f"{negated(saved)} more than {baseline}"
+        verdict = _difference(saved, baseline)
         between = f"{percent(coverage.low)} to {percent(coverage.high)}"
         decided = f"{percent(coverage.value)} of rows are decided ({between})"
         if (risk := self.risk) is not None:
@@ -198,7 +279,11 @@ class PolicyReport(Record):
             f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
             f"always '{self.constant_action}' {decimal(self.constant_cost)}, perfect information "
             f"{decimal(self.oracle_cost)}.",
+            f"{self.current[0].upper()}{self.current[1:]} costs {decimal(self.current_cost)} "
+            f"per row; the policy saves {self.current_saved}"
+            f"{'' if self._is_current_different else ', which is not significant'}.",
             f"{decided}.",
+            *self._confusion_lines,
             f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
             f"{_number(self.log_loss_after)}, ECE (15 uniform bins) "
             f"{self.calibration_error_before:.4f} and {self.calibration_error_after:.4f}.",
@@ -214,10 +299,33 @@ class PolicyReport(Record):
         rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
         return [*lines, f"{rows}{few}"]
 
+    @property
+    def _is_current_different(self) -> bool:
+        """Whether the policy costs significantly less or more than what is done today."""
+        return not self.current_saved.low <= 0 <= self.current_saved.high
+
+    @property
+    def _confusion_lines(self) -> list[str]:
+        """How many of 10,000 rows get each action, by true class, unless these are many."""
+        classes = list(next(iter(self.confusion.values())))
+        if len(classes) > MAX_CLASSES or max(map(len, [*self.confusion, *classes])) > MAX_NAME:
+            return []
+        table = [("  action", *(f"true {name}" for name in classes))]
+        for action, row in self.confusion.items():
+            table.append((f"  {action}", *(f"{PER * part:,.0f}" for part in row.values())))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        rows = (
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in table
+        )
+        return [f"Of {PER:,} rows:", *rows]
+
     def _values(self) -> dict[str, Any]:
-        values = super(PolicyReport, self)._values()
-        intervals = {n: astuple(v) for n, v in values.items() if isinstance(v, Interval)}
-        return values | intervals
+        def plain(value: Any) -> Any:
+            return astuple(value) if isinstance(value, Interval) else value
+
+        values = {n: plain(v) for n, v in super(PolicyReport, self)._values().items()}
+        return values | {"raw_thresholds": [plain(one) for one in self.raw_thresholds]}
 
 
 _CHECKS: dict[Any, Check] = {  # of each type of field
@@ -228,14 +336,44 @@ _CHECKS: dict[Any, Check] = {  # of each type of field
     "Interval": _interval,
     "Interval | None": optional(_interval),
     "dict[str, float]": dict_of(_figure),
+    "dict[str, dict[str, float]]": dict_of(dict_of(number(0, 1))),
+    "tuple[Interval | None, ...]": lambda value, entry: tuple(
+        list_of(optional(_interval))(value, entry)
+    ),
     "tuple[str, ...]": lambda value, entry: tuple(list_of(text)(value, entry)),
 }
 PolicyReport.fields = declare(**{one.name: _CHECKS[one.type] for one in fields(PolicyReport)})
 
 
-def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
+def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
     """Return the costs of the actions taken."""
-    return np.asarray(by_action[np.arange(len(decisions)), decisions.action])
+    return np.asarray(by_action[np.arange(action.size), action])
+
+
+def _difference(saved: Interval, baseline: str) -> str:
+    """Return whether something costs less or more than a baseline, if that is significant."""
+    if saved.low > 0:
+        return f"{saved} less than {baseline}"
+    if saved.high < 0:
+        return f"{negated(saved)} more than {baseline}"
+    return f"no significant difference from {baseline}, savings {saved:+}"
+
+
+def _confusion(
+    decisions: Decisions, labels: Labels, weight: FloatArray
+) -> dict[str, dict[str, float]]:
+    """Return the fraction of the weight by action and true class."""
+    classes, n_actions = decisions.classes, len(decisions.actions)
+    if labels.probabilities is None:
+        cells = decisions.action * len(classes) + np.maximum(labels.codes, 0)
+        table = np.bincount(cells, weight, n_actions * len(classes)).reshape(n_actions, -1)
+    else:
+        table = np.zeros((n_actions, len(classes)), np.float64)
+        np.add.at(table, decisions.action, labels.probabilities * weight[:, np.newaxis])
+    names = [str(name) for name in classes]
+    fractions = (table / weight.sum()).tolist()
+    rows = zip(decisions.actions, fractions, strict=True)
+    return {action: dict(zip(names, row, strict=True)) for action, row in rows}
 
 
 def _risk_of(evidence: Evidence, rule: DecisionRule) -> Interval | None:
