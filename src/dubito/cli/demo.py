@@ -20,18 +20,46 @@ OOD_SETS = {
     "corrupted clothes": "corrupted",
 }
 REJECT_COST, OOD_ALPHA = 0.2, 0.02
+PAYMENT_COSTS = "action,legit,fraud\npass,0,100\nreview,2,2\nblock,5,0\n"
+BINARY_STORY = (
+    "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
+    "good payment that is blocked 5, a look by an analyst 2. Is the probability right, and what "
+    "should be done with each payment?"
+)
+BINARY_COMMANDS: list[tuple[list[str], set[str]]] = [  # with the words that are files
+    (["audit", "payments.csv", "--positive", "fraud", "--group", "region"], {"payments.csv"}),
+    (
+        [
+            *("fit", "payments.csv", "--positive", "fraud", "--costs", "costs.csv"),
+            *("--reject-action", "review", "--current-threshold", "0.5"),
+            *("-o", "policy.json", "--report", "report.html"),
+        ],
+        {"payments.csv", "costs.csv", "policy.json", "report.html"},
+    ),
+    (
+        ["decide", "policy.json", "new.csv", "-o", "decisions.csv", "--review", "review.csv"],
+        {"policy.json", "new.csv", "decisions.csv", "review.csv"},
+    ),
+]
 
 
 def demo(
     folder: Annotated[
         Path, typer.Option(help="Directory for the report, policy and decisions.")
     ] = Path("dubito-demo"),
+    is_binary: Annotated[
+        bool, typer.Option("--binary", help="A fraud model instead: one probability per payment.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
-    Example: dubito demo
+    Example: dubito demo --binary
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_binary:
+        _run_binary_demo(folder, as_json)
+        return
     from dubito import audit
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import say, say_json
@@ -39,7 +67,6 @@ def demo(
     from dubito.decide import CostMatrix, OODGate, Policy
     from dubito.doubt import MahalanobisDistance
 
-    folder.mkdir(parents=True, exist_ok=True)
     sample = load_fashion_mnist()
     logits = _logits_of(sample, "test")
     compile_ahead(logits)
@@ -67,6 +94,41 @@ def demo(
         say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
         return
     _print_results(figures, policy, folder)
+
+
+def _run_binary_demo(folder: Path, as_json: bool) -> None:
+    """Write files of payments and run the commands that lead from them to decisions."""
+    import json
+    from contextlib import redirect_stdout
+    from io import StringIO
+    from shlex import join
+
+    from dubito.cli.app import app
+    from dubito.cli.printing import say, say_json
+    from dubito.data import Sink, load_payments
+
+    sample = load_payments()
+    rows = {"payments.csv": sample.labeled, "new.csv": {**sample.new}}
+    del rows["new.csv"]["label"]
+    for name, columns in rows.items():
+        with Sink(folder / name) as sink:
+            sink.write(columns)
+    (folder / "costs.csv").write_text(PAYMENT_COSTS)
+    if not as_json:
+        say(BINARY_STORY)
+    results: dict[str, Any] = {}
+    for words, files in BINARY_COMMANDS:
+        typed = [str(folder / word) if word in files else word for word in words]
+        if not as_json:
+            say(f"\n$ dubito {join(typed)}\n")
+            app(typed, standalone_mode=False)
+            continue
+        printed = StringIO()
+        with redirect_stdout(printed):
+            app([*typed, "--json"], standalone_mode=False)
+        results[words[0]] = json.loads(printed.getvalue())
+    if as_json:
+        say_json({**results, "folder": str(folder)})
 
 
 def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:

@@ -7,7 +7,12 @@ from dubito.data.columns import Columns
 from dubito.data.dask import DaskShards
 from dubito.data.directory_sink import DirectorySink
 from dubito.data.files import FileShards, read, scan
-from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
+from dubito.data.samples import (
+    FashionMNISTSample,
+    PaymentsSample,
+    load_fashion_mnist,
+    load_payments,
+)
 from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.data.sink import EncodedLabels, Sink
 
@@ -22,11 +27,13 @@ __all__ = [
     "DirectorySink",
     "EncodedLabels",
     "FashionMNISTSample",
+    "PaymentsSample",
     "FileShards",
     "Shards",
     "Sink",
     "as_shards",
     "load_fashion_mnist",
+    "load_payments",
     "read",
     "scan",
 ]

@@ -1,4 +1,4 @@
-"""Real predictions that ship with the package."""
+"""Predictions that ship with the package."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FashionMNISTSample", "load_fashion_mnist"]
+__all__ = ["FashionMNISTSample", "PaymentsSample", "load_fashion_mnist", "load_payments"]
 
 Float32Array = npt.NDArray[np.float32]
 Float16Array = npt.NDArray[np.float16]
@@ -81,9 +81,69 @@ def load_fashion_mnist() -> FashionMNISTSample:
     >>> sample.classes[:3]
     ('T-shirt/top', 'Trouser', 'Pullover')
     """
-    path = resources.files(__name__).joinpath("fashion_mnist.npz")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-        arrays = dict(stored)
+    arrays = _stored("fashion_mnist.npz")
     classes = tuple(arrays.pop("classes").tolist())
     meta = json.loads(arrays.pop("meta").item())
     return FashionMNISTSample(**arrays, classes=classes, meta=meta)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PaymentsSample:
+    """Fraud probabilities of over-fitted boosted trees for simulated payments, 3 % of them fraud.
+
+    Attributes
+    ----------
+    labeled, new : dict of str to array
+        The columns of 15,000 payments whose outcome is known, and of 5,000 later ones: `id`,
+        `amount`, `region`, the model's probability `p` that it is fraud, and `label`, which is
+        "legit" or "fraud".
+    meta
+        How the sample was made.
+    """
+
+    labeled: Mapping[str, npt.NDArray[Any]]
+    new: Mapping[str, npt.NDArray[Any]]
+    meta: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"PaymentsSample({len(self.labeled['p'])} labeled, {len(self.new['p'])} new rows)"
+
+
+def load_payments() -> PaymentsSample:
+    """Return the probabilities of a fraud model, a binary classifier of rare events.
+
+    Returns
+    -------
+    PaymentsSample
+        Columns of labeled and of new payments.
+
+    Examples
+    --------
+    >>> sample = load_payments()
+    >>> is_fraud = sample.labeled["label"] == "fraud"
+    >>> print(f"{is_fraud.mean():.1%} fraud, mean probability {sample.labeled['p'].mean():.1%}")
+    3.2% fraud, mean probability 1.5%
+    """
+    arrays = _stored("payments.npz")
+    regions, meta = arrays.pop("regions"), json.loads(arrays.pop("meta").item())
+    parts = {}
+    first = 1
+    for part in ("labeled", "new"):
+        n_rows = arrays[f"{part}_p"].size
+        parts[part] = {
+            "id": np.arange(first, first + n_rows),
+            "amount": arrays[f"{part}_amount"].astype(np.float64).round(2),
+            "region": regions[arrays[f"{part}_region"]],
+            "p": arrays[f"{part}_p"],
+            "label": np.where(arrays[f"{part}_label"], "fraud", "legit"),
+        }
+        first += n_rows
+    return PaymentsSample(**parts, meta=meta)
+
+
+def _stored(name: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a file of this package."""
+    path = resources.files(__name__).joinpath(name)
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        return dict(stored)
