@@ -59,13 +59,42 @@ def test_a_process_starts_only_if_kernels_are_compiled_and_a_core_is_idle(
     monkeypatch.setenv("DUBITO_THREADS", threads)
     ahead.compile_ahead(TopLabel([0.5], [1.0]))
     ahead.compile_ahead(outputs, ends_with_audit=True)
-    assert [words[3:] for words in started] == [["Logits", "float32", "3", "audit"]] * n_started
+    ahead.compile_ahead(outputs, is_audit=True)
+    kind, steps = ["Logits", "float32", "3"], [["fit", "audit"], ["audit"]] if n_started else []
+    assert [words[3:] for words in started] == [[*kind, *step] for step in steps]
 
 
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_rehearsal_runs(kind: type, n_classes: int) -> None:
-    ahead._rehearse(kind.__name__, "float64", n_classes, ends_with_audit=n_classes == 2)
+    ahead._rehearse(kind.__name__, "float64", n_classes, ["fit", "audit"][: 4 - n_classes])
+
+
+AUDIT_FOUND = """
+import numpy as np
+from dubito import Logits
+from dubito.cli.ahead import _rehearse
+from dubito.kernels.compile import KERNELS
+from dubito.measure import audit
+
+def known():
+    return {(one.py_func.__name__, str(types)) for one in KERNELS for types in one.signatures}
+
+_rehearse("Logits", "float32", 3, ["audit"])
+before = known()
+rng = np.random.default_rng(0)
+logits = rng.normal(size=(1200, 3)).astype(np.float32)
+audit((logits + rng.gumbel(size=logits.shape)).argmax(axis=1), Logits(logits))
+print(*{name for name, _ in known() - before if name[0] != "_"})
+"""
+
+
+@pytest.mark.slow
+def test_a_rehearsal_of_an_audit_compiles_all_but_the_pass_over_the_matrix() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AUDIT_FOUND], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["narrow_rows"]
 
 
 @pytest.mark.slow

@@ -13,15 +13,21 @@ from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dubito.arrays import IntArray
     from dubito.outputs import BaseOutputs
 
 N_ROWS = 200
 
 
-def compile_ahead(outputs: BaseOutputs, *, ends_with_audit: bool = False) -> None:
+def compile_ahead(
+    outputs: BaseOutputs, *, ends_with_audit: bool = False, is_audit: bool = False
+) -> None:
     """Start to compile the kernels of calibration and decisions, if kernels are being compiled.
 
-    An audit comes last in some commands, first in others, which compile its kernels themselves.
+    An audit comes last in some commands, first in others, which compile its kernels themselves. If
+    it is all that there is, its own kernels are shared out.
     """
     from dubito.kernels.blocks import n_threads
     from dubito.kernels.compile import NOTICE
@@ -30,7 +36,7 @@ def compile_ahead(outputs: BaseOutputs, *, ends_with_audit: bool = False) -> Non
     if not isinstance(outputs, Logits | Probabilities) or not NOTICE.n_compiled or n_threads() < 2:
         return
     kind = [type(outputs).__name__, outputs.array.dtype.name, str(outputs.n_classes)]
-    kind += ["audit"] if ends_with_audit else []
+    kind += ["audit"] if is_audit else ["fit", "audit"] if ends_with_audit else ["fit"]
     process = Popen(
         [sys.executable, "-m", "dubito.cli.ahead", *kind],
         stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
@@ -44,8 +50,8 @@ def _stop(process: Popen[bytes]) -> None:
     process.wait()
 
 
-def _rehearse(kind: str, dtype: str, n_classes: int, *, ends_with_audit: bool = False) -> None:
-    """Calibrate and decide a few rows, the last step of a command first."""
+def _rehearse(kind: str, dtype: str, n_classes: int, steps: Sequence[str] = ("fit",)) -> None:
+    """Calibrate, decide or audit a few rows, the last step of a command first."""
     import numpy as np
 
     from dubito import CostMatrix, Logits, Probabilities
@@ -66,7 +72,10 @@ def _rehearse(kind: str, dtype: str, n_classes: int, *, ends_with_audit: bool = 
     if kind == "Probabilities":
         powers = np.exp(array)
         outputs = Probabilities((powers / powers.sum(axis=1, keepdims=True)).astype(dtype))
-    if ends_with_audit:
+    if steps[0] == "audit":
+        _rehearse_audit(outputs, labels)
+        return
+    if "audit" in steps:
         log_loss(labels, outputs)
         expected_calibration_error(labels, outputs)
     optimal_actions(outputs, CostMatrix.zero_one(n_classes).with_reject(0.2))
@@ -81,5 +90,24 @@ def _rehearse(kind: str, dtype: str, n_classes: int, *, ends_with_audit: bool = 
         calibrator.fit(outputs, labels).predict_proba(outputs)
 
 
+def _rehearse_audit(outputs: BaseOutputs, labels: IntArray) -> None:
+    """Audit a few rows without the pass over the matrix, which the other process compiles."""
+    import numpy as np
+
+    from dubito.data import Batch
+    from dubito.data.batch import RowStatistics
+    from dubito.measure.audit_state import AuditState, BootstrapState
+    from dubito.measure.calibration_error import uniform_edges
+    from dubito.measure.classwise import ClasswiseCalibrationState
+
+    batch = Batch.of(labels, outputs)
+    half = np.full(len(batch), 0.5)
+    predicted = np.zeros(len(batch), np.int32)
+    batch.__dict__["rows"] = RowStatistics(half, half, half, predicted, *[half] * 6)
+    ClasswiseCalibrationState.of(batch, uniform_edges(15, "audit"))
+    BootstrapState.of(batch, n_resamples=1)
+    AuditState.of(batch)
+
+
 if __name__ == "__main__":
-    _rehearse(sys.argv[1], sys.argv[2], int(sys.argv[3]), ends_with_audit="audit" in sys.argv)
+    _rehearse(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:])

@@ -90,8 +90,7 @@ def audit(
     [predictions] = options.open(file, has_features=output is not None)
     with passes():
         rows = reader.rows(predictions)
-        if output is not None:
-            compile_ahead(next(rows.batches()).outputs)
+        compile_ahead(next(rows.batches()).outputs, is_audit=output is None)
         result: Audit | RegressionAudit
         if options.is_regression:
             result = RegressionAudit.of(rows)

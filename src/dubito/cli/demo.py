@@ -108,9 +108,8 @@ def _run_binary_demo(folder: Path, as_json: bool) -> None:
     from dubito.data import Sink, load_payments
 
     sample = load_payments()
-    rows = {"payments.csv": sample.labeled, "new.csv": {**sample.new}}
-    del rows["new.csv"]["label"]
-    for name, columns in rows.items():
+    unlabeled = {name: column for name, column in sample.new.items() if name != "label"}
+    for name, columns in {"payments.csv": sample.labeled, "new.csv": unlabeled}.items():
         with Sink(folder / name) as sink:
             sink.write(columns)
     (folder / "costs.csv").write_text(PAYMENT_COSTS)
