@@ -50,8 +50,8 @@ def decision_lines(report: PolicyReport | CostReport) -> list[str]:
         return [f"{cost} {saved}", expected, *rest]
     cost, *lines = (line for line in report.lines if not line.startswith(("  ", "Of ")))  # a table
     today = f"{report.current[0].upper()}{report.current[1:]}"
-    saved = [line for line in lines if line.startswith(today)]
-    return [" ".join([cost, *saved]), *(line for line in lines if line not in saved)]
+    about = [line for line in lines if line.startswith(today)]
+    return [" ".join([cost, *about]), *(line for line in lines if line not in about)]
 
 
 def _decision_headline(summary: Summary) -> str:

@@ -304,7 +304,7 @@ class HeldOutRows:
             reach = Z * np.sqrt(powers @ covariance @ powers)
             found = [
                 curve.raw_probability(p)
-                for p in 1 / (1 + np.exp(-(at + np.array([0.0, -reach, reach]))))
+                for p in np.exp(-np.logaddexp(0.0, -at - np.array([0.0, -reach, reach])))
             ]
             value, low, high = found
             result.append(

@@ -100,10 +100,10 @@ def review_cost_chart(
     return Chart(title, x, y, (line,), handles=handles)
 
 
-def log_odds(p: Any) -> FloatArray:
+def _log_odds(p: Any) -> FloatArray:
     """Return where probabilities lie on an axis of log odds, 0 and 1 at its ends.
 
-    >>> log_odds([0.5, 0.9]).round(3).tolist()
+    >>> _log_odds([0.5, 0.9]).round(3).tolist()
     [0.0, 2.197]
     """
     inside = np.clip(np.asarray(p, np.float64), ODDS_TICKS[0], ODDS_TICKS[-1])
@@ -115,7 +115,7 @@ def _odds_axis(p: FloatArray, label: str) -> Axis:
     low, high = np.clip([p.min(), p.max()], ODDS_TICKS[0], ODDS_TICKS[-1])
     first = min(int(np.searchsorted(ODDS_TICKS, low, side="right")), len(ODDS_TICKS) - 1) - 1
     last = max(int(np.searchsorted(ODDS_TICKS, high, side="left")), first + 1)
-    places = log_odds(ODDS_TICKS[first : last + 1]).tolist()
+    places = _log_odds(ODDS_TICKS[first : last + 1]).tolist()
     ticks: list[float] = []
     for place in places:
         if not ticks or place - ticks[-1] >= MIN_SPACING * (places[-1] - places[0]):
@@ -144,11 +144,11 @@ def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
     ):
         above = np.append(np.cumsum(part[::-1])[::-1], 0.0) / max(part.sum(), 1e-300)
         marks.append(Line(grid, above[np.searchsorted(p, _logistic(grid))], style, label))
-    marks.append(Verticals(log_odds(optimal), "optimal", "optimal threshold"))
+    marks.append(Verticals(_log_odds(optimal), "optimal", "optimal threshold"))
     handles: Handles = (("yours", "your threshold"),)
     y = Axis(0, 1, "Fraction at or above", short_percent)
     rates = Chart(f"Rows at or above each {name}", x, y, tuple(marks), handles=handles)
-    high = float(log_odds(optimal[1])) if len(optimal) > 1 else x.high
+    high = float(_log_odds(optimal[1])) if len(optimal) > 1 else x.high
     part = np.linspace(x.low, high, N_GRID)
     costs = 10_000 * rows.costs_over(optimal, 0, _logistic(part))
     line, y = Line(part, costs, "after", "cost"), Axis.of(costs, "Cost per 10,000 rows")
