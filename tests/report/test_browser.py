@@ -1,5 +1,6 @@
 """The page in a real browser: offline, exact, readable in the dark and on a phone."""
 
+import re
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import pairwise
@@ -11,10 +12,15 @@ import pytest
 from matplotlib.image import imread
 from playwright.sync_api import Browser, Page
 
-from dubito import Normal, Probabilities, TopLabel
-from dubito.decide import CostMatrix, OODGate, Policy
+from dubito import Normal, Probabilities, TopLabel, audit
+from dubito.calibrate import PlattScaling
+from dubito.data import ArrayShards, Batch
+from dubito.data.labels import Labels
+from dubito.decide import CostMatrix, OODGate, Policy, realized_cost
+from dubito.decide.action_intervals import action_intervals
 from dubito.doubt import MahalanobisDistance
-from dubito.report.reports import TITLE, _classifier_report, make_report
+from dubito.measure import confusion_at
+from dubito.report.reports import TITLE, Report, _classifier_report, make_report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
@@ -179,9 +185,6 @@ def test_an_invalid_threshold_keeps_its_last_value(
 
 
 def test_a_reject_action_of_the_costs_is_the_review(browser: Browser, tmp_path: Path) -> None:
-    from dubito.data.batch import Batch
-    from dubito.data.shards import ArrayShards
-
     rng = np.random.default_rng(3)
     p = rng.dirichlet([1, 1], 200)
     y = np.where(rng.uniform(size=200) < p[:, 0], "ham", "spam")
@@ -202,8 +205,6 @@ def test_a_reject_action_of_the_costs_is_the_review(browser: Browser, tmp_path: 
 def test_a_policy_is_shown_as_the_library_evaluates_it(
     browser: Browser, batch: Any, costs: CostMatrix, tmp_path: Path
 ) -> None:
-    from dubito.data.shards import ArrayShards
-
     known = batch.take(np.flatnonzero(np.arange(240) != 7))
     policy = Policy.fit(
         known.outputs,
@@ -257,6 +258,230 @@ def test_the_dots_lie_on_the_curves(opened: Opened, summary: Summary) -> None:
     y = bottom + outcome.risk / high * (top - bottom)
     assert float(mark.get_attribute("cx") or "nan") == pytest.approx(x, abs=0.06)
     assert float(mark.get_attribute("cy") or "nan") == pytest.approx(y, abs=0.06)
+
+
+RARE = (("ok", "fraud"), ("pass", "block"), [[0, 30], [2, 0]])  # classes, actions, costs
+
+
+def rare_rows(n_rows: int = 1500) -> tuple[Any, Probabilities]:
+    """Return labels of a rare class and probabilities that are too extreme."""
+    rng = np.random.default_rng(8)
+    odds = rng.normal(-3, 1.6, n_rows)
+    is_fraud = rng.random(n_rows) < 1 / (1 + np.exp(0.4 - 0.7 * odds))
+    p = 1 / (1 + np.exp(-odds))
+    return np.where(is_fraud, "fraud", "ok"), Probabilities(np.column_stack([1 - p, p]), RARE[0])
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, Path]:
+    """A policy that blocks, reviews or passes, and its report on the rows of its fit."""
+    y, outputs = rare_rows()
+    costs = CostMatrix(RARE[2], RARE[1], RARE[0]).with_reject(0.9, "review")
+    weight = 1 + np.arange(len(y)) % 2
+    rows = ArrayShards(Batch.of(y, outputs, sample_weight=weight))
+    settings = dict.fromkeys(("deploy_prior", "ood", "risk"))
+    policy, evidence = Policy.fit_shards(
+        rows, costs=costs, calibrator=PlattScaling(), random_state=0, **settings
+    )
+    summary = Summary.of(rows, policy=policy, evidence=evidence)
+    page = _classifier_report(summary, TITLE)
+    return summary, page.save(tmp_path_factory.mktemp("rare") / "page.html")
+
+
+class ThresholdPage(Opened):
+    """A page with thresholds of P(positive)."""
+
+    def shown(self, place: str) -> float | None:
+        """Return a figure in full precision, None where it is undefined."""
+        value = self.page.locator(place).get_attribute("data-value") or "nan"
+        return None if value == "null" else float(value)
+
+    def assert_matches_python(self, summary: Summary, thresholds: list[float]) -> None:
+        """Compare cost, precision, recall and actions with functions of the library."""
+        assert summary.costs is not None
+        after = summary.after
+        assert isinstance(after.labels, Labels)
+        y, weight, outputs = after.labels, after.labeled_weight, after.outputs
+        assert isinstance(outputs, Probabilities)
+        p = Probabilities(outputs.array.astype(np.float32), outputs.classes)
+        order = [summary.costs.actions.index(one) for one in ("pass", "review", "block")]
+        taken = np.take(order, np.searchsorted(thresholds, p.array[:, 1], side="right"))
+        paid = realized_cost(y.codes, taken, summary.costs, sample_weight=weight)
+        assert self.shown('[data-out="cost"]') == pytest.approx(paid, abs=1e-9)
+        assert self.shown('[data-out="total"]') == pytest.approx(1e4 * paid, abs=1e-9)
+        for k, threshold in enumerate(thresholds):
+            found = confusion_at(y, p, threshold=threshold, sample_weight=weight)
+            for name in ("precision", "recall", "false_positive_rate", "selection_rate"):
+                place = f'[data-rates="{k}"] [data-cell="{name}"]'
+                expected = getattr(found, name)
+                assert self.shown(place) == pytest.approx(expected, abs=1e-9), name
+        for number in order:
+            for side, name in enumerate(("negative", "positive")):
+                expected = weight[(taken == number) & (y.codes == side)].sum() / weight.sum()
+                place = f'[data-taken="{number}"] [data-cell="{name}"]'
+                assert self.shown(place) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.fixture
+def moved(browser: Browser, rare: tuple[Summary, Path]) -> Iterator[ThresholdPage]:
+    found = ThresholdPage(browser, rare[1])
+    yield found
+    assert found.messages == []
+    found.close()
+
+
+def slider_values(page: Page) -> list[float]:
+    values = page.locator("[data-slider]:visible").evaluate_all(
+        "sliders => sliders.map(one => one.getAttribute('aria-valuenow'))"
+    )
+    return [float(value) for value in values]
+
+
+def test_thresholds_start_where_the_policy_has_them(
+    moved: ThresholdPage, rare: tuple[Summary, Path]
+) -> None:
+    policy = rare[0].policy
+    assert policy is not None
+    optimal = [one.low for one in policy.thresholds[1:]]
+    assert slider_values(moved.page) == pytest.approx(optimal, abs=1e-12)
+    moved.assert_matches_python(rare[0], optimal)
+    assert moved.shown('[data-best="cost"]') == moved.shown('[data-out="cost"]')
+    # The policy decides the same rows by the same probabilities, in double precision.
+    assert moved.shown('[data-out="cost"]') == pytest.approx(policy.report.cost.value, abs=1e-9)
+
+
+@pytest.mark.parametrize("way", ["mouse", "touch", "keyboard", "number"])
+def test_a_moved_threshold_has_the_cost_precision_and_recall_of_python(
+    browser: Browser, rare: tuple[Summary, Path], way: str
+) -> None:
+    opened = ThresholdPage(browser, rare[1], has_touch=way == "touch")
+    page, before = opened.page, slider_values(opened.page)
+    slider = page.locator('[data-slider="0"]')
+    slider.scroll_into_view_if_needed()
+    box = slider.locator("rect").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 3
+    if way == "mouse":
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 11, y + 5, steps=3)
+        page.mouse.up()
+        page.mouse.move(x + 60, y)
+    elif way == "touch":
+        session = opened.context.new_cdp_session(page)
+        for kind, by in (("touchStart", 0), ("touchMove", 6), ("touchMove", 14), ("touchEnd", 0)):
+            points = [] if kind == "touchEnd" else [{"x": x + by, "y": y}]
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    elif way == "keyboard":
+        slider.focus()
+        for key in ("ArrowRight", "PageUp", "ArrowUp", "ArrowLeft"):
+            page.keyboard.press(key)
+    else:
+        page.locator('[data-limit="0"] input').fill("0.0625")
+    after = slider_values(page)
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    opened.assert_matches_python(rare[0], after)
+    best = opened.shown('[data-best="cost"]')
+    assert best != opened.shown('[data-out="cost"]')
+    page.click("[data-reset]")
+    assert slider_values(page) == before
+    assert opened.shown('[data-out="cost"]') == best
+    assert opened.messages == []
+    opened.close()
+
+
+def test_thresholds_keep_their_order_and_stay_on_the_axis(
+    moved: ThresholdPage, rare: tuple[Summary, Path]
+) -> None:
+    low, high = (moved.page.locator(f'[data-slider="{k}"]') for k in (0, 1))
+    low.focus()
+    moved.page.keyboard.press("End")
+    assert slider_values(moved.page)[0] == slider_values(moved.page)[1]
+    moved.assert_matches_python(rare[0], slider_values(moved.page))
+    high.focus()
+    moved.page.keyboard.press("End")
+    low.focus()
+    moved.page.keyboard.press("Home")
+    moved.assert_matches_python(rare[0], slider_values(moved.page))
+    moved.page.locator('[data-limit="0"] input').fill("0.9999")
+    assert "from 0 to 1, in order" in moved.page.inner_text("[data-message]")
+
+
+def test_edited_costs_move_the_optimal_thresholds(moved: ThresholdPage) -> None:
+    rng = np.random.default_rng(0)
+    moved.page.click(".editor summary")
+    for _ in range(5):
+        table = rng.integers(0, 40, (3, 2)) / 4
+        for a, k in np.ndindex(3, 2):
+            place = f'[data-thresholds] input[data-action="{a}"][data-class="{k}"]'
+            moved.page.fill(place, f"{table[a, k]}")
+        costs = CostMatrix(table, ["pass", "block", "review"], reject="review")
+        expected = [one.low for one in action_intervals(costs)[1:]]
+        assert slider_values(moved.page) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_script_changes_no_text_of_the_page(
+    browser: Browser, rare: tuple[Summary, Path]
+) -> None:
+    texts = []
+    for is_enabled in (False, True):
+        opened = Opened(browser, rare[1], java_script_enabled=is_enabled)
+        texts.append(opened.page.locator("#decisions").inner_text())
+        opened.close()
+    assert texts[0] == texts[1]
+
+
+def test_without_costs_the_threshold_is_one_half(browser: Browser, tmp_path: Path) -> None:
+    y, outputs = rare_rows(300)
+    found = audit(y, outputs, pos_label="fraud")
+    page = Report.of(ArrayShards(Batch.of(y, outputs)), audit=found)
+    opened = ThresholdPage(browser, page.save(tmp_path / "page.html"))
+    assert slider_values(opened.page) == [0.5]
+    assert "No costs were given" in opened.page.inner_text("#decisions")
+    assert opened.messages == []
+    opened.close()
+
+
+INSIDE = """() => {
+  const bad = [];
+  for (const svg of document.querySelectorAll("svg.chart")) {
+    if (!svg.getClientRects().length) continue;
+    const frame = svg.getBoundingClientRect(), title = svg.getAttribute("aria-label");
+    const say = (what, e) => bad.push(`${title}: ${what} ${e.outerHTML.slice(0, 90)}`);
+    const boxes = (query) => [...svg.querySelectorAll(query)]
+      .map((e) => [e, e.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
+    for (const [e, box] of boxes("text, circle, rect:not(.reach), path")) {
+      const wide = Math.max(frame.left - box.left, box.right - frame.right);
+      if (Math.max(wide, frame.top - box.top, box.bottom - frame.bottom) > 1) say("outside", e);
+    }
+    const texts = boxes("text");
+    texts.forEach(([one, a], k) => texts.slice(k + 1).forEach(([other, b]) => {
+      const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (across > 1 && down > 3) say(`overlaps ${other.textContent}:`, one);
+    }));
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_marks_and_labels_are_inside_their_charts(
+    browser: Browser, path: Path, rare: tuple[Summary, Path], width: int
+) -> None:
+    for one in (path, rare[1]):
+        opened = Opened(browser, one, viewport={"width": width, "height": 800})
+        assert opened.page.evaluate(INSIDE) == []
+        opened.close()
+
+
+def test_it_prints_on_two_pages(browser: Browser, path: Path, rare: tuple[Summary, Path]) -> None:
+    for one in (path, rare[1]):
+        opened = Opened(browser, one)
+        printed = opened.page.pdf(format="A4")
+        assert 1 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= 2
+        opened.close()
 
 
 def test_a_menu_selects_the_view(opened: Opened, summary: Summary) -> None:
@@ -381,9 +606,6 @@ def test_without_scripts_all_numbers_are_shown(browser: Browser, path: Path) -> 
 
 
 def test_a_top_label_report_matches_the_library(browser: Browser, tmp_path: Path) -> None:
-    from dubito.data.batch import Batch
-    from dubito.data.shards import ArrayShards
-
     rng = np.random.default_rng(2)
     outputs = TopLabel(rng.uniform(size=150), rng.uniform(size=150))
     summary = Summary.of(ArrayShards(Batch.of(None, outputs)))

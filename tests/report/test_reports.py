@@ -24,12 +24,15 @@ def page(summary: Summary) -> Report:
 
 
 def test_all_sections_are_in_order(page: Report) -> None:
-    found = re.findall(r'<section class="part" id="(\w+)"', page.html)
-    parts = "reliability metrics calibrators decisions uncertainty rows provenance"
-    assert found == parts.split()
-    assert page.html.index('class="verdict') < page.html.index('id="reliability"')
+    found = re.findall(r'<section class="part([ \w]*)" id="(\w+)"', page.html)
+    parts = "decisions reliability metrics uncertainty rows provenance calibrators"
+    assert [name for _, name in found] == parts.split()
+    assert [kind.strip() for kind, _ in found] == ["", "", *["detail"] * 5]
+    assert page.html.index('class="verdict') < page.html.index('id="decisions"')
+    assert re.search(r'id="calibrators"[^>]*>\s*<details>', page.html)
     assert str(page) == page.verdict
-    assert page.verdict.startswith("Over-confident. ")
+    assert re.match(r"Decisions cost 0\.\d+ per row\. Mean cost per row: 0", page.verdict)
+    assert " Over-confident. " in page.verdict
 
 
 def test_it_is_small_and_has_all_that_reproduces_it(page: Report, summary: Summary) -> None:
@@ -77,7 +80,7 @@ def test_regressions_have_their_own_sections() -> None:
     rng = np.random.default_rng(0)
     mean = rng.normal(size=60)
     found = make_report(mean + rng.normal(size=60), Normal(mean, np.full(60, 0.3)))
-    parts = re.findall(r'<section class="part" id="(\w+)"', found.html)
+    parts = re.findall(r'<section class="part[ \w]*" id="(\w+)"', found.html)
     assert parts == ["coverage", "metrics", "calibrators", "decisions", "rows", "provenance"]
     assert found.verdict.startswith("Over-confident. ")
 
@@ -110,7 +113,8 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
     policy = Policy.fit(outputs, [0, 1] * 20, costs=costs)
     page = make_report([0, 1] * 20, outputs, policy=policy)
-    assert 'data-policy="policy"' in page.html
+    assert page.verdict.startswith("Predict 1 at P(1) ≥ 0.8 (raw 0.")
+    assert "The costs are those of the policy." in page.html
     assert "A fitted calibrator was supplied" in page.html
     for name, value in {"costs": costs, "calibration": policy.calibrator}.items():
         message = f"`{name}` must be None with a policy.*, got {type(value).__name__}"

@@ -89,6 +89,9 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(
         "policy.json"
     ),
+    report: Annotated[
+        Path | None, typer.Option(help="Write an HTML report on the policy, e.g. report.html.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
@@ -97,14 +100,15 @@ def fit(
     """
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import passes, say, say_json
+    from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.reading import cost_file, read_costs, require_output_paths
     from dubito.data.sources import open_source
     from dubito.decide import OODGate, Policy, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
-    require_output_paths({"--output": output}, inputs)
+    outcomes = {"--output": output, "--report": report}
+    require_output_paths(outcomes, inputs, {"--report": (".html",)})
     _require_fraction("--max-risk", max_risk)
     _require_fraction("--risk-delta", risk_delta)
     _require_fraction("--current-threshold", current_threshold)
@@ -138,7 +142,7 @@ def fit(
         if evaluate_on is not None:
             source = open_source(evaluate_on)
             held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
-        policy = Policy.fit(
+        policy, evidence = Policy.fit_shards(
             rows,
             costs=read_costs(costs, outputs, reject_cost=reject_cost, reject_action=reject_action),
             calibrator=_calibrator_named(calibrator),
@@ -151,13 +155,21 @@ def fit(
             current="argmax" if current_threshold is None else current_threshold,
             max_review_rate=max_review_rate,
         )
+        if report is not None:
+            from dubito.report import Report
+
+            title = f"Policy for {PurePath(file).name}"
+            page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
     policy.save(output)
+    if report is not None:
+        page.save(report)
     if as_json:
-        evidence = {"report": policy.report.to_dict(), "provenance": policy.provenance}
-        say_json({**evidence, "output": str(output)})
+        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        say_json({**results, "output": str(output)})
         return
     say(str(policy))
-    say(f"\nWritten to {output}. Next:")
+    written = f"{output}" if report is None else f"{output}, and the report to {report}"
+    say(f"\nWritten to {written}. Next:")
     shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
     words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o decisions.parquet")

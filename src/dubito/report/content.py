@@ -183,6 +183,10 @@ class Section:
         The heading.
     blocks : tuple
         Paragraphs, tables, figures and other blocks of `dubito.report.content`.
+    is_detail : bool, default False
+        Whether the section is left out in print.
+    is_collapsed : bool, default False
+        Whether only its heading is shown at first.
 
     Examples
     --------
@@ -193,3 +197,5 @@ class Section:
     anchor: str
     title: str
     blocks: tuple[Block, ...]
+    is_detail: bool = False
+    is_collapsed: bool = False

@@ -17,6 +17,7 @@ from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards
+from dubito.decide.policy.report import Evidence
 from dubito.errors import DubitoWarning
 from dubito.outputs import Members, Probabilities, TopLabel, unchecked
 
@@ -81,6 +82,22 @@ def recalibrate(
         fitted.summary().partition(";")[0],
         tuple(getattr(fitted, "leaderboard_", ())),
         _method(len(fitted_on), calibration, fitted),
+    )
+
+
+def held_out(batch: Batch, calibrator: BaseCalibrator, evidence: Evidence) -> Recalibration:
+    """Return rows with the probabilities that a policy's fit decided them by."""
+    method = (
+        "The calibrator is that of the policy. Every metric “after” is about the probabilities "
+        f"behind the report of the policy: {len(batch):,} rows, {evidence.evaluation}."
+    )
+    return Recalibration(
+        _with_probabilities(batch, evidence.decisions.probabilities),
+        None,
+        None,
+        calibrator.summary().partition(";")[0],
+        tuple(getattr(calibrator, "leaderboard_", ())),
+        method,
     )
 
 

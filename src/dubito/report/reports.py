@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -16,12 +16,13 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.data.sink import write_atomic
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
+from dubito.decide.policy.report import Evidence
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import Audit, RegressionAudit
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
-from dubito.report.sections.abstention import decisions_section
+from dubito.report.sections.abstention import decisions_section, review_section
 from dubito.report.sections.calibration import (
     calibrators_section,
     metrics_section,
@@ -31,6 +32,7 @@ from dubito.report.sections.error_detection import uncertainty_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
 from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
+from dubito.report.sections.thresholds import thresholds_section
 from dubito.report.summary import Summary
 from dubito.report.verdict import classifier_verdict
 
@@ -76,6 +78,7 @@ class Report:
         ood: Any = None,
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
+        evidence: Evidence | None = None,
         title: str | None = None,
         command: str | None = None,
         audit: Audit | RegressionAudit | None = None,
@@ -92,6 +95,9 @@ class Report:
             Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
         calibration, ood, costs, policy, title, command, random_state
             As in `make_report`.
+        evidence : Evidence, optional
+            The rows that the fit of the policy held out, and its decisions, from
+            `Policy.fit_shards`: the report is about them, with the figures of `policy.report`.
         audit : Audit or RegressionAudit, optional
             The audit of the same rows, if there is one already.
 
@@ -130,6 +136,7 @@ class Report:
             ood=ood,
             costs=costs,
             policy=policy,
+            evidence=evidence,
             command=command,
             audit=audit if isinstance(audit, Audit) else None,
             seed=seed,
@@ -256,18 +263,23 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         ("Calibration", summary.recalibration.method),
         *summary.provenance.facts,
     )
-    positive = positive_class_section(summary)
-    sections = [
-        *([] if positive is None else [positive]),
-        reliability_section(summary),
+    thresholds, positive = summary.thresholds, positive_class_section(summary)
+    reliability = reliability_section(summary)
+    decisions = decisions_section if thresholds is None else thresholds_section
+    diagnostics = [
+        *([] if positive is None else [reliability]),
         metrics_section(summary),
-        calibrators_section(summary),
-        decisions_section(summary),
+        *([] if thresholds is None else [review_section(summary)]),
         uncertainty_section(summary),
         inspection_section(summary),
         provenance_section(facts, summary.provenance.command),
+        calibrators_section(summary),
     ]
+    details = (replace(one, is_detail=True) for one in diagnostics)
+    sections = [decisions(summary), positive or reliability, *details]
     data = None if summary.has_row_costs else summary.sample.to_dict()
+    if thresholds is not None:
+        data = {"thresholds": thresholds.to_dict()}
     verdict = classifier_verdict(summary)
     return Report(title, verdict.text, render(title, verdict, sections, data=data))
 

@@ -147,15 +147,15 @@ class Sample:
         assert isinstance(labels, Labels)
         soft = labels.probabilities
         return {
-            "probabilities": _packed(outputs.array),
-            "doubt": _packed(self.answers.rows.least_confidence),
-            "label": _packed(labels.codes) if soft is None else None,
-            "truth": None if soft is None else _packed(soft),
-            "weight": _packed(self.weight),
+            "probabilities": packed(outputs.array),
+            "doubt": packed(self.answers.rows.least_confidence),
+            "label": packed(labels.codes) if soft is None else None,
+            "truth": None if soft is None else packed(soft),
+            "weight": packed(self.weight),
             "n": len(self.batch),
             "costs": self.costs.array.tolist(),
             "reject": self.costs.reject,
-            "decided": None if self.decided is None else _packed(self.decided),
+            "decided": None if self.decided is None else packed(self.decided),
         }
 
 
@@ -189,7 +189,7 @@ def draw_sample(
         rows = replace(batch, outputs=answers, labels=None)
         table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
         table = table.with_reject(EXAMPLE_REVIEW, "review")
-        return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)
+        return Sample(in_single(as_class_problem(rows)), rows, table, False, False)
     assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes
     table = CostMatrix.zero_one(names) if costs is None else costs
@@ -197,12 +197,12 @@ def draw_sample(
     if not has_review:
         name = "review" if "review" not in table.actions else "second review"
         table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), name)
-    rows = _in_single(as_class_problem(batch))
+    rows = in_single(as_class_problem(batch))
     actions = None if costs is None else decided
     return Sample(rows, rows, table, costs is not None, has_review, actions)
 
 
-def _in_single(batch: Batch) -> Batch:
+def in_single(batch: Batch) -> Batch:
     """Return a batch of probabilities in single precision."""
     outputs = batch.outputs
     assert isinstance(outputs, BaseClassOutputs)
@@ -212,7 +212,7 @@ def _in_single(batch: Batch) -> Batch:
     return replace(batch, outputs=Probabilities(array.astype(np.float32), outputs.classes))
 
 
-def _packed(array: Any) -> dict[str, str]:
+def packed(array: Any) -> dict[str, str]:
     """Return an array in base64: integers below 256 as bytes, other numbers as floats."""
     values = np.asarray(array)
     is_small = bool(np.isin(values, np.arange(256)).all()) if values.dtype != np.float32 else False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import final
@@ -17,19 +17,21 @@ from dubito.arrays import BoolArray, IntArray
 from dubito.calibrate import BaseCalibrator
 from dubito.calibrate.calibrator import as_class_outputs, drop_unlabeled
 from dubito.data.batch import Batch
-from dubito.data.labels import is_absent
+from dubito.data.labels import is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
 from dubito.decide.policy.report import Evidence
 from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
+from dubito.measure.binary import positive_column
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.outputs import Members
 from dubito.report.ood import OODScores, ood_scores
-from dubito.report.recalibration import Recalibration, recalibrate
+from dubito.report.recalibration import Recalibration, held_out, recalibrate
 from dubito.report.sample import MAX_ROWS, Sample, class_names, draw_sample
+from dubito.report.thresholds import Thresholds
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
@@ -100,7 +102,7 @@ class Summary:
 
     `whole` audits all rows; everything else is about the rows in `before`, a sample if there are
     more than `max_rows`, and `after`, the same rows calibrated out of sample. `policy_report`
-    evaluates a policy, if there is one, on the rows of `sample`.
+    evaluates a policy, if there is one, on the rows of `sample`, or as its fit did.
     """
 
     whole: Audit
@@ -114,6 +116,7 @@ class Summary:
     ood: OODScores | None
     uncertainty: UncertaintyDecomposition | None
     provenance: Provenance
+    policy: Policy | None = None
 
     @classmethod
     def of(
@@ -124,6 +127,7 @@ class Summary:
         ood: Batch | None = None,
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
+        evidence: Evidence | None = None,
         command: str | None = None,
         audit: Audit | None = None,
         seed: int = 0,
@@ -131,28 +135,41 @@ class Summary:
     ) -> Summary:
         """Audit, calibrate and decide; a policy has its own calibrator and costs.
 
-        `audit` is that of all rows, if there is one already.
+        `audit` is that of all rows, if there is one already. `evidence` are the rows that the fit
+        of the policy held out, with its decisions: they take the place of `shards`.
         """
         if policy is not None:
             calibration, costs = policy.calibrator, policy.costs
+        if evidence is not None:
+            shards = ArrayShards(replace(evidence.batch, weight=evidence.weight))
         rows = sample_rows(shards, max_rows, seed)
-        before = drop_unlabeled(rows)
+        before = drop_unlabeled(rows) if evidence is None else rows
         if not len(before):
             raise EmptyStateError("A report")
-        recalibration = recalibrate(before, calibration, seed)
+        if policy is not None and evidence is not None:
+            recalibration = held_out(before, policy.calibrator, evidence)
+        else:
+            recalibration = recalibrate(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
         is_all = shards.sum(len) == len(rows)
         is_known = audit is not None and is_all and audit.n_bins == N_BINS
         positive = None if audit is None else audit.positive
+        pos_label = None if positive is None else positive.pos_label
+        if policy is not None and policy.costs.n_classes == 2:
+            pos_label = names_of(as_class_outputs(before.outputs, "make_report"))[policy.pos_column]
         measure = partial(
             Audit.of,
             random_state=seed,
-            pos_label=None if positive is None else positive.pos_label,
+            pos_label=pos_label,
             bin_strategy="quantile" if positive is None else positive.bin_strategy,
         )
         audit_before = audit if audit and is_known else measure(ArrayShards(rows))
         actions = evaluation = None
-        if policy is not None:
+        if policy is not None and evidence is not None:
+            numbers = replace(before, ids=evidence.decisions.action)
+            actions = sample_rows(ArrayShards(numbers), MAX_ROWS, seed).ids
+            evaluation = policy.report
+        elif policy is not None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
             actions, evaluation = _apply_policy(policy, sampled, seed)
         return cls(
@@ -167,6 +184,7 @@ class Summary:
             ood=ood_scores(before, ood, seed),
             uncertainty=_decomposition(before),
             provenance=Provenance.of([rows, others, ood], seed, command),
+            policy=policy,
         )
 
     @property
@@ -224,10 +242,25 @@ class Summary:
         return self.costs is not None and self.costs.rate is not None
 
     @cached_property
+    def thresholds(self) -> Thresholds | None:
+        """Thresholds of P(positive); None unless one of two classes is positive, costs constant."""
+        positive = self.audit_after.positive
+        if positive is None or self.has_row_costs:
+            return None
+        column = positive_column(self.after.outputs, positive.pos_label, "make_report")
+        found = Thresholds.of(self.after, self.costs, column or 0, self.provenance.seed)
+        return found if found.optimal else None
+
+    @property
+    def has_other_rejects(self) -> bool:
+        """Whether an OOD gate or a risk bound rejects rows beside the thresholds."""
+        return self.policy is not None and (self.policy.ood or self.policy.risk) is not None
+
+    @cached_property
     def cost_report(self) -> CostReport | None:
         """The cost of optimal decisions on the sample; None without row costs."""
         rows, costs = self.sample.batch, self.sample.costs
-        if self.costs is not None and self.has_fixed_costs:
+        if self.costs is not None and (self.has_fixed_costs or self.thresholds is not None):
             rows = sample_rows(ArrayShards(self.after), MAX_ROWS, self.provenance.seed)
             costs = self.costs
         if costs.rate is not None and rows.row_costs is None:

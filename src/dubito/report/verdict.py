@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 
-from dubito.formatting import percent
+from dubito.decide import CostReport, PolicyReport
+from dubito.formatting import decimal, percent
 from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
@@ -19,14 +20,55 @@ ALPHA = 0.001  # p-value below which confidence is called miscalibrated, as in a
 
 
 def classifier_verdict(summary: Summary) -> Verdict:
-    """Return the verdict of the audit, what calibration achieves, and what reviews find."""
+    """Return the decision and its cost, the verdict of the audit, and what calibration achieves.
+
+    Without costs, the audit comes first, and what reviews find last.
+    """
     headline, mood, sentences = split_verdict(summary.whole.verdict)
-    if headline.startswith("Too few"):
-        return Verdict(headline, sentences)
-    if mood == "bad":
-        sentences = (f"{sentences[0]} Measured on {summary.whole.n_rows:,} rows.",)
-    more = (_calibration_sentence(summary), _review_sentence(summary))
-    return Verdict(headline, (*sentences, *filter(None, more)), mood)
+    if not headline.startswith("Too few"):
+        if mood == "bad":
+            sentences = (f"{sentences[0]} Measured on {summary.whole.n_rows:,} rows.",)
+        more = [_calibration_sentence(summary)]
+        if summary.costs is None:
+            more.append(_review_sentence(summary))
+        sentences = (*sentences, *filter(None, more))
+    found = None
+    if summary.costs is not None:
+        found = summary.policy_report or summary.cost_report
+    if found is None:
+        return Verdict(headline, sentences, mood)
+    paid = found.cost if isinstance(found, PolicyReport) else found.realized
+    decision = _decision_headline(summary) or f"Decisions cost {decimal(paid.value)} per row."
+    cost, *_ = decision_lines(found)
+    return Verdict(decision, (cost, " ".join([headline, *sentences])), mood)
+
+
+def decision_lines(report: PolicyReport | CostReport) -> list[str]:
+    """Return what decisions cost, as sentences: the cost and what it saves first."""
+    if isinstance(report, CostReport):
+        cost, expected, saved, *rest = str(report).splitlines()
+        return [f"{cost} {saved}", expected, *rest]
+    cost, *lines = (line for line in report.lines if not line.startswith(("  ", "Of ")))  # a table
+    today = f"{report.current[0].upper()}{report.current[1:]}"
+    about = [line for line in lines if line.startswith(today)]
+    return [" ".join([cost, *about]), *(line for line in lines if line not in about)]
+
+
+def _decision_headline(summary: Summary) -> str:
+    """Return from which probability on each action is taken; nothing unless by thresholds."""
+    rows, policy = summary.thresholds, summary.policy
+    if rows is None:
+        return ""
+    names = [rows.costs.actions[number] for number in rows.actions[::-1]]
+    names = [f"predict {name}" if name in rows.classes else name for name in names]
+    parts: list[str] = []
+    for name, limit in zip(names, rows.optimal[::-1], strict=False):
+        raw = None if policy is None else policy.raw_probability(limit)
+        stated = f"{limit:.3g}" + ("" if raw is None else f" (raw {raw:.3g})")
+        start = "from" if parts else f"at P({rows.classes[1]}) \N{GREATER-THAN OR EQUAL TO}"
+        parts.append(f"{name} {start} {stated}")
+    text = ", ".join([*parts, f"{names[-1]} below"])
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:

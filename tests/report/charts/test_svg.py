@@ -8,7 +8,7 @@ import pytest
 
 from dubito.charts import Axis, Band, Bars, Chart, Line, Mark, Points, Span, SpanRow, Verticals
 from dubito.report.charts.builders import span_chart
-from dubito.report.charts.svg import MAX_LETTERS, Scale, _thinned, draw_svg
+from dubito.report.charts.svg import LEFT, MAX_LETTERS, RIGHT, WIDTH, Scale, _thinned, draw_svg
 
 
 def chart_of(*marks: Mark) -> Chart:
@@ -68,8 +68,8 @@ def test_a_span_is_a_line_with_a_mark_at_its_value() -> None:
     assert (low, high) == (across[0], across[2])
     assert abs(value - (low + high) / 2) < 0.11
     # The axis goes from -0.4 to 0 over the whole width.
-    assert low == 64.0
-    assert high == 64.0 + (400 - 64 - 18) / 2
+    assert low == LEFT
+    assert high == LEFT + (WIDTH - LEFT - RIGHT) / 2
     assert "reference" in svg  # at 0
 
 
@@ -77,7 +77,7 @@ def test_rows_of_spans_come_from_the_top_with_their_titles_escaped() -> None:
     names = ("<b>", "y" * 99, "z")
     rows = [SpanRow(name, (Span("before", 0.1, 0.1, 0.1),)) for name in names]
     svg = draw_svg(span_chart("Classes", rows, "fraction"))
-    texts = re.findall(r'<text class="label" x="64" y="([\d.]+)">([^<]*)</text>', svg)
+    texts = re.findall(r'<text class="label" x="[\d.]+" y="([\d.]+)">([^<]*)</text>', svg)
     titles = [title for _, title in texts]
     assert titles == ["&lt;b&gt;", "y" * (MAX_LETTERS - 1) + "\u2026", "z"]
     heights = [float(y) for y, _ in texts]

@@ -165,10 +165,11 @@ class PolicyConfig:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedParts:
-    """The fitted parts of a policy by name, the evidence on the calibrator, and warnings."""
+    """Fitted parts of a policy by name, evidence on the calibrator, held-out rows, warnings."""
 
     parts: dict[str, Any]
     calibration: CalibrationEvidence
+    evidence: Evidence
     warnings: list[str]
 
 
@@ -194,7 +195,7 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     if calibration is None:
         calibration = cross_validate_calibrator(fitted, shards)
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
-    return FittedParts(parts, calibration, found)
+    return FittedParts(parts, calibration, evidence, found)
 
 
 @final
@@ -303,7 +304,7 @@ class HeldOutRows:
             reach = Z * np.sqrt(powers @ covariance @ powers)
             found = [
                 curve.raw_probability(p)
-                for p in 1 / (1 + np.exp(-(at + np.array([0.0, -reach, reach]))))
+                for p in np.exp(-np.logaddexp(0.0, -at - np.array([0.0, -reach, reach])))
             ]
             value, low, high = found
             result.append(

@@ -38,7 +38,7 @@ from dubito.decide.policy.fit import (
     fit_parts,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
-from dubito.decide.policy.report import PolicyReport
+from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
@@ -209,16 +209,29 @@ class Policy(Record):
         )  # fmt: skip
         if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
             warn_of_missing(shards.batch.n_missing, len(shards.batch), "Policy.fit", stacklevel=3)
-        config = PolicyConfig.checked(
+        return cls.fit_shards(
             shards, costs=costs, calibrator=calibrator, deploy_prior=deploy_prior, ood=ood,
             risk=risk, random_state=random_state, current=current, pos_label=pos_label,
-            max_review_rate=max_review_rate,
-        )  # fmt: skip
-        names = as_feature_names(feature_names, features, next(shards.batches()))
+            max_review_rate=max_review_rate, evaluate_on=evaluate_on,
+            feature_names=as_feature_names(feature_names, features, next(shards.batches())),
+        )[0]  # fmt: skip
+
+    @classmethod
+    def fit_shards(
+        cls,
+        shards: Shards,
+        *,
+        evaluate_on: Any = "cross-fit",
+        feature_names: tuple[str, ...] | None = None,
+        pos_label: ClassName | None = None,
+        **settings: Any,
+    ) -> tuple[Policy, Evidence]:
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        config = PolicyConfig.checked(shards, pos_label=pos_label, **settings)
         with cached(shards) as quick:
             found = fit_parts(quick, config, evaluation_shards(evaluate_on))
         for sentence in found.warnings:
-            warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=2)
+            warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
         provenance = {
             "dubito": __version__,
             "created": _now(),
@@ -229,14 +242,15 @@ class Policy(Record):
         }
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
-        return cls(
+        policy = cls(
             costs=config.costs,
             train_prior=config.train_prior,
             deploy_prior=config.deploy_prior,
-            feature_names=names,
+            feature_names=feature_names,
             provenance=provenance,
             **found.parts,
         )
+        return policy, found.evidence
 
     @property
     def classes(self) -> tuple[ClassName, ...]:

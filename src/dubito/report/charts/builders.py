@@ -27,10 +27,17 @@ from dubito.decide.error_areas import ErrorAreas
 from dubito.formatting import percent, plain, short_percent
 from dubito.measure import ReliabilityCurve
 from dubito.report.charts.svg import MARGIN_HEIGHT, ROW_HEIGHT
+from dubito.report.thresholds import Thresholds
 
 N_BINS = 25
 MIN_COVERAGE = 0.02  # below it a few errors must not set the scale
 HEADROOM = 1.5  # above densities, for the legend
+ODDS_TICKS = (
+    1e-6, 1e-5, 1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
+    0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 0.999999,
+)  # fmt: skip
+N_GRID = 201
+MIN_SPACING = 0.15  # of ticks on an axis of log odds
 Handles = tuple[tuple[str, str], ...]
 
 
@@ -91,6 +98,62 @@ def review_cost_chart(
     line = Line(reviewed, cost, "after", "by threshold")
     x, y = Axis(0, 1, "Fraction of rows reviewed"), Axis.of(cost, "Cost per 1,000 rows")
     return Chart(title, x, y, (line,), handles=handles)
+
+
+def _log_odds(p: Any) -> FloatArray:
+    """Return where probabilities lie on an axis of log odds, 0 and 1 at its ends.
+
+    >>> _log_odds([0.5, 0.9]).round(3).tolist()
+    [0.0, 2.197]
+    """
+    inside = np.clip(np.asarray(p, np.float64), ODDS_TICKS[0], ODDS_TICKS[-1])
+    return np.asarray(np.log(inside / (1 - inside)))
+
+
+def _odds_axis(p: FloatArray, label: str) -> Axis:
+    """Return an axis of log odds that holds probabilities, with a few round ticks."""
+    low, high = np.clip([p.min(), p.max()], ODDS_TICKS[0], ODDS_TICKS[-1])
+    first = min(int(np.searchsorted(ODDS_TICKS, low, side="right")), len(ODDS_TICKS) - 1) - 1
+    last = max(int(np.searchsorted(ODDS_TICKS, high, side="left")), first + 1)
+    places = _log_odds(ODDS_TICKS[first : last + 1]).tolist()
+    ticks: list[float] = []
+    for place in places:
+        if not ticks or place - ticks[-1] >= MIN_SPACING * (places[-1] - places[0]):
+            ticks.append(place)
+    return Axis(places[0], places[-1], label, lambda odds: f"{_logistic(odds):.6g}", tuple(ticks))
+
+
+def _logistic(odds: Any) -> Any:
+    """Return the probability of log odds."""
+    return 1 / (1 + np.exp(-odds))
+
+
+def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
+    """Return the rows at or above each probability, and the cost as the first threshold moves.
+
+    Both over the same axis of log odds, on which a page's script moves the thresholds.
+    """
+    optimal, p = rows.optimal, rows.p
+    seen = np.append(p[p >= np.quantile(p, 0.01)], optimal)  # a few tiny ones need no room
+    x = _odds_axis(seen, f"Threshold: calibrated {name}")
+    grid = np.linspace(x.low, x.high, N_GRID)
+    marks: list[Mark] = []
+    for part, style, label in (
+        (rows.positive, "after", f"recall: {rows.classes[1]} at or above"),
+        (rows.weight, "neutral", "all rows at or above"),
+    ):
+        above = np.append(np.cumsum(part[::-1])[::-1], 0.0) / max(part.sum(), 1e-300)
+        marks.append(Line(grid, above[np.searchsorted(p, _logistic(grid))], style, label))
+    marks.append(Verticals(_log_odds(optimal), "optimal", "optimal threshold"))
+    handles: Handles = (("yours", "your threshold"),)
+    y = Axis(0, 1, "Fraction at or above", short_percent)
+    rates = Chart(f"Rows at or above each {name}", x, y, tuple(marks), handles=handles)
+    high = float(_log_odds(optimal[1])) if len(optimal) > 1 else x.high
+    part = np.linspace(x.low, high, N_GRID)
+    costs = 10_000 * rows.costs_over(optimal, 0, _logistic(part))
+    line, y = Line(part, costs, "after", "cost"), Axis.of(costs, "Cost per 10,000 rows")
+    handles = (("best", "optimal threshold"), *handles)
+    return rates, Chart("Cost over the threshold", x, y, (line,), handles=handles)
 
 
 def cost_coverage_chart(curve: CostCoverageCurve, name: str) -> Chart:
@@ -237,7 +300,7 @@ def span_chart(
     >>> from dubito.charts import Span
     >>> row = SpanRow("log loss", (Span("correct", -0.4, -0.3, -0.2),))
     >>> span_chart("Differences", [row], "difference").height
-    102.0
+    106.0
     """
     ends = [end for row in rows for span in row.spans for end in (span.low, span.high)]
     x, y = Axis.of(ends, label, formatter), Axis(0, len(rows), "", plain, ())

@@ -14,12 +14,12 @@ from markupsafe import Markup
 
 from dubito.charts import Band, Bars, Chart, Line, Points, SpanRow, Verticals
 
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 12.0, 46.0
+LEFT, RIGHT, TOP, BOTTOM = 76.0, 24.0, 12.0, 50.0
 WIDTH = 400.0
 MAX_POINTS = 400  # per line: more cannot be seen
 MAX_LETTERS = 50  # of a row's title
 RADII = {"best": 7, "policy": 5, "yours": 5}
-ROW_HEIGHT, MARGIN_HEIGHT = 44.0, 58.0  # of a row of intervals, and of the axis below all rows
+ROW_HEIGHT, MARGIN_HEIGHT = 44.0, 62.0  # of a row of intervals, and of the axis below all rows
 
 
 def draw_svg(chart: Chart) -> Markup:
@@ -37,8 +37,9 @@ def draw_svg(chart: Chart) -> Markup:
     if chart.handles:  # where the axes are, so that scripts can place dots
         ends = [scale.at_x(chart.x.low), scale.at_x(chart.x.high)]
         ends += [scale.at_y(chart.y.low), scale.at_y(chart.y.high)]
-        box = Markup('data-box="{}" data-low="{!r}" data-high="{!r}" ').format(
-            " ".join(map(str, ends)), float(chart.y.low), float(chart.y.high)
+        axes = " ".join(repr(float(end)) for end in (chart.x.low, chart.x.high))
+        box = Markup('data-box="{}" data-x="{}" data-low="{!r}" data-high="{!r}" ').format(
+            " ".join(map(str, ends)), axes, float(chart.y.low), float(chart.y.high)
         )
     frame = Markup(
         '<svg {}class="chart" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}{}</svg>'
@@ -162,13 +163,13 @@ def _draw_axes(scale: Scale) -> Markup:
         parts.append(_path("grid", f"M{left:g} {y:g}H{right:g}"))
         parts.append(tick.format("end", left - 7, y + 4, chart.y.formatter(value)))
     parts += [
-        tick.format("middle", scale.at_x(value), bottom + 17, chart.x.formatter(value))
+        tick.format("middle", scale.at_x(value), bottom + 21, chart.x.formatter(value))
         for value in chart.x.ticks
     ]
     parts.append(_path("axis", f"M{left:g} {bottom:g}H{right:g}"))
     place = Markup('x="{:g}" y="{:g}"').format((left + right) / 2, chart.height - 7)
     parts.append(label.format(place, chart.x.label))
-    turned = Markup('transform="translate(13 {:g})rotate(-90)"').format((TOP + bottom) / 2)
+    turned = Markup('transform="translate(14 {:g})rotate(-90)"').format((TOP + bottom) / 2)
     parts.append(label.format(turned, chart.y.label))
     return Markup("").join(parts)
 

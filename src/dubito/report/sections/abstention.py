@@ -21,6 +21,12 @@ ROW_COSTS = (
 HANDLES = {"best": "lowest cost", "policy": "the policy", "yours": "your threshold"}
 
 
+def review_section(summary: Summary) -> Section:
+    """Return the risk over coverage alone, where decisions have a section of their own."""
+    text = "Rows with a confident prediction can be accepted, and the others sent to review."
+    return Section("abstention", TITLE, (Text(text), Row((_risk_figure(summary, ()),))))
+
+
 def decisions_section(summary: Summary) -> Section:
     """Return the curves, the threshold, the costs, and the outcomes of decision rules."""
     texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]

@@ -183,7 +183,7 @@ def calibrators_section(summary: Summary) -> Section:
         ),
         ("weight in the mixture", weight),
     )
-    return Section("calibrators", "Calibrators", (Text(text), table))
+    return Section("calibrators", "Calibrators", (Text(text), table), is_collapsed=True)
 
 
 def _interval(center: float, reach: float) -> str:
