@@ -770,7 +770,7 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert known is not None
     assert known.value == raw
     assert known.low < 1 / (1 + 39**2) < known.high  # the model's log odds are twice too large
-    ends = f"{known.low:.2g} to {known.high:.2g}"
+    ends = f"{known.low:.3g} to {known.high:.3g}"
     start = f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}, {ends}), review from there to"
     assert line.startswith(start)
     actions = policy.decide(outputs).action

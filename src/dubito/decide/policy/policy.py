@@ -607,7 +607,7 @@ def _threshold_line(policy: Policy) -> str:
     for number, one in enumerate(firsts):
         limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
         if raw is not None:
-            ends = [f", {k.low:.2g} to {k.high:.2g}" for k in known if np.isclose(k.value, raw)]
+            ends = [f", {k.low:.3g} to {k.high:.3g}" for k in known if np.isclose(k.value, raw)]
             limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
         parts.append(f"{one.action} {'below' if number == 0 else 'from there to'} {limit}")
     parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
