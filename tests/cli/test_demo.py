@@ -76,3 +76,35 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     says = (raw.max(1) / raw.sum(1)).mean()
     told = printed["out-of-distribution"]["bags and boots (unseen classes)"]
     assert told["confidence"] == pytest.approx(says, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_binary_demo_leads_from_a_file_of_probabilities_to_decisions(run: Run) -> None:
+    done = run("demo", "--binary", "--folder", "fraud")
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stdout.split())
+    for command in ("audit fraud/payments.csv", "fit fraud/payments.csv", "decide fraud/policy"):
+        assert f"$ dubito {command}" in told
+    assert "P(fraud) is too low and too extreme" in told
+    assert "By calibrated P(fraud): pass below 0.02 (raw " in told
+    assert "A threshold of 0.5 on the raw P(fraud) costs" in told
+    names = {path.name for path in Path("fraud").iterdir()}
+    written = {"policy.json", "report.html", "decisions.csv", "review.csv"}
+    assert names == {"payments.csv", "new.csv", "costs.csv", *written}
+    new, decided = (pd.read_csv(Path("fraud", name)) for name in ("new.csv", "decisions.csv"))
+    policy = Policy.load("fraud/policy.json")
+    found = policy.decide(np.column_stack([1 - new["p"], new["p"]]))
+    assert decided["action"].tolist() == found.columns()["action"].tolist()
+    assert decided["id"].tolist() == new["id"].tolist()
+    review = pd.read_csv("fraud/review.csv")
+    assert len(review) == found.is_rejected.sum() > 0
+
+
+@pytest.mark.slow
+def test_the_binary_demo_as_json(run: Run) -> None:
+    done = run("demo", "--binary", "--json")
+    printed = json.loads(done.stdout)
+    assert set(printed) == {"audit", "fit", "decide", "folder"}
+    assert printed["audit"]["n_rows"] == 15_000
+    assert printed["fit"]["report"]["current_saved"][0] > 0
+    assert printed["folder"] == "dubito-demo"
