@@ -117,7 +117,7 @@ def commands(folder: Path, calibrator: str) -> dict[str, tuple[str, ...]]:
         "audit -o report.html": ("audit", path, "-o", str(folder / "report.html")),
         f"fit, {calibrator}": ("fit", path, *costs, "--calibrator", calibrator, "-o", policy),
         "decide": decide,
-        "decide --with-probabilities": (*decide, "--with-probabilities"),
+        "decide --columns '', no proba": (*decide, "--columns", "", "--no-probabilities"),
     }
 
 

@@ -12,7 +12,7 @@ from benchmarks.scale_work import policy_of
 from dubito.calibrate import TemperatureScaling
 from dubito.data import DaskShards
 from dubito.data.directory_sink import DirectorySink
-from dubito.decide.policy.policy import decision_columns
+from dubito.decide.policy.table import decision_columns
 from dubito.measure import Audit
 
 __all__ = ["timed", "workers_table"]

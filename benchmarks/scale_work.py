@@ -17,7 +17,7 @@ from benchmarks.scale_rows import SHAPES, Shape
 from dubito.calibrate import TemperatureScaling
 from dubito.data import Shards, Sink, scan
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy.policy import write_decisions
+from dubito.decide.policy.table import write_decisions
 from dubito.measure import Audit
 
 __all__ = ["main", "policy_of", "steps"]

@@ -152,7 +152,7 @@ def test_a_terminal_shows_the_same_arguments_and_progress(made: Path, tmp_path: 
     assert "deciding" in text
     assert "\x1b[" in text
     last = text.replace("\r\n", "\n").split("\x1b")[-1]
-    last = last[last.index("Decided 800 rows") :]
+    last = last[last.index("800 rows of") :]
     assert_same(
         last.replace(f"{tmp_path}/", "")
         .replace("d.parquet", "decisions.parquet")

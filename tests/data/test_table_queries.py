@@ -6,7 +6,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data.table_queries import MOST_VALUES, distinct_values, row_count, rows_where
+from dubito.data.table_queries import (
+    MOST_VALUES,
+    distinct_values,
+    row_count,
+    rows_where,
+    value_counts,
+)
 from dubito.errors import BadFileError
 
 
@@ -57,9 +63,17 @@ def test_rows_where_a_column_holds_a_value(tmp_path: Path, ending: str) -> None:
     frame = pd.DataFrame({"id": np.arange(500), "action": actions, "review_value": rng.random(500)})
     path = tmp_path / f"f.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
-    found = rows_where(path, "action", "ask")
-    expected = frame[frame["action"] == "ask"]
+    found = rows_where([path, path], "action", "ask", by="review_value")
+    twice = pd.concat([frame, frame])
+    expected = twice[twice["action"] == "ask"].sort_values(
+        "review_value", ascending=False, kind="stable"
+    )
     assert list(found) == ["id", "action", "review_value"]
-    assert found["id"].astype(int).tolist() == expected["id"].tolist()
-    assert found["review_value"].astype(float) == pytest.approx(expected["review_value"].to_numpy())
-    assert rows_where(path, "action", "stay")["id"].size == 0
+    for name, column in found.items():
+        values = pd.Series(column.to_pylist()).astype(expected[name].dtype)
+        assert values.tolist() == expected[name].tolist()
+    nothing = rows_where([path], "action", "stay", by="review_value")
+    assert len(nothing["id"]) == 0
+    counts = expected.shape[0], 1000 - expected.shape[0]
+    wanted = dict(zip(["ask", "go", "stay"], [*counts, 0], strict=True))
+    assert value_counts([path, path], "action", list(wanted)) == wanted

@@ -47,7 +47,10 @@ def test_what_is_written_is_what_the_policy_decides(
     got = pd.read_parquet(tmp_path / "d.parquet")
     found = policy.decide(batch.outputs, batch.features)
     assert got["id"].tolist() == list(batch.ids if batch.ids is not None else [])
-    for name, values in found.columns().items():
+    by_class = got.filter(like="probability_").to_numpy()
+    assert np.array_equal(by_class, found.probabilities)
+    for name, values in {**found.columns(), "probability": by_class.max(axis=1)}.items():
+        got = got if name in got else got.assign(probability=found.probability)
         assert got[name].astype(str).tolist() == pd.Series(values).astype(str).tolist()
     assert set(found.reason.tolist()) >= {0, 1, 3}
 

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Self, final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dubito.arrays import (
@@ -209,6 +210,8 @@ class Batch:
         What costs may be proportional to, such as prices.
     current_actions : array or None
         The name of the action that was taken for each row, to compare a policy with.
+    kept : pyarrow.Table or None
+        Further columns of a file, as they are, to be written beside results.
     first_row : int
         The number of the first row within the whole data set.
 
@@ -228,6 +231,7 @@ class Batch:
     first_row: int = 0
     row_costs: FloatArray | None = None
     current_actions: NDArray[Any] | None = None
+    kept: pa.Table | None = None
     drawn_from: FloatArray | None = None  # the weights of the rows that a resample was drawn from
 
     @classmethod
@@ -330,6 +334,7 @@ class Batch:
             outputs=self.outputs.take(rows),
             labels=None if self.labels is None else self.labels.take(rows),
             first_row=self.first_row + first_row,
+            kept=None if self.kept is None else _taken(self.kept, rows),
             **{name: column[rows] for name, column in held.items() if column is not None},
         )
 
@@ -339,6 +344,11 @@ class Batch:
         if isinstance(self.outputs, BaseClassOutputs | TopLabel):
             twin.__dict__["rows"] = self.rows
         return twin
+
+
+def _taken(table: pa.Table, rows: slice | IntArray) -> pa.Table:
+    """Return some rows of a table."""
+    return table[rows] if isinstance(rows, slice) else table.take(rows)
 
 
 def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:

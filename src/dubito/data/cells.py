@@ -178,6 +178,13 @@ def is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
+def plain_type(kind: Any) -> Any:
+    """Return the type of the values of categories, extensions and views."""
+    kind = getattr(kind, "storage_type", kind)
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return pa.string() if types.is_string_view(kind) else kind
+
+
 def _is_cast(kind: pa.DataType) -> bool:
     """Whether NumPy can represent a numeric type only as floats."""
     return any(is_kind(kind) for is_kind in (types.is_boolean, types.is_decimal, types.is_null))

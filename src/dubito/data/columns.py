@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from dubito.arrays import FloatArray, freeze
 from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
-from dubito.data.cells import Cells, whole
+from dubito.data.cells import Cells, is_text, whole
 from dubito.data.labels import Labels, codes_of, codes_of_values, names_of
 from dubito.data.patterns import Wanted
 from dubito.errors import BadTypeError, BadValueError
@@ -56,11 +56,17 @@ class BoundColumns:
     decimal: str = "."
     normalize: bool = False
     percent: bool = False
+    keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
 
     @property
     def needed(self) -> list[str]:
-        """All columns to read, each once."""
+        """All columns with a role, each once."""
         return list(dict.fromkeys(name for columns in self.found.values() for name in columns))
+
+    @property
+    def to_read(self) -> list[str]:
+        """All columns to read, each once: those with a role, and those to keep."""
+        return list(dict.fromkeys([*self.needed, *self.keep]))
 
     @property
     def n_entries(self) -> int:
@@ -73,14 +79,17 @@ class BoundColumns:
         roles = ["correct", "group", "id", "current_action"]
         if self.kind != "mean" and len(self.found.get("label", ())) == 1:
             roles.append("label")
-        return [name for role in roles for name in self.found.get(role, ())]
+        texts = [name for role in roles for name in self.found.get(role, ())]
+        has_role = set(self.needed)
+        kept = {name for name, kind in self.keep.items() if kind is None or is_text(kind)}
+        return texts + sorted(kept - has_role)
 
     def batch(self, piece: pa.Table, first_row: int = 0) -> Batch:
         """Return a batch; errors name the file, the column and the row within the file."""
         try:
             outputs = self.outputs(piece)
             has = self.found.__contains__
-            return Batch.of(
+            batch = Batch.of(
                 self.labels(piece, outputs),
                 outputs,
                 sample_weight=self.cells(piece, "weight").numbers() if has("weight") else None,
@@ -93,8 +102,22 @@ class BoundColumns:
                 ),
                 first_row=first_row,
             )
+            return replace(batch, kept=self.kept(piece)) if self.keep else batch
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
+
+    def kept(self, piece: pa.Table) -> pa.Table:
+        """Return the columns to keep; what a text file has as numbers is parsed if need be."""
+        texts = set(self.texts)
+
+        def column(name: str) -> Any:
+            cells = piece.column(name)
+            if self.has_types or name in texts or not is_text(cells.type):
+                return cells
+            kind = self.keep[name] or pa.float64()
+            return Cells.of(piece, name, self.where, self.decimal).parsed_numbers().cast(kind)
+
+        return pa.table({name: column(name) for name in self.keep})
 
     def outputs(self, piece: pa.Table) -> BaseOutputs:
         """Return the declared outputs of a piece."""
@@ -210,6 +233,9 @@ class Columns:
         Divide each row of `probabilities` by its sum, if they were rounded.
     percent : bool, default=False
         `probabilities` or `confidence` are percentages, from 0 to 100.
+    keep : mapping of str to pyarrow.DataType, optional
+        Further columns that each batch holds as they are (`Batch.kept`), to be written beside
+        results, by the type they are cast to; None leaves the type of the file.
 
     Examples
     --------
@@ -233,6 +259,7 @@ class Columns:
     classes: Sequence[ClassName] | None = None
     normalize: bool = False
     percent: bool = False
+    keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
 
     def bind(self, names: Sequence[str], where: str) -> BoundColumns:
         """Return these columns found among the names of a table.
@@ -254,8 +281,17 @@ class Columns:
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
             found["label"] = patterns.in_order_of(classes, self.label, found["label"], where)
+        for name in self.keep:
+            if name not in names:
+                patterns.matching(name, names, "keep", where)  # raises, and names the nearest
         return BoundColumns(
-            where, kind, found, classes, normalize=self.normalize, percent=self.percent
+            where,
+            kind,
+            found,
+            classes,
+            normalize=self.normalize,
+            percent=self.percent,
+            keep=self.keep,
         )
 
     def kind(self, where: str) -> str:

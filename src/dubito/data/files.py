@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -160,16 +160,19 @@ class FileShards(Shards):
         Pieces depend on the columns only, not on the chunks of the file: the same rows give
         bit-identical results in every file format.
         """
-        needed = self.columns.needed
+        wanted, keep = self.columns.to_read, self.columns.keep
         # Bad rows are found one by one in text, which a typed reader would refuse as a whole.
         is_typed = self.bad_rows is None and self.columns.decimal == "."
-        texts = self.columns.texts if is_typed else needed
+        texts = self.columns.texts if is_typed else wanted
         n_rows = max(1, blocks.BLOCK_ENTRIES // self.columns.n_entries)
         # Decoding costs a call per column: a wide table is decoded several pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True
         with file_errors(self.source.name):
-            for piece in _resized(self.source.batches(needed, texts, n_decoded), n_rows):
+            batches = self.source.batches(wanted, texts, n_decoded)
+            if is_typed or self.source.has_types:
+                batches = (_cast(batch, keep) for batch in batches)
+            for piece in _resized(batches, n_rows):
                 is_empty = False
                 yield piece
         if is_empty and not self.is_some:
@@ -186,6 +189,13 @@ class FileSpan(NamedTuple):
 
     shards: FileShards
     n_rows: int | None
+
+
+def _cast(batch: pa.RecordBatch, keep: Mapping[str, pa.DataType | None]) -> pa.RecordBatch:
+    """Return a batch with the columns to keep in their types."""
+    fields = [(one.name, keep.get(one.name) or one.type) for one in batch.schema]
+    schema = pa.schema(fields)
+    return batch if schema.types == batch.schema.types else batch.cast(schema)
 
 
 def _resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:

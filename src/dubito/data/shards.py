@@ -12,6 +12,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast, final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
@@ -370,7 +371,9 @@ def joined(batches: Iterable[Batch], n_rows: int | None = None) -> Batch:
     stream = iter(batches)
     first = next(stream)
     columns: dict[tuple[str, str], _Column] = {}
+    kept = []
     for batch in chain([first], stream):
+        kept += [] if batch.kept is None else [batch.kept]
         for key, array in _arrays_by_row(batch):
             is_outputs = key[0] == "outputs"
             axis = batch.outputs.axes.index("row") if is_outputs else 0
@@ -386,6 +389,7 @@ def joined(batches: Iterable[Batch], n_rows: int | None = None) -> Batch:
     others: dict[str, Any] = {
         name: columns[name, ""].whole for name in COLUMNS if (name, "") in columns
     }
+    others["kept"] = pa.concat_tables(kept) if kept else None
     return Batch(outputs=whole("outputs"), labels=whole("labels"), **others)
 
 

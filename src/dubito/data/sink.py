@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from pyarrow import csv, ipc, parquet
 
 from dubito.arrays import IntArray
-from dubito.data.cells import is_text
+from dubito.data.cells import is_text, whole
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
 TEXTS = (".csv", ".tsv")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)$"
+POWERS = np.array([float(f"1e{k}") for k in range(23)])  # of ten that are exact
 GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at once
 
 
@@ -90,18 +91,22 @@ class Sink:
     ----------
     path : path or URL
         The file; its directory must exist.
+    digits : int, optional
+        Round NumPy floats to so many significant digits in CSV and TSV; Arrow columns stay as they
+        are. By default all digits are written.
 
     Examples
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "decisions.csv"
-    >>> with Sink(path) as sink:
-    ...     sink.write({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
+    >>> with Sink(path, digits=9) as sink:
+    ...     sink.write({"id": np.array(["a", "b"]), "cost": np.array([0.1 + 0.2, 2.0])})
     >>> path.read_text().split()
-    ['"id","cost"', '"a",0.5', '"b",2']
+    ['"id","cost"', '"a",0.3', '"b",2']
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], digits: int | None = None) -> None:
+        self.digits = digits
         self.name = os.fspath(path) if is_url(os.fspath(path)) else os.path.realpath(path)
         self.n_rows = 0
         self.open_writer = _writer_of(self.name)
@@ -126,15 +131,15 @@ class Sink:
         Parameters
         ----------
         columns : mapping or None
-            Arrays of one length, each of one type, or `EncodedLabels`; a single text is repeated
-            in all rows. None or no columns writes nothing.
+            NumPy or Arrow arrays of one length, each of one type, or `EncodedLabels`; a single text
+            is repeated in all rows. None or no columns writes nothing.
         """
         if self.file is None:
             rule, fix = "must be open", "Use `with Sink(path) as sink:`"
             raise BadTypeError("sink", "write", rule, "a closed one", fix)
         if not columns:
             return
-        table = _table_of(columns, self.name)
+        table = _table_of(columns, self.name, self.digits)
         names = {
             name: tuple(c.names) for name, c in columns.items() if isinstance(c, EncodedLabels)
         }
@@ -245,8 +250,11 @@ def _rename_synced(file: BinaryIO, partial: Path, path: Path) -> None:
             os.close(folder)
 
 
-def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
+def _table_of(columns: Mapping[str, Any], where: str, digits: int | None) -> pa.Table:
     """Return columns as an Arrow table, or raise and name the invalid one."""
+    is_text_file = where.lower().endswith(TEXTS)
+    if is_text_file and digits is not None:
+        columns = {name: _rounded(values, digits) for name, values in columns.items()}
     arrays = {
         name: _column_of(name, values, where)
         for name, values in columns.items()
@@ -264,9 +272,23 @@ def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
         name: pa.repeat(text, n_rows) for name, text in columns.items() if isinstance(text, str)
     }
     ordered = {name: (arrays | repeated)[name] for name in columns}
-    if where.lower().endswith(TEXTS):
+    if is_text_file:
         ordered = {quoted_formula(name): _quoted(array) for name, array in ordered.items()}
     return pa.table(ordered)
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    """Return NumPy floats rounded to significant digits, and anything else unchanged.
+
+    >>> _rounded(np.array([0.1 + 0.2, 1e-12 / 3, 1234567.891]), 9).tolist()
+    [0.3, 3.33333333e-13, 1234567.89]
+    """
+    if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = digits - 1 - np.floor(np.log10(np.abs(values)))
+        scale = POWERS[np.nan_to_num(places, nan=0).clip(0, POWERS.size - 1).astype(int)]
+        return np.where(np.isfinite(values), np.rint(values * scale) / scale, values)
 
 
 def _quoted(array: pa.Array) -> pa.Array:
@@ -275,9 +297,11 @@ def _quoted(array: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(array.indices, _quoted(array.dictionary))
     if not is_text(array.type):
         return array
-    is_formula = pc.is_in(pc.utf8_slice_codeunits(array, 0, 1), pa.array(FORMULA_STARTS))
+    starts = pa.array(FORMULA_STARTS, array.type)
+    is_formula = pc.is_in(pc.utf8_slice_codeunits(array, 0, 1), starts)
     suspects = array.filter(is_formula)
-    quoted = pc.binary_join_element_wise("'", suspects, "")
+    quote, nothing = (pa.scalar(text, array.type) for text in ("'", ""))
+    quoted = pc.binary_join_element_wise(quote, suspects, nothing)
     is_number = pc.match_substring_regex(suspects, NUMBER)
     return pc.replace_with_mask(array, is_formula, pc.if_else(is_number, suspects, quoted))
 
@@ -296,13 +320,31 @@ def _column_of(name: str, values: Any, where: str) -> pa.Array:
     """Return a column as an Arrow array."""
     if isinstance(values, EncodedLabels):
         return values.array
+    if isinstance(values, pa.ChunkedArray):
+        return whole(values)
+    if isinstance(values, pa.Array):
+        return values
     array: NDArray[Any] = np.asarray(values)
     try:
-        return pa.array(values if array.dtype.kind == "O" else array)
+        made = pa.array(values if array.dtype.kind == "O" else array)
     except (pa.ArrowException, TypeError) as error:
         rule = "must be numbers, text or booleans, one per row"
         got, fix = f"shape {array.shape} of {array.dtype}", "Use one column for each kind of value"
         raise BadTypeError(name, where, rule, got, fix) from error
+    return whole(made) if isinstance(made, pa.ChunkedArray) else made  # many texts are chunked
+
+
+def class_columns(
+    prefix: str, probabilities: NDArray[Any], classes: Sequence[object], pos_column: int
+) -> dict[str, NDArray[Any]]:
+    """Return the probabilities of each class as a column; the positive class of two comes first.
+
+    >>> list(class_columns("probability_", np.array([[0.9, 0.1]]), ("ok", "fraud"), 1))
+    ['probability_fraud', 'probability_ok']
+    """
+    columns = np.ascontiguousarray(probabilities.T)
+    order = [pos_column, 1 - pos_column] if len(classes) == 2 else range(len(classes))
+    return {f"{prefix}{classes[k]}": columns[k] for k in order}
 
 
 def write_atomic(path: str | os.PathLike[str], text: str) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dubito.data import parsing
+from dubito.data.cells import plain_type
 from dubito.data.sink import quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.locations import is_url
 
 MOST_VALUES = 1000  # distinct ones; reading stops above
 CHUNK = 1 << 24
+WHOLE = r"^-?(0|[1-9]\d{0,14})$"
+DECIMAL = r"^-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?$"
 
 
 def distinct_values(source: Any, column: str) -> list[str]:
@@ -66,21 +70,65 @@ def _line_count(source: BaseSource) -> int | None:
     return max(n_lines - 1, 0)
 
 
-def rows_where(source: Any, column: str, value: str) -> dict[str, NDArray[Any]]:
-    """Return the rows of a table where a column equals a value, as columns.
+def value_counts(sources: Sequence[Any], column: str, values: Sequence[str]) -> dict[str, int]:
+    """Return in how many rows of tables a column has each of some values.
 
-    Values of a text file are text, and the value is compared as a `Sink` writes it there.
+    Values of a text file are compared as a `Sink` writes them there.
 
-    >>> rows_where(pa.table({"id": [1, 2], "action": ["go", "ask"]}), "action", "ask")["id"]
-    array([2])
+    >>> value_counts([pa.table({"action": ["go", "ask", "go"]})], "action", ["go", "ask", "stay"])
+    {'go': 2, 'ask': 1, 'stay': 0}
     """
-    opened = open_source(source)
-    names = opened.schema.names
-    value = value if opened.has_types else quoted_formula(value)
-    parts = []
+    found: Counter[str] = Counter()
+    for source in map(open_source, sources):
+        names = {value if source.has_types else quoted_formula(value): value for value in values}
+        with file_errors(source.name):
+            for batch in source.batches([column], [column], n_rows=1 << 16):
+                for one in pc.value_counts(batch.column(column).cast(pa.string())).to_pylist():
+                    found[names[one["values"]]] += one["counts"]
+    return {value: found[value] for value in values}
+
+
+def number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str, pa.DataType]:
+    """Return the columns of a text file that hold numbers only, or nothing, and their types.
+
+    Numbers with leading zeros or more than 15 digits are taken for identifiers, which stay text.
+    """
+    opened, left = open_source(source), dict.fromkeys(columns, pa.null())
+    gaps = pa.array(parsing.GAPS, pa.string())
     with file_errors(opened.name):
-        for batch in opened.batches(names, names, n_rows=1 << 16):
-            table = pa.Table.from_batches([batch])
-            parts.append(table.filter(pc.equal(table[column].cast(pa.string()), value)))
-        whole = pa.concat_tables(parts) if parts else opened.schema.empty_table()
-    return {name: np.asarray(whole[name].to_numpy(zero_copy_only=False)) for name in names}
+        for batch in opened.batches(columns, columns, n_rows=1 << 16):
+            for name in list(left):
+                texts = pc.utf8_trim_whitespace(batch.column(name))
+                texts = texts.filter(pc.invert(pc.is_in(texts, gaps)))
+                if len(texts) and left[name] != pa.float64():
+                    is_whole = pc.all(pc.match_substring_regex(texts, WHOLE)).as_py()
+                    left[name] = pa.int64() if is_whole else pa.float64()
+                is_number = pc.match_substring_regex(texts, DECIMAL.replace(".", decimal))
+                if left[name] == pa.float64() and not pc.all(is_number).as_py():
+                    del left[name]
+            if not left:
+                break
+    return {name: kind for name, kind in left.items() if kind != pa.null()}
+
+
+def rows_where(sources: Sequence[Any], column: str, value: str, *, by: str) -> dict[str, Any]:
+    """Return the rows of tables where a column equals a value, sorted by another, highest first.
+
+    Categories become plain values. Values of a text file are text, and the value is compared as a
+    `Sink` writes it there.
+
+    >>> table = pa.table({"id": [1, 2, 3], "action": ["go", "ask", "ask"], "cost": [1.0, 0.5, 2.0]})
+    >>> rows_where([table], "action", "ask", by="cost")["id"].to_pylist()
+    [3, 2]
+    """
+    parts = []
+    for source in map(open_source, sources):
+        names, wanted = source.schema.names, value if source.has_types else quoted_formula(value)
+        with file_errors(source.name):
+            for batch in source.batches(names, names, n_rows=1 << 16):
+                plain = pa.schema([(one.name, plain_type(one.type)) for one in batch.schema])
+                table = pa.Table.from_batches([batch]).cast(plain)
+                parts.append(table.filter(pc.equal(table[column], wanted)))
+    found = pa.concat_tables(parts)
+    order = np.argsort(-np.array(found[by].to_pylist(), dtype=np.float64), kind="stable")
+    return {name: found[name].take(order) for name in found.column_names}

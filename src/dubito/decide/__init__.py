@@ -19,8 +19,9 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
 from dubito.decide.policy.decide import Decisions
 from dubito.decide.policy.gate import OODGate, RiskBound
-from dubito.decide.policy.policy import Policy, write_decisions
+from dubito.decide.policy.policy import Policy
 from dubito.decide.policy.report import PolicyReport
+from dubito.decide.policy.table import write_decisions
 from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.decide.priors import PriorEstimate, adjust_prior, estimate_prior
 from dubito.decide.realized import realized_cost

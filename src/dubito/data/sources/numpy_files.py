@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from dubito.data.sources.source import BaseSource, file_errors
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
+KINDS = "biufUSM"  # of NumPy types: numbers, text and dates
+
 
 class Header(NamedTuple):
     """The shape, order and type of a stored array, and where its entries start."""
@@ -53,11 +55,19 @@ class ArraySource(BaseSource):
                 pieces = [arrow_of(read(rows)) for read in arrays]
                 yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
 
+    def columns_like(self, column: str) -> list[str]:
+        n_rows = self.headers[column].shape[:1]
+        return [
+            name
+            for name, (shape, _, dtype, _) in self.headers.items()
+            if shape[:1] == n_rows and len(shape) <= 2 and dtype.kind in KINDS
+        ]
+
     def require_column(self, column: str, first: str) -> None:
         """Raise unless an array has one entry per row, of numbers or text."""
         shape, _, dtype, _ = self.headers[column]
         n_rows = self.headers[first].shape[:1]
-        if dtype.kind not in "biufUSM":
+        if dtype.kind not in KINDS:
             # A pickled array is never loaded: doing so could run code.
             got = "pickled objects" if dtype.hasobject else f"dtype {dtype}"
             fix = "Apply `.astype(float)` or `.astype(str)` before saving it"

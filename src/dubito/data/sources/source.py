@@ -59,6 +59,10 @@ class BaseSource(ABC):
         rows to decode at once, where that can be chosen.
         """
 
+    def columns_like(self, column: str) -> list[str]:
+        """Return the columns with one value for each row of a column."""
+        return list(self.schema.names)
+
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that was read, and its number in the file."""
         return self.name, row

@@ -210,6 +210,21 @@ class DecisionRule:
             return _error_probability(p, action, self.costs, row_costs)
         return scaled_costs((p * self.costs.array[action]).sum(axis=1), self.costs)
 
+    def fallback(
+        self, decisions: Decisions, row_costs: FloatArray | None
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the best action of each row that does not reject, and its expected cost."""
+        action, cost = decisions.action.copy(), decisions.expected_cost.copy()
+        rows = np.flatnonzero(decisions.is_rejected)
+        if rows.size:
+            assert self.costs.reject is not None
+            others = _without_reject(self.costs)
+            some = None if row_costs is None else row_costs[rows]
+            found = least_costs(decisions.calibrated.take(rows), others, some)
+            action[rows] = found.action + (found.action >= self.costs.reject)
+            cost[rows] = found.cost
+        return action, cost
+
     def _review_value(
         self,
         outputs: Logits | Probabilities,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
@@ -18,12 +18,11 @@ from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
-from dubito.data.sink import EncodedLabels, Sink, write_atomic
+from dubito.data.sink import write_atomic
 from dubito.decide.action_intervals import ActionInterval, action_intervals
 from dubito.decide.actions import as_row_costs, expected_costs
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
-    REASONS,
     CalibrationCurve,
     DecisionRule,
     Decisions,
@@ -617,53 +616,6 @@ def _threshold_line(policy: Policy) -> str:
 def _now() -> str:
     """Return the time, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def write_decisions(
-    policy: Policy,
-    shards: Shards,
-    sink: Sink,
-    *,
-    source: str | None = None,
-    has_probabilities: bool = False,
-    on_progress: Callable[[int], None] | None = None,
-) -> int:
-    """Write what a policy decides for each row of shards, in order; return how many there are.
-
-    Rows are named by their ids, or by their numbers in the file, which `source` may name. The
-    calibrated probability of each class is written as well if `has_probabilities`.
-    """
-    return shards.write(
-        lambda batch: decision_columns(policy, batch, source, has_probabilities),
-        sink,
-        on_progress=on_progress,
-    )
-
-
-def decision_columns(
-    policy: Policy, batch: Batch, source: str | None = None, has_probabilities: bool = False
-) -> dict[str, Any]:
-    """Return what a policy decides for each row of a batch, as columns for a sink."""
-    found = policy.decide(batch.outputs, batch.features, batch.row_costs)
-    numbers = batch.first_row + np.arange(len(batch))
-    named = {} if source is None else {"file": source}
-    by_class: dict[str, Any] = {}
-    if has_probabilities:
-        columns = np.ascontiguousarray(found.probabilities.T)
-        by_class = {
-            f"probability_{name}": p for name, p in zip(found.classes, columns, strict=True)
-        }
-    return {
-        **named,
-        "id": numbers if batch.ids is None else batch.ids,
-        "action": EncodedLabels(found.action, found.actions),
-        "class": EncodedLabels(found.class_, tuple(str(name) for name in found.classes)),
-        "probability": found.probability,
-        "expected_cost": found.expected_cost,
-        "reason": EncodedLabels(found.reason, REASONS),
-        "review_value": found.review_value,
-        **by_class,
-    }
 
 
 REASON_CLAUSES = (  # in the order of REASONS

@@ -1,0 +1,112 @@
+"""Decisions as the columns of a table, and as rows of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.data.shards import Shards
+from dubito.data.sink import EncodedLabels, Sink, class_columns
+from dubito.decide.policy.decide import REASONS, posteriors
+from dubito.decide.policy.policy import Policy
+from dubito.outputs import ClassName
+
+
+def write_decisions(
+    policy: Policy,
+    shards: Shards,
+    sink: Sink,
+    *,
+    source: str | None = None,
+    has_probabilities: bool | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write what a policy decides for each row of shards, in order; return how many there are.
+
+    The columns that batches keep come first (`Columns(keep=...)`). Rows are named by a column `id`
+    among them, or by their ids or their numbers in the file, which `source` may name. The
+    calibrated probability of each class is written for up to 20 classes, or as
+    `has_probabilities` says.
+    """
+    return shards.write(
+        lambda batch: decision_columns(policy, batch, source, has_probabilities),
+        sink,
+        on_progress=on_progress,
+    )
+
+
+MAX_CLASSES = 20  # whose probabilities are written by default
+N_TOP = 3  # classes that a reviewer sees, of more
+
+
+def decision_columns(
+    policy: Policy,
+    batch: Batch,
+    source: str | None = None,
+    has_probabilities: bool | None = None,
+) -> dict[str, Any]:
+    """Return what a policy decides for each row of a batch, as columns for a sink.
+
+    `probability` is that of `class`, the most probable one. It is left out if the probability of
+    each class is written: then it is the largest of them. If there are too many classes for that,
+    `top_classes` names the most probable ones of rejected rows, for a review.
+    """
+    found = policy.decide(batch.outputs, batch.features, batch.row_costs)
+    numbers = batch.first_row + np.arange(len(batch)) if batch.ids is None else batch.ids
+    kept = {} if batch.kept is None else dict(zip(batch.kept.column_names, batch.kept, strict=True))
+    is_many = len(found.classes) > MAX_CLASSES
+    by_class: dict[str, Any] = {"probability": found.probability}
+    if has_probabilities or (has_probabilities is None and not is_many):
+        by_class = class_columns(
+            "probability_", found.probabilities, found.classes, policy.pos_column
+        )
+    columns = {
+        **({} if source is None else {"file": source}),
+        **({} if "id" in kept else {"id": numbers}),
+        **kept,
+        "action": EncodedLabels(found.action, found.actions),
+        "class": EncodedLabels(found.class_, tuple(str(name) for name in found.classes)),
+        **by_class,
+        "expected_cost": found.expected_cost,
+        "reason": EncodedLabels(found.reason, REASONS),
+        "review_value": found.review_value,
+    }
+    if found.reject is not None:
+        action, cost = policy.rule.fallback(found, batch.row_costs)
+        columns["fallback_action"] = EncodedLabels(action, found.actions)
+        columns["fallback_cost"] = cost
+    if found.reject is not None and has_probabilities is None and is_many:
+        rows = np.flatnonzero(found.is_rejected)
+        texts = top_classes(posteriors(found.calibrated, rows), found.classes)
+        columns["top_classes"] = np.zeros(len(found), texts.dtype)
+        columns["top_classes"][rows] = texts
+    return columns
+
+
+def decision_names(policy: Policy, has_probabilities: bool | None = None) -> list[str]:
+    """Return the names of the columns that decisions may have, besides `file` and `id`."""
+    names = ["action", "class", "probability", "expected_cost", "reason", "review_value"]
+    names += ["fallback_action", "fallback_cost", "top_classes"]
+    if has_probabilities or (has_probabilities is None and len(policy.classes) <= MAX_CLASSES):
+        names += [f"probability_{name}" for name in policy.classes]
+    return names
+
+
+def top_classes(probabilities: FloatArray, classes: Sequence[ClassName]) -> NDArray[Any]:
+    """Return the most probable classes of each row in words.
+
+    >>> top_classes(np.array([[0.1, 0.5, 0.15, 0.25]]), ("cat", "dog", "fox", "owl")).tolist()
+    ['dog 50.0 %, owl 25.0 %, fox 15.0 %']
+    """
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :N_TOP]
+    names = np.array([f"{name} " for name in classes])[order]
+    percents = np.char.mod("%.1f %%", 100 * np.take_along_axis(probabilities, order, axis=1))
+    first, *others = np.char.add(names, percents).T
+    for other in others:
+        first = np.char.add(np.char.add(first, ", "), other)
+    return np.asarray(first)
