@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.cli.audit import _crossed_limits
 from dubito.data.sources import BaseSource, opening
 from dubito.decide import CostMatrix, cost_report
-from dubito.errors import BadValueError
 from dubito.measure import Audit, RegressionAudit, audit
 from dubito.outputs import Logits, Normal, Probabilities, TopLabel
 from tests.cli.conftest import ANIMALS, Run, assert_same
@@ -165,71 +163,68 @@ def test_a_file_above_the_memory_limit_is_streamed_and_says_so(run: Run, made: P
     assert "The rows were streamed" not in run("audit", made / "sure.csv").stdout
 
 
-METRICS = {"expected_calibration_error": 0.05, "accuracy": 0.9, "brier_score/high": 0.25}
+def grouped(n_rows: int = 400) -> pd.DataFrame:
+    """Write probabilities, labels and groups with names of all kinds."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 3, n_rows).round(3)
+    y = (rng.random(n_rows) < p**1.2).astype(int)
+    site = np.array(["north", "a.b", "c / d"])[rng.integers(0, 3, n_rows)]
+    frame = pd.DataFrame({"p": p, "y": y, "site": site})
+    frame.loc[:4, "site"] = "tiny"
+    frame.to_csv("grouped.csv", index=False)
+    return frame
 
 
-@pytest.mark.parametrize(
-    ("limit", "is_crossed"),
-    [
-        ("ece>0.03", True),
-        ("ece > 0.05", False),
-        ("ece>=0.05", True),
-        ("ece<5e-2", False),
-        ("ece<=5e-2", True),
-        ("accuracy<0.95", True),
-        ("accuracy<0.9", False),
-        ("brier_score/high>0.2", True),
-    ],
-)
-def test_a_limit_is_crossed_or_not(limit: str, is_crossed: bool) -> None:
-    assert bool(_crossed_limits([limit], METRICS)) == is_crossed
+@pytest.mark.slow
+def test_groups_on_the_command_line_equal_the_api(run: Run) -> None:
+    frame = grouped()
+    columns = ("y", "p", "site")
+    y, p, site = (frame[name].to_numpy() for name in columns)
+    words = ["audit", "grouped.csv", "--group", "site", "--threshold", "0.3"]
+    printed = json.loads(run(*words, "--json").stdout)
+    expected = audit(y, p, groups=site, threshold=0.3).to_dict()
+    assert printed["group_comparison"] == expected["group_comparison"]
+    assert printed["positive"]["operating_point"] == expected["positive"]["operating_point"]
+    text = run(*words).stdout
+    assert "Groups, 1 from P(1) = 0.3 on; 95 % intervals that hold for 3 groups at once" in text
+    assert "Too few rows to compare: tiny." in text
+    assert "Predicted 1 from P(1) = 0.3 on:" in text
 
 
-def test_crossed_limits_are_told_in_order() -> None:
-    assert _crossed_limits(["accuracy<1", "ece>0.5", "ece>0"], METRICS) == [
-        "--fail-on 'accuracy<1': accuracy is 0.9",
-        "--fail-on 'ece>0': expected_calibration_error is 0.05",
+@pytest.mark.slow
+def test_limits_of_groups_and_of_differences(run: Run) -> None:
+    grouped()
+    words = ["audit", "grouped.csv", "--group", "site", "--json"]
+    found = run(*words, "--fail-on", "group.*.fpr>=0", "--fail-on", "group.c / d.ece<1")
+    assert found.exit_code == 1
+    findings = json.loads(found.stdout)["findings"]
+    assert [one.split(" is ")[0] for one in findings] == [
+        "--fail-on 'group.*.fpr>=0': group.a.b.false_positive_rate",
+        "--fail-on 'group.*.fpr>=0': group.c / d.false_positive_rate",
+        "--fail-on 'group.*.fpr>=0': group.north.false_positive_rate",
+        "--fail-on 'group.c / d.ece<1': group.c / d.expected_calibration_error",
     ]
+    assert "'group.*' leaves out 1 group of too few rows: tiny." in found.stderr
+    assert run(*words, "--fail-on", "disparity.fpr>0.9").exit_code == 0
+    crossed = run(*words, "--fail-on", "disparity.fpr.high>0")
+    assert "disparity.false_positive_rate.high is 0." in crossed.stderr
+    wrong = run(*words, "--fail-on", "group.south.fpr>0.1")
+    assert wrong.exit_code == 2
+    assert "must name a group, or all by group.*, got 'south'." in wrong.stderr
+    assert "Use one of a.b, c / d, north, tiny." in wrong.stderr
 
 
-def test_a_signed_gap_needs_its_size_to_fail_in_both_directions(run: Run, made: Path) -> None:
-    too_low = {"gap": -0.18}
-    assert _crossed_limits(["gap>0.01"], too_low) == []
-    assert _crossed_limits(["abs(gap)>0.01", "abs( gap ) >= 0.2"], too_low) == [
-        "--fail-on 'abs(gap)>0.01': abs(gap) is 0.18"
-    ]
-    frame = pd.DataFrame({"confidence": [0.6] * 50, "correct": [1] * 50})
-    frame.to_csv("timid.csv", index=False)
-    columns = ["--confidence", "confidence", "--correct", "correct"]
-    done = run("audit", "timid.csv", *columns, "--fail-on", "gap>0.01")
-    assert done.exit_code == 0
-    assert done.stderr.endswith(
-        "dubito: --fail-on 'gap>0.01': gap is signed (confidence - accuracy), so that the other "
-        "direction passes. Use abs(gap) for both.\n"
-    )
-    both = ["--fail-on", "gap>0.01", "--fail-on", "gap<-0.5"]
-    assert "is signed" not in run("audit", "timid.csv", *columns, *both).stderr
-    sized = run("audit", "timid.csv", *columns, "--fail-on", "abs(gap)>0.01")
-    assert sized.exit_code == 1
-    assert sized.stderr.endswith("dubito: --fail-on 'abs(gap)>0.01': abs(gap) is 0.4\n")
-
-
-@pytest.mark.parametrize(
-    "limit",
-    ["ece", "ece>", "ece=0.1", "ece>much", ">0.1", "ece>-", "", "abs(ece>0.1", "ece)>0.1"],
-)
-def test_a_malformed_limit_is_refused(limit: str) -> None:
-    with pytest.raises(BadValueError) as caught:
-        _crossed_limits([limit], METRICS)
-    assert str(caught.value) == (
-        "--fail-on must be a metric or abs(metric), one of < <= > >=, and a number, "
-        f"got {limit!r}. Pass e.g. 'ece>0.03'."
-    )
-
-
-def test_an_unknown_metric_lists_those_that_exist() -> None:
-    with pytest.raises(BadValueError) as caught:
-        _crossed_limits(["acuracy<0.8"], METRICS)
-    assert str(caught.value) == (
-        "--fail-on must name a metric, got 'acuracy'. Use one of accuracy, ece."
-    )
+@pytest.mark.slow
+def test_costs_of_groups_and_a_threshold_exclude_each_other(run: Run) -> None:
+    grouped()
+    Path("costs.csv").write_text("action,0,1\npass,0,5\nblock,1,0\n")
+    words = ["audit", "grouped.csv", "--group", "site", "--costs", "costs.csv"]
+    done = run(*words, "--json", "--fail-on", "cost>0.01")
+    assert done.exit_code == 1
+    printed = json.loads(done.stdout)
+    assert printed["mean_cost"] == pytest.approx(printed["cost"]["realized"]["value"])
+    assert "mean_cost" in printed["group_comparison"]["figures"]["north"]
+    assert "lowest expected cost" in run(*words).stdout
+    refused = run(*words, "--threshold", "0.2")
+    assert refused.exit_code == 2
+    assert "--threshold cannot be used with --costs" in refused.stderr

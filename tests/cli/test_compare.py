@@ -51,3 +51,27 @@ def test_a_single_model_is_refused(run: Run, made: Path, files: list[str]) -> No
     assert done.exit_code == 2
     assert "dubito compare needs two or more different files, got " in done.stderr
     assert done.stderr.endswith("\nRun dubito compare old.csv new.csv.\n")
+
+
+@pytest.mark.slow
+def test_limits_of_a_new_model(run: Run, made: Path) -> None:
+    words = ["compare", made / "calm.csv", made / "sure.csv", "--json"]
+    done = run(*words, "--fail-on", "change.log_loss>0.01", "--fail-on", "worse.*>0")
+    assert done.exit_code == 1
+    printed = json.loads(done.stdout)
+    change = printed["differences"][0]["interval"]["value"]
+    assert (
+        f"--fail-on 'change.log_loss>0.01': sure: change.log_loss is {change:.6g}"
+        in (printed["findings"])
+    )
+    worse = {one["metric"] for one in printed["differences"] if one["is_better"] is False}
+    said = [one for one in printed["findings"] if "'worse.*>0'" in one]
+    assert {one.split("worse.")[2].split(" is ")[0] for one in said} == worse
+    assert "dubito: --fail-on 'worse.*>0': sure: worse.log_loss is " in done.stderr
+    # The other way round, nothing is worse, and the limit on the metric itself holds.
+    back = run("compare", made / "sure.csv", made / "calm.csv", "--fail-on", "worse.*>0")
+    assert back.exit_code == 0
+    wrong = run(*words, "--fail-on", "change.loss>0")
+    assert wrong.exit_code == 2
+    assert "must name a metric, got 'change.loss'." in wrong.stderr
+    assert "change.log_loss" in wrong.stderr

@@ -39,10 +39,10 @@ def test_own_errors_are_found_as_any_outliers_are() -> None:
     result = audit(y, Logits(logits), n_resamples=0)
     doubt = Batch.of(y, Logits(logits)).rows.least_confidence
     is_wrong = logits.argmax(axis=1) != y
-    assert result.auroc_of_errors == roc_auc(is_wrong, doubt)
-    assert result.average_precision_of_errors == average_precision(is_wrong, doubt)
+    assert result.error_separation == roc_auc(is_wrong, doubt)
+    assert result.error_detection_average_precision == average_precision(is_wrong, doubt)
     rate = false_positive_rate_at_recall(is_wrong, doubt)
-    assert result.false_positive_rate_of_errors == rate
+    assert result.error_detection_fpr95 == rate
 
 
 @pytest.mark.slow

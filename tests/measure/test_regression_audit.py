@@ -95,7 +95,7 @@ def test_groups_figures_and_notebooks() -> None:
     result = audit(Y, Normal(MEAN, STD), groups=groups)
     alone = audit(Y[:1000], Normal(MEAN[:1000], STD[:1000]))
     assert result.groups["a"].figures == pytest.approx(alone.figures)
-    assert result.figures["groups/a/coverage/0.9"] == pytest.approx(alone.coverage[2])
+    assert result.figures["group.a.coverage.0.9"] == pytest.approx(alone.coverage[2])
     assert result._repr_html_().startswith("<pre>")
     assert "a: No sign" in str(result)
 

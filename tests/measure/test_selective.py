@@ -9,7 +9,6 @@ from dubito.data import ArrayShards, Batch
 from dubito.errors import BadValueError
 from dubito.measure import (
     Audit,
-    AuditState,
     RankingState,
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -18,14 +17,13 @@ from dubito.measure import (
     excess_area_under_risk_coverage,
     risk_coverage_curve,
 )
-from dubito.measure.audit import _read
 from dubito.measure.selective import area_bounds
 
 RNG = np.random.default_rng(0)
 
 
 def audit_of(batch: Batch) -> Audit:
-    return _read(AuditState.of(batch))
+    return Audit.of(ArrayShards(batch), n_resamples=0)
 
 
 def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -111,9 +109,13 @@ def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
     assert streamed.risk_coverage_bounds == (low, high)
     assert low <= streamed.area_under_risk_coverage <= high
     in_memory = audit_of(batch)
-    assert streamed.auroc_bounds is not None
-    assert in_memory.auroc_of_errors is not None
-    assert streamed.auroc_bounds[0] <= in_memory.auroc_of_errors <= streamed.auroc_bounds[1]
+    assert streamed.error_separation_bounds is not None
+    assert in_memory.error_separation is not None
+    assert (
+        streamed.error_separation_bounds[0]
+        <= in_memory.error_separation
+        <= streamed.error_separation_bounds[1]
+    )
 
 
 def test_the_grid_is_fine_for_many_classes_too() -> None:
@@ -121,5 +123,5 @@ def test_the_grid_is_fine_for_many_classes_too() -> None:
     batch = Batch.of(rng.integers(0, 500, 3000), Logits(rng.normal(size=(3000, 500))))
     rows = ArrayShards(batch).map(lambda batch: batch)
     streamed, exact = Audit.of(rows, n_resamples=0), audit_of(batch)
-    for name in ("area_under_risk_coverage", "auroc_of_errors"):
+    for name in ("area_under_risk_coverage", "error_separation"):
         assert getattr(streamed, name) == pytest.approx(getattr(exact, name), rel=2e-3)

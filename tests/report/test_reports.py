@@ -25,9 +25,9 @@ def page(summary: Summary) -> Report:
 
 def test_all_sections_are_in_order(page: Report) -> None:
     found = re.findall(r'<section class="part([ \w]*)" id="(\w+)"', page.html)
-    parts = "decisions reliability metrics uncertainty rows provenance calibrators"
+    parts = "decisions reliability metrics groups uncertainty rows provenance calibrators"
     assert [name for _, name in found] == parts.split()
-    assert [kind.strip() for kind, _ in found] == ["", "", *["detail"] * 5]
+    assert [kind.strip() for kind, _ in found] == ["", "", *["detail"] * 6]
     assert page.html.index('class="verdict') < page.html.index('id="decisions"')
     assert re.search(r'id="calibrators"[^>]*>\s*<details>', page.html)
     assert str(page) == page.verdict

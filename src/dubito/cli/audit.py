@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path, PurePath
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import ColumnOptions, require_positive, with_columns
+from dubito.cli.limits import crossed_limits, limit_warnings
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from dubito.measure import Audit, RegressionAudit
 
 
-ABBREVIATIONS = {
-    "ece": "expected_calibration_error",
-    "mce": "maximum_calibration_error",
-    "brier": "brier_score",
-    "nll": "negative_log_likelihood",
-    "aurc": "area_under_risk_coverage",
-    "augrc": "area_under_generalized_risk_coverage",
-}
-LIMIT = re.compile(r"\s*(abs\()?\s*([\w/]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*")
-SIGNED = "gap"  # confidence - accuracy
 MAX_COST_ROWS = 100_000  # above, costs are estimated on a random sample of this size
 
 
@@ -57,6 +46,14 @@ def audit(
     bin_strategy: Annotated[
         BinStrategy, typer.Option(help="Bins of the probability of the positive class.")
     ] = BinStrategy.quantile,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Predict the positive class from this probability on. Default: 0.5.",
+        ),
+    ] = None,
     costs: Annotated[
         Path | None,
         typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions."),
@@ -71,7 +68,8 @@ def audit(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03', 'abs(gap)>0.02'."
+            help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03', 'abs(gap)>0.02', "
+            "'group.*.fpr>0.1' (any group) or 'disparity.fpr>0.05' (between groups)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -85,25 +83,39 @@ def audit(
     from dubito.cli.reading import read_costs, require_output_paths
     from dubito.data import ArrayShards
     from dubito.measure import Audit, RegressionAudit
+    from dubito.measure.binary import THRESHOLD
 
+    if threshold is not None and costs is not None:
+        rule, fix = "cannot be used with --costs, which decide", "Leave one of them out"
+        raise BadValueError("", "--threshold", rule, f"{threshold:g}", fix)
     require_output_paths({"--output": output}, [file], {"--output": (".html",)})
     [predictions] = options.open(file, has_features=output is not None)
     with passes():
         rows = reader.rows(predictions)
         compile_ahead(next(rows.batches()).outputs, is_audit=output is None)
+        matrix = None
+        if costs is not None:
+            outputs = next(rows.batches()).outputs
+            matrix = read_costs(costs, outputs, reject_action=reject_action)
         result: Audit | RegressionAudit
+        too_few: tuple[str, ...] = ()
         if options.is_regression:
             result = RegressionAudit.of(rows)
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
-            result = Audit.of(rows, n_bins=bins, pos_label=pos_label, bin_strategy=bin_strategy)
-        findings = _crossed_limits(fail_on or [], _metrics(result))
-        matrix = cost = None
-        if costs is not None:
-            outputs = next(rows.batches()).outputs
-            matrix = read_costs(costs, outputs, reject_action=reject_action)
-            cost = _cost_report(rows, matrix)
+            result = Audit.of(
+                rows,
+                n_bins=bins,
+                pos_label=pos_label,
+                bin_strategy=bin_strategy,
+                threshold=THRESHOLD if threshold is None else threshold,
+                costs=matrix,
+            )
+            comparison = result.group_comparison
+            too_few = () if comparison is None else comparison.too_few_rows
+        cost = None if matrix is None else _cost_report(rows, matrix)
+        findings = crossed_limits(fail_on or [], _metrics(result), result.groups, too_few)
         if output is not None:
             from dubito.report import Report
 
@@ -117,7 +129,7 @@ def audit(
     else:
         say(str(result) if cost is None else f"{result}\n\n{cost}")
         if not isinstance(rows, ArrayShards):
-            say("\nThe rows were streamed: AURC, AUGRC, AUROC and FPR95 come from a fine grid.")
+            say("\nThe rows were streamed: AURC, AUGRC and error detection come from a fine grid.")
         if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
             one, other = (quote(str(each.name)) for each in result.classes)
             say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
@@ -131,67 +143,10 @@ def audit(
                 more += " --reject-cost 0.3"
             columns = replace(options, group=None, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
-    for one in [*_one_sided_limits(fail_on or []), *findings]:
+    for one in [*limit_warnings(fail_on or [], too_few), *findings]:
         put(f"dubito: {one}", is_error=True)
     if findings:
         raise typer.Exit(1)
-
-
-def _crossed_limits(limits: list[str], metrics: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each limit that a metric crosses.
-
-    >>> _crossed_limits(["ece>0.03"], {"expected_calibration_error": 0.05})
-    ["--fail-on 'ece>0.03': expected_calibration_error is 0.05"]
-    """
-    crossed = []
-    for text in limits:
-        name, sign, limit, is_size = _parse_limit(text)
-        if name not in metrics:
-            short = [one for one, full in ABBREVIATIONS.items() if full in metrics]
-            names = {*short, *metrics} - {ABBREVIATIONS[one] for one in short}
-            known = sorted(one for one in names if "/" not in one and not one.startswith("n_"))
-            rule, fix = "must name a metric", f"Use one of {', '.join(known)}"
-            raise BadValueError("", "--fail-on", rule, repr(name), fix)
-        value, shown = metrics[name], name
-        if is_size:
-            value, shown = abs(value), f"abs({name})"
-        is_beyond = value > limit if ">" in sign else value < limit
-        if is_beyond or ("=" in sign and value == limit):
-            crossed.append(f"--fail-on {text.strip()!r}: {shown} is {value:.6g}")
-    return crossed
-
-
-def _one_sided_limits(limits: list[str]) -> list[str]:
-    """Return a warning for each signed metric that may go beyond its limit in one direction.
-
-    >>> _one_sided_limits(["gap>0.01", "gap<-0.01"]), len(_one_sided_limits(["gap>0.01"]))
-    ([], 1)
-    """
-    sides: dict[str, dict[str, str]] = {}
-    for text in limits:
-        name, sign, _, is_size = _parse_limit(text)
-        if name.split("/")[-1] == SIGNED and not is_size:
-            sides.setdefault(name, {})[sign[0]] = text.strip()
-    return [
-        f"--fail-on {text!r}: {name} is signed (confidence - accuracy), so that the other "
-        f"direction passes. Use abs({name}) for both."
-        for name, known in sides.items()
-        if len(known) == 1
-        for text in known.values()
-    ]
-
-
-def _parse_limit(text: str) -> tuple[str, str, float, bool]:
-    """Return the metric, the comparison, the number, and whether the sign does not matter."""
-    match = LIMIT.fullmatch(text)
-    try:
-        if match is not None:
-            name = ABBREVIATIONS.get(match[2], match[2])
-            return name, match[3], float(match[4]), match[1] is not None
-    except ValueError:
-        pass
-    rule = "must be a metric or abs(metric), one of < <= > >=, and a number"
-    raise BadValueError("", "--fail-on", rule, repr(text), "Pass e.g. 'ece>0.03'")
 
 
 def _metrics(result: Audit | RegressionAudit) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import ColumnOptions, with_columns
+from dubito.cli.limits import crossed_limits
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
@@ -30,13 +31,20 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. compare.html.")
     ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with code 1 if a new model crosses a limit: of a metric ('log_loss>0.3'), "
+            "its change ('change.log_loss>0.01'), or what is significantly worse ('worse.*>0')."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare models on the same rows, with confidence intervals; the first is the baseline.
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
-    from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import read_costs, require_output_paths
     from dubito.monitor import compare as compare_models
 
@@ -56,12 +64,21 @@ def compare(
         from dubito.report import comparison_report
 
         comparison_report(comparison, command=typed()).save(output)
+    findings = [
+        finding
+        for name in comparison.models[1:]
+        for finding in crossed_limits(fail_on or [], comparison.figures(name), subject=f"{name}: ")
+    ]
     if as_json:
-        say_json(comparison.to_dict())
-        return
-    say(str(comparison))
-    if output is not None:
-        say(f"\nThe report is in {output}.")
+        say_json({**comparison.to_dict(), "findings": findings})
+    else:
+        say(str(comparison))
+        if output is not None:
+            say(f"\nThe report is in {output}.")
+    for one in findings:
+        put(f"dubito: {one}", is_error=True)
+    if findings:
+        raise typer.Exit(1)
 
 
 def _model_names(files: list[str]) -> list[str]:

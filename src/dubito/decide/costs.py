@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, as_finite, as_floats, as_list, freeze, require_everywhere
+from dubito.data.batch import Batch
 from dubito.data.parsing import decimal_separator
 from dubito.data.sources.text_files import separator_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -416,6 +417,15 @@ class CostMatrix(Record):
             actions[:2] = [names[1 - at], names[at]]
         rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
         return CostMatrix(self.array[:, order], actions, classes, rate=rate, reject=reject)
+
+    def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
+        """Return whether each row's action is that of the positive class, and its realized cost.
+
+        The action of the positive class is the one of lowest cost in it. For `audit`.
+        """
+        from dubito.decide.realized import decide_rows
+
+        return decide_rows(batch, self, pos_column)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CostMatrix.from_dict, (self.to_dict(),)

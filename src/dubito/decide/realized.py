@@ -16,7 +16,7 @@ from dubito.arrays import (
     require_everywhere,
 )
 from dubito.calibrate.calibrator import as_class_outputs
-from dubito.data.batch import as_weights
+from dubito.data.batch import Batch, as_weights
 from dubito.data.labels import Labels
 from dubito.decide.actions import as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
@@ -123,6 +123,25 @@ class RealizedCosts:
     def best_constant(self) -> int:
         """The index of the action that is cheapest when always taken, in hindsight."""
         return int(np.average(self.by_action, axis=0, weights=self.weight).argmin())
+
+
+def decide_rows(
+    batch: Batch, costs: CostMatrix, pos_column: int | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return whether each row's action is that of the positive class, and its realized cost."""
+    outputs = as_class_outputs(batch.outputs, "audit")
+    table = costs.for_classes(outputs.classes, outputs.n_classes)
+    row_costs = None if table.rate is None else batch.row_costs
+    sizes = as_row_costs(row_costs, table, len(batch), "audit")
+    action = least_costs(outputs, table, row_costs, "audit").action
+    assert isinstance(batch.labels, Labels)
+    realized = costs_of_actions(table, batch.labels, sizes)[np.arange(action.size), action]
+    if pos_column is None:
+        return np.zeros(action.size), realized
+    in_positive = table.array[:, pos_column]
+    if table.rate is not None:
+        in_positive = in_positive + sizes[:, np.newaxis] * table.rate[:, pos_column]
+    return (action == in_positive.argmin(axis=-1)) * 1.0, realized
 
 
 def costs_of_actions(costs: CostMatrix, labels: Labels, row_costs: FloatArray) -> FloatArray:

@@ -14,6 +14,7 @@ from dubito.measure.calibration_error import (
 from dubito.measure.calibration_test import CalibrationTest, CalibrationTestState, calibration_test
 from dubito.measure.classwise import ClasswiseCalibrationState, classwise_calibration_error
 from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
+from dubito.measure.groups import Disparity, GroupComparison
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
 from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import ProperScoresState, accuracy, brier_score, log_loss
@@ -52,6 +53,8 @@ __all__ = [
     "ClasswiseCalibrationState",
     "Confusion",
     "Decile",
+    "Disparity",
+    "GroupComparison",
     "GroupedState",
     "Interval",
     "PixelShards",

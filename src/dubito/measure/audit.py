@@ -10,11 +10,11 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dubito.arrays import draw_seed
+from dubito.arrays import as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.measure.audit_state import AuditState, AuditSums, BootstrapState
-from dubito.measure.binary import BinaryAudit, positive_column
+from dubito.measure.audit_state import AuditSums, BootstrapState
+from dubito.measure.binary import THRESHOLD, BinaryAudit, positive_column
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.detection import (
@@ -23,6 +23,7 @@ from dubito.measure.detection import (
     average_precision_of,
     false_positive_rate_of,
 )
+from dubito.measure.groups import GroupComparison, RowCosts
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression_audit import RegressionAudit
@@ -97,11 +98,12 @@ class Audit:
         AURC and E-AURC of least confidence.
     area_under_generalized_risk_coverage : float
         AUGRC of least confidence.
-    auroc_of_errors, average_precision_of_errors, false_positive_rate_of_errors : float or None
-        How well least confidence detects the model's errors: AUROC, average precision, and the
-        false positive rate at 95 % recall (FPR95).
-    risk_coverage_bounds, auroc_bounds : tuple of float
-        Range of AURC and error detection AUROC over all orders of tied rows; for streamed rows, the
+    error_separation, error_detection_average_precision, error_detection_fpr95 : float or None
+        How well least confidence detects the model's own errors: the probability that an error is
+        less confident than a correct row (the AUROC of error detection, not of a class), average
+        precision, and the false positive rate at 95 % recall.
+    risk_coverage_bounds, error_separation_bounds : tuple of float
+        Range of AURC and error separation over all orders of tied rows; for streamed rows, the
         error bounds of the fixed grid.
     curve : ReliabilityCurve
         Confidence and accuracy per bin.
@@ -113,6 +115,11 @@ class Audit:
         95 % bootstrap intervals. That of `expected_calibration_error` lies too high near 0.
     groups : dict of str to Audit
         Audits per group.
+    group_comparison : GroupComparison or None
+        Rates, calibration and cost of the groups with simultaneous intervals, and the largest
+        differences between them.
+    mean_cost : float or None
+        Mean realized cost per row of the decisions of lowest expected cost, if costs were given.
     positive : BinaryAudit or None
         Metrics of the probability of the positive class, for two classes of which one is positive.
 
@@ -149,15 +156,17 @@ class Audit:
     excess_area_under_risk_coverage: float
     area_under_generalized_risk_coverage: float
     risk_coverage_bounds: tuple[float, float]
-    auroc_of_errors: float | None
-    auroc_bounds: tuple[float, float] | None
-    average_precision_of_errors: float | None
-    false_positive_rate_of_errors: float | None
+    error_separation: float | None
+    error_separation_bounds: tuple[float, float] | None
+    error_detection_average_precision: float | None
+    error_detection_fpr95: float | None
     curve: ReliabilityCurve
     selective: RiskCoverageCurve
     classes: tuple[ClassReport, ...] = ()
     intervals: dict[str, Interval] = field(default_factory=dict)
     groups: dict[str, Audit] = field(default_factory=dict)
+    group_comparison: GroupComparison | None = None
+    mean_cost: float | None = None
     positive: BinaryAudit | None = None
 
     @classmethod
@@ -170,6 +179,8 @@ class Audit:
         random_state: Any = 0,
         pos_label: ClassName | None = None,
         bin_strategy: str = "quantile",
+        threshold: float = THRESHOLD,
+        costs: RowCosts | None = None,
     ) -> Audit:
         """Audit rows wherever they are.
 
@@ -190,6 +201,10 @@ class Audit:
             The positive class of two, as in `audit`.
         bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
             Bins of the probability of the positive class.
+        threshold : float, default=0.5
+            Rows of at least this probability are predicted positive.
+        costs : CostMatrix, optional
+            Costs that decide instead of the threshold, as in `audit`.
 
         Returns
         -------
@@ -211,28 +226,40 @@ class Audit:
             is_gridded=batch is None,
             has_moments=n_drawn > 0 and not is_small,
             pos_column=column,
+            threshold=as_fraction(threshold, "threshold", "audit"),
+            costs=costs,
         )
         sums = total(of) if batch is None or is_small else AuditSums.of_blocks(shards, of)
         groups: dict[str, AuditSums] = {}
         if first.groups is not None:
             groups = total(partial(GroupedState.of, of=of)).value
-        read = partial(_read, column=column, bin_strategy=bin_strategy)
-        result, audits = read(sums.state), {name: read(one.state) for name, one in groups.items()}
+        read = partial(
+            _read,
+            column=column,
+            bin_strategy=bin_strategy,
+            threshold=None if costs is not None else float(threshold),
+            n_resamples=n_drawn,
+            seed=seed,
+        )
+        result, audits = read(sums), {name: read(one) for name, one in groups.items()}
+        drawn: dict[str, dict[str, list[float]]] = {}
         if n_drawn and result.n_rows > MANY_ROWS:
             result = _with_intervals(result, sums.resampled(n_drawn, seed))
-            audits = {
-                name: _with_intervals(one, groups[name].resampled(n_drawn, seed))
-                for name, one in audits.items()
-            }
+            drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
             draw = partial(BootstrapState.of, n_bins=n_bins, n_resamples=n_drawn, seed=seed)
             result = _with_intervals(result, total(draw).value)
             if audits:
-                drawn = total(partial(GroupedState.of, of=draw)).states
-                audits = {
-                    name: _with_intervals(one, drawn[name].value) for name, one in audits.items()
-                }
-        return replace(result, groups=audits)
+                states = total(partial(GroupedState.of, of=draw)).states
+                drawn = {name: states[name].value for name in audits}
+        if not audits:
+            return result
+        audits |= {name: _with_intervals(audits[name], values) for name, values in drawn.items()}
+        decided = {name: one.decided for name, one in groups.items()}
+        comparison = GroupComparison.of(
+            audits, decided, drawn, has_costs=costs is not None, seed=seed
+        )
+        return replace(result, groups=audits, group_comparison=comparison)
 
     @property
     def verdict(self) -> str:
@@ -247,9 +274,11 @@ class Audit:
         if self.positive is not None:
             numbers |= self.positive.figures
         for name, interval in self.intervals.items():
-            numbers |= {f"{name}/low": interval.low, f"{name}/high": interval.high}
+            numbers |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
         for group, inner in self.groups.items():
-            numbers |= {f"groups/{group}/{k}": v for k, v in inner.figures.items()}
+            numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
+        if self.group_comparison is not None:
+            numbers |= self.group_comparison.numbers
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
@@ -288,6 +317,8 @@ def audit(
     random_state: Any = 0,
     pos_label: ClassName | None = None,
     bin_strategy: str = "quantile",
+    threshold: float = THRESHOLD,
+    costs: RowCosts | None = None,
 ) -> Audit: ...
 
 
@@ -302,6 +333,8 @@ def audit(
     random_state: Any = 0,
     pos_label: ClassName | None = None,
     bin_strategy: str = "quantile",
+    threshold: float = THRESHOLD,
+    costs: RowCosts | None = None,
 ) -> Audit | RegressionAudit:
     """Audit a model's confidence: calibration, accuracy, proper scores, error detection.
 
@@ -319,7 +352,7 @@ def audit(
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
     groups : array-like of shape (n_samples,), optional
-        Group of each row; each group is audited as well.
+        Group of each row; each group is audited as well, and `group_comparison` compares them.
     n_bins : int, default=15
         Number of uniform confidence bins.
     n_resamples : int, optional
@@ -333,6 +366,12 @@ def audit(
     bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
         Bins of the probability of the positive class: equally filled, equally wide, or equally
         wide on a logarithmic scale.
+    threshold : float, default=0.5
+        Rows of at least this probability of the positive class are predicted positive: in the
+        confusion matrix, and in the rates of groups.
+    costs : CostMatrix, optional
+        Decides rows by the lowest expected cost instead of the threshold, and adds the realized
+        cost; a row is selected if its action is the cheapest one in the positive class.
 
     Returns
     -------
@@ -354,6 +393,8 @@ def audit(
         random_state=random_state,
         pos_label=pos_label,
         bin_strategy=bin_strategy,
+        threshold=threshold,
+        costs=costs,
     )
 
 
@@ -362,12 +403,26 @@ def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
     return function(batch)
 
 
-def _read(state: AuditState, *, column: int | None = None, bin_strategy: str = "quantile") -> Audit:
-    """Compute all metrics from their sums."""
-    positive = None
+def _read(
+    sums: AuditSums,
+    *,
+    column: int | None,
+    bin_strategy: str,
+    threshold: float | None,
+    n_resamples: int,
+    seed: int,
+) -> Audit:
+    """Compute all metrics from their sums; without a threshold, costs decided."""
+    state, positive = sums.state, None
     if state.positive is not None and column is not None:
-        name = column if state.classes is None else state.classes[column]
-        positive = BinaryAudit.of(state.positive, name, bin_strategy=bin_strategy)
+        positive = BinaryAudit.of(
+            state.positive,
+            column if state.classes is None else state.classes[column],
+            bin_strategy=bin_strategy,
+            operating_point=sums.decided.confusion(threshold),
+            n_resamples=n_resamples,
+            seed=seed,
+        )
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)
     wrong, weight = state.ranked.positive.sum(), state.ranked.weight.sum()
@@ -394,13 +449,14 @@ def _read(state: AuditState, *, column: int | None = None, bin_strategy: str = "
         excess_area_under_risk_coverage=selective.excess_area,
         area_under_generalized_risk_coverage=selective.generalized_area,
         risk_coverage_bounds=area_bounds(state.ranked),
-        auroc_of_errors=auroc_of(ranked) if ranked else None,
-        auroc_bounds=auroc_bounds(ranked) if ranked else None,
-        average_precision_of_errors=average_precision_of(state.ranked) if wrong > 0 else None,
-        false_positive_rate_of_errors=false_positive_rate_of(ranked) if ranked else None,
+        error_separation=auroc_of(ranked) if ranked else None,
+        error_separation_bounds=auroc_bounds(ranked) if ranked else None,
+        error_detection_average_precision=average_precision_of(state.ranked) if wrong > 0 else None,
+        error_detection_fpr95=false_positive_rate_of(ranked) if ranked else None,
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else _class_reports(by_class, state.classes),
+        mean_cost=sums.decided.mean_cost if threshold is None else None,
         positive=positive,
     )
 

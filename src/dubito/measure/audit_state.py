@@ -15,10 +15,11 @@ from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
-from dubito.measure.binary import rank_positives
+from dubito.measure.binary import THRESHOLD, rank_positives
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.classwise import ClasswiseCalibrationState
+from dubito.measure.groups import DecisionState, RowCosts
 from dubito.measure.intervals import over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
@@ -270,10 +271,14 @@ def _values_of(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditSums:
-    """The sums of an audit, and the moments that the intervals of many rows are drawn from."""
+    """The sums of an audit, and the moments that the intervals of many rows are drawn from.
+
+    `decided` sums over the decisions: at a threshold, or of lowest expected cost.
+    """
 
     state: AuditState
     moments: BootstrapMoments | None
+    decided: DecisionState
 
     @classmethod
     def of(
@@ -284,11 +289,14 @@ class AuditSums:
         is_gridded: bool,
         has_moments: bool,
         pos_column: int | None = None,
+        threshold: float = THRESHOLD,
+        costs: RowCosts | None = None,
     ) -> Self:
-        """Return both from the same row statistics."""
+        """Return all of them from the same row statistics."""
         return cls(
             AuditState.of(batch, n_bins=n_bins, is_gridded=is_gridded, pos_column=pos_column),
             BootstrapMoments.of(batch, n_bins=n_bins) if has_moments else None,
+            DecisionState.of(batch, pos_column, threshold=threshold, costs=costs),
         )
 
     @classmethod
@@ -321,4 +329,4 @@ class AuditSums:
         moments = None
         if self.moments is not None and other.moments is not None:
             moments = self.moments + other.moments
-        return type(self)(self.state + other.state, moments)
+        return type(self)(self.state + other.state, moments, self.decided + other.decided)

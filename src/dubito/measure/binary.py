@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_count, as_fraction, require_choice
+from dubito.arrays import FloatArray, IntArray, as_count, as_fraction, dot, require_choice
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.errors import BadValueError
@@ -24,23 +24,26 @@ BIN_STRATEGIES = ("quantile", "uniform", "log")
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
+MANY = 1e15  # above, a Poisson number is as good as normal
 MAX_ROUNDS = 100
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
 N_DECILES = 10
 REACH = 10.0  # standard deviations
+THRESHOLD = 0.5
+RATES = ("selection_rate", "false_positive_rate", "false_negative_rate", "precision", "recall")
 SHARED_NAMES = ("gap", "calibration_p_value", "expected_calibration_error")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """The outcomes of predicting the positive class from a threshold on.
+    """The outcomes of predicting the positive class.
 
     Attributes
     ----------
-    threshold : float
-        Rows of at least this probability are predicted positive.
+    threshold : float or None
+        Rows of at least this probability are predicted positive; None if costs decide.
     true_positive, false_positive, false_negative, true_negative : float
         Weights of the rows.
 
@@ -51,7 +54,7 @@ class Confusion:
     (1.0, 0.5)
     """
 
-    threshold: float
+    threshold: float | None
     true_positive: float
     false_positive: float
     false_negative: float
@@ -155,11 +158,14 @@ class BinaryAudit:
         How the bins were made.
     deciles : tuple of Decile
         Gains and lift.
+    operating_point : Confusion
+        The confusion matrix at the threshold, or of the decisions of lowest expected cost.
     ranked : RankingState
         The distinct probabilities, from which all figures are computed.
     intervals : dict of str to Interval
-        95 % intervals: Wilson's for the base rate, DeLong's for the ROC-AUC, on the scale of log
-        odds for average precision, and from derivatives for the others.
+        95 % intervals: Wilson's for the base rate, precision and recall, DeLong's for the ROC-AUC,
+        on the scale of log odds for average precision, a bootstrap corrected for bias for the
+        calibration error, and from derivatives for the others.
 
     References
     ----------
@@ -183,6 +189,7 @@ class BinaryAudit:
     curve: ReliabilityCurve
     bin_strategy: str
     deciles: tuple[Decile, ...]
+    operating_point: Confusion
     ranked: RankingState
     intervals: dict[str, Interval] = field(default_factory=dict)
 
@@ -194,11 +201,14 @@ class BinaryAudit:
         *,
         n_bins: int = 10,
         bin_strategy: str = "quantile",
+        operating_point: Confusion | None = None,
+        n_resamples: int = 0,
+        seed: int = 0,
     ) -> BinaryAudit:
         """Compute all figures from distinct probabilities, their weights and positives."""
         p, weight, positive = ranked.value.doubt, ranked.weight, ranked.positive
         total, n_positive = float(weight.sum()), float(positive.sum())
-        base_rate, mean = n_positive / total, float(weight @ p) / total
+        base_rate, mean = n_positive / total, dot(weight, p) / total
         has_both = 0 < n_positive < total
         curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
         intercept = _logistic(ranked, is_line=False)[0] if has_both else None
@@ -220,7 +230,17 @@ class BinaryAudit:
             intervals["calibration_intercept"] = intercept
         if line is not None:
             intervals["calibration_slope"] = line
-        error = np.abs(curve.confidence - curve.accuracy)
+        point = _confusion(ranked, THRESHOLD) if operating_point is None else operating_point
+        for name, part, n in (
+            ("precision", point.precision, point.true_positive + point.false_positive),
+            ("recall", point.recall, n_positive),
+        ):
+            if part is not None:
+                intervals[name] = _wilson(part, n)
+        error = float(curve.count @ np.abs(curve.confidence - curve.accuracy) / total)
+        if n_resamples:
+            drawn = resampled_errors(ranked, curve.edges, n_resamples, seed)
+            intervals["expected_calibration_error"] = centered_interval(error, drawn, LEVEL)
         return cls(
             pos_label=pos_label,
             base_rate=base_rate,
@@ -232,10 +252,11 @@ class BinaryAudit:
             calibration_intercept=None if intercept is None else intercept.value,
             calibration_slope=None if line is None else line.value,
             calibration_p_value=p_value,
-            expected_calibration_error=float(curve.count @ error / total),
+            expected_calibration_error=error,
             curve=curve,
             bin_strategy=bin_strategy,
             deciles=_deciles(ranked),
+            operating_point=point,
             ranked=ranked,
             intervals=intervals,
         )
@@ -243,12 +264,14 @@ class BinaryAudit:
     @property
     def figures(self) -> dict[str, float]:
         """All finite single numbers; those that an audit has too are called `positive_*`."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        names = {name: f"positive_{name}" if name in SHARED_NAMES else name for name in values}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "pos_label"}
+        values |= {name: getattr(self.operating_point, name) for name in RATES}
+        for name, interval in self.intervals.items():
+            values |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
         return {
-            names[name]: value
+            f"positive_{name}" if name.split(".")[0] in SHARED_NAMES else name: value
             for name, value in values.items()
-            if isinstance(value, float) and np.isfinite(value) and name != "pos_label"
+            if isinstance(value, float) and np.isfinite(value)
         }
 
     def confusion(self, threshold: float) -> Confusion:
@@ -306,6 +329,14 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
 
 def rank_positives(batch: Batch, column: int = 1, *, is_gridded: bool = False) -> RankingState:
     """Return the distinct probabilities of one of two classes, with weights and positives."""
+    p, is_positive = positive_rows(batch, column)
+    if is_gridded:
+        return RankingState.of_cells(p, batch.labeled_weight, 1 - is_positive)
+    return RankingState.of_scores(is_positive, p, batch.labeled_weight)
+
+
+def positive_rows(batch: Batch, column: int) -> tuple[FloatArray, FloatArray]:
+    """Return the probability of one of two classes in each row, and whether it is the true one."""
     labels, outputs = batch.labels, as_class_matrix(batch.outputs, "outputs", "a binary audit")
     if outputs.n_classes != 2:
         rule, fix = "must have two classes", "Pass the probability of the positive class"
@@ -317,11 +348,44 @@ def rank_positives(batch: Batch, column: int = 1, *, is_gridded: bool = False) -
         p = np.exp(-np.logaddexp(0.0, -odds))
     else:
         p = array[:, column].astype(np.float64)
-    weight, soft = batch.labeled_weight, labels.probabilities
-    is_positive = (labels.codes == column) * 1.0 if soft is None else soft[:, column]
-    if is_gridded:
-        return RankingState.of_cells(p, weight, 1 - is_positive)
-    return RankingState.of_scores(is_positive, p, weight)
+    soft = labels.probabilities
+    return p, (labels.codes == column) * 1.0 if soft is None else soft[:, column]
+
+
+def resampled_errors(
+    ranked: RankingState, edges: FloatArray, n_resamples: int, seed: int
+) -> FloatArray:
+    """Return the calibration error in fixed bins of so many Poisson bootstrap resamples.
+
+    Positives and negatives of a bin are drawn in Poisson numbers; given these, the sums of their
+    probabilities are as good as normal.
+    """
+    rng = np.random.default_rng(seed)
+    p, bins = ranked.doubt, _bins_of(ranked.doubt, edges)
+    sums = np.zeros((2, n_resamples, edges.size - 1))
+    for is_positive, weight in enumerate((ranked.weight - ranked.positive, ranked.positive)):
+        count, total, squares = (
+            np.asarray(np.bincount(bins, weight * values, edges.size - 1), np.float64)
+            for values in (1.0, p, p * p)
+        )
+        held = np.maximum(count, np.finfo(np.float64).tiny)
+        mean = total / held
+        n = count + np.sqrt(count) * rng.standard_normal((n_resamples, count.size))
+        n = np.where(count < MANY, rng.poisson(np.minimum(count, MANY), n.shape), np.maximum(n, 0))
+        spread = np.sqrt(n * np.maximum(squares / held - mean**2, 0.0))
+        noise = spread * rng.standard_normal(n.shape)
+        sums += np.stack([n, n * (mean - is_positive) + noise])
+    drawn, differences = sums[:, sums[0].any(axis=1)]  # of few rows, none may be drawn
+    return np.asarray(np.abs(differences).sum(axis=1) / drawn.sum(axis=1))
+
+
+def centered_interval(value: float, drawn: FloatArray, level: float) -> Interval:
+    """Return the bootstrap interval of an error that is at least 0, corrected for bias.
+
+    Resamples of an error exceed it as it exceeds the truth: their quantiles are mirrored at it.
+    """
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, min(max(2 * value - high, 0.0), value), max(2 * value - low, value))
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -363,7 +427,7 @@ def _edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
 def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     """Return probability and frequency per bin, with the range of a calibrated model."""
     p, weight = ranked.doubt, ranked.weight
-    bins = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
+    bins = _bins_of(p, edges)
     count, said, found = (
         np.bincount(bins, column, edges.size - 1)
         for column in (weight, weight * p, ranked.positive)
@@ -381,6 +445,11 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
         low=low,
         high=high,
     )
+
+
+def _bins_of(p: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the right-closed bin of each probability."""
+    return np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
 
 
 def _binomial_range(probability: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -441,34 +510,37 @@ def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, 
     p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
     odds = np.log(p) - np.log1p(-p)
     weight, positive = ranked.weight, ranked.positive
-    columns = np.stack([np.ones(odds.size), odds]) if is_line else np.ones((1, odds.size))
-    offset = np.zeros(odds.size) if is_line else odds
+    columns = (np.ones(odds.size), odds) if is_line else (np.ones(odds.size),)
+
+    def scores_at(at: FloatArray) -> FloatArray:
+        return np.asarray(at[0] + (at[1] * odds if is_line else odds))
 
     def loss(at: FloatArray) -> float:
-        scores = at @ columns + offset
-        return float(weight @ np.logaddexp(0.0, scores) - positive @ scores)
+        scores = scores_at(at)
+        return dot(weight, np.logaddexp(0.0, scores)) - dot(positive, scores)
 
     unchanged = np.array([0.0, 1.0]) if is_line else np.zeros(1)
     found = np.array([np.log(positive.sum() / (weight - positive).sum()), 0.0])[: len(columns)]
     found = found if is_line else unchanged
     current = loss(found)
     for _ in range(MAX_ROUNDS):
-        fitted = np.exp(-np.logaddexp(0.0, -(found @ columns + offset)))
-        gradient = columns @ (positive - weight * fitted)
-        information = (columns * (weight * fitted * (1 - fitted))) @ columns.T
+        fitted = np.exp(-np.logaddexp(0.0, -scores_at(found)))
+        residual, variance = positive - weight * fitted, weight * fitted * (1 - fitted)
+        gradient = np.array([dot(one, residual) for one in columns])
+        information = np.array([[dot(a, variance * b) for a in columns] for b in columns])
         try:
             step = np.linalg.solve(information, gradient)
         except np.linalg.LinAlgError:
             break
         if np.abs(step).max() < TOLERANCE * max(1.0, float(np.abs(found).max())):
-            variance = float(np.linalg.inv(information)[-1, -1])
+            error = float(np.linalg.inv(information)[-1, -1])
             gained = max(loss(unchanged) - current, 0.0)
             # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
             p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
-            return _normal(float(found[-1]), variance), float(p_value)
-        while loss(found + step) > current + TOLERANCE * abs(current):  # a shorter step is better
-            step = step / 2
-        found, current = found + step, loss(found + step)
+            return _normal(float(found[-1]), error), float(p_value)
+        while (new := loss(found + step)) > current + TOLERANCE * abs(current):
+            step = step / 2  # a shorter step is better
+        found, current = found + step, new
         if not np.abs(found).max() < MAX_SLOPE:
             break
     # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
@@ -478,7 +550,7 @@ def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, 
 def _chance(ranked: RankingState) -> float:
     """Return how probable labels of a single class are."""
     p = ranked.doubt if ranked.positive.any() else 1 - ranked.doubt
-    return float(np.exp(ranked.weight @ np.log(np.maximum(p, FLOOR))))
+    return float(np.exp(dot(ranked.weight, np.log(np.maximum(p, FLOOR)))))
 
 
 def _normal(value: float, variance: float) -> Interval:
@@ -512,15 +584,15 @@ def _wilson(value: float, total: float) -> Interval:
 
 def _variance(weight: FloatArray, values: FloatArray, mean: float) -> float:
     """Return the weighted variance of values."""
-    return float(weight @ (values - mean) ** 2 / weight.sum())
+    return dot(weight, (values - mean) ** 2) / float(weight.sum())
 
 
 def _gap_variance(ranked: RankingState) -> float:
     """Return the variance of probability minus label."""
     p, weight, positive = ranked.doubt, ranked.weight, ranked.positive
     total = weight.sum()
-    mean = (weight @ p - positive.sum()) / total
-    squares = positive @ (p - 1) ** 2 + (weight - positive) @ p**2
+    mean = (dot(weight, p) - positive.sum()) / total
+    squares = dot(positive, (p - 1) ** 2) + dot(weight - positive, p**2)
     return float(squares / total - mean**2)
 
 
@@ -531,12 +603,12 @@ def _brier_skill(ranked: RankingState) -> tuple[float, float]:
     base_rate = positive.sum() / total
     reference = base_rate * (1 - base_rate)
     hit, miss = (p - 1) ** 2, p**2
-    brier = (positive @ hit + negative @ miss) / total
+    brier = (dot(positive, hit) + dot(negative, miss)) / total
     # What a row contributes to the skill: through its loss, and through the base rate.
     pull = brier * (1 - 2 * base_rate) / reference**2
     of_positive = -(hit - brier) / reference + pull * (1 - base_rate)
     of_negative = -(miss - brier) / reference - pull * base_rate
-    variance = (positive @ of_positive**2 + negative @ of_negative**2) / total**2
+    variance = (dot(positive, of_positive**2) + dot(negative, of_negative**2)) / total**2
     return float(1 - brier / reference), float(variance)
 
 
@@ -546,9 +618,9 @@ def _delong_variance(ranked: RankingState) -> float:
     n_positive, n_negative = positive.sum(), negative.sum()
     below = (np.cumsum(negative) - negative / 2) / n_negative  # negatives ranked lower
     above = 1 - (np.cumsum(positive) - positive / 2) / n_positive  # positives ranked higher
-    area = float(positive @ below / n_positive)
+    area = dot(positive, below) / n_positive
     parts = (
-        positive @ (below - area) ** 2 / max(n_positive - 1, 1) / n_positive,
-        negative @ (above - area) ** 2 / max(n_negative - 1, 1) / n_negative,
+        dot(positive, (below - area) ** 2) / max(n_positive - 1, 1) / n_positive,
+        dot(negative, (above - area) ** 2) / max(n_negative - 1, 1) / n_negative,
     )
     return float(sum(parts))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dubito.arrays import as_array, as_fraction, as_fractions, require_rows
+from dubito.arrays import as_array, as_fraction, as_fractions, dot, require_rows
 from dubito.data.batch import as_weights
 from dubito.errors import BadValueError
 from dubito.measure.ranking import RankingState, as_scores
@@ -123,7 +123,7 @@ def auroc_of(state: RankingState) -> float:
     """Return the area under the ROC curve of a ranking."""
     negative = state.weight - state.positive
     below = np.cumsum(negative) - negative
-    pairs = state.positive @ (below + negative / 2)
+    pairs = dot(state.positive, below + negative / 2)
     return float(pairs / (state.positive.sum() * negative.sum()))
 
 
@@ -133,7 +133,8 @@ def auroc_bounds(state: RankingState) -> tuple[float, float]:
     AUGRC is linear in it and has the corresponding bounds.
     """
     negative = state.weight - state.positive
-    doubtful = float(state.positive @ negative / (state.positive.sum() * negative.sum()) / 2)
+    n_pairs = float(state.positive.sum() * negative.sum())
+    doubtful = dot(state.positive, negative) / n_pairs / 2
     middle = auroc_of(state)
     return middle - doubtful, middle + doubtful
 
@@ -142,7 +143,7 @@ def average_precision_of(state: RankingState) -> float:
     """Return the average precision of a ranking."""
     positive, weight = state.positive[::-1], state.weight[::-1]
     precision = np.cumsum(positive) / np.cumsum(weight)
-    return float(positive @ precision / positive.sum())
+    return dot(positive, precision) / float(positive.sum())
 
 
 def false_positive_rate_of(state: RankingState, recall: float = 0.95) -> float:

@@ -184,9 +184,9 @@ class RegressionAudit:
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
         for level, covered in zip(self.levels, self.coverage, strict=True):
-            numbers[f"coverage/{level:g}"] = float(covered)
+            numbers[f"coverage.{level:g}"] = float(covered)
         for group, inner in self.groups.items():
-            numbers |= {f"groups/{group}/{k}": v for k, v in inner.figures.items()}
+            numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         return numbers
 
     def to_dict(self) -> dict[str, Any]:

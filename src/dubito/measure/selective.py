@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_fraction, require_rows
+from dubito.arrays import FloatArray, as_fraction, dot, require_rows
 from dubito.measure.ranking import RankingState, as_scores
 from dubito.measure.state import labeled_batch
 
@@ -39,7 +39,7 @@ class RiskCoverageCurve:
     @property
     def area(self) -> float:
         """The mean selective risk over ranks, with a tie as one step (AURC)."""
-        return float(np.diff(self.coverage, prepend=0.0) @ self.risk)
+        return dot(np.diff(self.coverage, prepend=0.0), self.risk)
 
     @property
     def generalized_area(self) -> float:
@@ -72,7 +72,8 @@ def area_bounds(state: RankingState) -> tuple[float, float]:
     tiny = np.finfo(np.float64).tiny  # nothing before the first step: its risk is 0, not 0 / 0
     least = wrong_before / np.maximum(kept - state.positive, tiny)
     most = wrong / np.maximum(kept_before + state.positive, tiny)
-    return float(state.weight @ least / kept[-1]), float(state.weight @ most / kept[-1])
+    total = float(kept[-1])
+    return dot(state.weight, least) / total, dot(state.weight, most) / total
 
 
 def _curve_of(

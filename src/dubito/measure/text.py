@@ -6,8 +6,10 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
-from dubito.formatting import percent, printable, quantity, wrapped
+from dubito.formatting import number_format, percent, printable, quantity, wrapped
 from dubito.measure.calibration_error import ReliabilityCurve
+from dubito.measure.groups import AREAS, TITLES, GroupComparison
+from dubito.measure.intervals import Interval
 
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit, ClassReport
@@ -15,6 +17,21 @@ if TYPE_CHECKING:
 
 
 MAX_CLASSES = 10
+N_COLUMNS = 4
+GROUP_HEADS = {
+    "accuracy": "accuracy",
+    "base_rate": "base rate",
+    "selection_rate": "selection rate",
+    "false_positive_rate": "FPR",
+    "false_negative_rate": "FNR",
+    "precision": "precision",
+    "gap": "gap",
+    "positive_gap": "gap",
+    "expected_calibration_error": "ECE",
+    "positive_expected_calibration_error": "ECE",
+    "roc_auc": "ROC-AUC",
+    "mean_cost": "cost per row",
+}
 MIN_ROWS = 20
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated
 WEAK = 0.05  # p-value below which there is weak evidence
@@ -128,8 +145,8 @@ def audit_lines(audit: Audit) -> list[str]:
     lines += [*_metric_lines(audit), "", *draw_text(reliability_chart(audit.curve))]
     if audit.classes:
         lines += ["", *_class_lines(audit)]
-    if audit.groups:
-        lines += ["", *_group_lines(audit)]
+    if audit.group_comparison is not None:
+        lines += ["", *_group_lines(audit, audit.group_comparison)]
     return lines
 
 
@@ -160,8 +177,8 @@ def _metric_lines(audit: Audit) -> list[str]:
         ("calibration p-value", "", audit.calibration_p_value, ""),
         ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverages"),
         ("AUGRC", "", audit.area_under_generalized_risk_coverage, "error rate / 2 if random"),
-        ("error detection AUROC", "", audit.auroc_of_errors, "0.5 if random"),
-        ("error detection FPR95", "", audit.false_positive_rate_of_errors, "0.95 if random"),
+        ("error separation", "", audit.error_separation, "0.5 if random"),
+        ("error detection FPR95", "", audit.error_detection_fpr95, "0.95 if random"),
     ]
     has_intervals = bool(audit.intervals)
     lines = [f"  {'':<22} {'value':>7} {'95 % interval' if has_intervals else ''}".rstrip()]
@@ -188,15 +205,15 @@ def _positive_lines(positive: BinaryAudit) -> list[str]:
         ("ROC-AUC", "roc_auc", "0.5 if random"),
         ("average precision", "average_precision", f"{positive.base_rate:.4f} if random"),
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
+        (f"ECE ({quantity(n_bins, f'{strategy} bin')})", "expected_calibration_error", ""),
     )
     lines = [f"  {f'P({positive.pos_label})'[:22]:<22} {'value':>7} 95 % interval"]
     for name, key, note in metrics:
-        between = positive.intervals.get(key)
-        if between is not None:
-            interval = f"{between.low:z.4f} to {between.high:z.4f}"
-            lines.append(f"  {name:<22} {between.value:>z7.4f} {interval:<18}  {note}".rstrip())
-    name = f"ECE ({quantity(n_bins, f'{strategy} bin')})"
-    lines += [f"  {name:<22} {positive.expected_calibration_error:>7.4f}", ""]
+        value, between = getattr(positive, key), positive.intervals.get(key)
+        if value is not None:
+            interval = "" if between is None else f"{between.low:z.4f} to {between.high:z.4f}"
+            lines.append(f"  {name:<22} {value:>z7.4f} {interval:<18}  {note}".rstrip())
+    lines += ["", *_confusion_lines(positive), ""]
     lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
     curve = positive.curve
     columns = (curve.confidence, curve.accuracy, curve.low, curve.high, curve.count)
@@ -217,6 +234,23 @@ def _positive_lines(positive: BinaryAudit) -> list[str]:
             f"{top.threshold:.3g}) hold {percent(top.recall)}",
             f"  of the positives, {top.lift:.1f} times as many as random rows.",
         ]
+    return lines
+
+
+def _confusion_lines(positive: BinaryAudit) -> list[str]:
+    """Return the confusion matrix at the operating point, with precision and recall."""
+    point, name = positive.operating_point, printable(str(positive.pos_label))[:16]
+    lines = [
+        f"  {f'Predicted {decided(positive)}:'}",
+        f"  {'':<24} {f'predicted {name}':>26} {'predicted other':>18}",
+        f"  {f'true {name}':<24} {point.true_positive:>26,.0f} {point.false_negative:>18,.0f}",
+        f"  {'true other':<24} {point.false_positive:>26,.0f} {point.true_negative:>18,.0f}",
+    ]
+    for title in ("precision", "recall"):
+        between = positive.intervals.get(title)
+        if between is not None:
+            interval = f"{between.low:z.4f} to {between.high:z.4f}"
+            lines.append(f"  {title:<22} {between.value:>z7.4f} {interval}")
     return lines
 
 
@@ -261,16 +295,60 @@ def _class_lines(audit: Audit) -> list[str]:
     ]
 
 
-def _group_lines(audit: Audit) -> list[str]:
-    """Return confidence, accuracy and ECE of the groups with the largest gaps."""
-    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))[:MAX_CLASSES]
-    lines = [
-        f"  {'group':<18} {'rows':>8} {'confidence':>10} {'accuracy':>8} {'ECE':>7} "
-        "expected if calibrated"
-    ]
-    return lines + [
-        f"  {printable(name)[:18]:<18} {one.n_rows:>8,} {percent(one.confidence):>10} "
-        f"{percent(one.accuracy):>8} {one.expected_calibration_error:>7.4f} "
-        f"{one.expected_if_calibrated:>22.4f}"
-        for name, one in worst
-    ]
+def _group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
+    """Return the figures of groups with intervals, and the largest differences between them."""
+    few = sorted(comparison.too_few_rows)
+    lines = []
+    if comparison.figures:
+        n_groups = quantity(len(comparison.figures), "group")
+        about = f", {decided(audit.positive)}" if audit.positive is not None else ""
+        lines += wrapped(f"Groups{about}; 95 % intervals that hold for {n_groups} at once", 80)
+    shown = sorted(comparison.figures, key=lambda name: -audit.groups[name].n_effective)
+    left_out, shown = len(shown[MAX_CLASSES:]), shown[:MAX_CLASSES]
+    names = [name for name in GROUP_HEADS if any(name in comparison.figures[g] for g in shown)]
+    for start in range(0, len(names), N_COLUMNS):
+        columns = names[start : start + N_COLUMNS]
+        lines += ["", f"  {'group':<18}" + "".join(f"{GROUP_HEADS[name]:>15}" for name in columns)]
+        for group in shown:
+            found = comparison.figures[group]
+            cells = [figure_texts(found[n], n) if n in found else ("-", "") for n in columns]
+            values, ends = ("".join(f"{cell[k]:>15}" for cell in cells) for k in (0, 1))
+            lines.append(f"  {printable(group)[:18]:<18}{values}")
+            rows = quantity(audit.groups[group].n_rows, "row")
+            lines.append(f"    {rows:<16}{ends}".rstrip())
+    if left_out:
+        lines += ["", f"  {quantity(left_out, 'smaller group')} not shown."]
+    if comparison.disparities:
+        lines += ["", "  Largest differences, with intervals that hold for all pairs at once:"]
+        for name, one in comparison.disparities.items():
+            value, ends = figure_texts(one.interval, name, "points")
+            mark = " *" if one.interval.low > 0 else ""
+            pair = f"{printable(one.highest)[:14]} - {printable(one.lowest)[:14]}"
+            lines.append(f"  {TITLES[name]:<20}{value:>12} {f'({ends})':<18} {pair}{mark}")
+        if any(line.endswith(" *") for line in lines):
+            lines.append("  * beyond chance: the interval excludes 0")
+    if few:
+        names = [printable(name) for name in few[:MAX_CLASSES]] + ["..."] * (len(few) > MAX_CLASSES)
+        lines += ["", *wrapped(f"  Too few rows to compare: {', '.join(names)}.", 80)]
+    return lines
+
+
+def decided(positive: BinaryAudit) -> str:
+    """Return how rows were predicted positive."""
+    threshold = positive.operating_point.threshold
+    if threshold is None:
+        return f"{positive.pos_label} if its action has the lowest expected cost"
+    return f"{positive.pos_label} from P({positive.pos_label}) = {threshold:g} on"
+
+
+def figure_texts(interval: Interval, name: str, unit: str = "%") -> tuple[str, str]:
+    """Return a figure of a group and its interval, most of them in percent.
+
+    >>> figure_texts(Interval(0.25, 0.2, 0.3), "precision")
+    ('25.0 %', '20.0 to 30.0')
+    """
+    value, low, high = interval.value, interval.low, interval.high
+    if name in (*AREAS, "mean_cost"):
+        spec = "z.3f" if name in AREAS else f"z{number_format(value, low, high)}"
+        return f"{value:{spec}}", f"{low:{spec}} to {high:{spec}}"
+    return f"{value * 100:z.1f} {unit}", f"{low * 100:z.1f} to {high * 100:z.1f}"

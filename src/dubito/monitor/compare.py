@@ -122,6 +122,51 @@ class Comparison:
         got = f"{model} - {baseline} in {metric}"
         raise BadValueError("model", "difference", rule, got, "See `differences`")
 
+    def figures(self, model: str) -> dict[str, float]:
+        """Return the metrics of a model and how they changed, in a flat dictionary.
+
+        Beside each metric there are its `change.` from the baseline, and how much it is `worse.`:
+        0 unless significantly so (Holm). `.low` and `.high` are the ends of intervals.
+
+        Parameters
+        ----------
+        model : str
+            The name of a model, not the baseline.
+
+        Returns
+        -------
+        dict of str to float
+
+        Examples
+        --------
+        >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
+        >>> figures = compare([0, 1] * 50, {"a": a, "b": b}).figures("b")
+        >>> round(figures["change.log_loss"], 3), figures["worse.log_loss"]
+        (-0.405, 0.0)
+        """
+        if model not in self.models[1:]:
+            rule = f"must be one of {', '.join(self.models[1:])}"
+            raise BadValueError("model", "figures", rule, repr(model), "See `models`")
+        baseline = self.models[0]
+        known = {
+            one.metric: one
+            for one in self.differences
+            if (one.model, one.baseline) == (model, baseline)
+        }
+        found: dict[str, float] = {}
+        for name, one in self.metrics[model].items():
+            if name in known:
+                change, is_worse = known[name].interval, known[name].is_better is False
+            else:  # a loss is infinite
+                was = self.metrics[baseline][name].value
+                size = 0.0 if np.isinf(was) and np.isinf(one.value) else one.value - was
+                change, is_worse = Interval(size, size, size), size > 0
+            found |= {name: one.value, f"{name}.low": one.low, f"{name}.high": one.high}
+            found |= {f"change.{name}": change.value, f"change.{name}.low": change.low}
+            found |= {f"change.{name}.high": change.high}
+            found[f"worse.{name}"] = abs(change.value) if is_worse else 0.0
+        return found
+
     @property
     def verdict(self) -> str:
         """The significant differences, in sentences."""

@@ -29,6 +29,7 @@ from dubito.report.sections.calibration import (
     reliability_section,
 )
 from dubito.report.sections.error_detection import uncertainty_section
+from dubito.report.sections.groups import groups_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
 from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
@@ -264,11 +265,12 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         *summary.provenance.facts,
     )
     thresholds, positive = summary.thresholds, positive_class_section(summary)
-    reliability = reliability_section(summary)
+    reliability, groups = reliability_section(summary), groups_section(summary)
     decisions = decisions_section if thresholds is None else thresholds_section
     diagnostics = [
         *([] if positive is None else [reliability]),
         metrics_section(summary),
+        *([] if groups is None else [groups]),
         *([] if thresholds is None else [review_section(summary)]),
         uncertainty_section(summary),
         inspection_section(summary),

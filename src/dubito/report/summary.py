@@ -24,7 +24,7 @@ from dubito.decide.policy.report import Evidence
 from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
-from dubito.measure.binary import positive_column
+from dubito.measure.binary import THRESHOLD, positive_column
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.outputs import Members
@@ -157,11 +157,15 @@ class Summary:
         pos_label = None if positive is None else positive.pos_label
         if policy is not None and policy.costs.n_classes == 2:
             pos_label = names_of(as_class_outputs(before.outputs, "make_report"))[policy.pos_column]
+        threshold = None if positive is None else positive.operating_point.threshold
+        has_amounts = rows.row_costs is not None
         measure = partial(
             Audit.of,
             random_state=seed,
             pos_label=pos_label,
             bin_strategy="quantile" if positive is None else positive.bin_strategy,
+            threshold=THRESHOLD if threshold is None else threshold,
+            costs=costs if costs is None or costs.rate is None or has_amounts else None,
         )
         audit_before = audit if audit and is_known else measure(ArrayShards(rows))
         actions = evaluation = None

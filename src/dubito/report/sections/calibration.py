@@ -116,7 +116,7 @@ def metrics_section(summary: Summary) -> Section:
         ("maximum calibration error", "maximum_calibration_error", ""),
         ("AURC", "area_under_risk_coverage", ""),
         ("AUGRC", "area_under_generalized_risk_coverage", ""),
-        ("error detection AUROC (0.5: chance)", "auroc_of_errors", ""),
+        ("error separation: errors less confident (0.5: chance)", "error_separation", ""),
     )
     rows = [
         (name, _cell(before, key), _cell(after, key), ideal)

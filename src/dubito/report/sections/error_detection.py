@@ -38,7 +38,13 @@ def _error_figure(summary: Summary) -> Figure:
     populations = _by_correctness(rows.least_confidence, weight, rows.correct)
     title, label = "Correct and wrong rows", "1 - confidence, calibrated"
     caption = "The further apart, the more errors a threshold finds."
-    area = _auroc_text("Error", summary.audit_after.auroc_of_errors)
+    separation = summary.audit_after.error_separation
+    area = ""
+    if separation is not None:
+        area = (
+            f" Error separation: {decimal(separation)}, the probability that an error is less "
+            "confident than a correct row (0.5: chance)."
+        )
     return _histogram(title, label, populations, f"{caption}{area}")
 
 
@@ -62,7 +68,7 @@ def _ood_figures(scores: OODScores) -> list[Block]:
             _unweighted("in-distribution rows", "known", scores.doubt),
             _unweighted("OOD rows", "ood", scores.ood_doubt),
         ]
-        text = f"{caption}{_auroc_text('OOD', scores.doubt_auroc)}"
+        text = f"{caption}{_auroc_text(scores.doubt_auroc)}"
         label = "1 - confidence, uncalibrated"
         figures.append(_histogram("OOD rows by confidence", label, populations, text))
     if scores.distance is not None:
@@ -72,7 +78,7 @@ def _ood_figures(scores: OODScores) -> list[Block]:
         if scores.ood_distance is not None:
             populations.append(_unweighted("OOD rows", "ood", scores.ood_distance))
             title = "OOD rows by distance"
-        text = f"{caption}{_auroc_text('OOD', scores.distance_auroc)}"
+        text = f"{caption}{_auroc_text(scores.distance_auroc)}"
         figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
     return figures
 
@@ -87,9 +93,9 @@ def _histogram(title: str, label: str, populations: list[Population], caption: s
     return Figure(title, (uncertainty_histogram(title, label, populations),), caption)
 
 
-def _auroc_text(kind: str, area: float | None) -> str:
-    """Return a detection AUROC as a sentence, nothing if it is unknown."""
-    return "" if area is None else f" {kind} detection AUROC: {decimal(area)} (0.5: chance)."
+def _auroc_text(area: float | None) -> str:
+    """Return an OOD detection AUROC as a sentence, nothing if it is unknown."""
+    return "" if area is None else f" OOD detection AUROC: {decimal(area)} (0.5: chance)."
 
 
 def _ood_texts(scores: OODScores) -> list[str]:

@@ -1,0 +1,161 @@
+"""`--fail-on`: limits of metrics, of groups and of changes, and the sentences on crossed ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from dubito.errors import BadValueError
+from dubito.formatting import quantity
+
+OPTION = "--fail-on"
+ABBREVIATIONS = {
+    "ece": "expected_calibration_error",
+    "positive_ece": "positive_expected_calibration_error",
+    "mce": "maximum_calibration_error",
+    "brier": "brier_score",
+    "nll": "negative_log_likelihood",
+    "aurc": "area_under_risk_coverage",
+    "augrc": "area_under_generalized_risk_coverage",
+    "fpr": "false_positive_rate",
+    "fnr": "false_negative_rate",
+    "cost": "mean_cost",
+}
+LIMIT = re.compile(
+    r"\s*(abs\()?\s*((?:group\..+\.)?[\w.*]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*"
+)
+QUOTED = re.compile(r"(['\"])(.*)\1\.(.+)")
+SIGNED = {"gap": "confidence - accuracy", "positive_gap": "mean probability - base rate"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A metric, or its size, and what it may not be: above or below a number.
+
+    >>> Limit.of("abs(group.*.gap) > 0.02")
+    Limit(text='abs(group.*.gap) > 0.02', name='group.*.gap', sign='>', number=0.02, is_size=True)
+    """
+
+    text: str
+    name: str
+    sign: str
+    number: float
+    is_size: bool
+
+    @classmethod
+    def of(cls, text: str) -> Limit:
+        """Parse a limit, or raise."""
+        match = LIMIT.fullmatch(text)
+        try:
+            if match is not None:
+                return cls(text.strip(), match[2], match[3], float(match[4]), match[1] is not None)
+        except ValueError:
+            pass
+        rule = "must be a metric or abs(metric), one of < <= > >=, and a number"
+        raise BadValueError("", OPTION, rule, repr(text), "Pass e.g. 'ece>0.03'")
+
+    def is_crossed_by(self, value: float) -> bool:
+        """Return whether a value is beyond the limit."""
+        value = abs(value) if self.is_size else value
+        is_beyond = value > self.number if ">" in self.sign else value < self.number
+        return is_beyond or ("=" in self.sign and value == self.number)
+
+
+def crossed_limits(
+    limits: Iterable[str],
+    metrics: Mapping[str, float],
+    groups: Iterable[str] = (),
+    too_few_rows: Iterable[str] = (),
+    subject: str = "",
+) -> list[str]:
+    """Return a sentence for each limit that a metric crosses.
+
+    Metrics of a group are called `group.NAME.metric`; `*` stands for all groups that have enough
+    rows, or for all metrics after a dot. `subject` starts what is said of a metric.
+
+    >>> crossed_limits(["ece>0.03"], {"expected_calibration_error": 0.05})
+    ["--fail-on 'ece>0.03': expected_calibration_error is 0.05"]
+    """
+    crossed = []
+    for limit in map(Limit.of, limits):
+        for name in _names_of(limit.name, metrics, list(groups), set(too_few_rows)):
+            value = metrics[name]
+            if limit.is_crossed_by(value):
+                shown, value = (f"abs({name})", abs(value)) if limit.is_size else (name, value)
+                crossed.append(f"{OPTION} {limit.text!r}: {subject}{shown} is {value:.6g}")
+    return crossed
+
+
+def limit_warnings(limits: Iterable[str], too_few_rows: Iterable[str] = ()) -> list[str]:
+    """Return warnings: a signed metric limited in one direction, and groups that are left out.
+
+    >>> limit_warnings(["gap>0.01", "gap<-0.01"]), len(limit_warnings(["gap>0.01"]))
+    ([], 1)
+    """
+    sides: dict[str, dict[str, str]] = {}
+    parsed, few = list(map(Limit.of, limits)), sorted(too_few_rows)
+    for limit in parsed:
+        if limit.name.split(".")[-1] in SIGNED and not limit.is_size:
+            sides.setdefault(limit.name, {})[limit.sign[0]] = limit.text
+    warnings = [
+        f"{OPTION} {text!r}: {name} is signed ({SIGNED[name.split('.')[-1]]}), so that the other "
+        f"direction passes. Use abs({name}) for both."
+        for name, known in sides.items()
+        if len(known) == 1
+        for text in known.values()
+    ]
+    if few and any(limit.name.startswith("group.*.") for limit in parsed):
+        shown = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
+        warnings.append(
+            f"{OPTION} 'group.*' leaves out {quantity(len(few), 'group')} of too few rows: {shown}."
+        )
+    return warnings
+
+
+def _names_of(
+    text: str, metrics: Mapping[str, float], groups: list[str], too_few_rows: set[str]
+) -> list[str]:
+    """Return the names of the metrics that a limit is about, or raise an error that lists them."""
+    if not text.startswith("group."):
+        return _known(text, "", metrics)
+    rest = text.removeprefix("group.")
+    quoted = QUOTED.fullmatch(rest)
+    if quoted is not None:
+        name, metric = quoted[2], quoted[3]
+    elif rest.startswith("*."):
+        name, metric = "*", rest[2:]
+        chosen = [one for one in groups if one not in too_few_rows]
+        return [found for one in chosen for found in _known(metric, f"group.{one}.", metrics)]
+    else:
+        fitting = [one for one in groups if rest.startswith(f"{one}.")]
+        name = max(fitting, key=len, default=rest.rpartition(".")[0])
+        metric = rest[len(name) + 1 :]
+    if name not in groups:
+        rule = "must name a group, or all by group.*"
+        fix = f"Use one of {', '.join(groups)}" if groups else "Pass --group COLUMN as well"
+        raise BadValueError("", OPTION, rule, repr(name), fix)
+    return _known(metric, f"group.{name}.", metrics)
+
+
+def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
+    """Return the full names of a metric, or of all metrics after a dot."""
+    if metric.endswith(".*"):
+        start = prefix + metric[:-1]
+        found = [name for name in metrics if name.startswith(start)]
+    else:
+        parts = metric.split(".")
+        full = ".".join(ABBREVIATIONS.get(part, part) for part in parts)
+        found = [name for name in (prefix + metric, prefix + full) if name in metrics][:1]
+    if found:
+        return found
+    own = {name.removeprefix(prefix) for name in metrics if name.startswith(prefix)}
+    if not prefix:
+        own = {name for name in own if not name.startswith("group.")}
+    own = {name for name in own if not name.endswith((".low", ".high")) and name[:2] != "n_"}
+    short = {full: one for one, full in ABBREVIATIONS.items()}
+    names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
+    rule, fix = "must name a metric", f"Use one of {', '.join(sorted(names))}"
+    raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)

@@ -1,0 +1,338 @@
+"""Groups compared: rates, calibration and cost, with intervals that hold for all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Protocol, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, dot
+from dubito.data.batch import Batch
+from dubito.errors import EmptyStateError
+from dubito.measure.binary import (
+    LEVEL,
+    THRESHOLD,
+    Confusion,
+    Z,
+    centered_interval,
+    positive_rows,
+    resampled_errors,
+)
+from dubito.measure.intervals import Interval
+from dubito.measure.state import State
+
+if TYPE_CHECKING:
+    from dubito.measure.audit import Audit
+
+MIN_ROWS = 20  # below, a group is not compared
+MIN_EVENTS = 20  # below, the distribution of a gap is that of the rarer outcome
+ECE = "expected_calibration_error"
+TITLES = {
+    "accuracy": "accuracy",
+    "base_rate": "base rate",
+    "selection_rate": "selection rate",
+    "false_positive_rate": "false positive rate",
+    "false_negative_rate": "false negative rate",
+    "precision": "precision",
+    "gap": "gap",
+    "positive_gap": "calibration gap",
+    ECE: "ECE",
+    f"positive_{ECE}": "ECE",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "mean_cost": "cost per row",
+}
+ENDS = ("low", "high")
+AREAS = ("roc_auc", "average_precision")  # they and costs are not shown in percent
+_Estimate = Callable[[float], Interval]  # the interval of a figure at a level
+
+
+class RowCosts(Protocol):
+    """Costs that decide rows, such as a `CostMatrix`."""
+
+    def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
+        """Return whether each row's action is that of the positive class, and its realized cost."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DecisionState(State):
+    """Sums over the probabilities, outcomes and decisions of rows, and over their costs.
+
+    The outcome is the positive class and its probability, or whether the top label is correct and
+    its confidence.
+    """
+
+    weight: float
+    probability: float
+    outcome: float
+    square: float  # of probability minus outcome
+    selected: float
+    hit: float  # selected, with the outcome
+    cost: float
+    cost_square: float
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        pos_column: int | None = None,
+        *,
+        threshold: float = THRESHOLD,
+        costs: RowCosts | None = None,
+    ) -> Self:
+        weight, rows = batch.labeled_weight, batch.rows
+        p: FloatArray
+        if pos_column is None:
+            p, y = rows.confidence.astype(np.float64), rows.correct
+        else:
+            p, y = positive_rows(batch, pos_column)
+        is_selected: FloatArray = (p >= threshold) * 1.0
+        cost: FloatArray = np.zeros(p.size)
+        if costs is not None:
+            is_selected, cost = costs.decide_rows(batch, pos_column)
+        columns = (np.ones(p.size), p, y, (p - y) ** 2, is_selected, is_selected * y, cost, cost**2)
+        # Rows without a label have no outcome and no weight.
+        is_labeled = weight > 0
+        return cls(*(dot(weight[is_labeled], column[is_labeled]) for column in columns))
+
+    @property
+    def value(self) -> Self:
+        """The state itself; raises for no rows."""
+        if not self.weight > 0:
+            raise EmptyStateError("A comparison of groups")
+        return self
+
+    def confusion(self, threshold: float | None) -> Confusion:
+        """Return the outcomes of the decisions."""
+        missed = self.outcome - self.hit
+        rejected = self.weight - self.selected - missed
+        return Confusion(threshold, self.hit, self.selected - self.hit, missed, rejected)
+
+    @property
+    def mean_cost(self) -> float:
+        """The mean realized cost per row."""
+        return self.cost / self.weight
+
+    def cost_interval(self, level: float) -> Interval:
+        """Return the mean realized cost with Student's interval."""
+        return _student(self.mean_cost, self.cost_square / self.weight, self.weight, level)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Disparity:
+    """The largest difference of a figure between two groups.
+
+    Attributes
+    ----------
+    highest, lowest : str
+        The groups with the highest and the lowest value.
+    interval : Interval
+        Their difference, with an interval that holds for all pairs of groups at once.
+    """
+
+    highest: str
+    lowest: str
+    interval: Interval
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GroupComparison:
+    """Figures of all groups with simultaneous intervals, and their largest differences.
+
+    `Audit.group_comparison` of an audit with groups. With probability `level`, all intervals of one
+    figure hold at once.
+
+    Attributes
+    ----------
+    figures : dict of str to dict
+        The interval of each figure, by group. Of two classes these are base rate, selection rate,
+        false positive and false negative rate, precision, calibration gap (mean probability minus
+        base rate), calibration error, ROC-AUC and average precision of the positive class;
+        otherwise accuracy, gap (confidence minus accuracy) and calibration error. With costs, the
+        mean realized cost.
+    disparities : dict of str to Disparity
+        The largest difference between two groups, by figure.
+    too_few_rows : tuple of str
+        Groups of fewer than 20 rows, which are not compared.
+    level : float
+        The level of the intervals of one figure, together.
+
+    Notes
+    -----
+    Groups are independent, so that each interval has level 0.95^(1 / n_groups) (Šidák). Rates have
+    Clopper-Pearson intervals, gaps and costs Student's (of fewer than 20 positives or negatives,
+    the exact interval of the rate around the mean probability), ROC-AUC and average precision
+    normal ones on the scale of log odds, calibration errors a bootstrap corrected for bias.
+    Differences combine the intervals of both groups (MOVER), adjusted for all pairs (Bonferroni).
+
+    References
+    ----------
+    Šidák, "Rectangular confidence regions for the means of multivariate normal distributions",
+    Journal of the American Statistical Association, 1967.
+    Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
+    Statistics in Medicine, 2008.
+    Hardt, Price and Srebro, "Equality of opportunity in supervised learning", NeurIPS, 2016.
+
+    Examples
+    --------
+    >>> from dubito import audit
+    >>> report = audit([0, 1] * 50, [0.25, 0.75] * 50, groups=["a", "b"] * 50)
+    >>> disparity = report.group_comparison.disparities["selection_rate"]
+    >>> disparity.highest, disparity.lowest, disparity.interval.value
+    ('b', 'a', 1.0)
+    """
+
+    figures: dict[str, dict[str, Interval]]
+    disparities: dict[str, Disparity]
+    too_few_rows: tuple[str, ...] = ()
+    level: float = LEVEL
+
+    @classmethod
+    def of(
+        cls,
+        audits: Mapping[str, Audit],
+        sums: Mapping[str, DecisionState],
+        draws: Mapping[str, Mapping[str, list[float]]],
+        *,
+        has_costs: bool = False,
+        seed: int = 0,
+    ) -> GroupComparison:
+        """Compare audited groups; `draws` are bootstrap resamples of their metrics, if any."""
+        is_large = {name: sums[name].weight >= MIN_ROWS for name in audits}
+        estimates = {
+            name: _estimates(one, sums[name], draws.get(name, {}), has_costs, seed)
+            for name, one in audits.items()
+            if is_large[name]
+        }
+        at_once = LEVEL ** (1 / max(len(estimates), 1))
+        figures = {
+            name: {metric: interval(at_once) for metric, interval in one.items()}
+            for name, one in estimates.items()
+        }
+        disparities = {}
+        for metric in TITLES:
+            known = {name: one[metric] for name, one in estimates.items() if metric in one}
+            if len(known) > 1:
+                disparities[metric] = _largest_difference(known)
+        too_few = tuple(name for name in audits if not is_large[name])
+        return cls(figures, disparities, too_few)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The ends of all intervals, and the differences, in a flat dictionary."""
+        found: dict[str, float] = {}
+        for group, figures in self.figures.items():
+            for name, one in figures.items():
+                found |= {f"group.{group}.{name}.{end}": getattr(one, end) for end in ENDS}
+        for name, disparity in self.disparities.items():
+            interval = disparity.interval
+            found[f"disparity.{name}"] = interval.value
+            found |= {f"disparity.{name}.{end}": getattr(interval, end) for end in ENDS}
+        return found
+
+
+def _estimates(
+    audit: Audit,
+    sums: DecisionState,
+    draws: Mapping[str, list[float]],
+    has_costs: bool,
+    seed: int,
+) -> dict[str, _Estimate]:
+    """Return the figures of a group as functions from a level to an interval."""
+    found: dict[str, _Estimate] = {}
+    positive = audit.positive
+    if positive is None:
+        found["accuracy"] = partial(_clopper_pearson, sums.outcome, sums.weight)
+        found["gap"] = partial(_gap, sums)
+        if ECE in draws:
+            drawn = np.asarray(draws[ECE])
+            found[ECE] = partial(centered_interval, audit.expected_calibration_error, drawn)
+    else:
+        missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
+        negatives = sums.weight - sums.outcome
+        for name, part, whole in (
+            ("base_rate", sums.outcome, sums.weight),
+            ("selection_rate", sums.selected, sums.weight),
+            ("false_positive_rate", false, negatives),
+            ("false_negative_rate", missed, sums.outcome),
+            ("precision", sums.hit, sums.selected),
+        ):
+            if whole > 0:
+                found[name] = partial(_clopper_pearson, part, whole)
+        found["positive_gap"] = partial(_gap, sums)
+        if draws:
+            n_resamples = max(map(len, draws.values()))
+            drawn = resampled_errors(positive.ranked, positive.curve.edges, n_resamples, seed)
+            error = positive.expected_calibration_error
+            found[f"positive_{ECE}"] = partial(centered_interval, error, drawn)
+        for name in ("roc_auc", "average_precision"):
+            if name in positive.intervals:
+                found[name] = partial(_rescaled, positive.intervals[name])
+    if has_costs:
+        found["mean_cost"] = sums.cost_interval
+    return found
+
+
+def _largest_difference(known: Mapping[str, _Estimate]) -> Disparity:
+    """Return the largest difference, with an interval that holds for all pairs at once."""
+    n_pairs = len(known) * (len(known) - 1) // 2
+    level = 1 - (1 - LEVEL) / n_pairs
+    intervals = {name: estimate(level) for name, estimate in known.items()}
+    highest = max(intervals, key=lambda name: intervals[name].value)
+    lowest = min((name for name in intervals if name != highest), key=lambda n: intervals[n].value)
+    a, b = intervals[highest], intervals[lowest]
+    value = a.value - b.value
+    low = value - float(np.hypot(a.value - a.low, b.high - b.value))
+    high = value + float(np.hypot(a.high - a.value, b.value - b.low))
+    return Disparity(highest, lowest, Interval(value, low, high))
+
+
+def _clopper_pearson(part: float, whole: float, level: float) -> Interval:
+    """Return a proportion with its exact interval.
+
+    >>> print(_clopper_pearson(0, 10, 0.95))
+    0.0000 (0.0000 to 0.3085)
+    """
+    from scipy.special import betaincinv  # not needed by audits without groups
+
+    tail, rest = (1 - level) / 2, max(whole - part, 0.0)
+    low = betaincinv(part, rest + 1, tail) if part > 0 else 0.0
+    high = betaincinv(part + 1, rest, 1 - tail) if rest > 0 else 1.0
+    return Interval(part / whole, float(low), float(high))
+
+
+def _student(mean: float, mean_square: float, n: float, level: float) -> Interval:
+    """Return a mean with Student's interval."""
+    from scipy.special import stdtrit
+
+    variance = max(mean_square - mean**2, 0.0) / max(n - 1, 1.0)
+    margin = float(stdtrit(max(n - 1, 1.0), (1 + level) / 2) * np.sqrt(variance))
+    return Interval(mean, mean - margin, mean + margin)
+
+
+def _gap(sums: DecisionState, level: float) -> Interval:
+    """Return the mean probability minus the frequency of the outcome."""
+    mean, n = sums.probability / sums.weight, sums.weight
+    if min(sums.outcome, n - sums.outcome) < MIN_EVENTS:
+        rate = _clopper_pearson(sums.outcome, n, level)
+        return Interval(mean - rate.value, mean - rate.high, mean - rate.low)
+    return _student(mean - sums.outcome / n, sums.square / n, n, level)
+
+
+def _rescaled(interval: Interval, level: float) -> Interval:
+    """Return a 95 % interval that is normal on the scale of log odds, at another level."""
+    if not 0 < interval.value < 1:
+        return interval
+    ratio = NormalDist().inv_cdf((1 + level) / 2) / Z
+    value, high = (np.log(one / (1 - one)) for one in (interval.value, interval.high))
+    margin = ratio * (high - value)
+    low, high = (float(1 / (1 + np.exp(-(value + sign * margin)))) for sign in (-1, 1))
+    return Interval(interval.value, low, high)
