@@ -22,7 +22,7 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.data.labels import MISSING, Labels, Targets
+from dubito.data.labels import MISSING, LabelMatrix, Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import row_statistics as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
@@ -32,6 +32,7 @@ from dubito.outputs import (
     BaseOutputs,
     Logits,
     Members,
+    MultiLabel,
     Probabilities,
     TopLabel,
     as_outputs,
@@ -198,8 +199,8 @@ class Batch:
     ----------
     outputs : BaseOutputs
         The outputs.
-    labels : Labels, Targets or None
-        Labels for classifiers, targets for regressors.
+    labels : Labels, LabelMatrix, Targets or None
+        Labels for classifiers, of one class or of several labels; targets for regressors.
     weight : array of float
         Frequency weights.
     features : array of shape (n_rows, n_features) or None
@@ -223,7 +224,7 @@ class Batch:
     """
 
     outputs: BaseOutputs
-    labels: Labels | Targets | None
+    labels: Labels | Targets | LabelMatrix | None
     weight: FloatArray
     features: FloatArray | None = None
     ids: NDArray[Any] | None = None
@@ -298,6 +299,8 @@ class Batch:
     @property
     def n_columns(self) -> int:
         """The number of columns of the outputs, which determines the size of blocks."""
+        if isinstance(self.outputs, MultiLabel):
+            return self.outputs.n_labels
         return self.outputs.n_classes if isinstance(self.outputs, BaseClassOutputs) else 1
 
     @cached_property
@@ -351,7 +354,9 @@ def _taken(table: pa.Table, rows: slice | IntArray) -> pa.Table:
     return table[rows] if isinstance(rows, slice) else table.take(rows)
 
 
-def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
+def _as_labels(
+    y: Any, outputs: BaseOutputs, argument: str, caller: str
+) -> Labels | Targets | LabelMatrix | None:
     """Return labels for outputs over classes, targets for those of a regression."""
     if isinstance(outputs, TopLabel) and y is not None:
         rule, fix = "must be None for TopLabel outputs", "Pass the TopLabel outputs alone"
@@ -366,6 +371,9 @@ def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labe
             got = f"codes from {y.codes.min()} to {y.codes.max()}"
             raise BadValueError(argument, caller, rule, got, fix)
         return y
+    if isinstance(outputs, MultiLabel):
+        is_known = isinstance(y, LabelMatrix) and y.values.shape == outputs.array.shape
+        return y if is_known else LabelMatrix.of(y, outputs, argument, caller)
     if isinstance(outputs, BaseClassOutputs):
         return Labels.of(y, outputs, argument, caller)
     return Targets.of(y, outputs.n_rows, argument, caller)

@@ -1,10 +1,10 @@
-"""Labels of classes, encoded as column numbers, and targets of regressions."""
+"""Labels of classes, as column numbers or several per row, and targets of regressions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,16 @@ from dubito.arrays import (
     freeze,
     own,
     require_dimensions,
+    require_everywhere,
     require_rows,
 )
 from dubito.errors import BadTypeError, BadValueError
-from dubito.outputs import BaseClassOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel
 
 MISSING = -1
+UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
+POLICIES = ("ignore", "zeros", "ones", "soft")
+UncertainPolicy = Literal["ignore", "zeros", "ones", "soft"]
 
 
 def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
@@ -246,3 +250,100 @@ class Targets:
     def take(self, rows: slice | IntArray) -> Targets:
         """Return the targets of some rows."""
         return Targets(self.values[rows])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelMatrix:
+    """Several binary labels per row: rows x labels of probabilities, NaN where unknown.
+
+    Parameters
+    ----------
+    values : array of float, shape (n_rows, n_labels)
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> from dubito import MultiLabel
+    >>> findings = MultiLabel([[0.9, 0.2], [0.4, 0.6]])
+    >>> LabelMatrix.of([[1, 0], [-1, None]], findings, uncertain="ignore").values.tolist()
+    [[1.0, 0.0], [nan, nan]]
+    """
+
+    values: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        y: Any,
+        outputs: MultiLabel,
+        argument: str = "y_true",
+        caller: str = "LabelMatrix",
+        *,
+        uncertain: UncertainPolicy | None = None,
+    ) -> LabelMatrix:
+        """Return validated labels of several binary outcomes.
+
+        Parameters
+        ----------
+        y : array of shape (n_rows, n_labels)
+            0 and 1, probabilities, or None and NaN where unknown; -1 marks an uncertain label.
+        outputs : MultiLabel
+            The outputs of the same rows.
+        argument, caller : str
+            The names for error messages.
+        uncertain : {"ignore", "zeros", "ones", "soft"}, optional
+            What uncertain labels are taken for (Irvin et al., 2019): unknown, 0, 1, or the
+            frequency of 1 among the certain ones of the same label. None raises an error.
+
+        Returns
+        -------
+        LabelMatrix
+        """
+        if uncertain is not None and uncertain not in POLICIES:
+            rule, fix = f"must be one of {', '.join(map(repr, POLICIES))}", "Use uncertain='ignore'"
+            raise BadValueError("uncertain", caller, rule, repr(uncertain), fix)
+        array = as_array(y, argument, caller)
+        if array.dtype.kind == "O":
+            is_unknown = np.frompyfunc(is_absent, 1, 1)(array).astype(bool)
+            array = np.where(is_unknown, np.nan, array)
+        values = as_floats(array, argument, caller).astype(np.float64)
+        require_rows(values, outputs.n_rows, argument, caller)
+        shape = f"rows x {outputs.n_labels} labels"
+        require_dimensions(values, (2,), argument, caller, shape)
+        if values.shape[1] != outputs.n_labels:
+            rule, fix = f"must be {shape}", "Pass one column per label"
+            raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
+        is_uncertain = values == UNCERTAIN
+        fix = "Use NaN or None for an unknown label"
+        if uncertain is None:
+            fix += ", or pass uncertain='ignore' if -1 marks uncertain ones"
+        else:
+            values[is_uncertain] = np.nan
+        is_fine = np.isnan(values) | ((values >= 0) & (values <= 1))
+        require_everywhere(is_fine, values, argument, caller, "must be between 0 and 1", fix)
+        if uncertain in ("zeros", "ones"):
+            values[is_uncertain] = float(uncertain == "ones")
+        elif uncertain == "soft":
+            n_known = np.maximum((~np.isnan(values)).sum(axis=0), 1)
+            frequency = np.nansum(values, axis=0) / n_known
+            values[is_uncertain] = np.broadcast_to(frequency, values.shape)[is_uncertain]
+        return cls(freeze(values))
+
+    @property
+    def is_missing(self) -> BoolArray:
+        """Which rows have no known label."""
+        return np.asarray(np.isnan(self.values).all(axis=1))
+
+    def __repr__(self) -> str:
+        n_rows, n_labels = self.values.shape
+        return f"LabelMatrix({n_rows} rows x {n_labels} labels, {self.n_missing} rows missing)"
+
+    @property
+    def n_missing(self) -> int:
+        """The number of rows without a known label."""
+        return int(np.count_nonzero(self.is_missing))
+
+    def take(self, rows: slice | IntArray) -> LabelMatrix:
+        """Return the labels of some rows."""
+        return LabelMatrix(self.values[rows])

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.data.batch import Batch
-from dubito.data.labels import Labels, Targets
+from dubito.data.labels import LabelMatrix, Labels, Targets
 from dubito.data.shards import as_shards, load_rows
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
@@ -420,11 +420,13 @@ def _require_same_rows(argument: str, batch: Batch, first: Batch) -> None:
         raise BadValueError(argument, CALLER, rule, got, fix)
 
 
-def _has_same_labels(a: Labels | Targets | None, b: Labels | Targets | None) -> bool:
+def _has_same_labels(
+    a: Labels | Targets | LabelMatrix | None, b: Labels | Targets | LabelMatrix | None
+) -> bool:
     """Return whether two models have the same labels, as far as both have any."""
     if isinstance(a, Labels) and isinstance(b, Labels):
         pairs: list[tuple[Any, Any]] = [(a.codes, b.codes), (a.probabilities, b.probabilities)]
-    elif isinstance(a, Targets) and isinstance(b, Targets):
+    elif isinstance(a, Targets | LabelMatrix) and isinstance(b, Targets | LabelMatrix):
         pairs = [(a.values, b.values)]
     else:
         return True

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import IntArray, freeze
 
-OF_ALL_ROWS = ("classes", "family", "levels")  # fields without one entry per row
+OF_ALL_ROWS = ("classes", "family", "levels", "label_names")  # fields without one entry per row
 
 
 class BaseOutputs(ABC):

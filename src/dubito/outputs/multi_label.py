@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -16,8 +17,8 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
-from dubito.outputs.base import BaseOutputs, set_field
-from dubito.outputs.classification import Members, Probabilities
+from dubito.outputs.base import BaseOutputs, set_field, unchecked
+from dubito.outputs.classification import ClassName, Members, Probabilities, as_names
 
 
 class BaseMultiLabel(BaseOutputs):
@@ -27,8 +28,9 @@ class BaseMultiLabel(BaseOutputs):
 
     remedy: ClassVar[str] = "Pass its .label(k), one label at a time"
     array: FloatArray
+    label_names: tuple[ClassName, ...] | None
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
         caller = type(self).__name__
         floats = as_finite(as_floats(array, "array", caller), "array", caller)
         shape = " x ".join(f"{axis}{'es' if axis == 'pass' else 's'}" for axis in self.axes)
@@ -37,11 +39,18 @@ class BaseMultiLabel(BaseOutputs):
         rule = "must be between 0 and 1"
         require_everywhere(is_share, floats, "array", caller, rule, PERCENTAGES)
         set_field(self, "array", own(floats, array))
+        names = _as_label_names(label_names, self.n_labels, caller)
+        set_field(self, "label_names", names)
 
     @property
     def n_labels(self) -> int:
         """The number of labels."""
         return int(self.array.shape[-1])
+
+    @property
+    def names(self) -> tuple[ClassName, ...]:
+        """The names of the labels, or their column numbers."""
+        return self.label_names or tuple(range(self.n_labels))
 
     def _both_classes(self, label: int) -> FloatArray:
         """Return the probabilities of 0 and of 1 for one label, on the last axis."""
@@ -57,7 +66,14 @@ class MultiLabel(BaseMultiLabel):
     Parameters
     ----------
     array : array of shape (n_rows, n_labels)
-        The probability that each label is 1.
+        The probability that each label is 1. `MultiLabel.from_logits` takes log odds.
+    label_names : sequence of str or number, optional
+        The names of the labels.
+
+    Attributes
+    ----------
+    odds : array of shape (n_rows, n_labels) or None
+        The log odds that the outputs were made from, which probabilities near 1 would round.
 
     Examples
     --------
@@ -67,6 +83,47 @@ class MultiLabel(BaseMultiLabel):
 
     axes: ClassVar[tuple[str, ...]] = ("row", "label")
     array: FloatArray
+    label_names: tuple[ClassName, ...] | None
+    odds: FloatArray | None
+
+    def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
+        super(MultiLabel, self).__init__(array, label_names)
+        set_field(self, "odds", None)
+
+    @classmethod
+    def from_logits(cls, logits: Any, label_names: Iterable[ClassName] | None = None) -> MultiLabel:
+        """Return the probabilities of logits: one sigmoid per label.
+
+        Parameters
+        ----------
+        logits : array of shape (n_rows, n_labels)
+            The log odds of each label.
+        label_names : sequence of str or number, optional
+            The names of the labels.
+
+        Returns
+        -------
+        MultiLabel
+
+        Examples
+        --------
+        >>> MultiLabel.from_logits([[0.0, 2.0]], ["cough", "fever"]).array.round(2).tolist()
+        [[0.5, 0.88]]
+        """
+        caller = "MultiLabel.from_logits"
+        odds = as_finite(as_floats(logits, "logits", caller), "logits", caller)
+        require_dimensions(odds, (2,), "logits", caller, "rows x labels")
+        names = _as_label_names(label_names, odds.shape[1], caller)
+        p = np.exp(-np.logaddexp(0, -odds))
+        return unchecked(cls, {"array": p, "label_names": names, "odds": own(odds, logits)})
+
+    @property
+    def log_odds(self) -> FloatArray:
+        """The log odds of each label, infinite for probabilities of 0 and 1."""
+        if self.odds is not None:
+            return self.odds
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.array) - np.log1p(-self.array))
 
     def label(self, label: int) -> Probabilities:
         """Return the probabilities of one label, for metrics and decisions.
@@ -93,6 +150,8 @@ class MultiLabelMembers(BaseMultiLabel):
     ----------
     array : array of shape (n_passes, n_rows, n_labels)
         The probability of each member that each label is 1.
+    label_names : sequence of str or number, optional
+        The names of the labels.
 
     Examples
     --------
@@ -102,6 +161,7 @@ class MultiLabelMembers(BaseMultiLabel):
 
     axes: ClassVar[tuple[str, ...]] = ("pass", "row", "label")
     array: FloatArray
+    label_names: tuple[ClassName, ...] | None
 
     @property
     def n_passes(self) -> int:
@@ -111,7 +171,7 @@ class MultiLabelMembers(BaseMultiLabel):
     @property
     def mean(self) -> MultiLabel:
         """The mean probabilities over the passes."""
-        return MultiLabel(self.array.mean(axis=0))
+        return MultiLabel(self.array.mean(axis=0), self.label_names)
 
     def label(self, label: int) -> Members:
         """Return the members' probabilities of one label, for metrics and decisions.
@@ -127,3 +187,13 @@ class MultiLabelMembers(BaseMultiLabel):
             The probabilities of 0 and 1.
         """
         return Members(self._both_classes(label))
+
+
+def _as_label_names(
+    names: Iterable[ClassName] | None, n_labels: int, caller: str
+) -> tuple[ClassName, ...] | None:
+    """Return the names of labels, each once, or None."""
+    if names is None:
+        return None
+    fix = "Name each label once"
+    return as_names(names, n_labels, "label_names", "label", caller, fix)

@@ -1,0 +1,80 @@
+"""Several labels per row: unknown and uncertain ones, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dubito import MultiLabel
+from dubito.data import ArrayShards, Batch
+from dubito.data.labels import LabelMatrix
+from dubito.data.shards import joined
+from dubito.errors import BadTypeError, BadValueError
+
+OUTPUTS = MultiLabel([[0.9, 0.2], [0.4, 0.6], [0.5, 0.1], [0.3, 0.8]], ["cough", "fever"])
+Y = [[1, 0], [0, -1], [-1, None], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "first", "second"),
+    [
+        ("ignore", [1, 0, np.nan, 1], [0, np.nan, np.nan, 1]),
+        ("zeros", [1, 0, 0, 1], [0, 0, np.nan, 1]),
+        ("ones", [1, 0, 1, 1], [0, 1, np.nan, 1]),
+        ("soft", [1, 0, 2 / 3, 1], [0, 0.5, np.nan, 1]),
+    ],
+)
+def test_uncertain_labels_follow_a_policy(policy: Any, first: list[float], second: Any) -> None:
+    found = LabelMatrix.of(Y, OUTPUTS, uncertain=policy).values
+    np.testing.assert_allclose(found, np.array([first, second]).T)
+    frame = pd.DataFrame(Y)
+    np.testing.assert_array_equal(LabelMatrix.of(frame, OUTPUTS, uncertain=policy).values, found)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (Y, r"must be between 0 and 1, got -1.*pass uncertain='ignore' if -1 marks uncertain"),
+        ([[1, 0]] * 3, "`y_true` must have length 4"),
+        ([[1], [0], [1], [0]], "must be rows x 2 labels, got 1 labels"),
+        ([1, 0, 1, 0], "rows x 2 labels"),
+        ([[1, 2]] * 4, "must be between 0 and 1, got 2"),
+        ([[1, np.inf]] * 4, "must be between 0 and 1, got inf"),
+    ],
+)
+def test_wrong_labels_are_refused(y: Any, message: str) -> None:
+    with pytest.raises((BadValueError, BadTypeError), match=message):
+        LabelMatrix.of(y, OUTPUTS)
+    with pytest.raises(BadValueError, match=r"`uncertain` must be one of 'ignore'.*got 'maybe'"):
+        LabelMatrix.of(y, OUTPUTS, uncertain="maybe")  # type: ignore[arg-type]
+
+
+def test_batches_hold_them() -> None:
+    y = np.array([[1, 0], [np.nan, np.nan], [0.3, 1], [np.nan, 1]])
+    kept = y.copy()
+    batch = Batch.of(y, OUTPUTS)
+    assert batch.n_missing == 1
+    assert batch.labeled_weight.tolist() == [1, 0, 1, 1]
+    np.testing.assert_array_equal(y, kept)
+    shards = ArrayShards(batch, 2)
+    again = joined(shards.batches())
+    assert isinstance(again.outputs, MultiLabel)
+    assert isinstance(again.labels, LabelMatrix)
+    np.testing.assert_array_equal(again.labels.values, y)
+    assert again.outputs.label_names == ("cough", "fever")
+    assert repr(again.labels) == "LabelMatrix(4 rows x 2 labels, 1 rows missing)"
+
+
+def test_logits_keep_their_precision() -> None:
+    odds = np.array([[40.0, -800.0], [0.0, 3.0]])
+    made = MultiLabel.from_logits(odds, ["a", "b"])
+    np.testing.assert_array_equal(made.log_odds, odds)
+    np.testing.assert_allclose(made.array, [[1, 0], [0.5, 1 / (1 + np.exp(-3))]])
+    np.testing.assert_array_equal(made.take(slice(1, 2)).log_odds, odds[1:])
+    assert MultiLabel([[0.5, 1.0]]).log_odds.tolist() == [[0.0, np.inf]]
+    assert made.names == ("a", "b")
+    assert MultiLabel([[0.5, 1.0]]).names == (0, 1)
+    for names, message in [(["a"], "must have 2 names"), (["a", "a"], "Name each label once")]:
+        with pytest.raises(BadValueError, match=message):
+            MultiLabel.from_logits(odds, names)
