@@ -331,9 +331,9 @@ def test_a_single_column_takes_class_names_from_the_policy(run: Run, made: Path)
 
 
 @pytest.mark.slow
-def test_costs_with_a_rate_need_a_cost_column(run: Run, made: Path) -> None:
+def test_the_columns_of_costs_are_found_and_needed(run: Run, made: Path) -> None:
     frame = fraud(400)
-    costs = CostMatrix([[0, 0], [5, 0]], ["pay", "stop"], ["ok", "fraud"], rate=[[0, 1], [0, 0]])
+    costs = CostMatrix([[0, "amount"], [5, 0]], ["pay", "stop"], ["ok", "fraud"])
     chance = frame["chance"].to_numpy()
     policy = Policy.fit(
         np.column_stack([1 - chance, chance]),
@@ -351,11 +351,12 @@ def test_costs_with_a_rate_need_a_cost_column(run: Run, made: Path) -> None:
         "-o",
         "d.parquet",
     ]
-    done = run(*words)
-    assert done.exit_code == 2
-    assert "row_costs" in done.stderr
-    assert run(*words, "--cost", "amount").exit_code == 0
+    assert run(*words).exit_code == 0
     kept = pd.read_csv(made / "fraud.csv")
+    kept.drop(columns="amount").to_csv("without.csv")
+    done = run("decide", "fraud.json", "without.csv", "--probability", "chance", "-o", "e.csv")
+    assert done.exit_code == 2
+    assert "without.csv has no column 'amount' for `row_costs`" in done.stderr
     chance = kept["chance"].to_numpy()
     expected = policy.decide(
         np.column_stack([1 - chance, chance]), row_costs=kept["amount"].to_numpy()

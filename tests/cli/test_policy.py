@@ -24,7 +24,7 @@ def test_an_edited_policy_is_refused_until_sealed(run: Run, made: Path) -> None:
     shutil.copy(made / "policy.json", "policy.json")
     text = Path("policy.json").read_text()
     edited = json.loads(text)
-    edited["costs"]["array"][0][1] = 7.0
+    edited["costs"]["costs"][0][1] = 7.0
     Path("policy.json").write_text(json.dumps(edited))
     refused = run("policy", "show", "policy.json")
     assert refused.exit_code == 2

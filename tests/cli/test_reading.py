@@ -1,4 +1,4 @@
-"""Rows in memory or streamed, cost files, and the paths that commands write to."""
+"""Rows in memory or streamed, and the paths that commands write to."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,15 @@ from dubito.cli.reading import (
     Predictions,
     Reader,
     _as_bytes,
-    cost_file,
-    read_costs,
     require_output_paths,
     typed_names,
 )
 from dubito.data import ArrayShards, BadRows, Columns, FileShards, Shards
 from dubito.data.sources import open_source
 from dubito.errors import BadValueError
-from dubito.outputs import Normal, Probabilities
 from tests.cli.conftest import Run
 
 COLUMNS = Columns(probabilities="p")
-OUTPUTS = Probabilities([[0.5, 0.5]], ["well", "ill"])
 
 
 def opened(file: str | Path) -> Predictions:
@@ -112,42 +108,6 @@ def test_files_are_named_as_they_were_typed(
     monkeypatch.chdir(tmp_path / "below")
     assert typed_names("../rows")(file) == "../rows/f.csv"
     assert typed_names("s3://bucket/rows")("s3://bucket/rows/f.csv") == "s3://bucket/rows/f.csv"
-
-
-def test_costs_come_from_csv_or_json(tmp_path: Path) -> None:
-    (tmp_path / "costs.csv").write_text("action,well,ill\nhome,0,10\ntreat,1,0\n")
-    costs = cost_file(tmp_path / "costs.csv")
-    assert costs.actions == ("home", "treat")
-    (tmp_path / "costs.json").write_text(json.dumps(costs.to_dict()))
-    assert cost_file(tmp_path / "costs.json").array.tolist() == [[0, 10], [1, 0]]
-
-
-def test_without_a_file_costs_are_zero_one(tmp_path: Path) -> None:
-    assert read_costs(None, OUTPUTS).array.tolist() == [[0, 1], [1, 0]]
-    assert read_costs(None, OUTPUTS, reject_cost=0.25).actions == ("well", "ill", "reject")
-    with pytest.raises(BadValueError, match="`--costs` needs outputs over classes, got Normal"):
-        read_costs(tmp_path / "costs.csv", Normal([0.0], [1.0]))
-
-
-def test_a_reject_action_needs_costs() -> None:
-    with pytest.raises(BadValueError) as caught:
-        read_costs(None, OUTPUTS, reject_action="ask")
-    assert str(caught.value) == (
-        "--reject-action requires --costs, got ask alone. "
-        "Pass --costs, or --reject-cost 0.3 instead."
-    )
-
-
-def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
-    path = tmp_path / "costs.csv"
-    path.write_text("action,well,ill\nok,0,10\nask,1,1\n")
-    assert cost_file(path, "ask").reject == 1
-    with pytest.raises(BadValueError) as caught:
-        cost_file(path, "askk")
-    assert str(caught.value) == (
-        f"--reject-action must be one of the actions in {path} (ok, ask), got 'askk'. "
-        "Pass --reject-action ask."
-    )
 
 
 def message_for(paths: dict[str, str | Path | None], inputs: list[str | Path]) -> str:

@@ -22,12 +22,12 @@ Write = Callable[[str, pa.Table], Any]
 N = 40
 P = np.random.default_rng(0).dirichlet([1, 1, 1], N)
 FORMS = ["csv", "csv.gz", "tsv", "arrow", "feather", "parquet", "pandas", "polars", "table"]
-NAMED = Columns(label="y", probabilities="p_*", weight="w", cost="price")
+NAMED = Columns(label="y", probabilities="p_*", weight="w", row_costs=["1 / (price + 3)"])
 FAULTS: dict[int, tuple[str, Any, str]] = {
     0: ("p_cat", 7.5, "must have rows that sum to 1"),
     3: ("w", -1.0, "must not be negative"),
     17: ("price", np.inf, "must be finite"),
-    18: ("price", -3.0, "must not be negative"),
+    18: ("price", -3.0, "must give a finite cost by `1 / (price + 3)`"),
     29: ("y", "wolf", "must be one of the classes ('cat', 'dog', 'fox')"),
     39: ("p_dog", None, "must not have missing values"),
 }
@@ -101,7 +101,9 @@ def test_lists_tell_their_entry() -> None:
 
 def test_ids_of_the_file_are_kept(write: Write) -> None:
     table = table_of(FAULTS).append_column("id", pa.array([f"row {i}" for i in range(N)]))
-    columns = Columns(label="y", probabilities="p_*", weight="w", cost="price", id="id")
+    columns = Columns(
+        label="y", probabilities="p_*", weight="w", row_costs="1 / (price + 3)", id="id"
+    )
     batch = read(write("csv", table), columns, bad_rows=BadRows())
     assert batch.ids is not None
     assert batch.ids.tolist() == [f"row {i}" for i in GOOD]
@@ -126,12 +128,13 @@ def test_any_rows_may_be_bad(rows: set[int]) -> None:
 
 
 def test_too_many_bad_rows_stop_the_run() -> None:
-    many = dict.fromkeys((3, 9, 17, 29), ("price", -1.0, ""))
+    many = dict.fromkeys((3, 9, 17, 29), ("price", -3.0, ""))
     with pytest.raises(BadValueError) as caught:
         read(table_of(many), NAMED, bad_rows=BadRows(most=2))
     assert str(caught.value) == (
         "the table: `rows` must have at most 2 bad rows, got 3, the last in row 17. Fix "
-        "`price` (must not be negative, got -1.0), or use BadRows(most=...)."
+        "`price` (must give a finite cost by `1 / (price + 3)`, got a division by 0), or use "
+        "BadRows(most=...)."
     )
     assert len(read(table_of(FAULTS), NAMED, bad_rows=BadRows(most=6))) == len(GOOD)
 

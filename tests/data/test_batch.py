@@ -177,10 +177,7 @@ def test_what_is_not_known_stays_unknown() -> None:
         ({"groups": np.ones((4, 2))}, "test: `groups` must be one value per row"),
         ({"row_costs": [1, 1]}, "test: `row_costs` must have length 4"),
         ({"row_costs": np.ones((4, 1))}, "test: `row_costs` must be one number per row"),
-        (
-            {"row_costs": [1, -2, 1, 1]},
-            "must not be negative, got -2.0 in row 1. Use a negative rate for a gain.",
-        ),
+        ({"row_costs": {"fee": [1, 2]}}, "test: `row_costs['fee']` must have length 4"),
         ({"row_costs": [1, 1, np.inf, 1]}, "finite, got inf in row 2"),
         ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "test: `y_true` must have length 4"),
     ],

@@ -28,7 +28,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
             {"label": ["y"], "mean": ["c"], "std": ["hit"]},
         ),
         (
-            Columns("y", logits="c", features="logit_*", id="id", group="id", cost="hit"),
+            Columns("y", logits="c", features="logit_*", id="id", group="id", row_costs="2 * hit"),
             "logits",
             {
                 "label": ["y"],
@@ -36,7 +36,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
                 "features": ["logit_2", "logit_10"],
                 "id": ["id"],
                 "group": ["id"],
-                "cost": ["hit"],
+                "row_costs": ["hit"],
             },
         ),
     ],

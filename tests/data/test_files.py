@@ -62,7 +62,7 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
         table = table.append_column(f"f_{k}", pa.array(column))
 
     columns = Columns(
-        "y", logits="logit_*", weight="w", id="id", group="site", features="f_*", cost="w"
+        "y", logits="logit_*", weight="w", id="id", group="site", features="f_*", row_costs="w"
     )
     batch = read(write(form, table), columns)
 
@@ -78,7 +78,8 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
     assert_array_equal(batch.features.astype(dtype), features)
     assert_array_equal(batch.ids, ids)
     assert_array_equal(batch.groups, sites)
-    assert_array_equal(batch.row_costs, LOGITS[:, 0] ** 2)
+    assert batch.row_costs is not None
+    assert_array_equal(batch.row_costs["w"], LOGITS[:, 0] ** 2)
 
 
 LABELS = {

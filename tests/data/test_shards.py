@@ -242,7 +242,7 @@ def test_arrays_are_converted_to_what_the_caller_supports() -> None:
         ({"groups": ["a"]}, "groups", "group"),
         ({"features": [[1]]}, "features", "features"),
         ({"ids": [1]}, "ids", "id"),
-        ({"row_costs": [1]}, "row_costs", "cost"),
+        ({"row_costs": [1]}, "row_costs", "row_costs"),
     ],
 )
 def test_shards_hold_their_own_columns(columns: Any, argument: str, role: str) -> None:

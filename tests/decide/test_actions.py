@@ -6,6 +6,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.data.batch import Batch
 from dubito.decide.actions import expected_costs, least_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadTypeError, BadValueError, DubitoError
@@ -25,31 +29,39 @@ Precision = type[np.floating[Any]]
 SHAPES = [(1, 1), (1, 2), (7, 2), (300, 3), (1000, 10), (40, 64), (40, 65), (600, 500)]
 
 
-def slow(p: Any, costs: CostMatrix, row_costs: Any = None) -> tuple[list[list[float]], list[int]]:
-    """Return expected costs and actions by plain loops."""
-    table, actions = [], []
-    for i, row in enumerate(p):
-        ours = []
-        for a in range(costs.n_actions):
-            total = 0.0
-            for k, share in enumerate(row):
-                each = float(costs.array[a, k])
-                if costs.rate is not None:
-                    each += float(costs.rate[a, k]) * float(row_costs[i])
-                total += float(share) * each
-            ours.append(total)
-        table.append(ours)
+def slow(p: Any, costs: CostMatrix, tables: Any) -> tuple[list[list[float]], list[int]]:
+    """Return expected costs and actions by plain loops; `tables` is rows x actions x classes."""
+    found, actions = [], []
+    for row, table in zip(p, tables, strict=True):
+        ours = [
+            sum(float(share) * float(table[a, k]) for k, share in enumerate(row))
+            for a in range(costs.n_actions)
+        ]
+        found.append(ours)
         reject = costs.reject
         is_rejected = reject is not None and ours[reject] <= min(ours) + 1e-9
         actions.append(reject if is_rejected and reject is not None else ours.index(min(ours)))
-    return table, actions
+    return found, actions
 
 
-def some_costs(rng: Any, n_actions: int, n_classes: int, grows: bool, rejects: bool) -> CostMatrix:
-    table = rng.normal(0, 2, (n_actions, n_classes))
-    rate = rng.normal(0, 2, (n_actions, n_classes)) if grows else None
-    names = [f"action {i}" for i in range(n_actions)]
-    return CostMatrix(table, names, rate=rate, reject=names[n_actions // 2] if rejects else None)
+def some_costs(rng: Any, n_rows: int, n_classes: int, kind: str) -> tuple[CostMatrix, Any, Any]:
+    """Return costs of four actions, row costs, and both as rows x actions x classes."""
+    base = rng.normal(0, 2, (4, n_classes))
+    names, reject = [f"action {i}" for i in range(4)], None if kind == "fixed" else "action 2"
+    tables = np.repeat(base[np.newaxis], n_rows, axis=0)
+    if kind == "fixed":
+        return CostMatrix(base, names), None, tables
+    if kind == "array":
+        tables = rng.normal(0, 2, (n_rows, 4, n_classes))
+        return CostMatrix(base, names, reject=reject), tables, tables
+    fee, amount = rng.random(n_rows) * 5, rng.normal(0, 100, n_rows)
+    cells = base.astype(object)
+    for a, k in ((0, 0), (2, 0), (3, n_classes - 1)):  # one class with two, and another with one
+        cells[a, k] = "min(fee, amount / 50) - 2 * fee"
+        tables[:, a, k] = np.minimum(fee, amount / 50) - 2 * fee
+    cells[1, 0], tables[:, 1, 0] = "fee", fee
+    columns = {"amount": amount, "fee": fee}
+    return CostMatrix(cells, names, reject=reject), columns, tables
 
 
 @pytest.mark.parametrize("is_logits", [True, False])
@@ -69,15 +81,12 @@ def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) 
         p = outputs.array.astype(np.float64)
         p = special.softmax(p, axis=1) if is_logits else p
     few = slice(0, 40)
-    for grows in (False, True):
-        costs = some_costs(rng, 4, p.shape[1], grows, rejects=grows)
-        row_costs = rng.random(shape[0]) * 100 if grows else None
+    for kind in ("fixed", "cells", "array"):
+        costs, row_costs, tables = some_costs(rng, shape[0], p.shape[1], kind)
         found = expected_costs(outputs, costs, row_costs)
-        matrix = p @ costs.array.T
-        if costs.rate is not None and row_costs is not None:
-            matrix = matrix + row_costs[:, np.newaxis] * (p @ costs.rate.T)
+        matrix = np.einsum("nk,nak->na", p, tables)
         close(found, matrix, rtol=1e-9, atol=1e-9)
-        table, actions = slow(p[few], costs, row_costs)
+        table, actions = slow(p[few], costs, tables[few])
         close(found[few], table, rtol=1e-9, atol=1e-9)
         least = least_costs(outputs, costs, row_costs)
         assert least.action[few].tolist() == actions
@@ -86,11 +95,41 @@ def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) 
         close(least.probability, p.max(axis=1), rtol=1e-6)
         assert least.class_.tolist() == outputs.array.argmax(axis=1).tolist()
         others = [number for number in range(4) if number != costs.reject]
-        if costs.rate is None:
-            above = p @ (costs.array - costs.array.min(axis=0)).T
-            close(least.excess, above[:, others].min(axis=1), rtol=1e-9, atol=1e-9)
+        above = np.einsum("nk,nak->na", p, tables - tables.min(axis=1, keepdims=True))
+        close(least.excess, above[:, others].min(axis=1), rtol=1e-9, atol=1e-9)
         assert found.dtype == least.cost.dtype == np.float64
         assert least.action.dtype == np.int64
+
+
+def test_columns_come_from_any_table() -> None:
+    costs = CostMatrix([[0, "amount"], ["2 * `a fee`", 0]]).with_reject("min(5, 0.1 * amount)")
+    columns = {"amount": [100.0, 20.0], "a fee": [3, 1], "note": ["x", "y"]}
+    p = [[0.9, 0.1], [0.5, 0.5]]
+    wanted = [[10.0, 5.4, 5.0], [10.0, 1.0, 2.0]]
+    numbers = {name: columns[name] for name in ("amount", "a fee")}
+    structured = np.array([(3, 100), (1, 20)], [("a fee", "f4"), ("amount", "i8")])
+    tables: list[Any] = [
+        numbers, structured, pandas.DataFrame(columns), polars.DataFrame(columns),
+        pa.table(columns),
+    ]  # fmt: skip
+    for table in tables:
+        close(expected_costs(p, costs, table), wanted)
+        batch = Batch.of(None, p, row_costs=table)
+        close(expected_costs(p, costs, batch.row_costs), wanted)
+        assert batch.take(np.array([1])).row_costs["amount"].tolist() == [20]  # type: ignore[index]
+    one = CostMatrix([[0, "amount"], [1, 0]])
+    close(expected_costs(p, one, [100, 20]), [[10, 0.9], [10, 0.5]])
+    assert costs.columns == ("amount", "a fee")
+
+
+def test_ties_of_costs_that_grow_go_to_reject_and_else_to_the_first() -> None:
+    # The costs of a class share a large part: what they differ by decides.
+    cells = [["big", "big + 1"], ["big + 1", "big"], ["big + 0.5", "big + 0.5"]]
+    big = {"big": np.array([1e6, -1e6, 0.0, 1e13])}
+    for reject, wanted in ((None, 0), ("c", 2)):
+        costs = CostMatrix(cells, ["a", "b", "c"], reject=reject)
+        assert optimal_actions([[0.5, 0.5]] * 4, costs, big).tolist() == [wanted] * 4
+        assert optimal_actions([[0.4, 0.6]] * 3, costs, {"big": big["big"][:3]}).tolist() == [1] * 3
 
 
 # Sixteenths add up without rounding: what looks like a tie here is one.
@@ -173,9 +212,7 @@ def test_reject_wins_within_its_margin_only() -> None:
 
 def test_fraud_costs_that_grow_with_the_amount() -> None:
     # Letting a fraud pass costs its amount, a check costs 20.
-    costs = CostMatrix(
-        [[0, 0], [20, 20]], ["pass", "check"], ["fine", "fraud"], rate=[[0, 1], [0, 0]]
-    )
+    costs = CostMatrix([[0, "amount"], [20, 20]], ["pass", "check"], ["fine", "fraud"])
     p, row_costs = [[0.9, 0.1]] * 3, [100, 1000, 0]
     close(expected_costs(p, costs, row_costs), [[10, 20], [100, 20], [0, 20]])
     assert optimal_actions(p, costs, row_costs).tolist() == [0, 1, 0]
@@ -239,7 +276,8 @@ def test_no_copy_of_the_matrix_is_made() -> None:
     assert (logits[::1000] == before).all()
 
 
-GROWS = CostMatrix(np.eye(2), rate=np.eye(2))
+GROWS = CostMatrix([[0, "1 / amount"], ["2 * amount", 0]])
+TWO = CostMatrix([[0, "amount"], ["fee", 0]], ["pass", "block"], ["legit", "fraud"])
 PLAIN = CostMatrix.zero_one(2)
 P = [[0.5, 0.5]] * 2
 KINDS = "Logits, Probabilities, Members or an array of probabilities"
@@ -248,12 +286,17 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: optimal_actions(P, GROWS),
         BadTypeError,
-        r"`row_costs` .*got None\. Pass row_costs=\.\.\., such as",
+        r"`row_costs` .*'amount', got None\. Pass row_costs=\{'amount': ",
     ),
     (
-        lambda: expected_costs(P, GROWS, [1, -2]),
+        lambda: expected_costs(P, GROWS, [1, 0]),
         BadValueError,
-        r"`row_costs` .*got -2\.0 in row 1\. Use a negative rate",
+        r"`row_costs` must give a finite cost by `0,1=1 / amount`, got a division by 0 in row 1\.",
+    ),
+    (
+        lambda: expected_costs(P, GROWS, [1, 1e100]),
+        BadValueError,
+        r"`row_costs` .*`1,0=2 \* amount`, got a size above 1e\+100 in row 1\.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1, np.nan]),
@@ -266,9 +309,44 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         r"`row_costs`.*length 1\.",
     ),
     (
+        lambda: expected_costs(P, GROWS, [[1, 2], [3, 4]]),
+        BadValueError,
+        r"`row_costs` must .*one number per row",
+    ),
+    (
+        lambda: expected_costs(P, TWO, [1, 2]),
+        BadTypeError,
+        r"`row_costs` must have the columns 'amount', 'fee', got list\. Pass a dict or a data",
+    ),
+    (
+        lambda: expected_costs(P, TWO, {"amount": [1, 2], "cost": [1, 2]}),
+        BadValueError,
+        r"`row_costs` .*'amount', 'fee', got 'amount', 'cost'\. Add 'fee', or change",
+    ),
+    (
+        lambda: expected_costs(P, TWO, {"amount": [1, 2], "fee": [1, np.inf]}),
+        BadValueError,
+        r"`row_costs\['fee'\]` .*got inf in row 1\.",
+    ),
+    (
+        lambda: expected_costs(P, TWO, {"amount": [1, 2], "fee": ["1", "2"]}),
+        BadTypeError,
+        r"`row_costs\['fee'\]` must be an array of real numbers, got text",
+    ),
+    (
+        lambda: expected_costs(P, PLAIN, np.ones((2, 3, 2))),
+        BadValueError,
+        r"`row_costs` must be rows x 2 actions x 2 classes.* got shape \(2, 3, 2\)\.",
+    ),
+    (
+        lambda: expected_costs(P, PLAIN, [np.ones((2, 2)), [[1, 2], [3, np.nan]]]),
+        BadValueError,
+        r"`row_costs` must be finite, got nan in row 1",
+    ),
+    (
         lambda: least_costs(P, PLAIN, [1, 2]),
         BadValueError,
-        r"`row_costs` .*got list\. Use CostMatrix\(\.\.\., rate=\.\.\.\)",
+        r"`row_costs` .*got list\. Use an expression in the costs, such as CostMatrix\(\[\[0",
     ),
     (
         lambda: least_costs(TopLabel([0.5], [1]), PLAIN),

@@ -27,6 +27,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from dubito.calibrate import CalibratedClassifier, TemperatureScaling
 from dubito.decide import CostMatrix, CostSensitiveClassifier
 from dubito.errors import BadTypeError, BadValueError
+from tests.decide.growing import growing
 
 Array = NDArray[Any]
 
@@ -91,14 +92,14 @@ def test_one_may_be_asked() -> None:
 
 def test_costs_may_grow_with_amounts() -> None:
     rate = np.array([[0, 1, 0], [0, 0, 2], [3, 0, 0]])
-    model = fitted(CostMatrix(TABLE, classes=NAMES.tolist(), rate=rate))
+    model = fitted(CostMatrix(growing(TABLE, rate), classes=NAMES.tolist()))
     row_costs = np.random.default_rng(0).random(240) * 3
     p = model.predict_proba(X)
     expected = np.stack([(TABLE + a * rate) @ row for a, row in zip(row_costs, p, strict=True)])
     assert np.array_equal(model.predict(X, row_costs), NAMES[expected.argmin(axis=1)])
     with pytest.raises(BadTypeError) as caught:
         model.predict(X)
-    assert re.search(r"`row_costs` .*got None\. Pass row_costs=\.\.\., such as", str(caught.value))
+    assert re.search(r"`row_costs` .*got None\. Pass row_costs=\{'amount': ", str(caught.value))
 
 
 @pytest.mark.slow

@@ -40,14 +40,19 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         r"`costs` .*got shape \(0, 2\)\. Pass one row per",
     ),
     (
-        lambda: CostMatrix([["a", "b"]]),
-        BadTypeError,
-        r"`costs`.*text \(dtype <U1\)\.",
+        lambda: CostMatrix([["a", "b +"]]),
+        BadValueError,
+        r"`costs` .*got 'b \+', which ends too early in row 0, column 1\. Use numbers, column",
     ),
     (
-        lambda: CostMatrix(I2, rate=[[1, 2]]),
+        lambda: CostMatrix([[0, "fee"], [True, 0]]),
         BadValueError,
-        r"`rate` .*got shape \(1, 2\)\. Use 0 for a",
+        r"`costs` must be a number .*got True in row 1, column 0\.",
+    ),
+    (
+        lambda: CostMatrix([["fee"], [0, 1]]),
+        BadTypeError,
+        r"`costs` must be readable as a NumPy array, .*Pass rows of equal length",
     ),
     (
         lambda: CostMatrix(I2, ["a"]),
@@ -112,7 +117,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix(I2).with_reject([1, np.inf]),
         BadValueError,
-        r"`cost`.*inf in row 1\.",
+        r"`cost`.*inf in row 1, column 0\.",
     ),
 ]
 

@@ -34,8 +34,8 @@ CORNER = (
         (b"action,a,b\nx,1\n", "row 'x' has 1 costs instead of 2. Give one cost per column."),
         (
             b"action,a,b\nx,1,\n",
-            "row 'x' holds a value that is not a number (could not convert string to float: ''). "
-            "Use numbers such as 0.5.",
+            "row 'x' holds a cost that must be a number or an expression, got an empty text. Use "
+            "numbers, column names (in backticks if needed), + - * / ( ), min and max.",
         ),
         (
             b"action,\xff\n",

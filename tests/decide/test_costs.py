@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError, DubitoError
+from tests.decide.growing import growing
 
 LOSS = [[0.0, 1000.0, 3.0], [1.0, 0.0, 4.0]]  # truth x decision, as texts print it
 
@@ -28,7 +29,7 @@ def test_what_a_matrix_knows() -> None:
     assert costs.array.tolist() == [[0.0, 5.0], [1.0, 0.0], [2.0, 2.0]]
     assert costs.array.dtype == np.float64
     assert (costs.actions, costs.classes, costs.reject) == (("no", "yes", "ask"), ("-", "+"), 2)
-    assert (costs.n_actions, costs.n_classes, costs.rate) == (3, 2, None)
+    assert (costs.n_actions, costs.n_classes, costs.columns) == (3, 2, ())
 
 
 def test_actions_without_names_are_the_classes_or_numbers() -> None:
@@ -45,12 +46,11 @@ def test_the_action_called_reject_is_it_unless_another_is_named() -> None:
 
 def test_the_matrix_is_a_copy_that_nobody_writes_to() -> None:
     mine = np.zeros((2, 2))
-    costs = CostMatrix(mine, rate=mine)
+    costs = CostMatrix(mine)
     mine[0, 0] = 9
     assert costs.array[0, 0] == 0
-    assert costs.rate is not None
     assert not costs.array.flags.writeable
-    assert not costs.rate.flags.writeable
+    assert not CostMatrix([[0, "fee"]]).entries.flags.writeable
     assert mine.flags.writeable
     with pytest.raises(AttributeError):
         costs.reject = 1  # type: ignore[misc]
@@ -64,10 +64,10 @@ def test_zero_one_by_number_and_by_names() -> None:
 
 
 def test_the_orientation_is_said_and_not_seen() -> None:
-    textbook = CostMatrix.from_loss(LOSS, rows="truth", classes=["ill", "well"], rate=LOSS)
-    turned = CostMatrix.from_loss(
-        np.transpose(LOSS), rows="actions", classes=["ill", "well"], rate=np.transpose(LOSS)
-    )
+    textbook = CostMatrix.from_loss(LOSS, rows="truth", classes=["ill", "well"])
+    turned = CostMatrix.from_loss(np.transpose(LOSS), rows="actions", classes=["ill", "well"])
+    grows = CostMatrix.from_loss([[0, "a"], ["b", "1"]], rows="truth")
+    assert grows.texts == [[0, "b"], ["a", 1]]
     assert textbook.array.tolist() == [[0, 1], [1000, 0], [3, 4]]
     assert same(textbook, turned)
     assert textbook.array.flags.c_contiguous
@@ -85,20 +85,21 @@ def test_errors_and_utilities_are_costs() -> None:
     )
     assert named.array.tolist() == [[5, 0], [0, 1]]
     assert (named.actions, named.classes) == (("well", "ill"), ("ill", "well"))
-    gains = CostMatrix.from_utilities([[3, -1], [0, 2]], ["a", "b"], rate=[[1, 0], [0, 0]])
+    gains = CostMatrix.from_utilities([[3, -1], [0, 2]], ["a", "b"])
     assert gains.array.tolist() == [[-3.0, 1.0], [0.0, -2.0]]
-    assert gains.rate is not None
-    assert gains.rate.tolist() == [[-1.0, 0.0], [0.0, 0.0]]
+    assert CostMatrix.from_utilities([[3, "a + b"]]).texts == [[-3, "-(a + b)"]]
+    by_errors = CostMatrix.from_errors(false_positive="fee", false_negative="amount", pos_label=1)
+    assert by_errors.texts == [[0, "amount"], ["fee", 0]]
     assert not np.signbit(gains.array[1, 0])
 
 
 def test_a_reject_costs_one_number_or_one_a_class() -> None:
-    costs = CostMatrix(np.eye(2), rate=np.eye(2))
+    costs = CostMatrix(np.eye(2))
     one = costs.with_reject(0.25)
     assert one.array[2].tolist() == [0.25, 0.25]
     assert (one.reject, one.actions) == (2, ("0", "1", "reject"))
-    assert one.rate is not None
-    assert one.rate[2].tolist() == [0.0, 0.0]
+    assert costs.with_reject("0.1 * fee").texts[2] == ["0.1 * fee"] * 2
+    assert costs.with_reject(["fee", 2]).texts[2] == ["fee", 2]
     each = costs.with_reject(np.array([1, 2], np.float32), name="ask")
     assert each.array[2].tolist() == [1.0, 2.0]
     assert (each.reject, each.actions[2]) == (2, "ask")
@@ -106,11 +107,11 @@ def test_a_reject_costs_one_number_or_one_a_class() -> None:
 
 
 def test_columns_follow_the_names_of_a_model() -> None:
-    costs = CostMatrix([[1, 2, 3]], ["act"], ["a", "b", "0"], rate=[[4, 5, 6]]).with_reject(9)
+    costs = CostMatrix([[1, 2, 3]], ["act"], ["a", "b", "0"]).with_reject(9)
     turned = costs.for_classes((0, "a", "b"), 3)
     assert turned.array[0].tolist() == [3, 1, 2]
-    assert turned.rate is not None
-    assert turned.rate[0].tolist() == [6, 4, 5]
+    grows = CostMatrix([["x", "y", 3]], ["act"], ["a", "b", "0"]).for_classes((0, "a", "b"), 3)
+    assert grows.texts == [[3, "x", "y"]]
     assert (turned.classes, turned.reject) == ((0, "a", "b"), 1)
     assert costs.for_classes(None, 3) is costs
     assert costs.for_classes(("a", "b", "0"), 3) is costs
@@ -129,12 +130,15 @@ def test_kept_and_read_again_it_is_the_same(table: Any, grows: bool, data: Any) 
     size = table.shape[1]
     unique = st.lists(names, min_size=size, max_size=size, unique=True)
     classes = data.draw(st.none() | unique)
-    costs = CostMatrix(table, classes=None, rate=table if grows else None)
+    cells = growing(table, table / 2) if grows else table
+    costs = CostMatrix(cells, classes=None)
     if classes is not None and table.shape[0] != table.shape[1]:
-        costs = CostMatrix(table, classes=classes, rate=table if grows else None)
+        costs = CostMatrix(cells, classes=classes)
     again = CostMatrix.from_dict(json.loads(json.dumps(costs.to_dict())))
     assert same(again, costs)
-    assert again.array.tolist() == table.tolist()
+    assert again.expressions == costs.expressions
+    if not grows:
+        assert again.array.tolist() == table.tolist()
     for twin in (pickle.loads(pickle.dumps(costs)), copy.deepcopy(costs)):
         assert same(twin, costs)
         assert not twin.array.flags.writeable
@@ -214,8 +218,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix.from_dict(whole(more=1)),
         BadValueError,
-        "CostMatrix.from_dict: `values` must have no other keys than actions, classes, array, "
-        "rate, reject, pos_label, got 'more'. Restore the file as it was written.",
+        "CostMatrix.from_dict: `values` must have no other keys than actions, classes, costs, "
+        "reject, pos_label, got 'more'. Restore the file as it was written.",
     ),
 ]
 

@@ -52,6 +52,7 @@ from dubito.doubt import (
     energy,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
+from tests.decide.growing import growing
 
 Array = NDArray[Any]
 
@@ -107,9 +108,7 @@ def decided_by_hand(
         frequencies = policy.deploy_prior
     found: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for i, row in enumerate(p):
-        table = costs.array.copy()
-        if costs.rate is not None and row_costs is not None:
-            table += row_costs[i] * costs.rate
+        table = costs.at({} if row_costs is None else {"amount": row_costs[i]}).array
         expected = table @ row
         action, reason = int(expected.argmin()), 0
         if costs.reject is not None and expected[costs.reject] <= expected.min() + 1e-9:
@@ -175,7 +174,7 @@ def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
     rate = rng.normal(size=(3, 3))
     table = np.vstack([COSTS.array, [0.5, 0.6, 0.7]])
     grows = np.vstack([rate, [0.3, -0.1, 0.2]])  # asking, too, may cost more for larger row_costs
-    costs = CostMatrix(table, ["a", "b", "c", "ask"], rate=grows, reject="ask")
+    costs = CostMatrix(growing(table, grows), ["a", "b", "c", "ask"], reject="ask")
     policy = fitted(costs=costs, row_costs=rng.random(400), risk=bound_at(max_risk))
     row_costs = 3 * rng.random(300)
     decisions = policy.decide(Logits(NEW_Z), row_costs=row_costs)
@@ -364,9 +363,10 @@ def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
     shards = scan(
         tmp_path / "rows.parquet",
-        Columns(label="y", logits="z_*", features="x_*", cost="price", weight="w"),
+        Columns(label="y", logits="z_*", features="x_*", row_costs="price", weight="w"),
     )
-    costs = CostMatrix(1 - np.eye(3), rate=1 - np.eye(3)).with_reject(0.6)
+    cells = growing(1 - np.eye(3), 1 - np.eye(3), "price")
+    costs = CostMatrix(cells).with_reject(0.6)
     wishes: dict[str, Any] = {
         "costs": costs,
         "calibrator": TemperatureScaling(),
@@ -569,10 +569,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"risk": RiskBound(5)}, r"`max_risk`.* between 0 and 1.* 5\. .*percentages"),
     ({"risk": RiskBound(0.1, 1.0)}, r"`delta`.* between 0 and 1.* 1\.0\. .*percentages"),
     ({"random_state": -1}, r"`random_state` must be None, .* got -1\. Pass random_state=0"),
-    ({"row_costs": np.ones(400)}, r"`row_costs`.* ndarray\. .*CostMatrix\(\.\.\., rate="),
+    ({"row_costs": np.ones(400)}, r"`row_costs`.* ndarray\. .*CostMatrix\(\[\["),
     (
-        {"costs": CostMatrix(1 - np.eye(3), rate=np.eye(3))},
-        r"`row_costs`.* one number .* None\. .*row_costs=",
+        {"costs": CostMatrix([[0, "fee", 0]] * 3)},
+        r"`row_costs` must hold the columns of the costs, 'fee', got None\. .*row_costs=",
     ),
     ({"deploy_prior": [0.5, 0.5]}, r"`deploy_prior`.* 3 .* 2\. .* every"),
 ]
@@ -601,7 +601,7 @@ def test_wrong_arguments_of_a_decision_are_refused() -> None:
         ),
         (
             lambda: named.decide(Logits(Z), row_costs=np.ones(400)),
-            r"Policy\.decide.* ndarray\. .*CostMatrix\(\.\.\., rate=",
+            r"Policy\.decide.* ndarray\. .*CostMatrix\(\[\[",
         ),
         (lambda: named.explain(Logits(Z), row=400), r"`row`.* 0 to 399, got 400\. Pass row=0"),
     ]
@@ -734,7 +734,7 @@ def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> Non
     Policy.seal(path)
     assert "edited" not in Policy.load(path).provenance
     document = json.loads(path.read_text())
-    document["costs"]["array"][0][1] = 5000
+    document["costs"]["costs"][0][1] = 5000
     path.write_text(json.dumps(document))
     Policy.seal(path)
     again = Policy.load(path)

@@ -10,13 +10,13 @@ from sklearn.base import clone
 from dubito import Logits, Normal
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
+from dubito.data.batch import column_names
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.fit import (
     _fresh_calibrator,
     _require_reject,
     as_feature_names,
-    column_names,
     evaluation_shards,
 )
 from dubito.doubt import MahalanobisDistance

@@ -343,14 +343,14 @@ def test_frequency_weights_count_as_rows_of_a_risk_bound() -> None:
         (RiskBound(max_cost=cast("Any", "x")), COSTS, "`max_cost` must be a number .* got 'x'"),
         (
             RiskBound(max_cost=1),
-            CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]]).with_reject(0.3),
-            "`risk` with max_cost needs costs without a rate, got a rate.",
+            CostMatrix([[0, "1 + amount"], [1, 0]]).with_reject(0.3),
+            r"`risk` with max_cost needs costs that are the same for all rows, got 1 \+ amount.",
         ),
     ],
 )
 def test_bounds_that_cannot_be_kept_are_refused(risk: Any, costs: Any, message: str) -> None:
     outputs = Logits(Z[:, : costs.n_classes])
-    row_costs = None if costs.rate is None else np.ones(500)
+    row_costs = np.ones(500) if costs.columns else None
     y = np.minimum(Y, costs.n_classes - 1)
     with pytest.raises(BadValueError, match=message):
         Policy.fit(outputs, y, costs=costs, risk=risk, row_costs=row_costs)

@@ -55,7 +55,7 @@ def test_a_policy_survives_its_dict() -> None:
 
 
 def test_arrays_are_read_like_lists() -> None:
-    document = changed("costs.array", np.array(DOCUMENT["costs"]["array"]))
+    document = changed("costs.costs", np.array(DOCUMENT["costs"]["costs"]))
     document["train_prior"] = np.array(DOCUMENT["train_prior"])
     assert Policy.from_dict(document).to_dict() == DOCUMENT
 
@@ -89,10 +89,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("feature_names", ["a"], "`feature_names` must have 2 names, one per feature, got 1"),
     ("feature_names", [1, 2], "`feature_names[0]` must be a string of at most"),
     ("feature_names", "ab", "`feature_names` must be a list, got 'ab'"),
-    ("costs.array", "abc", "`costs.array` must be an array of n x n numbers, got 'abc'"),
-    ("costs.array", [["1"]], "`costs.array` must be an array of n x n numbers"),
-    ("costs.array", [[np.nan, 1]], "`costs.array` must be numbers from -1e+100 to 1e+100, got nan"),
-    ("costs.rate", [[1], [2, 3]], "`costs.rate` must be an array of n x n numbers"),
+    ("costs.costs", "abc", "`costs.costs` must be an array of n x n numbers, got 'abc'"),
+    ("costs.costs", [["1 +"]], "`costs.costs[0][0]` must be a number or an expression, got '1 +'"),
+    ("costs.costs", [["x", None]], "`costs.costs[0][1]` must be a number"),
+    ("costs.costs", [["x"], [2, 3]], "`costs.costs` must be an array of n x n numbers or expr"),
+    ("costs.costs", [["x"], 2], "`costs.costs` must be an array of n x n numbers or expressions"),
+    ("costs.costs", [[np.nan, 1]], "`costs.costs` must be numbers from -1e+100 to 1e+100, got nan"),
     ("costs.class", np.ones(2), "`costs` must be a CostMatrix, got an array"),
     ("costs", 5, "`costs` must be a dict that `to_dict` returned, got 5"),
     ("costs.reject", None, "`costs` must have a reject action, got none"),

@@ -14,6 +14,7 @@ from dubito import Probabilities, TopLabel
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, realized_cost
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
+from tests.decide.growing import growing
 
 COSTS = CostMatrix(
     [[0, 10], [1, 0]], actions=["send home", "treat"], classes=["well", "ill"]
@@ -29,7 +30,7 @@ def test_agrees_with_a_loop_over_rows(
     rng = np.random.default_rng(seed)
     base = rng.normal(size=(n_actions, n_classes)) * 10.0 ** rng.integers(-3, 30)
     rate = rng.random((n_actions, n_classes)) if grows else None
-    costs = CostMatrix(base, rate=rate)
+    costs = CostMatrix(base if rate is None else growing(base, rate))
     y, actions = rng.integers(0, n_classes, n_rows), rng.integers(0, n_actions, n_rows)
     row_costs = rng.random(n_rows) * 100 if grows else None
     weight = rng.random(n_rows) + 0.1
@@ -58,7 +59,7 @@ def test_rows_without_a_label_are_left_out() -> None:
 
 
 def test_an_oracle_of_uncertain_labels_still_knows_the_class() -> None:
-    costs = CostMatrix([[0, 4], [2, 1]], rate=[[0.0, 0.5], [0.0, 1.0]])
+    costs = CostMatrix([[0, "4 + 0.5 * a"], [2, "1 + a"]])
     soft = np.array([[0.5, 0.5], [0.2, 0.8]])
     judged = RealizedCosts.of(soft, [[0.5, 0.5], [0.9, 0.1]], costs, [0.0, 10.0], None, "test")
     # In class 1: min(4 + a / 2, 1 + a).

@@ -120,7 +120,7 @@ def test_nothing_can_be_written_to() -> None:
         assert not getattr(regions, name).flags.writeable
 
 
-RATED = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+RATED = CostMatrix([[0, "amount"], [1, 0]])
 
 BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
@@ -161,7 +161,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"costs": RATED},
         BadValueError,
-        r"`costs` .*got one\. Pass the costs for",
+        r"`costs` must have no expressions of columns, got amount\. Use costs\.at\(\{'amount'",
     ),
     (
         {"costs": [[0, 1], [1, 0]]},

@@ -33,8 +33,8 @@ def density(x: Any, at: float) -> Any:
 
 def test_costs() -> None:
     assert repr(COSTS) == "CostMatrix(3 actions x 2 classes, reject='reject')"
-    grows = CostMatrix(np.eye(2), rate=np.eye(2))
-    assert repr(grows) == "CostMatrix(2 actions x 2 classes, with a rate)"
+    grows = CostMatrix([[0, "amount"], ["2 * fee", 0]])
+    assert repr(grows) == "CostMatrix(2 actions x 2 classes, columns=('amount', 'fee'))"
     errors = CostMatrix.from_errors(false_positive=1, false_negative=2, pos_label="churn")
     assert repr(errors) == "CostMatrix(2 actions x 2 classes, pos_label='churn')"
 

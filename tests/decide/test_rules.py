@@ -13,10 +13,10 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import (
     DecisionRule,
     _error_probability,
-    _without_reject,
     posteriors,
-    take_rows,
 )
+from dubito.decide.row_costs import RowCosts, without_reject
+from tests.decide.growing import growing
 
 Array = NDArray[Any]
 
@@ -52,7 +52,7 @@ def test_rows_are_decided_as_by_hand(
 ) -> None:
     p, base, rate, row_costs = question
     names = [*map(str, range(len(base) - 1)), "reject"]
-    costs = CostMatrix(base, names, rate=rate if grows else None)
+    costs = CostMatrix(growing(base, rate) if grows else base, names)
     frequencies = np.full(p.shape[1], 1 / p.shape[1])
     is_strange = np.array(data.draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
     rule = DecisionRule(costs, frequencies, threshold)
@@ -101,19 +101,18 @@ def test_without_anyone_to_ask_nothing_is_handed_over() -> None:
     assert found.action.tolist() == [1]
     assert found.reason.tolist() == [0]
     assert found.review_value.tolist() == [0.0]
-    assert _without_reject(costs) is costs
+    assert without_reject(costs) is costs
 
 
 def test_leaving_reject_out() -> None:
-    rate = np.arange(6.0).reshape(3, 2)
-    costs = CostMatrix(
-        [[0, 1], [9, 9], [1, 0]], ["a", "ask", "b"], ["x", "y"], rate=rate, reject="ask"
-    )
-    rest = _without_reject(costs)
+    cells = [[0, "fee"], [9, "a + 9"], ["fee", 0]]
+    costs = CostMatrix(cells, ["a", "ask", "b"], ["x", "y"], reject="ask")
+    rest = without_reject(costs)
     assert rest.actions == ("a", "b")
-    assert rest.array.tolist() == [[0, 1], [1, 0]]
-    assert rest.rate is not None
-    assert rest.rate.tolist() == [[0, 1], [4, 5]]
+    assert rest.texts == [[0, "fee"], ["fee", 0]]
+    by_row = RowCosts.of({"fee": [3.0], "a": [1.0]}, costs, 1, "test").without_reject()
+    assert by_row.costs is rest
+    assert [by_row.in_class(k).tolist() for k in (0, 1)] == [[[0], [3]], [[3], [0]]]
     assert rest.classes == ("x", "y")
     assert rest.reject is None
 
@@ -122,17 +121,13 @@ def test_a_decision_is_wrong_where_another_would_have_cost_less() -> None:
     # Both of the last two classes want the second action: taking it is right for either.
     costs = CostMatrix([[0, 2, 2], [1, 0, 0]], ["wait", "act"]).with_reject(0.3)
     shares = np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1]])
-    wrong = _error_probability(shares, np.array([1, 0]), costs, np.empty(0))
-    assert wrong == pytest.approx([0.2, 0.3])
-    growing = CostMatrix(costs.array, costs.actions, rate=np.zeros((3, 3)))
-    assert _error_probability(shares, np.array([1, 0]), growing, np.ones(2)) == pytest.approx(
-        [0.2, 0.3]
-    )
+    fixed = RowCosts.of(None, costs, 2, "test")
+    assert _error_probability(shares, np.array([1, 0]), fixed) == pytest.approx([0.2, 0.3])
+    by_row = RowCosts.of(np.stack([costs.array] * 2), costs, 2, "test")
+    assert _error_probability(shares, np.array([1, 0]), by_row) == pytest.approx([0.2, 0.3])
 
 
-def test_shares_are_float64_and_amounts_may_be_none() -> None:
+def test_posteriors_are_float64() -> None:
     p = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
     assert posteriors(Probabilities(p), slice(None)).dtype == np.float64
     assert posteriors(Probabilities(p), np.array([1])) == pytest.approx(np.array([[0.5, 0.5]]))
-    assert take_rows(np.empty(0), np.array([1])).size == 0
-    assert take_rows(np.array([1.0, 2.0]), np.array([1])).tolist() == [2.0]

@@ -35,11 +35,15 @@ def test_shares_costs_and_the_least_of_them(
     share_rows(freeze(array), is_logits, shares)
     close(shares, p, rtol=1e-12)
     rng = np.random.default_rng(1)
-    base, rate = rng.random((4, shape[1])), rng.random((4, shape[1]))
-    for amounts in (np.empty(0), rng.random(shape[0])):
-        expected = p @ base.T + (amounts[:, None] * (p @ rate.T) if amounts.size else 0.0)
+    base = rng.random((4, shape[1]))
+    for n_entries in (0, 1, 3 * shape[1]):
+        entries = np.column_stack([rng.integers(0, size, n_entries) for size in (4, shape[1], 2)])
+        values = rng.random((2, shape[0]))
+        expected = p @ base.T
+        for a, k, v in entries.tolist():
+            expected[:, a] += p[:, k] * values[v]
         result = np.empty((shape[0], 4))
-        common = freeze(array), is_logits, freeze(base), freeze(rate), freeze(amounts)
+        common = freeze(array), is_logits, freeze(base), freeze(entries), freeze(values)
         narrow_costs(*common, result)
         close(result, expected, rtol=1e-12)
         for reject, margin in ((-1, 0.0), (1, 0.05)):
@@ -73,8 +77,8 @@ def test_saturated_rows(dtype: Any) -> None:
         freeze(array),
         True,
         freeze(np.array([[0.0, 1.0]])),
-        freeze(np.zeros((0, 2))),
-        freeze(np.empty(0)),
+        freeze(np.empty((0, 3), np.int64)),
+        freeze(np.empty((0, 0))),
         result,
     )
     close(result[:, 0], np.array([0, 0, 0.5, 0.5]), atol=1e-300)

@@ -25,6 +25,7 @@ from dubito.measure import (
 )
 from dubito.monitor import Comparison, Difference, compare
 from dubito.monitor.metrics import TITLES
+from tests.decide.growing import growing
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -63,7 +64,8 @@ def test_metrics_and_paired_differences_are_those_of_measure(weight: Any) -> Non
 @pytest.mark.parametrize("rate", [None, [[0, 0.1], [0.02, 0], [0.01, 0.01]]])
 def test_costs_are_those_of_optimal_decisions(rate: Any) -> None:
     table = [[0, 10], [1, 0], [0.5, 0.5]]
-    costs = CostMatrix(table, actions=["no", "yes", "ask"], rate=rate)
+    cells = table if rate is None else growing(table, rate)
+    costs = CostMatrix(cells, actions=["no", "yes", "ask"])
     y, a, b = (Y > 0).astype(float), Logits(-Z[:, 0]), Logits(3 * Z[:, 0])
     y[3] = np.nan
     row_costs = None if rate is None else np.arange(float(N))
@@ -247,7 +249,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: compare(Y, {"a": GOOD, "b": NOISY}, row_costs=W),
         BadValueError,
-        r"`row_costs` must be None if `costs` has no rate, got ndarray\. Use .*rate",
+        r"`row_costs` must be None without costs, got ndarray\. Pass costs=CostMatrix",
     ),
     (lambda: compare(None, {"a": GOOD, "b": NOISY}), BadTypeError, r"`y_true`.*None.*TopLabel"),
     (

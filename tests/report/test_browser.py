@@ -232,7 +232,7 @@ def test_a_policy_is_shown_as_the_library_evaluates_it(
 
 
 def test_a_page_without_an_editor_has_no_console_messages(browser: Browser, tmp_path: Path) -> None:
-    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+    costs = CostMatrix([[0, "1 + amount"], [1, 0]])
     page = make_report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20, costs=costs)
     opened = Opened(browser, page.save(tmp_path / "page.html"))
     assert opened.page.locator("#threshold").count() == 0

@@ -123,7 +123,7 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
 
 
 def test_row_costs_make_a_page_without_an_editor() -> None:
-    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+    costs = CostMatrix([[0, "1 + amount"], [1, 0]])
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
     page = make_report([0, 1] * 20, outputs, row_costs=np.arange(40.0), costs=costs)
     assert "vary from row to row" in page.html

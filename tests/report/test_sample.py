@@ -139,9 +139,9 @@ def test_decisions_of_a_policy_are_counted_action_by_action() -> None:
 
 
 def test_row_costs_are_replaced_by_an_example() -> None:
-    costs = CostMatrix(np.ones((3, 3)) - np.eye(3), rate=np.ones((3, 3)))
+    costs = CostMatrix([[0, "fee", 1]] * 3)
     sample = draw_sample(made(), costs, 0)
-    assert (sample.has_given_costs, sample.costs.rate) == (False, None)
+    assert (sample.has_given_costs, sample.costs.columns) == (False, ())
 
 
 def test_top_labels_cannot_have_class_costs() -> None:

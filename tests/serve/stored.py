@@ -56,7 +56,7 @@ def drawn_rows(
         propensity=np.where(is_rejected, 1.0, audit_fraction),
         audit_probability=np.full(n, float(audit_fraction)),
         is_audit=is_audit,
-        row_cost=np.full(n, np.nan),
+        row_costs=np.full(n, None, np.object_),
         label=np.where(is_known, y, -1),
         labeled=np.where(is_known, 60.0 * np.arange(n), np.nan),
         is_unresolved=np.zeros(n, np.bool_),

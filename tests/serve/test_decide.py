@@ -1,5 +1,6 @@
 import asyncio
 import gzip
+import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -120,7 +121,12 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     rng = np.random.default_rng(0)
     logits = (3 * rng.normal(size=(500, 3))).astype(np.float32)
     ids = [f"r{k}" for k in range(500)]
-    content = write_stream({"logits": logits, "ids": ids, "row_costs": np.ones(500)})
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), 3)
+    row_costs = pa.StructArray.from_arrays([pa.array(np.arange(500.0))], ["fee"])
+    table, sink = pa.table({"logits": lists, "ids": ids, "row_costs": row_costs}), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content = sink.getvalue()
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.headers["content-type"] == ARROW
     found = read_stream(answer.content, max_samples=1000, most_columns=10, most_bytes=1_000_000)
@@ -129,6 +135,7 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     assert found["probability"].tolist() == wanted.probability.tolist()
     assert found["action"] == [policy.costs.actions[code] for code in wanted.action]
     assert api.counts() == (500, 0)
+    assert api.store.decisions_since().columns_of(["fee"])["fee"].tolist() == list(range(500))
 
 
 @pytest.mark.parametrize(
@@ -242,11 +249,12 @@ def test_the_audit_fraction_is_stored(small_store: Store, running: Callable[...,
 
 
 def test_a_decision_is_found_by_its_id(api: Api) -> None:
-    body = {"logits": [TORN], "ids": ["x"], "row_costs": [3.0], "links": ["https://a.org"]}
+    body = {"logits": [TORN], "ids": ["x"], "row_costs": {"fee": [3.0]}, "links": ["https://a.org"]}
     decided = api.client.post("/v1/decide", json=body).json()["decisions"][0]
     found = api.client.get("/v1/decisions/x").json()
     assert decided.items() <= found.items()
-    assert (found["row_cost"], found["link"], found["label"]) == (3.0, "https://a.org", None)
+    assert (found["link"], found["label"]) == ("https://a.org", None)
+    assert found["row_costs"] == {"fee": 3.0}
     api.client.post("/v1/labels", json={"ids": ["x"], "labels": ["c"]})
     found = api.client.get("/v1/decisions/x").json()
     assert (found["label"], found["previous_labels"]) == ("c", [])
@@ -413,7 +421,7 @@ def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
     plain = fitted(TemperatureScaling(), 3)
     features = np.random.default_rng(1).normal(size=(300, 2))
     costs = CostMatrix.zero_one(3).with_reject(0.4)
-    rated = CostMatrix(costs.array, costs.actions, costs.classes, rate=np.ones((4, 3)))
+    rated = CostMatrix([["fee", 1, 1]] * 4, costs.actions)
     row_costs = np.ones(300)
     row = request_rows(3, 1, 0)
     alone = [
@@ -422,7 +430,7 @@ def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
         DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, features=features)),
         DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, costs=rated, row_costs=row_costs)),
         DecisionRequest(request_rows(3, 1, 0, features=[[0.5]]), 1, plain),
-        DecisionRequest(request_rows(3, 1, 0, row_costs=[2.0]), 1, plain),
+        DecisionRequest(request_rows(3, 1, 0, row_costs={"fee": [2.0]}), 1, plain),
     ]
     assert [one.batch_kind for one in alone] == [None] * 6
     shares = RequestRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
@@ -431,7 +439,7 @@ def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
 
 
 def test_a_missing_argument_is_reported_as_a_field() -> None:
-    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [1, 0]])
+    costs = CostMatrix([[0, "amount"], [1, 0]])
     shares = np.array([[0.9, 0.1], [0.2, 0.8]])
     policy = Policy.fit(
         shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), row_costs=[1, 2]
@@ -441,7 +449,10 @@ def test_a_missing_argument_is_reported_as_a_field() -> None:
     request = DecisionRequest(rows, 1, policy)
     with pytest.raises(HTTPError) as refused:
         decide_batch([request], settings, np.random.default_rng(0))
-    assert str(refused.value).startswith("`row_costs` must be ")
+    assert str(refused.value) == (
+        "`row_costs` must hold the columns of the costs, 'amount', got none. "
+        "Send `row_costs` as the policy requires."
+    )
     assert "Policy" not in str(refused.value)
 
 

@@ -1,5 +1,6 @@
 """Metrics that represent all rows, reasons where they are unavailable, and alarms."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -19,6 +20,7 @@ from dubito.serve.service import Settings
 from dubito.serve.store import Store
 from dubito.serve.weighting import propensity_weights
 from studies.common.serving import fitted_policy
+from tests.decide.growing import growing
 from tests.serve import stored
 from tests.serve.conftest import SURE, TORN, Api
 from tests.serve.stored import (
@@ -170,13 +172,13 @@ def test_unavailable_metrics_have_a_reason(stored_policy: Any) -> None:
     infinite = report_of(replace(rows, probabilities=sure), stored_policy).overall.log_loss
     assert infinite.unavailable == "It is infinite: a class with probability 0 occurred."
     table = [*(1 - np.eye(3)), [0.25] * 3]
-    growing = CostMatrix(table, reject="3", rate=table)
-    cost = report_of(rows, replace(stored_policy, costs=growing)).overall.cost
-    assert cost.unavailable == "The costs depend on `row_costs`, and some rows have none."
+    costs = CostMatrix(growing(np.zeros((4, 3)), table), reject="3")
+    cost = report_of(rows, replace(stored_policy, costs=costs)).overall.cost
+    assert cost.unavailable == "The costs depend on `amount`, and some rows have none."
     row_costs = np.random.default_rng(0).uniform(1, 9, 400)
-    given = replace(rows, row_cost=row_costs)
-    growing = CostMatrix(np.zeros((4, 3)), reject="3", rate=table)
-    found = report_of(given, replace(stored_policy, costs=growing)).overall.cost.interval
+    texts = [json.dumps({"amount": amount}) for amount in row_costs.tolist()]
+    given = replace(rows, row_costs=np.array(texts, object))
+    found = report_of(given, replace(stored_policy, costs=costs)).overall.cost.interval
     assert found is not None
     paid = np.where(rows.action == 3, 0.25, rows.action != rows.label) * row_costs
     assert found.value == pytest.approx(paid.mean())

@@ -1,5 +1,6 @@
 """Candidates correct shifts, and are compared with the active policy on the same rows."""
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from dubito.serve.refit import (
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.weighting import propensity_weights, sample_by_weight
 from studies.common.serving import fitted_policy
+from tests.decide.growing import growing
 from tests.serve import stored
 from tests.serve.stored import draw, drawn_rows, without_draws
 
@@ -141,13 +143,15 @@ def test_an_ood_gate_needs_enough_rows() -> None:
 
 def test_row_dependent_costs_are_refitted_with_stored_amounts(stored_policy: Any) -> None:
     table = [*(1 - np.eye(3)), [0.25] * 3]
-    growing = replace(stored_policy, costs=CostMatrix(np.zeros((4, 3)), reject="3", rate=table))
+    costs = CostMatrix(growing(np.zeros((4, 3)), table), reject="3")
+    grows = replace(stored_policy, costs=costs)
     rows, _ = drawn_rows(stored_policy, 2000, 0.1)
     row_costs = np.random.default_rng(0).uniform(1, 9, 2000)
-    rows = replace(rows, row_cost=row_costs)
-    candidate = refit(rows, growing, none_kept)
+    texts = [json.dumps({"amount": amount}) for amount in row_costs.tolist()]
+    rows = replace(rows, row_costs=np.array(texts, object))
+    candidate = refit(rows, grows, none_kept)
     before, plain, after = _evaluate_policies(
-        rows, [growing, stored_policy, candidate], none_kept, "labels"
+        rows, [grows, stored_policy, candidate], none_kept, "labels"
     )
     sample = propensity_weights(rows)
     seen = rows.take(sample.rows)
@@ -178,12 +182,12 @@ def test_impossible_refits_are_rejected(stored_policy: Any) -> None:
         "Use an audit fraction above 0, and label the rows that it draws."
     )
     table = [*(1 - np.eye(3)), [0.25] * 3]
-    growing = CostMatrix(table, reject="3", rate=table)
+    costs = CostMatrix(growing(table, table), reject="3")
     with pytest.raises(HTTPError) as caught:
-        refit(rows, replace(stored_policy, costs=growing), none_kept)
+        refit(rows, replace(stored_policy, costs=costs), none_kept)
     n_labels = propensity_weights(rows).rows.size
     assert str(caught.value) == (
-        f"The costs depend on `row_costs`, and {n_labels} rows have none. "
+        f"The costs depend on `amount`, and {n_labels} rows have none. "
         "Run `dubito fit` on a file that has them."
     )
 

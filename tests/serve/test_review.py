@@ -32,10 +32,10 @@ def test_a_reviewer_claims_and_labels(api: Api) -> None:
 
 def test_blind_reviewers_see_no_prediction(small_store: Store, running: Callable[..., Api]) -> None:
     api = running(small_store, Settings(blind=True))
-    body = {"logits": [TORN], "ids": ["x"], "row_costs": [2.0], "links": ["https://a.org"]}
+    body = {"logits": [TORN], "ids": ["x"], "row_costs": {"fee": [2.0]}, "links": ["https://a.org"]}
     api.client.post("/v1/decide", json=body)
     item = api.client.post("/v1/review").json()["item"]
-    assert set(item) == {"id", "lease_until", "created", "row_cost", "link", "classes"}
+    assert set(item) == {"id", "lease_until", "created", "row_costs", "link", "classes"}
 
 
 @pytest.mark.parametrize(

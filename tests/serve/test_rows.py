@@ -73,14 +73,20 @@ def test_invalid_fields_are_reported(body: dict[str, Any], words: str) -> None:
 
 
 def test_a_digest_covers_everything_sent_about_a_row() -> None:
-    body = {"logits": [[1, 2]], "features": [[3.0]], "row_costs": [4.0], "links": ["https://a"]}
+    body = {
+        "logits": [[1, 2]],
+        "features": [[3.0]],
+        "row_costs": {"fee": [4.0]},
+        "links": ["https://a"],
+    }
     [digest] = parse(**body).digests
     assert parse(**body, ids=["x"]).digests == [digest]
     others = [
         {**body, "logits": [[1, 3]]},
         {**body, "features": [[3.5]]},
         {**body, "features": [[3.0, 0.0]]},
-        {**body, "row_costs": [5.0]},
+        {**body, "row_costs": {"fee": [5.0]}},
+        {**body, "row_costs": {"amount": [4.0]}},
         {**body, "links": ["https://b"]},
         {name: value for name, value in body.items() if name != "links"},
         {name: value for name, value in body.items() if name != "row_costs"},
@@ -143,7 +149,6 @@ def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) ->
 @pytest.mark.parametrize(
     ("value", "got"),
     [
-        ([1, -1], "-1"),
         (7, "7"),
         ([1], "1 for 2 rows"),
         (["x", 1], '"x"'),
@@ -156,21 +161,27 @@ def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) ->
 )
 def test_amounts_are_one_per_row(value: Any, got: str) -> None:
     with pytest.raises(HTTPError) as refused:
-        _as_row_costs(value, 2)
+        _as_row_costs({"fee": value}, 2, SETTINGS)
     assert str(refused.value) == (
-        f"`row_costs` must be one number per row, 0 or larger, got {got}. "
-        'Send for example "row_costs": [120.0].'
+        f"`row_costs.fee` must be one number per row, got {got}. "
+        'Send for example "row_costs": {"amount": [120.0]}.'
     )
+
+
+@pytest.mark.parametrize(("value", "got"), [([1, 2], "a list"), ({}, "an object"), (7, "7")])
+def test_row_costs_have_names(value: Any, got: str) -> None:
+    with pytest.raises(HTTPError, match=f"`row_costs` must be lists of .* got {got}. Send for"):
+        _as_row_costs(value, 2, SETTINGS)
 
 
 def test_numbers_are_kept() -> None:
     found = _as_matrix([[1, 2.5]], "logits", SETTINGS)
     assert found.tolist() == [[1.0, 2.5]]
     assert found.dtype == np.float32
-    row_costs = _as_row_costs([0, 3.5], 2)
+    row_costs = _as_row_costs({"fee": [0, -3.5]}, 2, SETTINGS)
     assert row_costs is not None
-    assert row_costs.tolist() == [0.0, 3.5]
-    assert _as_row_costs(None, 2) is None
+    assert row_costs["fee"].tolist() == [0.0, -3.5]
+    assert _as_row_costs(None, 2, SETTINGS) is None
 
 
 def test_library_errors_name_the_request_field() -> None:

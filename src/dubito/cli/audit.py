@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import ColumnOptions, require_positive, with_columns
+from dubito.cli.costs import CELL_HELP, CostOptions
 from dubito.cli.limits import crossed_limits, limit_warnings
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
@@ -58,8 +59,9 @@ def audit(
         Path | None,
         typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions."),
     ] = None,
+    cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The reject action in --costs, e.g. review.")
+        str | None, typer.Option(help="The reject action in --costs or --cost, e.g. review.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -80,23 +82,23 @@ def audit(
     """
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, put, say, say_json, typed
-    from dubito.cli.reading import read_costs, require_output_paths
+    from dubito.cli.reading import require_output_paths
     from dubito.data import ArrayShards
     from dubito.measure import Audit, RegressionAudit
     from dubito.measure.binary import THRESHOLD
 
-    if threshold is not None and costs is not None:
+    given = CostOptions(costs, tuple(cost or ()), None, reject_action)
+    if threshold is not None and given.is_given:
         rule, fix = "cannot be used with --costs, which decide", "Leave one of them out"
         raise BadValueError("", "--threshold", rule, f"{threshold:g}", fix)
     require_output_paths({"--output": output}, [file], {"--output": (".html",)})
-    [predictions] = options.open(file, has_features=output is not None)
+    [predictions] = options.open(file, has_features=output is not None, row_costs=given.expressions)
     with passes():
         rows = reader.rows(predictions)
         compile_ahead(next(rows.batches()).outputs, is_audit=output is None)
         matrix = None
-        if costs is not None:
-            outputs = next(rows.batches()).outputs
-            matrix = read_costs(costs, outputs, reject_action=reject_action)
+        if given.is_given:
+            matrix = given.read(next(rows.batches()).outputs)
         result: Audit | RegressionAudit
         too_few: tuple[str, ...] = ()
         if options.is_regression:
@@ -114,7 +116,7 @@ def audit(
             )
             comparison = result.group_comparison
             too_few = () if comparison is None else comparison.too_few_rows
-        cost = None if matrix is None else _cost_report(rows, matrix)
+        paid = None if matrix is None else _cost_report(rows, matrix)
         findings = crossed_limits(fail_on or [], _metrics(result), result.groups, too_few)
         if output is not None:
             from dubito.report import Report
@@ -123,11 +125,11 @@ def audit(
             report = Report.of(rows, costs=matrix, title=title, command=typed(), audit=result)
             report.save(output)
     if as_json:
-        extra = {} if cost is None else {"cost": asdict(cost)}
+        extra = {} if paid is None else {"cost": asdict(paid)}
         is_streamed = not isinstance(rows, ArrayShards)
         say_json({**result.to_dict(), **extra, "findings": findings, "streamed": is_streamed})
     else:
-        say(str(result) if cost is None else f"{result}\n\n{cost}")
+        say(str(result) if paid is None else f"{result}\n\n{paid}")
         if not isinstance(rows, ArrayShards):
             say("\nThe rows were streamed: AURC, AUGRC and error detection come from a fine grid.")
         if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
@@ -137,8 +139,7 @@ def audit(
             say(f"\nThe report is in {output}.")
         if not options.is_regression and options.confidence is None:
             say("\nNext, fit a policy that sends uncertain rows to human review:")
-            more = "" if costs is None else f" --costs {costs}"
-            more += "" if reject_action is None else f" --reject-action {reject_action}"
+            more = f" {given}".rstrip()
             if matrix is None or matrix.reject is None:
                 more += " --reject-cost 0.3"
             columns = replace(options, group=None, id=None)  # as `fit` uses them

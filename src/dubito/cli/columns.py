@@ -38,7 +38,6 @@ HELP = {
     "weight": "Column of sample weights.",
     "group": "Column of groups to report separately.",
     "id": "Column of row identifiers.",
-    "cost": "Column of per-row amounts, multiplied by the cost matrix's rate.",
 }
 SWITCHES = {
     "normalize": "Divide each row of probabilities by its sum, if they were rounded.",
@@ -69,7 +68,6 @@ class ColumnOptions:
     weight: str | None = None
     group: str | None = None
     id: str | None = None
-    cost: str | None = None
     normalize: bool = False
     percent: bool = False
 
@@ -99,12 +97,14 @@ class ColumnOptions:
         label: Literal["required", "optional", "unused"] = "required",
         has_features: bool = False,
         classes: Sequence[ClassName] | None = None,
+        row_costs: Sequence[str] = (),
     ) -> list[Predictions]:
         """Open files and find their columns; columns found by name are printed.
 
         An optional label may be missing, and one that was named may be missing from all files but
         the first. Features are looked for if `has_features`; `classes` names the classes of a
-        single column where they are already known.
+        single column where they are already known, and `row_costs` are the expressions of columns
+        in costs.
         """
         from dubito.cli.printing import put
         from dubito.data.sources import open_source
@@ -121,7 +121,10 @@ class ColumnOptions:
             if label == "optional" and result and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
-            columns = _as_columns({**given, **found, **self.switches}, source, label, classes)
+            values: dict[str, Any] = {**given, **found, **self.switches}
+            if row_costs:
+                values["row_costs"] = tuple(row_costs)
+            columns = _as_columns(values, source, label, classes)
             result.append(Predictions(file, source, columns))
             notations |= _notation(source, columns)
         if found_by_name or notations:

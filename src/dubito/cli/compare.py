@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import ColumnOptions, with_columns
+from dubito.cli.costs import CELL_HELP, CostOptions
 from dubito.cli.limits import crossed_limits
 from dubito.cli.reading import Reader
 
@@ -28,6 +29,7 @@ def compare(
     costs: Annotated[
         Path | None, typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions.")
     ] = None,
+    cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. compare.html.")
     ] = None,
@@ -45,12 +47,13 @@ def compare(
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
     from dubito.cli.printing import passes, put, say, say_json, typed
-    from dubito.cli.reading import read_costs, require_output_paths
+    from dubito.cli.reading import require_output_paths
     from dubito.monitor import compare as compare_models
 
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     names = _model_names(files)
-    predictions = options.open(*files)
+    given = CostOptions(costs, tuple(cost or ()))
+    predictions = options.open(*files, row_costs=given.expressions)
     with passes():
         rows = list(map(reader.rows, predictions))
         if options.id is not None:
@@ -58,7 +61,7 @@ def compare(
         comparison = compare_models(
             None,
             dict(zip(names, rows, strict=True)),
-            costs=None if costs is None else read_costs(costs, next(rows[0].batches()).outputs),
+            costs=given.read(next(rows[0].batches()).outputs) if given.is_given else None,
         )
     if output is not None:
         from dubito.report import comparison_report

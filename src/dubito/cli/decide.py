@@ -98,6 +98,7 @@ def decide(
             label="unused",
             has_features=loaded.ood is not None and loaded.ood.needs_features,
             classes=loaded.costs.classes,
+            row_costs=[str(one) for one in loaded.costs.expressions],
         )
         run = RowRun.open(
             columns_of,

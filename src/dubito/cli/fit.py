@@ -15,6 +15,7 @@ from dubito.cli.columns import (
     require_positive,
     with_columns,
 )
+from dubito.cli.costs import CELL_HELP, CostOptions
 from dubito.cli.reading import Predictions, Reader
 from dubito.errors import BadFileError, BadValueError
 
@@ -39,11 +40,13 @@ def fit(
             help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. Default: 0-1."
         ),
     ] = None,
+    cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
     reject_cost: Annotated[
-        float | None, typer.Option(help="Cost of rejecting a row, i.e. of a human review.", min=0)
+        str | None,
+        typer.Option(help="Cost of rejecting a row, i.e. of a human review; or an expression."),
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The reject action in --costs, e.g. review.")
+        str | None, typer.Option(help="The reject action in --costs or --cost, e.g. review.")
     ] = None,
     max_risk: Annotated[
         float | None,
@@ -101,7 +104,7 @@ def fit(
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, say, say_json, typed
-    from dubito.cli.reading import cost_file, read_costs, require_output_paths
+    from dubito.cli.reading import require_output_paths
     from dubito.data.sources import open_source
     from dubito.decide import OODGate, Policy, RiskBound
 
@@ -120,15 +123,14 @@ def fit(
     if max_risk is not None and max_cost is not None:
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
         raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
-    can_reject = reject_cost is not None or (
-        costs is not None and cost_file(costs, reject_action).reject is not None
-    )
+    given = CostOptions(costs, tuple(cost or ()), reject_cost, reject_action)
+    can_reject = given.can_reject
     if not can_reject:
         _require_unset("--max-risk", max_risk)
         _require_unset("--max-cost", max_cost)
         _require_unset("--max-review-rate", max_review_rate)
         _require_unset("--features", options.features)
-    [predictions] = options.open(file, has_features=can_reject)
+    [predictions] = options.open(file, has_features=can_reject, row_costs=given.expressions)
     if current_action is not None:
         columns = replace(predictions.columns, current_action=current_action)
         predictions = predictions._replace(columns=columns)
@@ -144,7 +146,7 @@ def fit(
             held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
         policy, evidence = Policy.fit_shards(
             rows,
-            costs=read_costs(costs, outputs, reject_cost=reject_cost, reject_action=reject_action),
+            costs=given.read(outputs),
             calibrator=_calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
             ood=None if first.features is None else OODGate(alpha=ood_alpha),

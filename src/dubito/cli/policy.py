@@ -53,7 +53,11 @@ def explain(
     loaded = Policy.load(file)
     has_features = loaded.ood is not None and loaded.ood.needs_features
     [predictions] = options.open(
-        rows, label="unused", has_features=has_features, classes=loaded.costs.classes
+        rows,
+        label="unused",
+        has_features=has_features,
+        classes=loaded.costs.classes,
+        row_costs=[str(one) for one in loaded.costs.expressions],
     )
     batch = read(predictions.source, predictions.columns)
     if not 0 <= row < len(batch):

@@ -1,4 +1,4 @@
-"""Inputs of commands: rows in memory, streamed or on a Dask cluster; costs; and output paths."""
+"""Inputs of commands: rows in memory, streamed or on a Dask cluster; and output paths."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from dubito.errors import BadValueError, DubitoError
 if TYPE_CHECKING:
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
-    from dubito.decide import CostMatrix
-    from dubito.outputs import BaseOutputs
 
 MAX_MEMORY = "1GB"
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
@@ -187,48 +185,6 @@ def typed_names(*files: str) -> Callable[[str], str]:
     names = {os.path.join(os.path.abspath(one), ""): os.path.join(one, "") for one in typed}
     names |= {os.path.abspath(one): os.path.normpath(one) for one in typed if one}
     return lambda text: reduce(lambda short, pair: short.replace(*pair), names.items(), text)
-
-
-def read_costs(
-    path: Path | None,
-    outputs: BaseOutputs,
-    *,
-    reject_cost: float | None = None,
-    reject_action: str | None = None,
-) -> CostMatrix:
-    """Return the cost matrix of a JSON or CSV file, or 0-1 costs, with any reject action."""
-    from dubito.data.labels import names_of
-    from dubito.decide import CostMatrix
-    from dubito.outputs import BaseClassOutputs
-
-    if not isinstance(outputs, BaseClassOutputs):
-        rule, got = "needs outputs over classes", type(outputs).__name__
-        raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
-    if path is None and reject_action is not None:
-        rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 instead"
-        raise BadValueError("", "--reject-action", rule, f"{reject_action} alone", fix)
-    if path is None:
-        costs = CostMatrix.zero_one(names_of(outputs))
-    else:
-        costs = cost_file(path, reject_action)
-    return costs if reject_cost is None else costs.with_reject(reject_cost)
-
-
-def cost_file(path: Path, reject_action: str | None = None) -> CostMatrix:
-    """Return the cost matrix of a JSON or CSV file; `reject_action` names its reject action."""
-    from dubito.decide import CostMatrix
-
-    is_json = path.suffix.lower() == ".json"
-    costs = CostMatrix.from_json(path) if is_json else CostMatrix.from_csv(path)
-    if reject_action is None:
-        return costs
-    if reject_action not in costs.actions:
-        rule = f"must be one of the actions in {path} ({', '.join(costs.actions)})"
-        fix = f"Pass --reject-action {costs.actions[-1]}"
-        raise BadValueError("", "--reject-action", rule, repr(reject_action), fix)
-    return CostMatrix(
-        costs.array, costs.actions, costs.classes, rate=costs.rate, reject=reject_action
-    )
 
 
 def require_output_paths(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Self, final
@@ -207,8 +208,9 @@ class Batch:
         Inputs or activations, for out-of-distribution scores.
     ids, groups : array or None
         Identifiers, and groups for metrics by group.
-    row_costs : array of float or None
-        What costs may be proportional to, such as prices.
+    row_costs : array or None
+        What costs depend on: a structured array with a field per column, or one number per row; or
+        the costs themselves, rows x actions x classes.
     current_actions : array or None
         The name of the action that was taken for each row, to compare a policy with.
     kept : pyarrow.Table or None
@@ -230,7 +232,7 @@ class Batch:
     ids: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
     first_row: int = 0
-    row_costs: FloatArray | None = None
+    row_costs: NDArray[Any] | None = None
     current_actions: NDArray[Any] | None = None
     kept: pa.Table | None = None
     drawn_from: FloatArray | None = None  # the weights of the rows that a resample was drawn from
@@ -260,8 +262,11 @@ class Batch:
             they are correct, may stand here alone.
         outputs : BaseOutputs or array
             Model outputs; a plain array is probabilities.
-        sample_weight, features, ids, groups, row_costs, current_actions : array, optional
+        sample_weight, features, ids, groups, current_actions : array, optional
             Further columns of the same rows.
+        row_costs : dict, data frame or array, optional
+            The columns that costs depend on, by name; one number per row if they depend on one; or
+            the costs themselves, rows x actions x classes.
         first_row : int, default=0
             The number of the first row within the whole data set.
         caller, argument : str
@@ -274,9 +279,6 @@ class Batch:
             raise BadTypeError("", caller, "needs labels and outputs", got, fix)
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
-        if row_costs is not None:
-            fix = "Use a negative rate for a gain"
-            row_costs = _as_amounts(row_costs, n_rows, "row_costs", caller, fix)
         return cls(
             outputs=wrapped,
             labels=_as_labels(y_true, wrapped, argument, caller),
@@ -284,7 +286,7 @@ class Batch:
             features=_as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
-            row_costs=row_costs,
+            row_costs=None if row_costs is None else as_row_costs(row_costs, n_rows, caller),
             current_actions=as_column(current_actions, n_rows, "current_actions", caller),
             first_row=first_row,
         )
@@ -383,23 +385,56 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, by default 1."""
     if weight is None:
         return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
+    array = as_floats(weight, "sample_weight", caller).astype(np.float64)
+    require_dimensions(array, (1,), "sample_weight", caller, "one number per row")
+    require_rows(array, n_rows, "sample_weight", caller)
+    as_finite(array, "sample_weight", caller)
     fix = "Use a weight of 0 to ignore a row"
-    array = _as_amounts(weight, n_rows, "sample_weight", caller, fix)
+    require_everywhere(array >= 0, array, "sample_weight", caller, "must not be negative", fix)
     # Sums of squares of weights must neither overflow nor vanish.
     is_usable = (array == 0) | ((array > 1e-100) & (array < 1e100))
     rule, fix = "must be 0, or between 1e-100 and 1e100", "Divide all weights by their mean"
     require_everywhere(is_usable, array, "sample_weight", caller, rule, fix)
-    return array
-
-
-def _as_amounts(values: Any, n_rows: int, argument: str, caller: str, fix: str) -> FloatArray:
-    """Return one non-negative number per row, as float64."""
-    array = as_floats(values, argument, caller).astype(np.float64)
-    require_dimensions(array, (1,), argument, caller, "one number per row")
-    require_rows(array, n_rows, argument, caller)
-    as_finite(array, argument, caller)
-    require_everywhere(array >= 0, array, argument, caller, "must not be negative", fix)
     return freeze(array)
+
+
+def column_names(table: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a dict, data frame or structured array, or None."""
+    if isinstance(table, Mapping):
+        return tuple(map(str, table))
+    columns = getattr(table, "column_names", getattr(table, "columns", None))
+    if columns is None:
+        columns = getattr(getattr(table, "dtype", None), "names", None)
+    return None if columns is None else tuple(map(str, columns))
+
+
+def as_row_costs(row_costs: Any, n_rows: int, caller: str) -> NDArray[Any]:
+    """Return columns as a structured array, and numbers or whole cost tables of rows as floats.
+
+    Columns of a data frame that are no numbers are left out.
+    """
+    names, argument = column_names(row_costs), "row_costs"
+    if names is None:
+        array = as_finite(as_floats(row_costs, argument, caller), argument, caller)
+        shape = "one number per row or rows x actions x classes"
+        require_dimensions(array, (1, 3), argument, caller, shape)
+        require_rows(array, n_rows, argument, caller)
+        return freeze(array.astype(np.float64))
+    columns: dict[str, FloatArray] = {}
+    for name in names:
+        try:
+            column = as_floats(row_costs[name], f"row_costs[{name!r}]", caller)
+        except BadTypeError:
+            if isinstance(row_costs, Mapping):
+                raise
+            continue
+        require_dimensions(column, (1,), f"row_costs[{name!r}]", caller, "one number per row")
+        require_rows(column, n_rows, f"row_costs[{name!r}]", caller)
+        columns[name] = column
+    table = np.empty(n_rows, [(name, np.float64) for name in columns])
+    for name, column in columns.items():
+        table[name] = column
+    return freeze(table)
 
 
 @lru_cache(maxsize=8)

@@ -9,10 +9,11 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from dubito.arrays import FloatArray, freeze
+from dubito.arrays import FloatArray, as_numbers, freeze
 from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
 from dubito.data.cells import Cells, is_text, whole
+from dubito.data.expressions import Expression, quoted_name
 from dubito.data.labels import Labels, codes_of, codes_of_values, names_of
 from dubito.data.patterns import Wanted
 from dubito.errors import BadTypeError, BadValueError
@@ -32,7 +33,6 @@ ROLES = {
     "sample_weight": "weight",
     "ids": "id",
     "groups": "group",
-    "row_costs": "cost",
     "current_actions": "current_action",
 }
 
@@ -44,7 +44,7 @@ class BoundColumns:
 
     `found` holds the columns of each role, `widths` the lengths of list columns; `has_types` is
     False where text such as NA denotes a missing value, and `decimal` is the point or comma of
-    numbers there.
+    numbers there. A row in which one of the `expressions` is undefined is a bad row.
     """
 
     where: str
@@ -57,6 +57,7 @@ class BoundColumns:
     normalize: bool = False
     percent: bool = False
     keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
+    expressions: tuple[Expression, ...] = ()
 
     @property
     def needed(self) -> list[str]:
@@ -96,7 +97,7 @@ class BoundColumns:
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
-                row_costs=self.cells(piece, "cost").numbers() if has("cost") else None,
+                row_costs=self.row_costs(piece) if has("row_costs") else None,
                 current_actions=(
                     self.cells(piece, "current_action").values() if has("current_action") else None
                 ),
@@ -130,6 +131,17 @@ class BoundColumns:
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             return TopLabel(self.fractions(confidence.numbers()), correct.shares())
         return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
+
+    def row_costs(self, piece: pa.Table) -> dict[str, FloatArray]:
+        """Return the columns that costs depend on, for which all expressions are defined."""
+        names = self.found["row_costs"]
+        cells = {name: Cells.of(piece, name, self.where, self.decimal) for name in names}
+        columns = {
+            name: as_numbers(column.numbers(), name, self.where) for name, column in cells.items()
+        }
+        for one in self.expressions:
+            one.evaluate(columns, piece.num_rows, "")
+        return columns
 
     def fractions(self, numbers: FloatArray) -> FloatArray:
         """Return percentages as fractions, and fractions unchanged."""
@@ -196,7 +208,7 @@ class BoundColumns:
 KINDS = ("logits", "probabilities", "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 SEVERAL = ("logits", "probabilities", "label", "features")  # roles of one or more columns
-SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "cost", "current_action")
+SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "current_action")
 
 
 @final
@@ -223,8 +235,9 @@ class Columns:
         Frequency weights, groups and identifiers.
     features : str or list of str, optional
         Features, for out-of-distribution scores.
-    cost : str, optional
-        What costs may be proportional to, such as a price.
+    row_costs : str or list of str, optional
+        Columns that costs depend on, or the expressions of these columns in the costs: a row in
+        which one of them is undefined counts as a bad row.
     current_action : str, optional
         The action that was taken, to compare a policy with.
     classes : sequence of str or number, optional
@@ -254,7 +267,7 @@ class Columns:
     features: Wanted | None = None
     group: str | None = None
     id: str | None = None
-    cost: str | None = None
+    row_costs: Wanted | None = None
     current_action: str | None = None
     classes: Sequence[ClassName] | None = None
     normalize: bool = False
@@ -277,6 +290,11 @@ class Columns:
             for role in SEVERAL + SINGLE
             if (wanted := getattr(self, role)) is not None
         }
+        expressions = self.parsed_row_costs(names, where)
+        needed = [name for one in expressions for name in one.columns]
+        if self.row_costs is not None:
+            wanted = list(dict.fromkeys(needed))
+            found["row_costs"] = patterns.matching(wanted, names, "row_costs", where)
         _require_apart(found, kind, where)
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
@@ -292,7 +310,14 @@ class Columns:
             normalize=self.normalize,
             percent=self.percent,
             keep=self.keep,
+            expressions=expressions,
         )
+
+    def parsed_row_costs(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
+        """Return the expressions of row costs; the name of a column stands for itself."""
+        given = [self.row_costs] if isinstance(self.row_costs, str) else self.row_costs or ()
+        texts = [quoted_name(one) if one in names else str(one) for one in given]
+        return tuple(Expression.parse(one, "row_costs", where) for one in texts)
 
     def kind(self, where: str) -> str:
         """Return the declared kind of outputs."""
@@ -355,7 +380,8 @@ def _require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:
         if role in SINGLE and len(columns) > 1:
             rule, fix = "must be one column", "Name one of them"
             raise BadValueError(role, where, rule, ", ".join(columns), fix)
-        shared = set(columns).intersection(found[kind]) if role != kind else set()
+        is_own = role in (kind, "row_costs")
+        shared = set() if is_own else set(columns).intersection(found[kind])
         if shared:
             rule = f"must not be one of the columns of {kind}"
             fix = f"Use a pattern or list for {kind} that excludes it"

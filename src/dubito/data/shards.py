@@ -196,7 +196,7 @@ COLUMN_ROLES = {
     "groups": "group",
     "features": "features",
     "ids": "id",
-    "row_costs": "cost",
+    "row_costs": "row_costs",
     "current_actions": "current_action",
 }
 
@@ -474,7 +474,10 @@ def _as_digestible(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield numbers and text unchanged, other entries by their repr, and None not at all."""
     if value is None:
         return
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        for field in value.dtype.names:
+            yield f"{name}.{field}", value[field]
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
         yield name, value
     else:
         yield name, np.array([repr(entry) for entry in value])

@@ -143,7 +143,7 @@ def _whole_table(content: bytes, max_samples: int) -> pa.Table:
 
 
 def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
-    """Return a column as a matrix, an array, or a list of texts."""
+    """Return a column as a matrix, an array, a list of texts, or a dict of these."""
     kind = column.type
     if is_list(kind):
         return _matrix_of(column, name, most_columns)
@@ -156,7 +156,11 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
         return _texts_of(column)
     if is_text(kind):
         return column.to_pylist()
-    rule = "must be numbers, text, or lists of numbers"
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = zip(names, column.flatten(), strict=True)
+        return {one: _values_of(part, f"{name}.{one}", most_columns) for one, part in parts}
+    rule = "must be numbers, text, lists of numbers, or structs of these"
     raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
 
 

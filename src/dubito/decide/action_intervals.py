@@ -41,7 +41,7 @@ def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval
     Parameters
     ----------
     costs : CostMatrix
-        Costs of two classes, without a rate per row.
+        Costs of two classes, without expressions of columns.
     column : {0, 1}, default 1
         The column of the positive class.
 
@@ -59,8 +59,9 @@ def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval
     review: 0.025 to 0.500
     block: 0.500 to 1.000
     """
-    if costs.n_classes != 2 or costs.rate is not None:
-        got = f"{costs.n_classes} classes" if costs.n_classes != 2 else "a rate per row"
+    if costs.n_classes != 2 or costs.columns:
+        is_binary = costs.n_classes == 2
+        got = f"{costs.expressions[0]}" if is_binary else f"{costs.n_classes} classes"
         rule, fix = "must be constant costs of two classes", "Use decision_regions for more"
         raise BadValueError("costs", "action_intervals", rule, got, fix)
     start = costs.array[:, 1 - column]
@@ -92,7 +93,7 @@ def unused_actions(costs: CostMatrix) -> dict[str, float]:
     Parameters
     ----------
     costs : CostMatrix
-        Costs without a rate per row.
+        Costs; where they depend on columns, nothing is known, and the result is empty.
 
     Returns
     -------
@@ -104,6 +105,8 @@ def unused_actions(costs: CostMatrix) -> dict[str, float]:
     >>> unused_actions(CostMatrix.zero_one(2).with_reject(0.6, "review"))
     {'review': 0.1}
     """
+    if costs.columns:
+        return {}
     scale = float(np.abs(costs.array).max()) or 1.0
     excess = [_excess(costs.array / scale, k) for k in range(costs.n_actions)]
     too_much = zip(costs.actions, excess, strict=True)
@@ -116,7 +119,7 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
     Parameters
     ----------
     costs : CostMatrix
-        Costs without a rate per row.
+        Costs; where they depend on columns, nothing is known.
     may_reject : bool, default False
         Whether rows are rejected for other reasons than their costs.
 
@@ -129,6 +132,8 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
     >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "review"))
     ["'review' costs 5, but no error costs more than 1: it would have to cost at least 4.5 less."]
     """
+    if costs.columns:
+        return []
     if costs.n_actions > 1 and (costs.array == costs.array[0]).all():
         return ["All actions cost the same in each class, so that decisions make no difference."]
     others = np.delete(costs.array, [] if costs.reject is None else costs.reject, axis=0)

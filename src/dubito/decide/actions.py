@@ -7,17 +7,10 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import (
-    FloatArray,
-    IntArray,
-    as_numbers,
-    contiguous,
-    freeze,
-    require_everywhere,
-)
+from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.calibrator import as_class_outputs
-from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_costs
-from dubito.errors import BadTypeError, BadValueError
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.row_costs import CostTerms, RowCosts
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.expected_cost import (
     ACTION,
@@ -62,8 +55,9 @@ def expected_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> Fl
         Calibrated outputs.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        The columns that the costs depend on, by name; one number per row if they depend on one; or
+        the costs themselves, rows x actions x classes, which replace those of the matrix.
 
     Returns
     -------
@@ -80,14 +74,14 @@ def expected_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> Fl
     [[2.0, 0.75]]
     """
     inputs = DecisionInputs.of(outputs, costs, row_costs, "expected_costs")
-    base, rate = inputs.costs.array, inputs.rate
-    result = np.empty((inputs.array.shape[0], base.shape[0]))
+    result = np.empty((inputs.array.shape[0], inputs.costs.n_actions))
 
     def fill(rows: slice) -> None:
+        terms = inputs.row_costs.terms(rows)
         if inputs.is_narrow:
-            narrow_costs(*inputs.block(rows), base, rate, inputs.row_costs[rows], result[rows])
+            narrow_costs(*inputs.block(rows), *_as_kernels_take(terms), result[rows])
         else:
-            result[rows] = inputs.wide_costs(rows, inputs.probabilities_of(rows), base, rate)
+            result[rows] = terms.expected(inputs.probabilities_of(rows))
 
     inputs.run(fill)
     return result
@@ -105,8 +99,9 @@ def optimal_actions(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> I
         Calibrated outputs.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        The columns that the costs depend on, by name; one number per row if they depend on one; or
+        the costs themselves, rows x actions x classes, which replace those of the matrix.
 
     Returns
     -------
@@ -130,21 +125,21 @@ def least_costs(
 ) -> LeastCosts:
     """Return the optimal actions and their expected costs, in one pass over the outputs."""
     inputs = DecisionInputs.of(outputs, costs, row_costs, caller)
-    # Relative to the cheapest action of a class no cost is negative: sums do not cancel, and ties
-    # up to rounding are relative to the lowest cost.
-    base, rate = _above_cheapest(inputs.costs.array), _above_cheapest(inputs.rate)
+    is_constant = inputs.row_costs.is_constant
+    constant = inputs.row_costs.terms().above_cheapest() if is_constant else None
     reject = -1 if inputs.costs.reject is None else inputs.costs.reject
     n_rows = inputs.array.shape[0]
     choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
 
     def fill(rows: slice) -> None:
         parts = choices[:, rows], numbers[:, rows]
+        terms = constant or inputs.row_costs.terms(rows).above_cheapest()
         if inputs.is_narrow:
-            row_costs = inputs.row_costs[rows]
-            narrow_least(*inputs.block(rows), base, rate, row_costs, reject, MARGIN, *parts)
+            taken = _as_kernels_take(terms)
+            narrow_least(*inputs.block(rows), *taken, reject, MARGIN, *parts)
         else:
             probabilities = inputs.probabilities_of(rows)
-            _fill_least(inputs.wide_costs(rows, probabilities, base, rate), reject, *parts)
+            _fill_least(terms.expected(probabilities), reject, *parts)
             inputs.fill_top(rows, probabilities, *parts)
 
     inputs.run(fill)
@@ -161,17 +156,15 @@ class DecisionInputs:
     array: FloatArray
     is_logits: bool
     costs: CostMatrix
-    rate: FloatArray
-    row_costs: FloatArray
+    row_costs: RowCosts
 
     @classmethod
     def of(cls, outputs: Any, costs: Any, row_costs: Any, caller: str) -> DecisionInputs:
-        """Check the arguments; without a rate there are no row costs."""
+        """Check the arguments."""
         wrapped = as_class_outputs(outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
-        rate = freeze(np.zeros((0, table.n_classes))) if table.rate is None else table.rate
-        sizes = as_row_costs(row_costs, table, wrapped.n_rows, caller)
-        return cls(wrapped.array, isinstance(wrapped, Logits), table, rate, sizes)
+        by_row = RowCosts.of(row_costs, table, wrapped.n_rows, caller)
+        return cls(wrapped.array, isinstance(wrapped, Logits), table, by_row)
 
     @property
     def is_narrow(self) -> bool:
@@ -200,15 +193,6 @@ class DecisionInputs:
             np.arange(top.size), top
         ]
 
-    def wide_costs(
-        self, rows: slice, probabilities: FloatArray, base: FloatArray, rate: FloatArray
-    ) -> FloatArray:
-        """Return expected costs of a range of rows by a matrix product."""
-        costs: FloatArray = probabilities @ base.T
-        if self.row_costs.size:
-            costs += self.row_costs[rows, np.newaxis] * (probabilities @ rate.T)
-        return costs
-
     def run(self, fill: Any) -> None:
         """Call `fill` with every block of rows, over threads."""
         n_rows, n_classes = self.array.shape
@@ -222,12 +206,10 @@ class DecisionInputs:
                 pass
 
 
-def _above_cheapest(table: FloatArray) -> FloatArray:
-    """Return the costs relative to the cheapest action of each class, and those as last row."""
-    if not table.shape[0]:
-        return table
-    cheapest = table.min(axis=0)
-    return contiguous(np.vstack([table - cheapest, cheapest]))
+def _as_kernels_take(terms: CostTerms) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Return costs as read-only contiguous arrays, so that kernels are compiled once."""
+    base, entries, values = (freeze(contiguous(one)) for one in terms)
+    return base, entries, values
 
 
 def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
@@ -241,21 +223,3 @@ def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: Floa
         numbers[EXCESS] = np.delete(above, reject, axis=1).min(axis=1, initial=np.inf)
     choices[ACTION] = action
     numbers[COST] = above[np.arange(len(action)), action] + costs[:, -1]
-
-
-def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
-    """Return the row costs in float64, empty where the costs have no rate."""
-    if costs.rate is None:
-        if row_costs is not None:
-            rule, fix = "must be None for costs without a rate", "Use CostMatrix(..., rate=...)"
-            raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
-        return freeze(np.empty(0))
-    if row_costs is None:
-        rule = "must be one number per row for costs with a rate"
-        fix = "Pass row_costs=..., such as prices"
-        raise BadTypeError("row_costs", caller, rule, "None", fix)
-    array = as_numbers(row_costs, "row_costs", caller, n_rows).astype(np.float64)
-    is_fine = (array >= 0) & (array <= HIGHEST_COST)
-    rule, fix = f"must be between 0 and {HIGHEST_COST:g}", "Use a negative rate for a gain"
-    require_everywhere(is_fine, array, "row_costs", caller, rule, fix)
-    return freeze(array)

@@ -131,8 +131,8 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         ----------
         X : array
             Features.
-        row_costs : array, optional
-            One number per row, needed where the costs have a rate.
+        row_costs : dict, data frame or array, optional
+            As for `expected_costs`.
 
         Returns
         -------
@@ -153,8 +153,8 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
             Labels.
         sample_weight : array, optional
             Weights of the rows.
-        row_costs : array, optional
-            One number per row, needed where the costs have a rate.
+        row_costs : dict, data frame or array, optional
+            As for `expected_costs`.
 
         Returns
         -------
@@ -213,7 +213,7 @@ def _is_order_known(names: tuple[Any, ...], costs: CostMatrix) -> bool:
     square, others = costs.array[: len(names)], costs.array[len(names) :]
     is_alike = np.unique(square[np.eye(*square.shape) == 0]).size <= 1
     is_alike &= np.unique(np.diag(square)).size <= 1 and not np.ptp(others, axis=1).any()
-    return bool(is_alike) and costs.rate is None
+    return bool(is_alike) and not costs.columns
 
 
 def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
@@ -224,7 +224,7 @@ def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
     if actions[:n_classes] == [str(number) for number in range(n_classes)]:
         actions[:n_classes] = [str(name) for name in classes]
     reject = None if costs.reject is None else actions[costs.reject]
-    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=reject)
+    return CostMatrix(costs.cells, actions, classes, reject=reject)
 
 
 def _encoded(costs: CostMatrix) -> CostMatrix | None:
@@ -237,4 +237,4 @@ def _encoded(costs: CostMatrix) -> CostMatrix | None:
         return None
     actions = [str(names.index(one)) if one in names else one for one in costs.actions]
     reject = None if costs.reject is None else actions[costs.reject]
-    return CostMatrix(costs.array, actions, range(len(names)), rate=costs.rate, reject=reject)
+    return CostMatrix(costs.cells, actions, range(len(names)), reject=reject)

@@ -87,8 +87,8 @@ def cost_coverage_curve(
         Outputs that the decisions are based on.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     doubt : array, optional
         One uncertainty score per row; rows with equal scores are accepted together. By default,
         how much more the best action is expected to cost than rejecting.
@@ -113,7 +113,7 @@ def cost_coverage_curve(
     if not acting:
         rule, fix = "must have an action that does not reject", "Add a row of costs per class"
         raise BadValueError("costs", caller, rule, "only a reject action", fix)
-    expected = expected_costs(wrapped, realized.costs, row_costs)
+    expected = expected_costs(wrapped, realized.costs, realized.row_costs)
     paid = realized.by_action[:, acting]
     paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
     scores = expected[:, acting].min(axis=1) - (0.0 if reject is None else expected[:, reject])
@@ -152,8 +152,8 @@ def cost_prior_curve(
         Outputs that the decisions are based on.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     class_ : str or number
         The name of the class, or its column index without names.
     priors : array, optional
@@ -198,7 +198,7 @@ def cost_prior_curve(
     for prior in grid.astype(np.float64).tolist():
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
         adjusted = _with_prior(wrapped, column, measured, prior)
-        action = optimal_actions(adjusted, realized.costs, row_costs)
+        action = optimal_actions(adjusted, realized.costs, realized.row_costs)
         each = weight @ realized.by_action
         adapted = weight @ realized.by_action[rows, action]
         costs_at.append((float(weight @ realized.realized), float(adapted), float(each.min())))

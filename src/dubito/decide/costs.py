@@ -10,9 +10,20 @@ from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, as_finite, as_floats, as_list, freeze, require_everywhere
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_finite,
+    as_floats,
+    as_list,
+    freeze,
+    require_everywhere,
+)
 from dubito.data.batch import Batch
+from dubito.data.expressions import HIGHEST_COST, Expression
 from dubito.data.parsing import decimal_separator
 from dubito.data.sources.text_files import separator_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -26,15 +37,39 @@ from dubito.serialization.fields import (
     class_names,
     declare,
     list_of,
+    number,
     optional,
     scalar,
     text,
 )
 from dubito.serialization.objects import Record
 
-HIGHEST_COST = 1e100  # in size: a row cost as large times such a rate is still a finite number
-
 Names = Iterable[ClassName] | None
+
+
+_cost_array = array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST)
+
+
+def _cost_cells(value: Any, entry: Entry) -> Any:
+    """Check for a cost table, whose cells may be texts of expressions."""
+    rows = value if isinstance(value, list) else []
+    has_text = any(isinstance(one, str) for row in rows if isinstance(row, list) for one in row)
+    if not has_text:
+        return _cost_array(value, entry)
+    if len({len(row) if isinstance(row, list) else 0 for row in rows}) != 1:
+        raise entry.error("an array of n x n numbers or expressions", "a ragged list")
+    cells: Any = list_of(list_of(_cost_cell))(value, entry)
+    return cells
+
+
+def _cost_cell(value: Any, entry: Entry) -> float | Expression:
+    """Check for one cost, a number or the text of an expression."""
+    if not isinstance(value, str):
+        return float(number(-HIGHEST_COST, HIGHEST_COST)(value, entry))
+    try:
+        return Expression.parse(value, entry.name, entry.caller)
+    except BadValueError as error:
+        raise entry.error(error.rule, error.got) from error
 
 
 @final
@@ -42,19 +77,19 @@ Names = Iterable[ClassName] | None
 class CostMatrix(Record):
     """The cost of each action in each class: a named matrix, actions x classes.
 
-    A gain is a negative cost. The cost of action a for row i of class k is
-    ``costs[a, k] + rate[a, k] * row_costs[i]``.
+    A gain is a negative cost. A cost that differs from row to row is an expression of columns: a
+    text of numbers, column names (in backticks unless they are plain words), ``+ - * /``,
+    parentheses, ``min`` and ``max``. It is parsed, never executed.
 
     Parameters
     ----------
     costs : array, actions x classes
-        Use `from_loss` for a matrix in the orientation of textbooks, truth x decision.
+        Numbers, or expressions such as ``"min(5, 0.1 * amount)"``. Use `from_loss` for a matrix in
+        the orientation of textbooks, truth x decision.
     actions : list of str, optional
         By default one action per class, with the same name.
     classes : list of str or number, optional
         The classes of the columns. Outputs with class names are matched by name.
-    rate : array, actions x classes, optional
-        What is added per unit of a row's cost, such as the amount of a transaction.
     reject : str, optional
         The action that rejects a row (abstains, or sends it to review). It wins ties. By default
         the action called "reject", if there is one.
@@ -64,8 +99,12 @@ class CostMatrix(Record):
 
     Attributes
     ----------
-    array, rate : array of float
-        Read-only copies.
+    array : array of float
+        A read-only copy of the costs, with 0 in place of each expression.
+    expressions : tuple of Expression
+        The distinct expressions, in order of first appearance.
+    entries : array of int
+        Where they stand: one line per cell of its action, its class, and its expression.
     actions : tuple of str
     classes : tuple or None
     reject : int or None
@@ -82,19 +121,22 @@ class CostMatrix(Record):
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> costs.with_reject(0.5, name="ask a doctor").actions
     ('send home', 'treat', 'ask a doctor')
+    >>> costs = CostMatrix([[0, "amount"], ["fee", 0]], actions=["pass", "block"])
+    >>> costs.with_reject("min(5, 0.1 * amount)").columns
+    ('amount', 'fee')
     """
 
     fields: ClassVar[Mapping[str, Check]] = declare(
         actions=list_of(text),
         classes=class_names(),
-        array=array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST),
-        rate=optional(array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST)),
+        costs=_cost_cells,
         reject=optional(text),
         pos_label=Omittable(scalar),
     )
 
     array: FloatArray
-    rate: FloatArray | None
+    expressions: tuple[Expression, ...]
+    entries: IntArray
     actions: tuple[str, ...]
     classes: tuple[ClassName, ...] | None
     reject: int | None
@@ -106,23 +148,25 @@ class CostMatrix(Record):
         actions: Names = None,
         classes: Names = None,
         *,
-        rate: Any = None,
         reject: str | None = None,
         pos_label: ClassName | None = None,
     ) -> None:
-        table = _as_cost_table(costs, "costs", "CostMatrix")
-        grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix")
-        if grows is not None and grows.shape != table.shape:
-            rule = f"must have the shape of the costs, {table.shape}"
-            fix = "Use 0 for a constant cost"
-            raise BadValueError("rate", "CostMatrix", rule, f"shape {grows.shape}", fix)
+        cells = _as_cells(costs, "costs", "CostMatrix")
+        is_constant = cells.dtype.kind == "f"
+        at = [] if is_constant else np.argwhere(_has_expression(cells)).tolist()
+        number_of: dict[Expression, int] = {}
+        entries = [[a, k, number_of.setdefault(cells[a, k], len(number_of))] for a, k in at]
+        table = cells if is_constant else np.where(_has_expression(cells), 0.0, cells)
+        table = freeze(table.astype(np.float64))
         columns = None
         if classes is not None:
             fix = "Name each class once"
             columns = as_names(classes, table.shape[1], "classes", "class", "CostMatrix", fix)
         names = _as_action_names(actions, table.shape[0], columns)
         object.__setattr__(self, "array", table)
-        object.__setattr__(self, "rate", grows)
+        object.__setattr__(self, "expressions", tuple(number_of))
+        entry_array = freeze(np.array(entries, np.int64).reshape(-1, 3))
+        object.__setattr__(self, "entries", entry_array)
         object.__setattr__(self, "actions", names)
         object.__setattr__(self, "classes", columns)
         object.__setattr__(self, "reject", _reject_index(reject, names))
@@ -168,7 +212,6 @@ class CostMatrix(Record):
         rows: Literal["truth", "actions"],
         actions: Names = None,
         classes: Names = None,
-        rate: Any = None,
         reject: str | None = None,
     ) -> CostMatrix:
         """Return costs from a loss matrix in either orientation.
@@ -179,8 +222,8 @@ class CostMatrix(Record):
             The loss matrix.
         rows : "truth" or "actions"
             What its rows are: textbooks print truth x decision.
-        actions, classes, rate, reject
-            As for `CostMatrix`; `rate` has the orientation of `loss`.
+        actions, classes, reject
+            As for `CostMatrix`.
 
         Returns
         -------
@@ -195,20 +238,17 @@ class CostMatrix(Record):
         if rows not in ("truth", "actions"):
             rule, fix = "must be 'truth' or 'actions'", "Use rows='truth' for a textbook's matrix"
             raise BadValueError("rows", "CostMatrix.from_loss", rule, repr(rows), fix)
-        table = _as_cost_table(loss, "loss", "CostMatrix.from_loss")
-        grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix.from_loss")
-        if rows == "truth":
-            table, grows = table.T, None if grows is None else grows.T
-        return cls(table, actions, classes, rate=grows, reject=reject)
+        cells = _as_cells(loss, "loss", "CostMatrix.from_loss")
+        return cls(cells.T if rows == "truth" else cells, actions, classes, reject=reject)
 
     @classmethod
     def from_errors(
         cls,
         *,
-        false_positive: float,
-        false_negative: float,
-        true_positive: float = 0.0,
-        true_negative: float = 0.0,
+        false_positive: float | str,
+        false_negative: float | str,
+        true_positive: float | str = 0.0,
+        true_negative: float | str = 0.0,
         actions: Names = None,
         classes: Names = None,
         pos_label: ClassName = 1,
@@ -217,9 +257,9 @@ class CostMatrix(Record):
 
         Parameters
         ----------
-        false_positive, false_negative : float
-            The cost of each kind of error.
-        true_positive, true_negative : float, default 0
+        false_positive, false_negative : float or str
+            The cost of each kind of error: a number, or an expression of columns.
+        true_positive, true_negative : float or str, default 0
             The cost of each correct decision.
         actions : list of str, optional
             The action for the negative class, then the one for the positive class.
@@ -241,14 +281,14 @@ class CostMatrix(Record):
         [[100.0, 0.0], [0.0, 5.0]]
         """
         caller = "CostMatrix.from_errors"
-        fp = as_cost(false_positive, "false_positive", caller)
-        fn = as_cost(false_negative, "false_negative", caller)
-        tp = as_cost(true_positive, "true_positive", caller)
-        tn = as_cost(true_negative, "true_negative", caller)
+        fp = _as_cell(false_positive, "false_positive", caller)
+        fn = _as_cell(false_negative, "false_negative", caller)
+        tp = _as_cell(true_positive, "true_positive", caller)
+        tn = _as_cell(true_negative, "true_negative", caller)
         costs = cls([[tn, fn], [fp, tp]], actions, pos_label=pos_label)
         if classes is None:
             return costs
-        names = cls(costs.array, None, classes).classes or ()
+        names = cls(costs.cells, None, classes).classes or ()
         return costs.for_classes(names, len(names))
 
     @classmethod
@@ -258,7 +298,6 @@ class CostMatrix(Record):
         actions: Names = None,
         classes: Names = None,
         *,
-        rate: Any = None,
         reject: str | None = None,
     ) -> CostMatrix:
         """Return costs from utilities: a gain of 3 is a cost of -3.
@@ -267,17 +306,15 @@ class CostMatrix(Record):
         ----------
         utilities : array, actions x classes
             The gain of each action in each class.
-        actions, classes, rate, reject
-            As for `CostMatrix`; `rate` is a gain, too.
+        actions, classes, reject
+            As for `CostMatrix`.
 
         Returns
         -------
         CostMatrix
         """
-        caller = "CostMatrix.from_utilities"
-        table = _as_cost_table(utilities, "utilities", caller)
-        grows = None if rate is None else 0.0 - _as_cost_table(rate, "rate", caller)
-        return cls(0.0 - table, actions, classes, rate=grows, reject=reject)
+        cells = _as_cells(utilities, "utilities", "CostMatrix.from_utilities")
+        return cls(np.where(cells == 0, 0.0, -cells), actions, classes, reject=reject)
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], *, reject: str | None = None) -> CostMatrix:
@@ -287,7 +324,7 @@ class CostMatrix(Record):
         ----------
         path : str or path
             The first row and the first column hold names; the corner cell says what the rows
-            are, `action` or `truth`.
+            are, `action` or `truth`. The other cells hold numbers, or expressions of columns.
         reject : str, optional
             The action that rejects.
 
@@ -315,20 +352,22 @@ class CostMatrix(Record):
 
     def __repr__(self) -> str:
         parts = [f"{self.n_actions} actions x {self.n_classes} classes"]
-        parts += [] if self.rate is None else ["with a rate"]
+        parts += [f"columns={self.columns}"] if self.columns else []
         parts += [] if self.reject is None else [f"reject={self.reject_name!r}"]
         parts += [] if self.pos_label is None else [f"pos_label={self.pos_label!r}"]
         return f"CostMatrix({', '.join(parts)})"
 
     def _values(self) -> dict[str, Any]:
-        values = {**super(CostMatrix, self)._values(), "reject": self.reject_name}
+        costs = self.texts if self.columns else self.array
+        values: dict[str, Any] = {"actions": self.actions, "classes": self.classes, "costs": costs}
+        values |= {"reject": self.reject_name, "pos_label": self.pos_label}
         if self.pos_label is None:
             del values["pos_label"]
         return values
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> CostMatrix:
-        return cls(values.pop("array"), **values)
+        return cls(**values)
 
     @property
     def reject_name(self) -> str | None:
@@ -345,13 +384,67 @@ class CostMatrix(Record):
         """The number of classes."""
         return int(self.array.shape[1])
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the costs depend on; none for costs that are the same for all rows."""
+        return tuple(dict.fromkeys(name for one in self.expressions for name in one.columns))
+
+    @property
+    def cells(self) -> NDArray[Any]:
+        """The costs as numbers, or as objects where some of them are an `Expression`."""
+        if not self.expressions:
+            return self.array
+        cells = self.array.astype(object)
+        for action, class_, at in self.entries.tolist():
+            cells[action, class_] = self.expressions[at]
+        return cells
+
+    @property
+    def texts(self) -> list[list[float | str]]:
+        """The costs as nested lists of numbers, and of the texts of expressions."""
+        rows = self.cells.tolist()
+        return [[str(one) if isinstance(one, Expression) else one for one in row] for row in rows]
+
+    def at(self, values: Mapping[str, float]) -> CostMatrix:
+        """Return the costs of a row whose columns have these values.
+
+        Parameters
+        ----------
+        values : dict of str to float
+            The value of each column.
+
+        Returns
+        -------
+        CostMatrix
+            Costs without expressions.
+
+        Examples
+        --------
+        >>> CostMatrix([[0, "amount"], ["2 * fee", 0]]).at({"amount": 50, "fee": 3}).array.tolist()
+        [[0.0, 50.0], [6.0, 0.0]]
+        """
+        array, caller = self.array.copy(), "CostMatrix.at"
+        columns = {name: np.array([value]) for name, value in values.items()}
+        for action, class_, at in self.entries.tolist():
+            [array[action, class_]] = self.expressions[at].evaluate(columns, 1, caller)
+        return self._like(array)
+
+    def _like(self, cells: Any, classes: tuple[ClassName, ...] | None = None) -> CostMatrix:
+        """Return other costs of the same actions, and of the same classes unless others are given.
+
+        Then columns are in their order.
+        """
+        pos_label = self.pos_label if classes is None else None
+        names = classes or self.classes
+        return CostMatrix(cells, self.actions, names, reject=self.reject_name, pos_label=pos_label)
+
     def with_reject(self, cost: Any, name: str = "reject") -> CostMatrix:
         """Return the same costs with one more action, which rejects the row.
 
         Parameters
         ----------
-        cost : float or array
-            The cost of rejecting, in all classes or in each. Its rate is 0.
+        cost : float, str or array
+            The cost of rejecting, in all classes or in each: numbers, or expressions of columns.
         name : str, default "reject"
             The name of the action.
 
@@ -370,12 +463,9 @@ class CostMatrix(Record):
             got = f"one that already has {self.reject_name!r}"
             fix = "Change the costs of that action, or leave it out"
             raise BadValueError("", caller, rule, got, fix)
-        array = np.vstack([self.array, _as_cost_row(cost, self.n_classes, caller)])
-        rate = None if self.rate is None else np.pad(self.rate, ((0, 1), (0, 0)))
+        cells = np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)])
         names = (*self.actions, name)
-        return CostMatrix(
-            array, names, self.classes, rate=rate, reject=name, pos_label=self.pos_label
-        )
+        return CostMatrix(cells, names, self.classes, reject=name, pos_label=self.pos_label)
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
         """Return the same costs with columns in the order of a model's classes.
@@ -394,8 +484,7 @@ class CostMatrix(Record):
         if order is None:
             rule, fix = f"must be {self.classes}", "Use the same class names in both"
             raise BadValueError("classes", "CostMatrix.for_classes", rule, f"{classes}", fix)
-        rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
-        return CostMatrix(self.array[:, order], self.actions, classes, rate=rate, reject=reject)
+        return self._like(self.cells[:, order], classes)
 
     def _with_positive(
         self, classes: tuple[ClassName, ...] | None, pos_label: ClassName
@@ -415,8 +504,7 @@ class CostMatrix(Record):
         order, actions = [int(column == at) for column in (0, 1)], list(self.actions)
         if classes is not None and actions[:2] == ["0", "1"]:
             actions[:2] = [names[1 - at], names[at]]
-        rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
-        return CostMatrix(self.array[:, order], actions, classes, rate=rate, reject=reject)
+        return CostMatrix(self.cells[:, order], actions, classes, reject=self.reject_name)
 
     def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
         """Return whether each row's action is that of the positive class, and its realized cost.
@@ -462,27 +550,57 @@ def as_cost(value: Any, argument: str, caller: str) -> float:
     return float(plain)
 
 
-def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
-    """Return the cost of one action in each class, from one number or one per class."""
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        return np.full(n_classes, as_cost(value, "cost", caller))
-    row = as_finite(as_floats(value, "cost", caller), "cost", caller)
+def _as_cell(value: Any, argument: str, caller: str) -> float | Expression:
+    """Return one cost: a number, or an expression if it depends on columns."""
+    if isinstance(value, str):
+        value = Expression.parse(value, argument, caller)
+        if not value.columns:
+            return float(value.evaluate({}, 1, caller)[0])
+    return value if isinstance(value, Expression) else as_cost(value, argument, caller)
+
+
+def _as_cost_row(value: Any, n_classes: int, caller: str) -> NDArray[Any]:
+    """Return the cost of one action in each class, from one cell or one per class."""
+    if isinstance(value, str | Expression) or not hasattr(value, "__len__"):
+        return np.array([_as_cell(value, "cost", caller)] * n_classes)
+    row = _as_cells([[one] for one in value], "cost", caller)[:, 0]
     if row.shape != (n_classes,):
         rule, fix = "must be one number, or one per class", f"Pass {n_classes} numbers"
         raise BadValueError("cost", caller, rule, f"shape {row.shape}", fix)
-    return row.astype(np.float64)
+    return row
 
 
-def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
-    """Return a read-only float64 copy of a cost table."""
-    table = as_floats(value, argument, caller).astype(np.float64, order="C")
+def _as_cells(value: Any, argument: str, caller: str) -> NDArray[Any]:
+    """Return a copy of a cost table: of floats, or of objects where it holds expressions."""
+    is_plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+    try:
+        cells: NDArray[Any] = np.empty(0) if is_plain else np.array(value, dtype=object)
+    except Exception:  # as_floats says what is wrong with it
+        cells = np.empty(0)
+    has_text = any(isinstance(one, str | Expression) for one in cells.flat)
+    if not has_text:
+        cells = as_floats(value, argument, caller).astype(np.float64, order="C")
     rule, fix = "must have shape (actions, classes)", "Pass one row per action"
-    if table.ndim != 2 or not table.size:
-        raise BadValueError(argument, caller, rule, f"shape {table.shape}", fix)
-    as_finite(table, argument, caller, "Give a cost for every action in every class")
-    rule, fix = f"must be at most {HIGHEST_COST:g} in size", "Use another unit"
-    require_everywhere(np.abs(table) <= HIGHEST_COST, table, argument, caller, rule, fix)
-    return freeze(table)
+    if cells.ndim != 2 or not cells.size:
+        raise BadValueError(argument, caller, rule, f"shape {cells.shape}", fix)
+    if not has_text:
+        as_finite(cells, argument, caller, "Give a cost for every action in every class")
+        rule, fix = f"must be at most {HIGHEST_COST:g} in size", "Use another unit"
+        require_everywhere(np.abs(cells) <= HIGHEST_COST, cells, argument, caller, rule, fix)
+        return cells
+    for row, column in np.ndindex(cells.shape):
+        try:
+            cells[row, column] = _as_cell(cells[row, column], argument, caller)
+        except BadValueError as error:
+            place = (error.rule, error.got, error.fix, row, column)
+            raise BadValueError(argument, caller, *place) from error
+    return cells if _has_expression(cells).any() else cells.astype(np.float64)
+
+
+def _has_expression(cells: NDArray[Any]) -> BoolArray:
+    """Return which cells hold an expression."""
+    flat = [isinstance(one, Expression) for one in cells.flat]
+    return np.array(flat, np.bool_).reshape(cells.shape)
 
 
 def _as_action_names(
@@ -507,7 +625,7 @@ def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:
     return actions.index(reject)
 
 
-def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list[str], list[str]]:
+def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[Any]], list[str], list[str]]:
     """Return costs, actions and classes from a CSV file whose corner says `action` or `truth`."""
     lines = read_text(path).splitlines()
     try:
@@ -525,7 +643,7 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
     cells = {} if separator == "," else {"costs": [one for line in table[1:] for one in line[1:]]}
     decimal = decimal_separator(cells, fspath(path))
-    costs = [_numbers_of(line, len(columns), path, decimal) for line in table[1:]]
+    costs = [_cells_of(line, len(columns), path, decimal) for line in table[1:]]
     if not rows or not columns:
         fix = "Add one row of numbers per action below the names"
         raise BadFileError(fspath(path), "it holds no costs", fix)
@@ -534,19 +652,27 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
     return [list(column) for column in zip(*costs, strict=True)], columns, rows
 
 
-def _numbers_of(
+def _cells_of(
     line: list[str], n_columns: int, path: str | PathLike[str], decimal: str
-) -> list[float]:
+) -> list[float | Expression]:
     """Return the costs of a row, whose first cell is its name."""
     name, *cells = line
     if len(cells) != n_columns:
         problem = f"row {name!r} has {len(cells)} costs instead of {n_columns}"
         raise BadFileError(fspath(path), problem, "Give one cost per column")
     try:
-        return [float(cell.replace(decimal, ".")) for cell in cells]
-    except ValueError as error:
-        problem = f"row {name!r} holds a value that is not a number ({error})"
-        raise BadFileError(fspath(path), problem, "Use numbers such as 0.5") from error
+        return [_as_cell(_number_or_text(cell, decimal), "", "") for cell in cells]
+    except BadValueError as error:
+        problem = f"row {name!r} holds a cost that {error.rule}, got {error.got}"
+        raise BadFileError(fspath(path), problem, error.fix) from error
+
+
+def _number_or_text(cell: str, decimal: str) -> float | str:
+    """Return a cell of a file as a number if it is one."""
+    try:
+        return float(cell.replace(decimal, "."))
+    except ValueError:
+        return cell
 
 
 def _read_cost_json(path: str | PathLike[str]) -> Any:

@@ -18,8 +18,9 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch, as_weights
 from dubito.data.labels import Labels
-from dubito.decide.actions import as_row_costs, least_costs
+from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
 from dubito.outputs import Probabilities, unchecked
@@ -45,8 +46,8 @@ def realized_cost(
         Indices or names of actions.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     sample_weight : array, optional
         Weights of the rows.
 
@@ -66,10 +67,10 @@ def realized_cost(
     taken = action_numbers(actions, table, caller)
     labels = _labels_of(y_true, taken.size, table, caller)
     warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)
-    sizes = as_row_costs(row_costs, table, taken.size, caller)
+    by_row = RowCosts.of(row_costs, table, taken.size, caller)
     weight = as_weights(sample_weight, taken.size, caller) * ~labels.is_missing
     require_weight(weight, "The realized cost")
-    paid = costs_of_actions(table, labels, sizes)[np.arange(taken.size), taken]
+    paid = by_row.of_labels(labels)[np.arange(taken.size), taken]
     return float(np.average(paid, weights=weight))
 
 
@@ -83,7 +84,7 @@ class RealizedCosts:
 
     costs: CostMatrix
     labels: Labels
-    row_costs: FloatArray
+    row_costs: RowCosts
     weight: FloatArray
     action: IntArray
     expected: FloatArray
@@ -100,10 +101,10 @@ class RealizedCosts:
         assert isinstance(batch.labels, Labels)
         require_weight(batch.labeled_weight, "The cost")
         labels, weight = batch.labels, batch.labeled_weight
-        sizes = as_row_costs(row_costs, table, len(batch), caller)
-        by_action = costs_of_actions(table, labels, sizes)
-        found = least_costs(wrapped, table, row_costs)
-        return cls(table, labels, sizes, weight, found.action, found.cost, by_action)
+        by_row = RowCosts.of(row_costs, table, len(batch), caller)
+        by_action = by_row.of_labels(labels)
+        found = least_costs(wrapped, table, by_row)
+        return cls(table, labels, by_row, weight, found.action, found.cost, by_action)
 
     @property
     def realized(self) -> FloatArray:
@@ -116,7 +117,7 @@ class RealizedCosts:
         soft = self.labels.probabilities
         if soft is None:
             return np.asarray(self.by_action.min(axis=1))
-        each = [cost_in_class(self.costs, k, self.row_costs) for k in range(self.costs.n_classes)]
+        each = [self.row_costs.in_class(k).min(axis=0) for k in range(self.costs.n_classes)]
         return np.asarray(sum(soft[:, k] * cost for k, cost in enumerate(each)))
 
     @property
@@ -131,48 +132,22 @@ def decide_rows(
     """Return whether each row's action is that of the positive class, and its realized cost."""
     outputs = as_class_outputs(batch.outputs, "audit")
     table = costs.for_classes(outputs.classes, outputs.n_classes)
-    row_costs = None if table.rate is None else batch.row_costs
-    sizes = as_row_costs(row_costs, table, len(batch), "audit")
-    action = least_costs(outputs, table, row_costs, "audit").action
+    by_row = RowCosts.of(batch.row_costs, table, len(batch), "audit")
+    action = least_costs(outputs, table, by_row, "audit").action
     assert isinstance(batch.labels, Labels)
-    realized = costs_of_actions(table, batch.labels, sizes)[np.arange(action.size), action]
+    realized = by_row.of_labels(batch.labels)[np.arange(action.size), action]
     if pos_column is None:
         return np.zeros(action.size), realized
-    in_positive = table.array[:, pos_column]
-    if table.rate is not None:
-        in_positive = in_positive + sizes[:, np.newaxis] * table.rate[:, pos_column]
-    return (action == in_positive.argmin(axis=-1)) * 1.0, realized
+    return (action == by_row.in_class(pos_column).argmin(axis=0)) * 1.0, realized
 
 
-def costs_of_actions(costs: CostMatrix, labels: Labels, row_costs: FloatArray) -> FloatArray:
-    """Return the cost of each action in the true class, rows x actions."""
-    soft = labels.probabilities
-
-    def at(table: FloatArray) -> FloatArray:
-        # A missing label has the code -1: any column will do, as its row has weight 0.
-        return np.asarray(table.T[labels.codes] if soft is None else soft @ table.T)
-
-    base = at(costs.array)
-    return base if costs.rate is None else base + row_costs[:, np.newaxis] * at(costs.rate)
-
-
-def is_wrong_of(
-    action: IntArray, costs: CostMatrix, labels: Labels, row_costs: FloatArray
-) -> BoolArray:
+def is_wrong_of(action: IntArray, labels: Labels, row_costs: RowCosts) -> BoolArray:
     """Return where another action, other than reject, would have cost less."""
-    by_action = costs_of_actions(costs, labels, row_costs)
+    by_action, costs = row_costs.of_labels(labels), row_costs.costs
     paid = by_action[np.arange(action.size), action]
     decided = [number for number in range(costs.n_actions) if number != costs.reject]
     least = by_action[:, decided].min(axis=1)
     return np.asarray(paid > least + SAME * np.abs(least))
-
-
-def cost_in_class(costs: CostMatrix, class_: int, row_costs: FloatArray) -> FloatArray | float:
-    """Return the lowest cost of all actions in a class, per row where costs have a rate."""
-    base = costs.array[:, class_]
-    if costs.rate is None:
-        return float(base.min())
-    return np.asarray((base + row_costs[:, np.newaxis] * costs.rate[:, class_]).min(axis=1))
 
 
 def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:

@@ -219,11 +219,12 @@ def _area_fractions(action: IntArray, n_actions: int) -> FloatArray:
 
 
 def as_constant_costs(costs: Any, caller: str) -> CostMatrix:
-    """Return costs without a rate, as grid points have no row costs."""
+    """Return costs without expressions, as grid points have no row costs."""
     table = as_costs(costs, "costs", caller)
-    if table.rate is not None:
-        rule, fix = "must have no rate", "Pass the costs for one row cost"
-        raise BadValueError("costs", caller, rule, "one", fix)
+    if table.columns:
+        rule, got = "must have no expressions of columns", f"{table.expressions[0]}"
+        fix = f"Use costs.at({{{table.columns[0]!r}: ...}}), the costs of one row"
+        raise BadValueError("costs", caller, rule, got, fix)
     return table
 
 

@@ -124,8 +124,8 @@ def expected_risk(
         Calibrated outputs.
     costs : CostMatrix, optional
         Without costs, the expected error rate is returned.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     sample_weight : array, optional
         Weights of the rows.
 
@@ -145,7 +145,7 @@ def expected_risk(
     caller = "expected_risk"
     if costs is None:
         if row_costs is not None:
-            rule, fix = "must be None without costs", "Pass costs=CostMatrix(..., rate=...)"
+            rule, fix = "must be None without costs", "Pass costs=CostMatrix(...)"
             raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
         risk = Batch.of(None, outputs, caller=caller).rows.least_confidence
     else:
@@ -178,8 +178,8 @@ def cost_report(
         Outputs that the decisions are based on.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     level : float, default 0.95
         The confidence level.
     random_state : int, RandomState or None, default 0
@@ -338,8 +338,8 @@ def cost_savings(
         Two outputs for the same rows.
     costs : CostMatrix
         The cost of each action in each class.
-    row_costs : array, optional
-        One number per row, needed where the costs have a rate.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
     level : float, default 0.95
         The confidence level.
     random_state : int, RandomState or None, default 0

@@ -2,7 +2,8 @@
 
 Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
 ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
-probabilities of a row, the cost of action a is sum_k p_k (base_ak + rate_ak amount).
+probabilities of a row, the cost of action a is sum_k p_k base_ak plus, for each line (a, k, v) of
+`entries`, p_k values_v: the cost of that cell in this row. `values` are kept values x rows.
 """
 
 import numpy as np
@@ -89,22 +90,23 @@ def _add_costs(tile, size, table, costs):
 
 
 @inner
-def _fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
-    """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
+def _fill_costs(rows, is_logits, base, entries, values, low, tile, best, top, total, costs):
+    """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows.
+
+    `low` is the position of the first row among the values.
+    """
     size = rows.shape[0]
     _fill_probabilities(rows, is_logits, tile, best, top, total)
     costs[:, :size] = 0.0
     _add_costs(tile, size, base, costs)
-    if amounts.size > 0:
-        for k in range(tile.shape[0]):
-            column = tile[k]
-            for j in range(size):
-                column[j] *= amounts[j]
-        _add_costs(tile, size, rate, costs)
+    for e in range(entries.shape[0]):
+        cost, p, value = costs[entries[e, 0]], tile[entries[e, 1]], values[entries[e, 2]]
+        for j in range(size):
+            cost[j] += p[j] * value[low + j]
 
 
 @kernel
-def narrow_costs(array, is_logits, base, rate, amounts, result):
+def narrow_costs(array, is_logits, base, entries, values, result):
     """Fill `result`, rows x actions, tile by tile, lanes running over the rows."""
     n_rows, n_classes = array.shape
     tile = np.empty((n_classes, TILE))
@@ -112,20 +114,20 @@ def narrow_costs(array, is_logits, base, rate, amounts, result):
     best, top, total = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        rows, some = array[low : low + size], amounts[low : low + size]
-        _fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
+        rows = array[low : low + size]
+        _fill_costs(rows, is_logits, base, entries, values, low, tile, best, top, total, costs)
         for j in range(size):
             for a in range(base.shape[0]):
                 result[low + j, a] = costs[a, j]
 
 
 @kernel
-def narrow_least(array, is_logits, base, rate, amounts, reject, margin, choices, numbers):
+def narrow_least(array, is_logits, base, entries, values, reject, margin, choices, numbers):
     """Fill the `choices` and `numbers` of each row; lanes run over the rows.
 
-    `base` and `rate` hold what an action costs above the cheapest one of each class, and in their
-    last row what that one costs. The excess is the least of what actions other than `reject` cost
-    above the cheapest. `reject` is -1 for none.
+    `base` and `values` are what an action costs above the cheapest one of each class, and for their
+    last action what that one costs. The excess is the least of what actions other than `reject`
+    cost above the cheapest. `reject` is -1 for none.
     """
     n_rows, n_classes = array.shape
     n_actions = base.shape[0] - 1
@@ -135,8 +137,8 @@ def narrow_least(array, is_logits, base, rate, amounts, reject, margin, choices,
     action, excess, lowest = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        rows, some = array[low : low + size], amounts[low : low + size]
-        _fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
+        rows = array[low : low + size]
+        _fill_costs(rows, is_logits, base, entries, values, low, tile, best, top, total, costs)
         for j in range(size):
             excess[j] = np.inf
         for a in range(n_actions):

@@ -212,8 +212,8 @@ def compare(
         The number of paired Poisson bootstrap resamples.
     costs : CostMatrix, optional
         Adds the cost per row of optimal decisions.
-    row_costs : array-like of shape (n_rows,), optional
-        The number that multiplies the `rate` of `costs` in each row.
+    row_costs : dict, data frame or array, optional
+        The columns that `costs` depend on, or the costs of each row, rows x actions x classes.
 
     Returns
     -------
@@ -226,8 +226,8 @@ def compare(
     'b'
     """
     bootstrap = MeanInterval.of(level, random_state, n_resamples, CALLER)
-    if row_costs is not None and (costs is None or costs.rate is None):
-        rule, fix = "must be None if `costs` has no rate", "Use `costs=CostMatrix(..., rate=...)`"
+    if row_costs is not None and costs is None:
+        rule, fix = "must be None without costs", "Pass costs=CostMatrix(...)"
         raise BadValueError("row_costs", CALLER, rule, type(row_costs).__name__, fix)
     batches = _as_models(y_true, models, sample_weight, row_costs, bootstrap.seed)
     first = next(iter(batches.values()))
@@ -330,7 +330,7 @@ def _with_costs(
         "random_state": bootstrap.seed,
         "n_resamples": bootstrap.n_resamples,
         "sample_weight": first.weight[labeled],
-        "row_costs": None if costs.rate is None else rows[next(iter(rows))].row_costs,
+        "row_costs": rows[next(iter(rows))].row_costs,
     }
     known, known_difference = found
     metrics = {

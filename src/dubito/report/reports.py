@@ -199,8 +199,8 @@ def make_report(
         Names of the rows.
     groups : array-like of shape (n_rows,), optional
         Groups to compare, such as regions or devices.
-    row_costs : array-like of shape (n_rows,), optional
-        The number that multiplies the `rate` of the cost matrix in each row, such as an amount.
+    row_costs : dict, data frame or array, optional
+        The columns that the costs depend on, or the costs of each row, rows x actions x classes.
     calibration : pair (y, outputs) or fitted calibrator, optional
         Other rows to fit the calibrator on; by default it is cross-fitted on the rows themselves.
     ood : outputs or Batch, optional

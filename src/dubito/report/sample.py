@@ -17,7 +17,7 @@ from dubito.data.shards import ArrayShards, sample_rows
 from dubito.decide import CostMatrix, optimal_actions, reject_by_threshold
 from dubito.decide.actions import MARGIN
 from dubito.decide.policy.decide import decision_errors
-from dubito.decide.realized import costs_of_actions
+from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
 from dubito.report.recalibration import as_class_problem
@@ -64,11 +64,16 @@ class Sample:
         """The rows' weights."""
         return self.batch.labeled_weight
 
+    @property
+    def row_costs(self) -> RowCosts:
+        """The costs, which are the same for all rows."""
+        return RowCosts.of(None, self.costs, len(self.batch), "make_report")
+
     @cached_property
     def paid(self) -> FloatArray:
         """The cost of each action, rows x actions."""
         assert isinstance(self.batch.labels, Labels)
-        return costs_of_actions(self.costs, self.batch.labels, np.empty(0))
+        return self.row_costs.of_labels(self.batch.labels)
 
     @cached_property
     def acting(self) -> IntArray:
@@ -102,7 +107,7 @@ class Sample:
         if isinstance(self.answers.outputs, TopLabel):
             return 1 - self.answers.rows.correct
         assert isinstance(self.batch.labels, Labels)
-        return decision_errors(self.batch.labels, action, self.costs, np.empty(0))
+        return decision_errors(self.batch.labels, action, self.row_costs)
 
     def at(self, threshold: float) -> Outcome:
         """Return the outcome of rejecting rows with confidence at most `threshold`."""
@@ -181,7 +186,7 @@ def draw_sample(
             rule, fix = "must be None for top labels", "Pass outputs over all classes"
             raise BadTypeError("costs", "make_report", rule, "a CostMatrix", fix)
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
-        costs = costs if costs.rate is None else None
+        costs = None if costs.columns else costs
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
     is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MAX_CLASSES
     if is_soft or not is_narrow:

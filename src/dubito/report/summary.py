@@ -21,6 +21,7 @@ from dubito.data.labels import is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
 from dubito.decide.policy.report import Evidence
+from dubito.decide.row_costs import RowCosts
 from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
@@ -67,13 +68,14 @@ class Provenance:
 def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, PolicyReport]:
     """Return the action of a policy on each row, and its evaluation."""
     raw = as_class_outputs(batch.outputs, "make_report")
-    decisions = policy.decide(raw, batch.features, batch.row_costs)
+    row_costs = RowCosts.of(batch.row_costs, policy.costs, len(batch), "make_report")
+    decisions = policy.decide(raw, batch.features, row_costs)
     evidence = Evidence(
         batch=batch,
         raw=raw,
         decisions=decisions,
         unbound=None,
-        row_costs=np.empty(0) if batch.row_costs is None else batch.row_costs,
+        row_costs=row_costs,
         weight=batch.labeled_weight,
         evaluation="the rows of the report",
     )
@@ -165,7 +167,7 @@ class Summary:
             pos_label=pos_label,
             bin_strategy="quantile" if positive is None else positive.bin_strategy,
             threshold=THRESHOLD if threshold is None else threshold,
-            costs=costs if costs is None or costs.rate is None or has_amounts else None,
+            costs=None if costs is None or (costs.columns and not has_amounts) else costs,
         )
         audit_before = audit if audit and is_known else measure(ArrayShards(rows))
         actions = evaluation = None
@@ -243,7 +245,8 @@ class Summary:
     @property
     def has_row_costs(self) -> bool:
         """Whether the given costs vary from row to row."""
-        return self.costs is not None and self.costs.rate is not None
+        is_given = self.before.row_costs is not None and self.before.row_costs.ndim == 3
+        return self.costs is not None and (is_given or bool(self.costs.columns))
 
     @cached_property
     def thresholds(self) -> Thresholds | None:
@@ -267,13 +270,13 @@ class Summary:
         if self.costs is not None and (self.has_fixed_costs or self.thresholds is not None):
             rows = sample_rows(ArrayShards(self.after), MAX_ROWS, self.provenance.seed)
             costs = self.costs
-        if costs.rate is not None and rows.row_costs is None:
+        if costs.columns and rows.row_costs is None:
             return None
         return cost_report(
             rows.labels,
             rows.outputs,
             costs,
-            rows.row_costs if costs.rate is not None else None,
+            rows.row_costs if self.has_row_costs else None,
             sample_weight=rows.weight,
             random_state=self.provenance.seed,
         )

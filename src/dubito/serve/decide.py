@@ -115,7 +115,7 @@ class DecisionRequest:
         depends on the number of rows.
         """
         policy, batch = self.policy, self.rows.batch
-        is_simple = policy.ood is None and policy.risk is None and policy.costs.rate is None
+        is_simple = policy.ood is None and policy.risk is None and not policy.costs.columns
         has_outputs_only = batch.features is None and batch.row_costs is None
         if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
             return self.policy_id, type(self.rows.outputs)
@@ -147,7 +147,7 @@ def decide_batch(
     with kept_threads():
         try:
             decided = policy.decide(
-                rows.outputs, rows.batch.features, None if policy.costs.rate is None else row_costs
+                rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
             )
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
@@ -308,7 +308,8 @@ def get_decision(
     response = _response_columns(whole, service.catalog.policy)
     return {
         **{name: value for name, [value] in response.items()},
-        **{name: row[name] for name in ("created", "row_cost", "link")},
+        **{name: row[name] for name in ("created", "link")},
+        "row_costs": None if row["row_costs"] is None else json.loads(row["row_costs"]),
         "label": None if code is None else classes[code],
         "previous_labels": [{**asdict(one), "label": classes[one.label]} for one in corrections],
     }

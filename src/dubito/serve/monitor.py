@@ -15,7 +15,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
-from dubito.decide.realized import costs_of_actions
+from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
 from dubito.measure import Interval, confidence_interval
@@ -235,13 +235,14 @@ def _mean_cost(
     labeled: StoredRows, weight: FloatArray, costs: CostMatrix, mean: MeanInterval
 ) -> Estimate:
     """Return the mean cost per row, estimated from the weighted sample."""
-    has_row_costs = costs.rate is not None
-    if has_row_costs and np.isnan(labeled.row_cost).any():
-        return Estimate(None, "The costs depend on `row_costs`, and some rows have none.")
+    columns = labeled.columns_of(costs.columns)
+    missing = [name for name, values in columns.items() if np.isnan(values).any()]
+    if missing:
+        return Estimate(None, f"The costs depend on `{missing[0]}`, and some rows have none.")
     if labeled.action.max() >= costs.n_actions:
         return Estimate(None, "Some rows were decided by a policy with other actions.")
     labels = Labels.of(labeled.label, Probabilities(labeled.probabilities), "label", CALLER)
-    by_action = costs_of_actions(costs, labels, labeled.row_cost if has_row_costs else np.empty(0))
+    by_action = RowCosts.of(columns or None, costs, len(labeled), CALLER).of_labels(labels)
     paid = by_action[np.arange(len(labeled)), labeled.action]
     return Estimate(mean(np.asarray(paid), np.ones(weight.size), importance=weight))
 

@@ -13,9 +13,9 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
-from dubito.decide.actions import as_row_costs
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.policy.report import Evidence, PolicyReport
+from dubito.decide.row_costs import RowCosts
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
 from dubito.serve.http_errors import CONFLICT, HTTPError
@@ -78,16 +78,18 @@ class LabeledRows:
         kind = Logits if labeled.is_logits.any() else Probabilities
         classes = policies[0].classes
         outputs = kind(labeled.outputs, classes=classes)
-        has_row_costs = any(policy.costs.rate is not None for policy in policies)
-        if has_row_costs and (n_missing := int(np.isnan(labeled.row_cost).sum())):
-            problem = f"The costs depend on `row_costs`, and {n_missing:,} rows have none"
+        columns = labeled.columns_of([name for one in policies for name in one.costs.columns])
+        missing = [name for name, values in columns.items() if np.isnan(values).any()]
+        if missing:
+            n_missing = int(np.isnan(columns[missing[0]]).sum())
+            problem = f"The costs depend on `{missing[0]}`, and {n_missing:,} rows have none"
             raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file that has them")
         batch = Batch.of(
             np.array(classes, dtype=object)[labeled.label],
             outputs,
             sample_weight=weight,
             features=features,
-            row_costs=labeled.row_cost if has_row_costs else None,
+            row_costs=columns or None,
             caller=CALLER,
         )
         return cls(outputs, batch, note)
@@ -173,12 +175,12 @@ def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport
     is_ood = None
     if gate is not None and not known.note:
         is_ood = gate.predict(known.outputs, batch.features)
-    given = None if policy.costs.rate is None else batch.row_costs
-    row_costs = as_row_costs(given, policy.costs, len(batch), CALLER)
+    given = batch.row_costs if policy.costs.columns else None
+    row_costs = RowCosts.of(given, policy.costs, len(batch), CALLER)
     found = Evidence(
         batch=batch,
         raw=known.outputs,
-        decisions=policy.rule.decide(calibrated, is_ood, row_costs if row_costs.size else None),
+        decisions=policy.rule.decide(calibrated, is_ood, row_costs),
         unbound=None,
         row_costs=row_costs,
         weight=batch.labeled_weight,

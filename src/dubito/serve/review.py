@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -84,8 +85,9 @@ def apply_action(
 def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
     policy = service.catalog.policy(item.policy_id)
-    facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "row_cost")}
-    facts |= {"link": item.link, "classes": list(policy.classes)}
+    facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "lease_until", "created")}
+    row_costs = None if item.row_costs is None else json.loads(item.row_costs)
+    facts |= {"row_costs": row_costs, "link": item.link, "classes": list(policy.classes)}
     if service.settings.blind:
         return facts
     return facts | {

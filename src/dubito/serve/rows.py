@@ -62,7 +62,7 @@ class RequestRows:
             if len(features) != n_rows:
                 problem = f"`features` must have {n_rows} rows, got {len(features)}"
                 raise HTTPError(INVALID, problem, "Send one row of features per row of outputs")
-        row_costs = _as_row_costs(fields.row_costs, n_rows)
+        row_costs = _as_row_costs(fields.row_costs, n_rows, settings)
         return cls(
             batch=Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
             ids=_as_unique_ids(fields.ids, n_rows, key),
@@ -94,10 +94,13 @@ class RequestRows:
         parts = [np.ascontiguousarray(self.outputs.array, "<f4")]
         if self.batch.features is not None:
             parts.append(np.ascontiguousarray(self.batch.features, "<f4"))
-        if self.batch.row_costs is not None:
-            parts.append(np.ascontiguousarray(self.batch.row_costs[:, np.newaxis], "<f8"))
+        names: list[str] = []
+        if (table := self.batch.row_costs) is not None:
+            names = sorted(table.dtype.names or ())
+            parts.append(np.stack([table[name] for name in names], axis=1).astype("<f8"))
         kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
-        start = blake2b(f"{type(self.outputs).__name__} {kinds} ".encode(), digest_size=16)
+        kind = f"{type(self.outputs).__name__} {kinds} {names} "
+        start = blake2b(kind.encode(), digest_size=16)
         whole = np.hstack([part.view(np.uint8) for part in parts])
         content, width = memoryview(whole.tobytes()), whole.shape[1]
         digests = []
@@ -147,23 +150,33 @@ def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
     return array.astype(np.float32)
 
 
-def _as_row_costs(value: Any, n_rows: int) -> FloatArray | None:
-    """Return the row costs, or None."""
+def _as_row_costs(value: Any, n_rows: int, settings: Settings) -> dict[str, FloatArray] | None:
+    """Return the columns that costs depend on, or None."""
     if value is None:
         return None
+    fix = 'Send for example "row_costs": {"amount": [120.0]}'
+    if not isinstance(value, dict) or not value:
+        problem = f"`row_costs` must be lists of numbers by column name, got {_show(value)}"
+        raise HTTPError(INVALID, problem, fix)
+    if len(value) > settings.max_columns:
+        raise too_many("columns", settings.max_columns)
+    return {name: _as_row_cost(name, column, n_rows, fix) for name, column in value.items()}
+
+
+def _as_row_cost(name: str, value: Any, n_rows: int, fix: str) -> FloatArray:
+    """Return one number per row."""
     try:
         array = as_floats(value, "row_costs", CALLER)
-        if array.shape == (n_rows,) and (np.isfinite(array) & (array >= 0)).all():
+        if array.shape == (n_rows,) and np.isfinite(array).all():
             return array
     except (BadTypeError, BadValueError):
         pass
     values = value.tolist() if isinstance(value, np.ndarray) else value
     got = _show(values)
     if isinstance(values, list):
-        wrong = [x for x in values if not _is_number(x) or not 0 <= x <= MAX_FLOAT64]
+        wrong = [x for x in values if not _is_number(x) or not abs(x) <= MAX_FLOAT64]
         got = _show(wrong[0]) if wrong else f"{len(values)} for {quantity(n_rows)}"
-    problem = f"`row_costs` must be one number per row, 0 or larger, got {got}"
-    raise HTTPError(INVALID, problem, 'Send for example "row_costs": [120.0]')
+    raise HTTPError(INVALID, f"`row_costs.{name[:50]}` must be one number per row, got {got}", fix)
 
 
 def _as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:

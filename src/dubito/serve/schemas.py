@@ -58,7 +58,12 @@ Ids = Annotated[
     WithJsonSchema(_array({"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH})),
 ]
 Matrix = Annotated[Any, WithJsonSchema(_array(_array({"type": "number"})))]
-RowCosts = Annotated[Any, WithJsonSchema(_array({"type": "number", "minimum": 0}))]
+RowCosts = Annotated[
+    Any,
+    WithJsonSchema(
+        {"type": "object", "minProperties": 1, "additionalProperties": _array({"type": "number"})}
+    ),
+]
 Links = Annotated[
     Any, WithJsonSchema(_array({"type": ["string", "null"], "maxLength": MAX_LINK_LENGTH}))
 ]
@@ -72,7 +77,10 @@ class RequestModel(BaseModel):
 
 
 class DecideRequest(RequestModel):
-    """Model outputs, and optionally ids, features, row_costs and links, one per row."""
+    """Model outputs, and optionally ids, features, row_costs and links, one per row.
+
+    `row_costs` are the columns that the costs of the policy depend on, by name.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["logits"]}, {"required": ["probabilities"]}]}
@@ -143,7 +151,7 @@ class StoredDecision(Decision):
     """A stored decision with its label, and the labels it had before."""
 
     created: float
-    row_cost: float | None
+    row_costs: dict[str, float] | None
     link: str | None
     label: Label | None
     previous_labels: list[PreviousLabel]
@@ -170,7 +178,7 @@ class ReviewRow(BaseModel):
     id: str
     lease_until: float
     created: float
-    row_cost: float | None
+    row_costs: dict[str, float] | None
     link: str | None
     classes: list[Label]
     action: str | int | None = None

@@ -179,7 +179,7 @@ def test_cost_over_priors() -> None:
 
 
 def test_amounts_reach_the_curves() -> None:
-    costs = CostMatrix([[0, 0], [1, 0]], rate=[[0, 1], [0, 0]])
+    costs = CostMatrix([[0, "amount"], [1, 0]])
     outputs, row_costs = [[0.9, 0.1], [0.4, 0.6]], [2.0, 5.0]
     display = CostDisplay.from_predictions([1, 0], outputs, costs, row_costs)
     curve = cost_coverage_curve([1, 0], outputs, costs, row_costs)

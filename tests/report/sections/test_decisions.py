@@ -106,7 +106,7 @@ def test_cost_matrices_too_large_to_edit_are_used() -> None:
 
 def with_rate(row_costs: Any) -> Summary:
     rng = np.random.default_rng(0)
-    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 2], [0, 0]])
+    costs = CostMatrix([[0, "1 + 2 * amount"], [1, 0]])
     logits = Logits(rng.normal(size=(60, 2)))
     batch = Batch.of(rng.integers(0, 2, 60), logits, row_costs=row_costs)
     return Summary.of(ArrayShards(batch), costs=costs)

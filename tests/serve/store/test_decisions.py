@@ -113,7 +113,7 @@ def test_more_ids_than_one_query_takes(store: Store, new: New) -> None:
 def test_rows_are_read_as_they_were_decided(store: Store, new: New, policy: Policy) -> None:
     rng = np.random.default_rng(0)
     logits = {f"r{k:03d}": rng.normal(size=3).tolist() for k in range(50)}
-    row_costs = list(map(float, range(50)))
+    row_costs = {"amount": list(map(float, range(50)))}
     store.add_decisions(new(logits, audit_fraction=0.5, row_costs=row_costs))
     before = time.time()
     store.add_labels(["r003"], [2])
@@ -129,7 +129,8 @@ def test_rows_are_read_as_they_were_decided(store: Store, new: New, policy: Poli
     assert rows.label.tolist() == [2 if k == 3 else -1 for k in range(50)]
     assert not rows.is_unresolved.any()
     assert set(rows.audit_probability.tolist()) == {0.5}
-    assert rows.row_cost.tolist() == row_costs
+    assert rows.columns_of(["amount", "fee"])["amount"].tolist() == row_costs["amount"]
+    assert np.isnan(rows.columns_of(["amount", "fee"])["fee"]).all()
     assert before <= rows.labeled[3] <= time.time()
     assert np.isnan(np.delete(rows.labeled, 3)).all()
     assert {len(getattr(rows, field.name)) for field in fields(rows)} == {50}

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, contiguous
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.labels import Labels
-from dubito.decide.actions import LeastCosts, as_row_costs, least_costs
+from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
-from dubito.decide.realized import SAME, cost_in_class, is_wrong_of
+from dubito.decide.realized import SAME, is_wrong_of
 from dubito.decide.risk_control import accepted_below
+from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.formatting import percent
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
@@ -171,13 +172,13 @@ class DecisionRule:
     ) -> Decisions:
         """Decide rows by their calibrated outputs."""
         costs = self.costs
-        checked = as_row_costs(row_costs, costs, outputs.n_rows, "Policy.decide")
-        found = least_costs(outputs, costs, row_costs)
+        by_row = RowCosts.of(row_costs, costs, outputs.n_rows, "Policy.decide")
+        found = least_costs(outputs, costs, by_row)
         action, expected = found.action, found.cost
         reason = np.where(action == costs.reject, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
         if self.threshold is not None:
             is_open = np.flatnonzero(reason == LOWEST_COST)
-            p, some = posteriors(outputs, is_open), take_rows(checked, is_open)
+            p, some = posteriors(outputs, is_open), by_row.take(is_open)
             loss = self.expected_loss(p, action[is_open], some)
             reason[is_open[loss >= accepted_below(self.threshold)]] = RISK_BOUND
         if is_ood is not None:
@@ -186,41 +187,36 @@ class DecisionRule:
         if rejected.size:
             assert costs.reject is not None
             action[rejected] = costs.reject
-            p, some = posteriors(outputs, rejected), take_rows(checked, rejected)
-            # Row by row, as the rounding of a matrix product depends on the number of rows.
-            expected[rejected] = (p * costs.array[costs.reject]).sum(axis=1)
-            if costs.rate is not None:
-                expected[rejected] += some * (p * costs.rate[costs.reject]).sum(axis=1)
+            p, some = posteriors(outputs, rejected), by_row.take(rejected)
+            expected[rejected] = some.expected(p, action[rejected])
         return Decisions(
             action=action,
             class_=found.class_,
             probability=found.probability,
             expected_cost=expected,
             reason=reason,
-            review_value=self._review_value(outputs, found, reason, checked),
+            review_value=self._review_value(outputs, found, reason, by_row),
             actions=costs.actions,
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
             calibrated_blocks=(outputs,),
         )
 
-    def expected_loss(self, p: FloatArray, action: IntArray, row_costs: FloatArray) -> FloatArray:
+    def expected_loss(self, p: FloatArray, action: IntArray, row_costs: RowCosts) -> FloatArray:
         """Return the loss from 0 to 1 that the risk bound limits, as expected for each action."""
         if not self.bounds_cost:
-            return _error_probability(p, action, self.costs, row_costs)
-        return scaled_costs((p * self.costs.array[action]).sum(axis=1), self.costs)
+            return _error_probability(p, action, row_costs)
+        return scaled_costs(row_costs.expected(p, action), self.costs)
 
-    def fallback(
-        self, decisions: Decisions, row_costs: FloatArray | None
-    ) -> tuple[IntArray, FloatArray]:
+    def fallback(self, decisions: Decisions, row_costs: Any) -> tuple[IntArray, FloatArray]:
         """Return the best action of each row that does not reject, and its expected cost."""
         action, cost = decisions.action.copy(), decisions.expected_cost.copy()
         rows = np.flatnonzero(decisions.is_rejected)
         if rows.size:
             assert self.costs.reject is not None
-            others = _without_reject(self.costs)
-            some = None if row_costs is None else row_costs[rows]
-            found = least_costs(decisions.calibrated.take(rows), others, some)
+            by_row = RowCosts.of(row_costs, self.costs, len(decisions), "Policy.decide")
+            others = by_row.take(rows).without_reject()
+            found = least_costs(decisions.calibrated.take(rows), others.costs, others)
             action[rows] = found.action + (found.action >= self.costs.reject)
             cost[rows] = found.cost
         return action, cost
@@ -230,43 +226,44 @@ class DecisionRule:
         outputs: Logits | Probabilities,
         found: LeastCosts,
         reason: IntArray,
-        row_costs: FloatArray,
+        row_costs: RowCosts,
     ) -> FloatArray:
         """Return what knowing the true class saves over the best action that does not reject."""
         is_rejected = found.action == self.costs.reject
-        if _is_reject_never_cheapest(self.costs):
+        if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
             result = np.where(is_rejected, found.excess, 0.0)
         else:
             rows = np.flatnonzero(is_rejected)
             result = np.zeros(is_rejected.size)
-            result[rows] = self._savings(outputs.take(rows), take_rows(row_costs, rows))
+            result[rows] = _savings(outputs.take(rows), row_costs.take(rows))
         ood = np.flatnonzero(reason == OUT_OF_DISTRIBUTION)
         if ood.size:
             # In the precision of the outputs, so that no other kernels are compiled for it.
             row = self.frequencies.astype(outputs.array.dtype)
             prior = np.broadcast_to(row, (ood.size, row.size))
             unknown = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
-            result[ood] = self._savings(unknown, take_rows(row_costs, ood))
+            result[ood] = _savings(unknown, row_costs.take(ood))
         return result
 
-    def _savings(self, outputs: Logits | Probabilities, row_costs: FloatArray) -> FloatArray:
-        """Return the expected cost of the best decision above that with perfect information."""
-        costs = _without_reject(self.costs)
-        if costs.rate is None:
-            return least_costs(outputs, _regrets(costs)).cost
-        p = posteriors(outputs, slice(None))
-        known = [p[:, k] * cost_in_class(costs, k, row_costs) for k in range(costs.n_classes)]
-        paid = least_costs(outputs, costs, row_costs).cost
-        return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
+
+def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray:
+    """Return the expected cost of the best decision above that with perfect information."""
+    others = row_costs.without_reject()
+    costs = others.costs
+    if row_costs.is_constant:
+        return least_costs(outputs, _regrets(costs)).cost
+    p = posteriors(outputs, slice(None))
+    known = [p[:, k] * others.in_class(k).min(axis=0) for k in range(costs.n_classes)]
+    paid = least_costs(outputs, costs, others).cost
+    return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
 
 
 @lru_cache(maxsize=16)  # a service needs it for each request
 def _is_reject_never_cheapest(costs: CostMatrix) -> bool:
     """Whether in each class some other action costs as little as rejecting."""
-    others = _without_reject(costs)
-    if costs.rate is not None or costs.reject is None:
+    if costs.columns or costs.reject is None:
         return False
-    return bool((costs.array[costs.reject] >= others.array.min(axis=0)).all())
+    return bool((costs.array[costs.reject] >= without_reject(costs).array.min(axis=0)).all())
 
 
 @lru_cache(maxsize=16)
@@ -274,17 +271,6 @@ def _regrets(costs: CostMatrix) -> CostMatrix:
     """Return what each action costs above the best one of each class."""
     regrets = costs.array - costs.array.min(axis=0)
     return CostMatrix(regrets, costs.actions, costs.classes)
-
-
-@lru_cache(maxsize=16)
-def _without_reject(costs: CostMatrix) -> CostMatrix:
-    """Return the costs of all actions that do not reject."""
-    if costs.reject is None:
-        return costs
-    others = [number for number in range(costs.n_actions) if number != costs.reject]
-    rate = None if costs.rate is None else costs.rate[others]
-    names = [costs.actions[number] for number in others]
-    return CostMatrix(costs.array[others], names, costs.classes, rate=rate)
 
 
 @final
@@ -321,7 +307,7 @@ class CalibrationCurve:
 
 def cost_range(costs: CostMatrix) -> tuple[float, float]:
     """Return the lowest and the highest cost of all actions that do not reject."""
-    array = _without_reject(costs).array
+    array = without_reject(costs).array
     return float(array.min()), float(array.max())
 
 
@@ -336,39 +322,31 @@ def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice) -> Float
     return np.exp(log_posteriors(outputs.take(rows)))
 
 
-def take_rows(row_costs: FloatArray, rows: IntArray) -> FloatArray:
-    """Return the row costs of some rows, none where there are none."""
-    return row_costs[rows] if row_costs.size else row_costs
-
-
-def decision_errors(
-    labels: Labels, action: IntArray, costs: CostMatrix, row_costs: FloatArray
-) -> FloatArray:
+def decision_errors(labels: Labels, action: IntArray, row_costs: RowCosts) -> FloatArray:
     """Return 1 where another action would have cost less and 0 elsewhere.
 
     With label probabilities it is the probability of the classes for which that is so.
     """
     if labels.probabilities is None:
-        return is_wrong_of(action, costs, labels, row_costs).astype(np.float64)
-    return _error_probability(labels.probabilities, action, costs, row_costs)
+        return is_wrong_of(action, labels, row_costs).astype(np.float64)
+    return _error_probability(labels.probabilities, action, row_costs)
 
 
 def _error_probability(
-    probabilities: FloatArray, action: IntArray, costs: CostMatrix, row_costs: FloatArray
+    probabilities: FloatArray, action: IntArray, row_costs: RowCosts
 ) -> FloatArray:
     """Return the probability that another action turns out to cost less than the one taken.
 
     Where each class has its own cheapest action it is the probability of a misclassification.
     """
-    others = _without_reject(costs)
-    if others.rate is None:
-        cheapest = others.array.min(axis=0)
-        is_wrong = costs.array > cheapest + SAME * np.abs(cheapest)
+    others = row_costs.without_reject()
+    if row_costs.is_constant:
+        cheapest = others.base.min(axis=0)
+        is_wrong = row_costs.base > cheapest + SAME * np.abs(cheapest)
         return np.asarray((probabilities * is_wrong[action]).sum(axis=1))
-    assert costs.rate is not None
     result = np.zeros(action.size)
-    for k in range(costs.n_classes):
-        paid = costs.array[action, k] + row_costs * costs.rate[action, k]
-        cheapest = np.asarray(cost_in_class(others, k, row_costs))
+    for k in range(row_costs.costs.n_classes):
+        paid = row_costs.in_class(k)[action, np.arange(action.size)]
+        cheapest = others.in_class(k).min(axis=0)
         result += probabilities[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
     return result

@@ -24,11 +24,10 @@ from dubito.calibrate.cross_validation import (
     held_out_logits,
     make_folds,
 )
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.decide.action_intervals import action_intervals, cost_warnings
-from dubito.decide.actions import as_row_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
     LOWEST_COST,
@@ -39,14 +38,13 @@ from dubito.decide.policy.decide import (
     decision_errors,
     posteriors,
     scaled_costs,
-    take_rows,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
-from dubito.decide.realized import costs_of_actions
 from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
 from dubito.decide.risk_control import RankedLosses
+from dubito.decide.row_costs import RowCosts
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent
@@ -100,7 +98,7 @@ class PolicyConfig:
         table = as_costs(costs, "costs", CALLER).for_classes(known.classes, known.n_classes)
         if deploy_prior is not None:
             deploy_prior = as_prior(deploy_prior, known, "deploy_prior", CALLER)
-        as_row_costs(first.row_costs, table, len(first), CALLER)
+        RowCosts.of(first.row_costs, table, len(first), CALLER)
         _require_kind(ood, OODGate, "ood", "Use ood=OODGate(score, alpha=0.01)")
         _require_kind(risk, RiskBound, "risk", "Use risk=RiskBound(0.05)")
         has_features = first.features is not None
@@ -134,9 +132,7 @@ class PolicyConfig:
     def cost_warnings(self) -> list[str]:
         """What is odd about the costs, where they are the same for all rows."""
         may_reject = self.risk is not None or self.ood is not None
-        return (
-            [] if self.costs.rate is not None else cost_warnings(self.costs, may_reject=may_reject)
-        )
+        return cost_warnings(self.costs, may_reject=may_reject)
 
     def rule(self, threshold: float | None = None) -> DecisionRule:
         """Return the rule that decides, with or without a risk bound."""
@@ -246,9 +242,9 @@ class HeldOutRows:
         return np.arange(len(self.batch))
 
     @cached_property
-    def row_costs(self) -> FloatArray:
-        """The row costs, empty where the cost matrix has no rate."""
-        return as_row_costs(self.batch.row_costs, self.config.costs, len(self.batch), CALLER)
+    def row_costs(self) -> RowCosts:
+        """The costs of each row."""
+        return RowCosts.of(self.batch.row_costs, self.config.costs, len(self.batch), CALLER)
 
     @cached_property
     def weight(self) -> FloatArray:
@@ -283,7 +279,7 @@ class HeldOutRows:
         how much a smooth correction of the calibrated log odds could still move there.
         """
         config, column = self.config, self.config.pos_column
-        if config.costs.n_classes != 2 or config.costs.rate is not None:
+        if config.costs.n_classes != 2 or config.costs.columns:
             return ()
         logs = log_posteriors(self.calibrated)
         odds, p = logs[:, column] - logs[:, 1 - column], np.exp(logs[:, column])
@@ -317,8 +313,7 @@ class HeldOutRows:
     def decide(self, rule: DecisionRule, rows: IntArray) -> Decisions:
         """Decide some rows."""
         is_ood = None if self.is_ood is None else self.is_ood[rows]
-        row_costs = self.row_costs[rows] if self.row_costs.size else None
-        return rule.decide(self.calibrated.take(rows), is_ood, row_costs)
+        return rule.decide(self.calibrated.take(rows), is_ood, self.row_costs.take(rows))
 
     def choose_threshold(self, rows: IntArray) -> ThresholdChoice:
         """Choose how probable it must be that a decision is right for the risk bound to hold.
@@ -332,7 +327,7 @@ class HeldOutRows:
         decisions = self.decide(rule, rows)
         is_open = decisions.reason == LOWEST_COST
         accepted, action = rows[is_open], decisions.action[is_open]
-        row_costs = take_rows(self.row_costs, accepted)
+        row_costs = self.row_costs.take(accepted)
         expected = rule.expected_loss(posteriors(self.calibrated, accepted), action, row_costs)
         batch_labels = self.batch.labels
         assert isinstance(batch_labels, Labels)
@@ -344,11 +339,11 @@ class HeldOutRows:
         weight = (frequency * (uniform * ratio.max() < ratio))[is_open]
         unit, limit = ERRORS, risk.max_risk
         if risk.max_cost is None:
-            loss = decision_errors(labels, action, costs, row_costs)
+            loss = decision_errors(labels, action, row_costs)
         else:
             unit = LossUnit(*cost_range(costs), is_cost=True)
             limit = (risk.max_cost - unit.low) / ((unit.high - unit.low) or 1.0)
-            paid = costs_of_actions(costs, labels, row_costs)[np.arange(action.size), action]
+            paid = row_costs.of_labels(labels)[np.arange(action.size), action]
             loss = scaled_costs(paid, costs)
         ranked = RankedLosses.of(expected, loss, weight, is_binary=risk.max_cost is None)
         if not ranked.n_rows:
@@ -396,15 +391,16 @@ def _evidence_on(
             need = "must have features for the OOD gate"
             raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
         is_ood = gate.predict(raw, batch.features)
-    decisions, unbound = rule.decide(calibrated, is_ood, batch.row_costs), None
+    row_costs = RowCosts.of(batch.row_costs, config.costs, len(batch), CALLER)
+    decisions, unbound = rule.decide(calibrated, is_ood, row_costs), None
     if rule.threshold is not None:
-        unbound = config.rule().decide(calibrated, is_ood, batch.row_costs)
+        unbound = config.rule().decide(calibrated, is_ood, row_costs)
     return Evidence(
         batch=batch,
         raw=raw,
         decisions=decisions,
         unbound=unbound,
-        row_costs=as_row_costs(batch.row_costs, config.costs, len(batch), CALLER),
+        row_costs=row_costs,
         weight=config.deployed_weight(batch),
         evaluation="an evaluation set",
         current=config.current,
@@ -458,12 +454,6 @@ def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...]
         rule, fix = f"must have {n_features} names, one per feature", "Name every column"
         raise BadValueError("feature_names", CALLER, rule, f"{len(found)}", fix)
     return found
-
-
-def column_names(features: Any) -> tuple[str, ...] | None:
-    """Return the names of a data frame's columns, None for a plain array."""
-    columns = getattr(features, "column_names", getattr(features, "columns", None))
-    return None if columns is None else tuple(str(name) for name in columns)
 
 
 def _train_prior(shards: Shards) -> FloatArray:

@@ -10,8 +10,9 @@ import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, as_fraction
 from dubito.data.batch import Batch
+from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards
-from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_cost
+from dubito.decide.costs import CostMatrix, as_cost
 from dubito.decide.policy.decide import cost_range
 from dubito.doubt import (
     ConformalOutlierDetector,
@@ -164,7 +165,7 @@ class RiskBound(Serializable):
     delta : float, default 0.05
         The probability, over samples of calibration rows, that the bound fails.
     max_cost : float, optional
-        The largest mean cost per decided row, instead of `max_risk`. The costs must have no rate,
+        The largest mean cost per decided row, instead of `max_risk`. The costs must be constant,
         so that the cost matrix bounds them.
 
     Attributes
@@ -214,9 +215,10 @@ class RiskBound(Serializable):
         """Raise where costs cannot be bounded, or none is as low as the bound."""
         if self.max_cost is None:
             return
-        if costs.rate is not None:
-            rule, fix = "needs costs without a rate", "Use RiskBound(max_risk=0.05)"
-            raise BadValueError("risk", "Policy.fit", f"with max_cost {rule}", "a rate", fix)
+        if costs.columns:
+            rule, fix = "needs costs that are the same for all rows", "Use RiskBound(max_risk=0.05)"
+            got = f"{costs.expressions[0]}"
+            raise BadValueError("risk", "Policy.fit", f"with max_cost {rule}", got, fix)
         low, _ = cost_range(costs)
         if self.max_cost < low:
             rule, fix = f"must be at least {low:g}, the lowest cost", "Use a higher max_cost"

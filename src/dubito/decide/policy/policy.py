@@ -15,12 +15,12 @@ import numpy as np
 from dubito import __version__
 from dubito.arrays import FloatArray, RandomState, as_fraction, freeze, require_rows
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, column_names
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
 from dubito.data.sink import write_atomic
 from dubito.decide.action_intervals import ActionInterval, action_intervals
-from dubito.decide.actions import as_row_costs, expected_costs
+from dubito.decide.actions import expected_costs
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
     CalibrationCurve,
@@ -32,7 +32,6 @@ from dubito.decide.policy.decide import (
 from dubito.decide.policy.fit import (
     PolicyConfig,
     as_feature_names,
-    column_names,
     evaluation_shards,
     fit_parts,
 )
@@ -41,6 +40,7 @@ from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
+from dubito.decide.row_costs import RowCosts
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
@@ -177,8 +177,9 @@ class Policy(Record):
         risk : RiskBound, optional
             Bounds the fraction of wrong decisions, or the mean cost, of rows that are not
             rejected.
-        row_costs : array, optional
-            One number per row, for costs with a rate.
+        row_costs : dict, data frame or array, optional
+            The columns that the costs depend on, by name; one number per row if they depend on
+            one; or the costs themselves, rows x actions x classes.
         sample_weight, groups : array, optional
             Weights of the rows, and groups that no fold may divide.
         evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
@@ -282,15 +283,15 @@ class Policy(Record):
             Model outputs, with the classes of the fit.
         features : array or data frame, optional
             Needed where the OOD gate looks at features.
-        row_costs : array, optional
-            One number per row, needed where the costs have a rate.
+        row_costs : dict, data frame or array, optional
+            As for `fit`.
 
         Returns
         -------
         Decisions
         """
         known, matrix = self._known(outputs, features, "Policy.decide")
-        checked = as_row_costs(row_costs, self.costs, known.n_rows, "Policy.decide")
+        by_row = RowCosts.of(row_costs, self.costs, known.n_rows, "Policy.decide")
         blocks = row_blocks(known.n_rows, known.n_classes, BLOCK_ENTRIES) or [slice(0, 0)]
         is_ood = None if self.ood is None else self.ood.predict(known, matrix)
         rule = self.rule
@@ -298,7 +299,7 @@ class Policy(Record):
         def decided(rows: slice) -> Decisions:
             some = None if is_ood is None else is_ood[rows]
             calibrated = self.calibrated(known.take(rows))
-            return rule.decide(calibrated, some, checked[rows] if checked.size else None)
+            return rule.decide(calibrated, some, by_row.take(rows))
 
         with kept_threads():
             return Decisions.joined(map_in_order(decided, blocks), known.n_rows)
@@ -334,9 +335,9 @@ class Policy(Record):
             rule, fix = f"must be an integer from 0 to {known.n_rows - 1}", "Pass row=0"
             raise BadValueError("row", "Policy.explain", rule, f"{row}", fix)
         rows = slice(row, row + 1)
-        checked = as_row_costs(row_costs, self.costs, known.n_rows, "Policy.explain")
+        by_row = RowCosts.of(row_costs, self.costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if matrix is None else matrix[rows]
-        return _explanation(self, one, part, checked[rows] if checked.size else None)
+        return _explanation(self, one, part, by_row.take(rows))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as one JSON file, atomically.
@@ -470,7 +471,7 @@ class Policy(Record):
         Empty unless there are two classes and costs are the same for all rows. The OOD gate and
         the risk bound may reject further rows.
         """
-        is_binary = self.costs.n_classes == 2 and self.costs.rate is None
+        is_binary = self.costs.n_classes == 2 and not self.costs.columns
         return action_intervals(self.costs, self.pos_column) if is_binary else ()
 
     def thresholds_between(self, first: ClassName, second: ClassName) -> tuple[ActionInterval, ...]:
@@ -489,7 +490,7 @@ class Policy(Record):
             Empty if costs differ by row.
         """
         columns = [self._column(name) for name in (first, second)]
-        if self.costs.rate is not None:
+        if self.costs.columns:
             return ()
         pair = self.costs.array[:, columns]
         return action_intervals(
@@ -573,7 +574,7 @@ def _threshold_lines(policy: Policy) -> list[str]:
     lines: list[str] = []
     if policy.thresholds:
         lines.append(_threshold_line(policy))
-    elif 2 < len(policy.classes) <= MAX_PAIRED and policy.costs.rate is None:
+    elif 2 < len(policy.classes) <= MAX_PAIRED and not policy.costs.columns:
         pairs = list(combinations(policy.classes, 2))
         names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}
         if len(names) == 1 and len(pairs) > 1:  # the same between any two
@@ -628,7 +629,7 @@ MAX_ACTIONS = 5  # whose expected costs an explanation shows
 
 
 def _explanation(
-    policy: Policy, outputs: Logits | Probabilities, features: Any, row_costs: FloatArray | None
+    policy: Policy, outputs: Logits | Probabilities, features: Any, row_costs: RowCosts
 ) -> str:
     """Return some lines on one row: the action, probabilities, costs, the bound and the gate."""
     decisions = policy.decide(outputs, features, row_costs)
@@ -670,9 +671,7 @@ def _cost_line(policy: Policy, costs: FloatArray) -> str:
     return f"Expected costs: {shown}{f' and {more} more' if more else ''}."
 
 
-def _risk_line(
-    policy: Policy, decisions: Decisions, costs: FloatArray, row_costs: FloatArray | None
-) -> str:
+def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_costs: RowCosts) -> str:
     """Return the error probability of the best action that does not reject, and its limit.
 
     If the bound is on the cost, it is the expected cost.
@@ -681,9 +680,8 @@ def _risk_line(
     others = costs.copy()
     others[policy.costs.reject] = np.inf
     action = np.array([others.argmin()])
-    sizes = np.empty(0) if row_costs is None else row_costs
     p = posteriors(decisions.calibrated, slice(None))
-    loss = policy.rule.expected_loss(p, action, sizes)[0]
+    loss = policy.rule.expected_loss(p, action, row_costs)[0]
     limit = max(0.0, accepted_below(policy.risk.threshold_))
     if policy.risk.max_risk is not None:
         unit, name = ERRORS, "Error probability"

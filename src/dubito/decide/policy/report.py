@@ -14,7 +14,6 @@ from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
-from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import (
     REASONS,
     DecisionRule,
@@ -22,7 +21,8 @@ from dubito.decide.policy.decide import (
     decision_errors,
     posteriors,
 )
-from dubito.decide.realized import RealizedCosts, action_numbers, costs_of_actions
+from dubito.decide.realized import RealizedCosts, action_numbers
+from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval, negated
 from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent
@@ -83,11 +83,12 @@ class CurrentRule:
         name = f"P({names_of(outputs)[column]})"
         return cls(f"a threshold of {threshold:g} on the raw {name}", threshold, column)
 
-    def actions(self, batch: Batch, costs: CostMatrix, row_costs: FloatArray) -> IntArray:
+    def actions(self, batch: Batch, row_costs: RowCosts) -> IntArray:
         """Return the action of each row.
 
         For a class it is the one that costs least there, other than to reject.
         """
+        costs = row_costs.costs
         if batch.current_actions is not None:
             names = np.array([str(name) for name in batch.current_actions], dtype=object)
             return action_numbers(names, costs, "Policy.fit", "current_actions")
@@ -97,7 +98,7 @@ class CurrentRule:
         else:
             p = posteriors(outputs, slice(None))[:, self.column]
             codes = np.where(p >= self.threshold, self.column, 1 - self.column)
-        by_action = costs_of_actions(costs, Labels(freeze(codes)), row_costs)
+        by_action = row_costs.of_labels(Labels(freeze(codes)))
         if costs.reject is not None:
             by_action[:, costs.reject] = np.inf
         return np.asarray(by_action.argmin(axis=1))
@@ -118,7 +119,7 @@ class Evidence:
     raw: Logits | Probabilities
     decisions: Decisions
     unbound: Decisions | None
-    row_costs: FloatArray
+    row_costs: RowCosts
     weight: FloatArray
     evaluation: str
     current: CurrentRule = ARGMAX
@@ -220,11 +221,11 @@ class PolicyReport(Record):
         interval = partial(bootstrap, weight=given, importance=importance)
         labels = batch.labels
         assert isinstance(labels, Labels)
-        row_costs = evidence.row_costs if evidence.row_costs.size else None
-        raw = RealizedCosts.of(labels, evidence.raw, rule.costs, row_costs, weight, "Policy.fit")
-        by_action = costs_of_actions(rule.costs, labels, evidence.row_costs)
+        by_row = evidence.row_costs
+        raw = RealizedCosts.of(labels, evidence.raw, rule.costs, by_row, weight, "Policy.fit")
+        by_action = raw.by_action
         paid = _taken(by_action, decisions.action)
-        today = _taken(by_action, evidence.current.actions(batch, rule.costs, evidence.row_costs))
+        today = _taken(by_action, evidence.current.actions(batch, by_row))
         constants = np.average(by_action, axis=0, weights=weight)
         bound_cost = None
         if evidence.unbound is not None:
@@ -245,7 +246,7 @@ class PolicyReport(Record):
             current_cost=float(np.average(today, weights=weight)),
             current_saved=interval(today - paid),
             coverage=_proportion(~decisions.is_rejected, weight, given),
-            risk=_risk_of(evidence, rule),
+            risk=_risk_of(evidence),
             bound_cost=bound_cost,
             actions=_fractions(decisions.action, decisions.actions, weight),
             reasons=_fractions(decisions.reason, REASONS, weight),
@@ -376,14 +377,14 @@ def _confusion(
     return {action: dict(zip(names, row, strict=True)) for action, row in rows}
 
 
-def _risk_of(evidence: Evidence, rule: DecisionRule) -> Interval | None:
+def _risk_of(evidence: Evidence) -> Interval | None:
     """Return the fraction of wrong decisions among rows that are not rejected."""
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
     labels = evidence.batch.labels
     assert isinstance(labels, Labels)
-    wrong = decision_errors(labels, evidence.decisions.action, rule.costs, evidence.row_costs)
+    wrong = decision_errors(labels, evidence.decisions.action, evidence.row_costs)
     given = evidence.batch.labeled_weight
     return _proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
 

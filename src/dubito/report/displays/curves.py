@@ -278,8 +278,8 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
             Outputs of a classifier; a plain array holds probabilities.
         costs : CostMatrix
             Costs of actions; a reject action adds the total cost of all rows.
-        row_costs : array-like of shape (n_rows,), optional
-            The number that multiplies the `rate` of the cost matrix in each row.
+        row_costs : dict, data frame or array, optional
+            The columns that the costs depend on, or costs of rows x actions x classes.
         doubt : array-like of shape (n_rows,), optional
             Score by which rows are accepted; by default the expected cost of acting less that of
             rejecting.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,12 +31,12 @@ from dubito.serve.store.writer import insert_new_rows, insert_rows
 MAX_IDS = 500  # per query
 RESPONSE_COLUMNS = (
     "id", "policy_id", "created", "digest", "action", "class_", "probability",
-    "expected_cost", "reason", "review_value", "is_audit", "link", "row_cost",
+    "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs",
 )  # fmt: skip
 NUMERIC_COLUMNS = {
     "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
     "class_": np.int64, "propensity": np.float64, "audit_probability": np.float64,
-    "is_audit": np.bool_, "row_cost": np.float64,
+    "is_audit": np.bool_,
 }  # fmt: skip
 ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
 
@@ -86,7 +87,7 @@ class NewDecisions:
         is_logits: bool = True,
         is_audit: BoolArray | None = None,
         audit_probability: float = 0.0,
-        row_costs: FloatArray | None = None,
+        row_costs: NDArray[Any] | None = None,
         links: Sequence[str | None] | None = None,
         features: FloatArray | None = None,
         created: float | None = None,
@@ -115,7 +116,7 @@ class NewDecisions:
                 "review_value": decided.review_value.tolist(),
                 "propensity": np.where(rejected, 1.0, audit_probability).tolist(),
                 "is_audit": audited.tolist(),
-                "row_cost": [None] * n if row_costs is None else row_costs.tolist(),
+                "row_costs": [None] * n if row_costs is None else _json_rows(row_costs),
                 "link": [None] * n if links is None else list(links),
                 "features": [None] * n if features is None else _row_bytes(features),
                 "audit_probability": [audit_probability] * n,
@@ -191,7 +192,9 @@ class StoredRows:
     label : array of int
         -1 where the label is unknown.
     labeled : array of float
-        When the label arrived; NaN where it is unknown. `row_cost` is NaN where none was sent.
+        When the label arrived; NaN where it is unknown.
+    row_costs : array of object
+        The columns that costs depend on, as JSON; None where none were sent.
     is_unresolved : array of bool
         Rows that reviewers escalated or skipped and that have no label.
     """
@@ -207,13 +210,18 @@ class StoredRows:
     propensity: FloatArray
     audit_probability: FloatArray
     is_audit: BoolArray
-    row_cost: FloatArray
+    row_costs: NDArray[np.object_]
     label: IntArray
     labeled: FloatArray
     is_unresolved: BoolArray
 
     def __len__(self) -> int:
         return self.action.size
+
+    def columns_of(self, names: Sequence[str]) -> dict[str, FloatArray]:
+        """Return the columns that costs depend on, NaN where a row has none."""
+        rows = [{} if one is None else json.loads(one) for one in self.row_costs.tolist()]
+        return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
     def take(self, which: IntArray | BoolArray | slice) -> StoredRows:
         """Return some of the rows."""
@@ -328,7 +336,7 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         )
         .correlate(decisions)
     )
-    names = ["id", "outputs", "probabilities", *NUMERIC_COLUMNS]
+    names = ["id", "outputs", "probabilities", "row_costs", *NUMERIC_COLUMNS]
     query = (
         sa.select(
             *(decisions.c[name] for name in names),
@@ -348,6 +356,7 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         id=np.array(columns["id"], dtype=np.str_),
         outputs=_matrix(columns["outputs"]),
         probabilities=_matrix(columns["probabilities"]),
+        row_costs=np.array(columns["row_costs"], dtype=np.object_),
         **{name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()},
         label=label,
         labeled=np.array(columns["labeled"], np.float64),
@@ -459,6 +468,12 @@ def delete_oldest(connection: sa.Connection, before: float) -> int:
         connection.execute(sa.delete(labels).where(labels.c.created < before))
         connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created < before))
     return len(old)
+
+
+def _json_rows(table: NDArray[Any]) -> list[str]:
+    """Return each row of a structured array as a JSON object."""
+    names = table.dtype.names or ()
+    return [json.dumps(dict(zip(names, row, strict=True))) for row in table.tolist()]
 
 
 def _row_bytes(array: FloatArray) -> list[bytes]:

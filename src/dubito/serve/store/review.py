@@ -38,7 +38,7 @@ class ReviewItem:
     reason: int
     review_value: float
     is_audit: bool
-    row_cost: float | None
+    row_costs: str | None
     link: str | None
     n_escalations: int
 

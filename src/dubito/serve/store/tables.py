@@ -48,7 +48,7 @@ decisions = sa.Table(
     sa.Column("review_value", sa.Double, nullable=False),
     sa.Column("propensity", sa.Double, nullable=False),  # the probability of being sent to review
     sa.Column("is_audit", sa.Boolean, nullable=False),
-    sa.Column("row_cost", sa.Double),
+    sa.Column("row_costs", sa.Text),  # JSON: the columns that costs depend on, by name
     sa.Column("link", sa.Text),
     sa.Column("features", sa.LargeBinary),
     sa.Column("audit_probability", sa.Double, nullable=False),

@@ -1,0 +1,185 @@
+"""The cost options of a command: a file, single cells, and the reject action."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from dubito.errors import BadValueError
+
+if TYPE_CHECKING:
+    from dubito.decide import CostMatrix
+    from dubito.outputs import BaseOutputs
+
+CELL_HELP = (
+    "Cost of an action in a class: a number or an expression of columns, e.g. 'pass,fraud=amount'; "
+    "'review,*=5' for all classes. Repeatable; overrides --costs."
+)
+EVERY = "*"
+
+
+class CostCell(NamedTuple):
+    """What one `--cost` option gives: a cost for an action in a class, or in every class."""
+
+    action: str
+    class_: str
+    cost: str
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CostOptions:
+    """Everything that a command was told about costs."""
+
+    file: Path | None = None
+    cells: tuple[str, ...] = ()
+    reject_cost: str | None = None
+    reject_action: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are costs other than 0-1 costs."""
+        return self.file is not None or bool(self.cells)
+
+    def __str__(self) -> str:
+        words = [] if self.file is None else ["--costs", str(self.file)]
+        words += [word for one in self.cells for word in ("--cost", one)]
+        words += [] if self.reject_cost is None else ["--reject-cost", self.reject_cost]
+        words += [] if self.reject_action is None else ["--reject-action", self.reject_action]
+        return " ".join(map(quote, words))
+
+    @cached_property
+    def matrix(self) -> CostMatrix | None:
+        """The cost matrix of the file, if there is one."""
+        from dubito.decide import CostMatrix
+
+        if self.file is None:
+            return None
+        is_json = self.file.suffix.lower() == ".json"
+        return CostMatrix.from_json(self.file) if is_json else CostMatrix.from_csv(self.file)
+
+    @cached_property
+    def parsed(self) -> list[CostCell]:
+        """The single cells."""
+        return [_parse_cell(text) for text in self.cells]
+
+    @property
+    def can_reject(self) -> bool:
+        """Whether there will be a reject action."""
+        has_one = self.matrix is not None and self.matrix.reject is not None
+        has_one |= "reject" in [cell.action for cell in self.parsed]
+        return has_one or self.reject_cost is not None or self.reject_action is not None
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The expressions of columns, which decide on the columns to read."""
+        from dubito.data.expressions import Expression
+
+        texts = [("--cost", cell.cost) for cell in self.parsed]
+        texts += [] if self.reject_cost is None else [("--reject-cost", self.reject_cost)]
+        known = [] if self.matrix is None else list(self.matrix.expressions)
+        known += [Expression.parse(text, option, "dubito") for option, text in texts]
+        return tuple(dict.fromkeys(str(one) for one in known if one.columns))
+
+    def read(self, outputs: BaseOutputs) -> CostMatrix:
+        """Return the cost matrix for the classes of outputs; with single cells it is printed."""
+        from dubito.cli.printing import put
+        from dubito.data.labels import names_of
+        from dubito.decide import CostMatrix
+        from dubito.outputs import BaseClassOutputs
+
+        if not isinstance(outputs, BaseClassOutputs):
+            rule, got = "needs outputs over classes", type(outputs).__name__
+            raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
+        if not self.is_given and self.reject_action is not None:
+            rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 instead"
+            got = f"{self.reject_action} alone"
+            raise BadValueError("", "--reject-action", rule, got, fix)
+        costs = self.matrix
+        if costs is None and not self.cells:
+            costs = CostMatrix.zero_one(names_of(outputs))
+        elif costs is None:
+            actions, classes = dict.fromkeys(cell.action for cell in self.parsed), names_of(outputs)
+            costs = CostMatrix([[0.0] * len(classes)] * len(actions), actions, classes)
+        reject = self.reject_action or costs.reject_name
+        if reject is not None and reject not in costs.actions:
+            rule = f"must be one of the actions ({', '.join(costs.actions)})"
+            fix = f"Pass --reject-action {costs.actions[-1]}"
+            raise BadValueError("", "--reject-action", rule, repr(reject), fix)
+        classes = costs.classes or names_of(outputs)
+        table: list[list[Any]] = costs.texts
+        for cell in self.parsed:
+            row = _position(cell.action, costs.actions, "action", self.file)
+            which = list(range(len(classes)))
+            if cell.class_ != EVERY:
+                which = [_position(cell.class_, [str(name) for name in classes], "class", None)]
+            for column in which:
+                table[row][column] = cell.cost
+        costs = CostMatrix(table, costs.actions, costs.classes, reject=reject)
+        if self.reject_cost is not None:
+            costs = costs.with_reject(_as_reject_cost(self.reject_cost))
+        if self.cells:
+            put(_cost_table(costs, [str(name) for name in classes]), is_error=True)
+        return costs
+
+
+def _parse_cell(text: str) -> CostCell:
+    """Return the parts of ACTION,CLASS=COST; names with commas are in double quotes.
+
+    >>> _parse_cell("block, legit = 2 * fee")
+    CostCell(action='block', class_='legit', cost='2 * fee')
+    """
+    names, sign, cost = text.partition("=")
+    parts = next(csv.reader([names.strip()], skipinitialspace=True), [])
+    if not sign or len(parts) != 2 or not all(part.strip() for part in parts):
+        rule, fix = "must be ACTION,CLASS=COST", "Pass e.g. --cost 'pass,fraud=amount'"
+        raise BadValueError("", "--cost", rule, repr(text), fix)
+    action, class_ = (part.strip() for part in parts)
+    return CostCell(action, class_, cost.strip())
+
+
+def _position(name: str, names: Any, kind: str, file: Path | None) -> int:
+    """Return the position of an action or a class among those that are known."""
+    if name not in names:
+        where = "" if file is None else f" in {file}"
+        rule = f"must name an {kind}{where}" if kind == "action" else f"must name a {kind}"
+        fix = f"Use one of {', '.join(names[:8])}"
+        raise BadValueError("", "--cost", rule, repr(name), fix)
+    return int(list(names).index(name))
+
+
+def _as_reject_cost(text: str) -> float | str:
+    """Return the cost of rejecting: a number of at least 0, or an expression."""
+    try:
+        cost = float(text)
+    except ValueError:
+        return text
+    if not cost >= 0:
+        rule, fix = "must be at least 0", "Pass --reject-cost 0.3"
+        raise BadValueError("", "--reject-cost", rule, text, fix)
+    return cost
+
+
+def _cost_table(costs: CostMatrix, classes: list[str]) -> str:
+    """Return a cost matrix as a table of text.
+
+    >>> from dubito.decide import CostMatrix
+    >>> costs = CostMatrix([[0, "amount"], ["fee", 0]], ["pass", "block"])
+    >>> print(_cost_table(costs, ["legit", "fraud"]))
+    Costs by action and class:
+             legit   fraud
+      pass       0  amount
+      block    fee       0
+    """
+    rows = [[one if isinstance(one, str) else f"{one:g}" for one in row] for row in costs.texts]
+    table = [["", *classes], *([name, *row] for name, row in zip(costs.actions, rows, strict=True))]
+    widths = [max(len(row[k]) for row in table) for k in range(len(table[0]))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in table
+    ]
+    return "\n  ".join(["Costs by action and class:", *lines])

@@ -1,0 +1,233 @@
+"""Costs that differ from row to row: what `row_costs` gives to a cost matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import FloatArray, IntArray, as_array, as_numbers, freeze
+from dubito.data.batch import as_row_costs, column_names
+from dubito.data.expressions import HIGHEST_COST
+from dubito.data.labels import Labels
+from dubito.decide.costs import CostMatrix
+from dubito.errors import BadTypeError, BadValueError
+
+NO_ENTRIES, NO_VALUES = freeze(np.empty((0, 3), np.int64)), freeze(np.empty((0, 0)))
+
+
+class CostTerms(NamedTuple):
+    """Costs as kernels take them, actions x classes: constant cells, and others by row.
+
+    `entries` are lines of an action, a class and a row of `values`, which is values x rows.
+    """
+
+    base: FloatArray
+    entries: IntArray
+    values: FloatArray
+
+    def expected(self, probabilities: FloatArray) -> FloatArray:
+        """Return the expected cost of each action, rows x actions, by matrix products."""
+        costs: FloatArray = probabilities @ self.base.T
+        for action in np.unique(self.entries[:, 0]).tolist():
+            _, classes, numbers = self.entries[self.entries[:, 0] == action].T
+            some, values = probabilities[:, classes], self.values[numbers]
+            costs[:, action] += np.einsum("nk,kn->n", some, values)
+        return costs
+
+    def above_cheapest(self) -> CostTerms:
+        """Return costs relative to the cheapest action of each class, and these as one more action.
+
+        No cost is negative then: sums do not cancel, and ties are relative to the lowest cost.
+        """
+        if not len(self.entries):
+            cheapest = self.base.min(axis=0)
+            return CostTerms(np.vstack([self.base - cheapest, cheapest]), NO_ENTRIES, NO_VALUES)
+        varies = np.zeros(self.base.shape, np.bool_)
+        varies[self.entries[:, 0], self.entries[:, 1]] = True
+        least = np.where(varies, np.inf, self.base).min(axis=0)
+        base = np.where(varies, 0.0, self.base - np.where(np.isinf(least), 0.0, least))
+        is_varying = varies.any(axis=0)
+        base = np.vstack([base, np.where(is_varying, 0.0, least)])
+        entries: list[tuple[int, int, int]] = []
+        values: list[FloatArray] = []
+        for k in np.flatnonzero(is_varying).tolist():
+            own = self.entries[self.entries[:, 1] == k]
+            cells = self.values[own[:, 2]]
+            cheapest = np.minimum(cells.min(axis=0), least[k])
+            entries += [(a, k, len(values) + i) for i, a in enumerate(own[:, 0].tolist())]
+            entries.append((len(self.base), k, len(values) + len(own)))
+            values += [*(cells - cheapest), cheapest]
+            shift = least[k] - cheapest  # of the actions whose cost is the same for all rows
+            if not varies[:, k].all() and shift.any():
+                others = np.flatnonzero(~varies[:, k]).tolist()
+                entries += [(a, k, len(values)) for a in others]
+                values.append(shift)
+        return CostTerms(base, np.array(entries, np.int64), np.stack(values))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCosts:
+    """The cost of each action in each class for some rows.
+
+    Made by `RowCosts.of`, which accepts what users pass as `row_costs`. `values` is values x rows.
+    """
+
+    costs: CostMatrix
+    n_rows: int
+    base: FloatArray
+    entries: IntArray
+    values: FloatArray
+
+    @classmethod
+    def of(cls, row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> RowCosts:
+        """Evaluate the expressions of costs on the columns of rows, or take the costs of rows.
+
+        An array rows x actions x classes replaces all costs; its classes are in the order of the
+        outputs.
+        """
+        if isinstance(row_costs, RowCosts):
+            return row_costs
+        if row_costs is None:
+            if costs.columns:
+                rule = f"must hold the columns of the costs, {_listed(costs.columns)}"
+                fix = f"Pass row_costs={{{costs.columns[0]!r}: [...]}}"
+                raise BadTypeError("row_costs", caller, rule, "None", fix)
+            return cls(costs, n_rows, costs.array, NO_ENTRIES, NO_VALUES)
+        if np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping):
+            return cls._of_array(row_costs, costs, n_rows, caller)
+        if not costs.columns:
+            rule = "must be None, or rows x actions x classes, for costs without expressions"
+            fix = "Use an expression in the costs, such as CostMatrix([[0, 'amount'], [1, 0]])"
+            raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
+        columns = _columns_of(row_costs, costs.columns, n_rows, caller)
+        values = np.empty((len(costs.expressions), n_rows))
+        for number, expression in enumerate(costs.expressions):
+            action, class_, _ = costs.entries[costs.entries[:, 2] == number][0].tolist()
+            name = class_ if costs.classes is None else costs.classes[class_]
+            cell = f"{costs.actions[action]},{name}="
+            values[number] = expression.evaluate(columns, n_rows, caller, cell)
+        return cls(costs, n_rows, costs.array, costs.entries, freeze(values))
+
+    @classmethod
+    def _of_array(cls, row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> RowCosts:
+        """Return the costs in an array rows x actions x classes."""
+        array = as_row_costs(row_costs, n_rows, caller)
+        shape = (costs.n_actions, costs.n_classes)
+        if array.shape[1:] != shape:
+            rule = f"must be rows x {shape[0]} actions x {shape[1]} classes, as the costs are"
+            fix = "Give the costs of every action in every class"
+            raise BadValueError("row_costs", caller, rule, f"shape {array.shape}", fix)
+        is_fine = (np.abs(array) <= HIGHEST_COST).all(axis=(1, 2))
+        if not is_fine.all():
+            rule, fix = f"must be at most {HIGHEST_COST:g} in size", "Use another unit"
+            raise BadValueError("row_costs", caller, rule, "more", fix, int(np.argmin(is_fine)))
+        cells = np.indices(shape).reshape(2, -1)
+        entries = np.vstack([cells, np.arange(cells.shape[1])]).T
+        values = np.ascontiguousarray(array.reshape(n_rows, -1).T)
+        return cls(costs, n_rows, freeze(np.zeros(shape)), entries, freeze(values))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the costs are the same for all rows."""
+        return not len(self.entries)
+
+    def terms(self, rows: slice | IntArray = slice(None)) -> CostTerms:
+        """Return the costs of some rows as kernels take them."""
+        return CostTerms(self.base, self.entries, self.values[:, rows])
+
+    def take(self, rows: slice | IntArray) -> RowCosts:
+        """Return the costs of some rows."""
+        n_rows = np.arange(self.n_rows)[rows].size
+        values = self.values if self.is_constant else self.values[:, rows]
+        return RowCosts(self.costs, n_rows, self.base, self.entries, values)
+
+    def without_reject(self) -> RowCosts:
+        """Return the costs of all actions that do not reject."""
+        reject = self.costs.reject
+        if reject is None:
+            return self
+        kept = self.entries[self.entries[:, 0] != reject]
+        kept[:, 0] -= kept[:, 0] > reject
+        base, others = np.delete(self.base, reject, axis=0), without_reject(self.costs)
+        return RowCosts(others, self.n_rows, base, kept, self.values)
+
+    def in_class(self, class_: int) -> FloatArray:
+        """Return the costs of all actions in a class, actions x rows, or x 1 if constant."""
+        if self.is_constant:
+            return self.base[:, [class_]]
+        costs = np.repeat(self.base[:, [class_]], self.n_rows, axis=1)
+        for action, _, number in self.entries[self.entries[:, 1] == class_].tolist():
+            costs[action] = self.values[number]
+        return costs
+
+    def of_labels(self, labels: Labels) -> FloatArray:
+        """Return the cost of each action in the true class, rows x actions."""
+        soft = labels.probabilities
+        if soft is not None:
+            return self.terms().expected(soft)
+        # A missing label has the code -1: any column will do, as its row has weight 0.
+        costs = np.array(self.base.T[labels.codes])
+        for class_ in np.unique(self.entries[:, 1]).tolist():
+            rows = np.flatnonzero(labels.codes == class_)
+            for action, _, number in self.entries[self.entries[:, 1] == class_].tolist():
+                costs[rows, action] = self.values[number, rows]
+        return costs
+
+    def expected(self, probabilities: FloatArray, action: IntArray) -> FloatArray:
+        """Return the expected cost of one action per row.
+
+        Row by row, as the rounding of a matrix product depends on the number of rows.
+        """
+        costs = np.asarray((probabilities * self.base[action]).sum(axis=1))
+        for taken in np.unique(action).tolist():
+            rows = np.flatnonzero(action == taken)
+            for _, class_, number in self.entries[self.entries[:, 0] == taken].tolist():
+                costs[rows] += probabilities[rows, class_] * self.values[number, rows]
+        return costs
+
+
+@lru_cache(maxsize=16)  # a service needs it for each request
+def without_reject(costs: CostMatrix) -> CostMatrix:
+    """Return the costs of all actions that do not reject."""
+    if costs.reject is None:
+        return costs
+    others = [number for number in range(costs.n_actions) if number != costs.reject]
+    names = [costs.actions[number] for number in others]
+    return CostMatrix(costs.cells[others], names, costs.classes)
+
+
+def _columns_of(
+    row_costs: Any, names: tuple[str, ...], n_rows: int, caller: str
+) -> dict[str, NDArray[Any]]:
+    """Return the columns that costs need, as numbers."""
+    held = column_names(row_costs)
+    if held is None:
+        if len(names) > 1:
+            rule = f"must have the columns {_listed(names)}"
+            fix = f"Pass a dict or a data frame: row_costs={{{names[0]!r}: [...], ...}}"
+            raise BadTypeError("row_costs", caller, rule, type(row_costs).__name__, fix)
+        return {names[0]: as_numbers(row_costs, "row_costs", caller, n_rows)}
+    missing = [name for name in names if name not in held]
+    if missing:
+        rule, got = f"must have the columns {_listed(names)}", _listed(tuple(held)) or "none"
+        fix = f"Add {_listed(tuple(missing))}, or change the costs"
+        raise BadValueError("row_costs", caller, rule, got, fix)
+    found = {}
+    for name in names:
+        try:
+            found[name] = as_numbers(as_array(row_costs[name], name, caller), name, caller, n_rows)
+        except (BadTypeError, BadValueError) as error:
+            values = (error.rule, error.got, error.fix, error.row)
+            raise type(error)(f"row_costs[{name!r}]", caller, *values) from error
+    return found
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Return the first few names for a message."""
+    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
