@@ -306,7 +306,7 @@ class LabelMatrix:
         array = as_array(y, argument, caller)
         if array.dtype.kind == "O":
             is_unknown = np.frompyfunc(is_absent, 1, 1)(array).astype(bool)
-            array = np.where(is_unknown, np.nan, array)
+            array = np.array(np.where(is_unknown, np.nan, array).tolist())
         values = as_floats(array, argument, caller).astype(np.float64)
         require_rows(values, outputs.n_rows, argument, caller)
         shape = f"rows x {outputs.n_labels} labels"
