@@ -2,6 +2,7 @@
 
     python -m benchmarks.startup            # kernels cached
     python -m benchmarks.startup --cold     # and with an empty cache of kernels
+    python -m benchmarks.startup --page docs/fraud.md   # the commands that a page shows, instead
 
 The file holds the first 2,000 validation rows of the bundled sample. Each command runs in a process
 of its own, several times in turn; the minimum of its CPU seconds (of all threads and processes) and
@@ -11,6 +12,8 @@ of its seconds is printed.
 import argparse
 import csv
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -69,12 +72,32 @@ def print_line(name: str, times: list[tuple[float, float]], imports: float) -> N
     print(f"{name:<36}{cpu:>10.2f}{wall:>10.2f}{cpu / imports:>14.1f}", flush=True)
 
 
+def time_page(page: Path, n_runs: int) -> None:
+    """Print the times of the commands in the `sh` blocks of a page, in their order."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    times: dict[str, list[tuple[float, float]]] = {line: [] for line in lines}
+    with tempfile.TemporaryDirectory() as name:
+        for _ in range(n_runs + 1):
+            for line in lines:
+                words = ["-m", "dubito", *shlex.split(line)[1:]]
+                times[line].append(seconds_of(words, Path(name)))
+    print(f"{'CPU s':>6}{'s':>7}   commands of {page}, kernels cached, best of {n_runs}")
+    for line, found in times.items():
+        cpu, wall = (min(column) for column in zip(*found[1:], strict=True))
+        print(f"{cpu:>6.2f}{wall:>7.2f}   {line}")
+
+
 def main() -> None:
     """Print the times of all commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cold", action="store_true", help="also with an empty cache of kernels")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command")
+    parser.add_argument("--page", type=Path, help="a Markdown page whose commands run instead")
     options = parser.parse_args()
+    if options.page is not None:
+        time_page(options.page, options.runs)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_rows(folder / "rows.csv")

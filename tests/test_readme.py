@@ -10,25 +10,32 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
+FRAUD = ROOT / "docs" / "fraud.md"
 
 
 def run_blocks(page: Path) -> int:
-    """Run the Python and shell blocks in order; return their number."""
+    """Run the Python and shell blocks in order; return their number.
+
+    What a `text` block shows is what the commands before it printed or wrote.
+    """
     names: dict[str, object] = {}
-    blocks = re.findall(r"```(python|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    blocks = re.findall(r"```(python|sh|text)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    printed = ""
     for kind, block in blocks:
         if kind == "python":
             exec(compile(block, page.name, "exec"), names)
-            continue
-        for line in block.splitlines():
+        elif kind == "text":
+            assert " ".join(block.split()) in " ".join(printed.split()), block
+        for line in block.splitlines() if kind == "sh" else []:
             command = [str(Path(sys.executable).with_name("dubito")), *shlex.split(line)[1:]]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
+            printed = done.stdout
     return len(blocks)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10)])
+@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 18)])
 def test_code_blocks_of_a_page_run(
     page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +77,7 @@ def test_speed_tables_of_the_guide_are_those_of_the_benchmarks() -> None:
     assert {line for table in tables for line in table.splitlines()} <= lines
 
 
-@pytest.mark.parametrize("page", [README, GUIDE])
+@pytest.mark.parametrize("page", [README, GUIDE, FRAUD])
 def test_links_of_a_page_exist(page: Path) -> None:
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
     assert links
