@@ -48,8 +48,8 @@ def decisions_section(summary: Summary) -> Section:
     has_policy = sample.decided is not None
     handles = tuple(pair for pair in HANDLES.items() if pair[0] != "policy" or has_policy)
     charts = Row((_risk_figure(summary, handles), _cost_figure(sample, handles)))
-    blocks = (Text(intro), _panel(sample), charts, *texts, *_tables(summary))
-    return Section(ANCHOR, TITLE, blocks)
+    tables = _tables(summary)
+    return Section(ANCHOR, TITLE, (Text(intro), _panel(sample), charts, *texts, *tables))
 
 
 def _tables(summary: Summary) -> Iterator[Table]:
