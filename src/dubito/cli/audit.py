@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, require_positive, with_columns
+from dubito.cli.columns import ColumnOptions, note_single_class, require_positive, with_columns
 from dubito.cli.costs import CELL_HELP, CostOptions
 from dubito.cli.limits import crossed_limits, limit_warnings
 from dubito.cli.reading import Reader
@@ -106,6 +106,7 @@ def audit(
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
+            note_single_class(rows, file)
             result = Audit.of(
                 rows,
                 n_bins=bins,
