@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.calibrate import AutoCalibrator, BaseCalibrator
+from dubito.calibrate import AutoCalibrator, BaseCalibrator, PlattScaling, TemperatureScaling
 from dubito.outputs import Logits
 from tests.cli.conftest import ANIMALS, Run
 
@@ -40,3 +40,101 @@ def test_figures_are_there_as_json(run: Run, made: Path) -> None:
     for line in printed["leaderboard"]:
         middle = (line["low"] + line["high"]) / 2
         assert line["log_loss"] == pytest.approx(middle)
+    assert all(isinstance(line["dropped"], bool) for line in printed["leaderboard"])
+    assert printed["evidence"]["n_rows"] == 400
+
+
+@pytest.fixture(scope="module")
+def calibrators(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of saved calibrators: of three classes, and of one column."""
+    folder = tmp_path_factory.mktemp("calibrators")
+    frame, single = pd.read_csv(made / "sure.csv"), pd.read_csv(made / "fraud.csv")
+    logits = Logits(frame.filter(like="logit_").to_numpy(), ANIMALS)
+    fitted = {
+        "animals": TemperatureScaling().fit(logits, frame["label"].to_numpy()),
+        "fraud": PlattScaling().fit(single["chance"].to_numpy(), single["y"] == "fraud"),
+    }
+    for name, one in fitted.items():
+        (folder / f"{name}.json").write_text(json.dumps(one.to_dict()))
+    return folder
+
+
+def saved(folder: Path, name: str) -> BaseCalibrator:
+    return BaseCalibrator.from_dict(json.loads((folder / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize("output", ["c.parquet", "c.csv", "c.arrow", "parts/"])
+def test_a_saved_calibrator_is_applied(
+    run: Run, made: Path, calibrators: Path, output: str
+) -> None:
+    words = ["calibrate", "--apply", calibrators / "animals.json", made / "sure_new.csv"]
+    done = run(*words, "-o", output)
+    assert done.exit_code == 0, done.output
+    assert " ".join(done.stdout.split()).endswith(f"are calibrated in {output}.")
+    inputs = pd.read_csv(made / "sure_new.csv")
+    got = read_frame(output)
+    logits = Logits(inputs.filter(like="logit_").to_numpy(), ANIMALS)
+    expected = saved(calibrators, "animals").predict_proba(logits)
+    assert list(got.filter(like="calibrated_")) == [f"calibrated_{name}" for name in ANIMALS]
+    np.testing.assert_allclose(got.filter(like="calibrated_"), expected, rtol=1e-8)
+    assert got["id"].tolist() == inputs["id"].tolist()
+    np.testing.assert_array_equal(got[list(inputs.filter(like="_"))], inputs.filter(like="_"))
+
+
+def read_frame(output: str) -> pd.DataFrame:
+    """Return a written table."""
+    if output.endswith(".csv"):
+        return pd.read_csv(output)
+    return pd.read_feather(output) if output.endswith(".arrow") else pd.read_parquet(output)
+
+
+def test_one_column_of_probabilities_stays_one(run: Run, made: Path, calibrators: Path) -> None:
+    words = ["calibrate", made / "fraud.csv", "--apply", calibrators / "fraud.json"]
+    words += ["--probability", "chance", "--columns", "amount"]
+    printed = json.loads(run(*words, "--json").stdout)
+    assert printed == {"rows": 400, "output": "calibrated.parquet"}
+    got, inputs = pd.read_parquet("calibrated.parquet"), pd.read_csv(made / "fraud.csv")
+    assert list(got) == ["id", "amount", "calibrated_chance"]
+    expected = saved(calibrators, "fraud").predict_proba(inputs["chance"].to_numpy())[:, 1]
+    np.testing.assert_array_equal(got["calibrated_chance"], expected)
+
+
+def test_a_calibrator_of_other_classes_is_refused(run: Run, made: Path, calibrators: Path) -> None:
+    apply = ["calibrate", "--apply", calibrators / "animals.json"]
+    frame = pd.read_csv(made / "sure_new.csv").rename(columns={"logit_fox": "logit_wolf"})
+    frame.to_csv("wolf.csv", index=False)
+    done = run(*apply, "wolf.csv")
+    assert done.exit_code == 2
+    assert "('cat', 'dog', 'fox')" in done.stderr
+    done = run(*apply, made / "fraud.csv", "--probability", "chance")
+    assert done.exit_code == 2
+    assert list(Path().iterdir()) == [Path("wolf.csv")]
+    done = run("calibrate", "--apply", made / "policy.json", "wolf.csv")
+    assert "policy.json cannot be read: it is not a calibrator" in done.stderr
+    done = run("calibrate", made / "sure.csv", "--columns", "id")
+    assert "--columns requires --apply" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["TemperatureScaling", "Nothing"])
+def test_a_calibrator_may_be_named(run: Run, made: Path, name: str) -> None:
+    done = run("calibrate", made / "sure.csv", "--calibrator", name)
+    if name == "Nothing":
+        assert "must be auto, simple or the name of a calibrator" in done.stderr
+        return
+    assert done.stdout.startswith("TemperatureScaling (T = ")
+    words = "dubito calibrate --apply calibrator.json NEW.csv -o calibrated.parquet"
+    assert done.stdout.endswith(f"{words}\n")
+    assert isinstance(saved(Path(), "calibrator"), TemperatureScaling)
+
+
+@pytest.mark.parametrize(
+    "words", [["audit"], ["calibrate", "--calibrator", "TemperatureScaling"], ["fit"]]
+)
+@pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
+def test_labels_of_one_class_are_noted(run: Run, made: Path, words: list[str]) -> None:
+    frame = pd.read_csv(made / "sure.csv").assign(label="dog")
+    frame.to_csv("dogs.csv", index=False)
+    more = ["--calibrator", "TemperatureScaling"] if words == ["fit"] else []
+    note = "All labels in dogs.csv are 'dog', so nothing is known about cat, fox"
+    assert note in " ".join(run(*words, "dogs.csv", *more).stderr.split())
+    assert "All labels" not in run(*words, made / "sure.csv", *more).stderr

@@ -249,6 +249,24 @@ def test_text_files_keep_cells_verbatim_and_give_numbers_to_parquet(run: Run, ma
     assert pq.read_table("bad.parquet").equals(typed)
 
 
+def test_a_directory_that_continues_keeps_its_types(run: Run, made: Path) -> None:
+    frame = pd.read_csv(made / "sure_new.csv")
+    Path("new").mkdir()
+    frame.assign(amount=range(400), note="7").to_csv("new/a.csv", index=False)
+    words = ["decide", made / "policy.json", "new", "-o", "parts"]
+    assert run(*words).exit_code == 0
+    frame.assign(amount=range(400), note="eight").to_csv("new/b.csv", index=False)
+    done = run(*words)
+    assert done.exit_code == 2
+    assert "column `note`, row 0: 'eight' is not a number" in done.stderr
+    frame.assign(amount=5, note=8).to_csv("new/b.csv", index=False)
+    assert run(*words).exit_code == 0
+    assert run(*words[:-1], "whole.parquet").exit_code == 0
+    got = pd.read_parquet("parts").drop(columns="file")
+    pd.testing.assert_frame_equal(got, pd.read_parquet("whole.parquet"))
+    assert got["amount"].tolist() == [*range(400), *[5] * 400]
+
+
 def test_arrays_are_kept_if_they_have_a_value_per_row(run: Run, made: Path) -> None:
     frame = pd.read_csv(made / "sure_new.csv")
     days = np.datetime64("2026-01-01", "s") + np.arange(400)

@@ -68,6 +68,21 @@ def test_a_policy_is_compared_with_a_threshold_or_a_column_of_actions(run: Run, 
     assert "more than the limit of 10.0 %" in done.output.replace("\n", " ")
 
 
+def test_the_report_has_the_figures_of_the_policy(run: Run, made: Path) -> None:
+    words = ["--probability", "chance", "--positive", "fraud", "--calibrator", "PlattScaling"]
+    done = run("fit", made / "fraud.csv", *words, "--reject-cost", "0.2", "--report", "fit.html")
+    assert done.exit_code == 0, done.output
+    assert "policy.json, and the report to fit.html" in done.stdout.replace("\n", " ")
+    page = Path("fit.html").read_text("utf-8").replace("\u00a0", " ")
+    report = Policy.load("policy.json").report
+    assert f"Mean cost per row: {report.cost}, " in page
+    assert f"the policy saves {report.current_saved}" in page
+    assert "400 rows, cross-fitted in 5 folds" in page
+    assert "Predict fraud at P(fraud) \u2265 0.8 (raw " in page
+    other = run("fit", made / "fraud.csv", *words, "--report", "fit.pdf")
+    assert "--report must end in .html, got fit.pdf" in other.stderr
+
+
 def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> None:
     words = ["--probability", "chance", "--positive", "fraud", "-o", "fraud.json", "--json"]
     done = run("fit", made / "fraud.csv", *words)

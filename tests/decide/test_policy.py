@@ -529,7 +529,7 @@ def test_provenance_says_where_it_is_from() -> None:
     assert one["fingerprint"] == fitted().provenance["fingerprint"]
     assert one["calibrator"].startswith("TemperatureScaling (T = ")
     curves = fitted(calibrator=OneVsRest(IsotonicCalibration())).provenance["calibrator"]
-    assert curves.endswith("cross-fitted on 400 rows")
+    assert curves.startswith("OneVsRest (")
 
 
 @pytest.mark.slow

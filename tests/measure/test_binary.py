@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import (
     average_precision_score,
@@ -20,7 +20,13 @@ from dubito import Logits, Probabilities
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
 from dubito.errors import BadValueError
-from dubito.measure.binary import BinaryAudit, _outcomes_at, confusion_at, rank_positives
+from dubito.measure.binary import (
+    BinaryAudit,
+    _outcomes_at,
+    confusion_at,
+    error_draws,
+    rank_positives,
+)
 
 
 def rare(n_rows: int = 4000, seed: int = 0, digits: int = 2) -> tuple[IntArray, FloatArray]:
@@ -67,14 +73,15 @@ def test_confusion_equals_scikit_learn(threshold: float) -> None:
     assert found.selection_rate == pytest.approx(np.average(p >= threshold, weights=weight))
 
 
-def test_slope_and_intercept_are_those_of_a_logistic_regression() -> None:
-    y, p = rare(digits=6)
-    weight = np.random.default_rng(1).integers(1, 4, y.size).astype(float)
+@pytest.mark.parametrize("digits", [2, 6])
+def test_slope_and_intercept_are_those_of_a_logistic_regression(digits: int) -> None:
+    y, p = rare(digits=digits)
+    weight = np.random.default_rng(1).integers(0, 4, y.size).astype(float)
     odds = logit(np.clip(p, 1e-12, 1 - 1e-12))
     found = audited(y, p, weight)
     model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000, solver="newton-cholesky")
     model.fit(odds[:, np.newaxis], y, sample_weight=weight)
-    assert found.calibration_slope == pytest.approx(model.coef_[0, 0], abs=1e-7)
+    assert found.calibration_slope == pytest.approx(model.coef_[0, 0], abs=1e-9)
     # The shift at slope 1 makes the mean of the shifted probabilities right.
     shifted = expit(odds + found.calibration_intercept)
     assert np.average(shifted, weights=weight) == pytest.approx(
@@ -87,6 +94,36 @@ def test_slope_and_intercept_are_those_of_a_logistic_regression() -> None:
     interval = found.intervals["calibration_slope"]
     error = np.sqrt(np.linalg.inv(information)[1, 1])
     assert (interval.high - interval.low) / 2 == pytest.approx(1.959964 * error, rel=1e-5)
+
+
+def test_the_operating_point_has_intervals_and_figures() -> None:
+    y, p = rare()
+    found = audited(y, p, operating_point=confusion_at(y, p, threshold=0.1))
+    is_selected = p >= 0.1
+    for name, rows in (("precision", y[is_selected]), ("recall", is_selected[y == 1])):
+        wanted = binomtest(int(rows.sum()), rows.size).proportion_ci(0.95, "wilson")
+        one = found.intervals[name]
+        assert (one.low, one.high) == pytest.approx((wanted.low, wanted.high))
+        assert found.figures[name] == pytest.approx(rows.mean())
+        assert found.figures[f"{name}.low"] == one.low
+    assert found.figures["false_positive_rate"] == is_selected[y == 0].mean()
+    assert "positive_gap.low" in found.figures
+    assert audited(y, p).operating_point == confusion_at(y, p, threshold=0.5)
+
+
+def test_drawn_calibration_errors_are_those_of_resampled_rows() -> None:
+    y, p = rare(2000, digits=12)
+    found = audited(y, p)
+    drawn, _ = error_draws(found.ranked, found.curve.edges, 2000, seed=0)
+    rng = np.random.default_rng(1)
+    bins = np.clip(np.searchsorted(found.curve.edges, p) - 1, 0, None)
+    wanted = []
+    for _ in range(500):
+        weight = rng.poisson(1.0, y.size)
+        wanted.append(np.abs(np.bincount(bins, weight * (p - y))).sum() / weight.sum())
+    assert np.quantile(drawn, [0.025, 0.5, 0.975]) == pytest.approx(
+        np.quantile(wanted, [0.025, 0.5, 0.975]), rel=0.06
+    )
 
 
 def test_delongs_variance_is_that_of_all_pairs() -> None:
@@ -108,14 +145,34 @@ def test_intervals_cover_the_truth() -> None:
     truth = audited(y, p)
     names = ["base_rate", "gap", "roc_auc", "brier_skill_score", "calibration_slope"]
     names += ["calibration_intercept", "mean_probability", "average_precision"]
+    names += ["expected_calibration_error"]
     covered = dict.fromkeys(names, 0)
     n_draws = 300
     for seed in range(n_draws):
         rows = np.random.default_rng(seed).choice(y.size, 2000)
-        intervals = audited(y[rows], p[rows]).intervals
+        intervals = audited(y[rows], p[rows], n_resamples=200).intervals
         for name in names:
             covered[name] += intervals[name].low <= getattr(truth, name) <= intervals[name].high
     assert {name for name, n in covered.items() if not 0.91 * n_draws <= n} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slope", "n_rows"), [(1.0, 300), (1.0, 2000), (0.9, 2000), (0.5, 300)])
+def test_the_interval_of_an_error_holds_near_0_too(slope: float, n_rows: int) -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-1, 1.5, 400_000)
+    edges = np.quantile(expit(odds), np.arange(11) / 10)
+    bins = np.clip(np.searchsorted(edges, expit(odds)) - 1, 0, 9)
+    truth = np.abs(np.bincount(bins, expit(odds) - expit(slope * odds))).sum() / odds.size
+    covered = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        odds = rng.normal(-1, 1.5, n_rows)
+        y = (rng.random(n_rows) < expit(slope * odds)).astype(int)
+        found = audited(y, expit(odds), n_resamples=200, seed=seed)
+        one = found.intervals["expected_calibration_error"]
+        covered += one.low <= truth <= one.high
+    assert covered >= 0.9 * 150
 
 
 @pytest.mark.parametrize("strategy", ["quantile", "uniform", "log"])

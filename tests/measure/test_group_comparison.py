@@ -4,9 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from scipy.stats import beta, t
-from sklearn.metrics import average_precision_score, confusion_matrix, roc_auc_score
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    confusion_matrix,
+    roc_auc_score,
+)
 
 from dubito import CostMatrix, Logits, audit
 from dubito.arrays import FloatArray, IntArray
@@ -60,6 +66,15 @@ def test_figures_per_group_equal_scikit_learn(threshold: float) -> None:
         assert error == pytest.approx(alone.expected_calibration_error)
         inner = found.groups[name].positive
         assert inner is not None
+        odds = logit(np.clip(p[of], 1e-12, 1 - 1e-12))[:, np.newaxis]
+        model = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky")
+        slope = model.fit(odds, y[of], weight[of]).coef_[0, 0]
+        assert inner.calibration_slope == pytest.approx(slope, abs=1e-9)
+        assert inner.calibration_intercept is not None
+        shifted = expit(odds[:, 0] + inner.calibration_intercept)
+        assert np.average(shifted, weights=weight[of]) == pytest.approx(base, abs=1e-9)
+        skill = 1 - brier_score_loss(y[of], p[of], **settings) / (base * (1 - base))
+        assert inner.brier_skill_score == pytest.approx(skill, abs=1e-9)
         point = inner.operating_point
         assert (point.true_positive, point.false_positive) == pytest.approx((tp, fp))
         assert (point.false_negative, point.true_negative) == pytest.approx((fn, tn))

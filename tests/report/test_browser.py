@@ -155,6 +155,9 @@ def test_a_decision_is_wrong_by_its_action(opened: Opened, summary: Summary) -> 
     assert opened.outcome("none").risk == pytest.approx(expected)
     errors = float(sample.weight @ (1 - sample.answers.rows.correct) / sample.weight.sum())
     assert expected > errors + 0.05
+    chart = opened.page.locator("#risk-chart svg")
+    assert float(chart.get_attribute("data-high") or "nan") >= expected
+    assert opened.page.evaluate(INSIDE) == []
 
 
 def test_an_emptied_cost_keeps_its_last_value(opened: Opened, summary: Summary) -> None:

@@ -110,7 +110,7 @@ def test_too_few_rows_stay_uncalibrated() -> None:
 def test_many_rows_are_cross_fitted_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     y, logits = made(300)
     batch = Batch.of(y, Logits(logits))
-    monkeypatch.setattr("dubito.report.recalibration.MANY_ROWS", 300)
+    monkeypatch.setattr("dubito.report.recalibration.FOLDS", {300: 2, 0: 5})
     found = recalibrate(batch, None, 3)
     assert "on these 300 rows" in found.method
     assert "fitted twice on half of the rows" in found.method

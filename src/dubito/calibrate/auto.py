@@ -503,18 +503,18 @@ def _select_calibrators(
     *found, uniform_weight = _fit_weights(likelihoods[:, parts], labels, n_classes)
     weights = np.zeros(len(candidates))
     weights[parts] = np.asarray(found) / sum(found)
-    lines: list[tuple[str, FloatArray, float | None, float]] = [
-        (name, loss, float(weight), one.seconds)
+    lines: list[tuple[str, FloatArray, float | None, float, bool]] = [
+        (name, loss, float(weight), one.seconds, False)
         for name, loss, weight, one in zip(names, losses, weights, candidates, strict=True)
     ]
     if is_mixed:
-        lines.append(("mixture", mixed, None, sum(one.seconds for one in candidates)))
+        lines.append(("mixture", mixed, None, sum(one.seconds for one in candidates), False))
     for one in dropped:
         # Estimated from how it differs from the best candidate on the folds it was fitted on.
         first = labels.first(one.likelihoods.size)
         difference = -np.log(np.maximum(one.likelihoods, FLOOR)) - losses[best][: first.rows.size]
         estimate = losses[best] + first.mean(difference)
-        lines.append((_name(one.calibrator), estimate, 0.0, one.seconds))
+        lines.append((_name(one.calibrator), estimate, 0.0, one.seconds, True))
     leaderboard = [
         {
             "name": name,
@@ -522,8 +522,9 @@ def _select_calibrators(
             "standard_error": labels.standard_error(loss),
             "weight": weight,
             "seconds": seconds,
+            "dropped": is_dropped,
         }
-        for name, loss, weight, seconds in lines
+        for name, loss, weight, seconds, is_dropped in lines
     ]
     return Selection(
         calibrators=[clone(candidates[k].calibrator) for k in parts],
@@ -582,6 +583,7 @@ _LEADERBOARD_LINE = record(
     standard_error=number(0),
     weight=optional(number(0, 1)),
     seconds=number(0),
+    dropped=boolean,
 )
 
 

@@ -321,12 +321,13 @@ def fit_mixture_weights(
     equal = np.full(n_parts, 1 / n_parts)
     parts = contiguous(np.asarray(likelihoods.T, np.float64))  # one type: one kernel to compile
     mixture, weights = equal, contiguous(weights)
-    total = weights.sum()
+    total = weights.sum() + prior_weight
     explained = np.empty(n_parts)
     for _ in range(MAX_MIXTURE_STEPS):
         mixture_step(parts, weights, mixture, explained)
+        explained += prior_weight * equal
         ratio = np.divide(explained, mixture, out=np.zeros(n_parts), where=mixture > 0)
         if ratio.max() - total < MIXTURE_TOLERANCE * total:
             break
-        mixture = (explained + prior_weight * equal) / (total + prior_weight)
+        mixture = explained / total
     return np.asarray(mixture / mixture.sum())

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, require_positive, with_columns
+from dubito.cli.columns import ColumnOptions, note_single_class, require_positive, with_columns
 from dubito.cli.costs import CELL_HELP, CostOptions
-from dubito.cli.limits import crossed_limits, limit_warnings
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 
@@ -81,6 +80,7 @@ def audit(
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
     from dubito.cli.ahead import compile_ahead
+    from dubito.cli.limits import crossed_limits, limit_warnings
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data import ArrayShards
@@ -106,6 +106,7 @@ def audit(
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
+            note_single_class(rows, file)
             result = Audit.of(
                 rows,
                 n_bins=bins,

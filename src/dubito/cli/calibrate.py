@@ -1,8 +1,11 @@
 """`dubito calibrate FILE`: what is the calibrated probability?"""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,22 +13,23 @@ from dubito.cli.columns import (
     FOLD_GROUPS,
     NOT_CLASSIFICATION,
     ColumnOptions,
+    note_single_class,
     require_positive,
     with_columns,
 )
-from dubito.cli.reading import Reader
+from dubito.cli.reading import CALIBRATOR_HELP, Reader, calibrator_named
+from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
+from dubito.errors import BadFileError, BadTypeError, BadValueError
+
+if TYPE_CHECKING:
+    from dubito.calibrate import BaseCalibrator
+    from dubito.data import Batch
 
 Z = 1.96  # standard errors to each side of a 95 % interval
+PREFIX = "calibrated_"
 
 
-class Choice(StrEnum):
-    """What to choose among the candidates."""
-
-    auto = "auto"
-    simple = "simple"
-
-
-@with_columns("id", "cost", "features", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
+@with_columns("features", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -36,41 +40,94 @@ def calibrate(
     options: ColumnOptions,
     reader: Reader,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Write the calibrator here.")
-    ] = Path("calibrator.json"),
-    calibrator: Annotated[
-        Choice,
-        typer.Option(help="auto mixes up to three calibrators; simple takes the best single one."),
-    ] = Choice.auto,
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the calibrator here; with --apply, the calibrated rows. Default: "
+            "calibrator.json, or calibrated.parquet.",
+        ),
+    ] = None,
+    calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
+    apply: Annotated[
+        Path | None,
+        typer.Option(help="Apply this saved calibrator to the file, instead of fitting one."),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help=f"With --apply: {COLUMNS_HELP[0].lower()}{COLUMNS_HELP[1:]}")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Fit the calibrator with the best cross-validated log loss and save it.
+    """Fit the calibrator with the best cross-validated log loss and save it, or apply it.
+
+    --apply writes the input columns and calibrated probabilities: of one column such as p,
+    calibrated_p; otherwise one column per class, calibrated_CLASS.
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
+
+    Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.parquet
     """
+    from dubito.cli.reading import require_output_paths
+
+    if apply is not None:
+        rows = output or "calibrated.parquet"
+        require_output_paths({"--output": rows}, [file, apply])
+        _apply(apply, file, rows, options, reader, columns, as_json)
+        return
+    if columns is not None:
+        rule, fix = "requires --apply", "Pass --apply calibrator.json, or leave it out"
+        raise BadValueError("", "--columns", rule, f"{columns} alone", fix)
+    place = output or "calibrator.json"
+    require_output_paths({"--output": place}, [file], {"--output": (".json",)})
+    _fit(file, place, options, reader, calibrator, as_json)
+
+
+def _fit(
+    file: str, output: str, options: ColumnOptions, reader: Reader, name: str, as_json: bool
+) -> None:
+    """Fit a calibrator, save it and print what it achieves on held-out rows."""
     import json
 
-    from dubito.calibrate import AutoCalibrator
-    from dubito.cli.printing import passes, say, say_json, show_table
-    from dubito.cli.reading import require_output_paths
+    from dubito.calibrate import AutoCalibrator, cross_validate_calibrator
+    from dubito.cli.printing import passes, say, say_json
     from dubito.data.sink import write_atomic
-    from dubito.formatting import percent
 
-    require_output_paths({"--output": output}, [file])
     [predictions] = options.open(file)
+    named = calibrator_named(name)
     with passes():
-        max_parts = 1 if calibrator == Choice.simple else 3
         rows = reader.rows(predictions)
         require_positive(options.positive, next(rows.batches()).outputs, file)
-        fitted = AutoCalibrator(max_parts=max_parts).fit(rows)
+        note_single_class(rows, file)
+        fitted = (AutoCalibrator() if named == "auto" else named).fit(rows)
+        is_auto = isinstance(fitted, AutoCalibrator)
+        evidence = fitted.evidence_ if is_auto else cross_validate_calibrator(fitted, rows)
     write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
-    leaderboard = [_with_interval(line) for line in fitted.leaderboard_]
+    chosen, reason = (fitted.chosen_, fitted.reason_) if is_auto else (repr(fitted), "named")
+    leaderboard = [_with_interval(line) for line in fitted.leaderboard_] if is_auto else []
     if as_json:
-        chosen = {"chosen": fitted.chosen_, "reason": fitted.reason_}
-        say_json({**chosen, "leaderboard": leaderboard, "output": str(output)})
+        found = {"chosen": chosen, "reason": reason, "leaderboard": leaderboard}
+        say_json({**found, "evidence": evidence.to_dict(), "output": output})
         return
-    summary = f"{fitted.summary()}; {fitted.evidence_}"
-    say(f"{summary[0].upper()}{summary[1:]}.\n")
+    what = fitted.summary() if is_auto else f"{type(fitted).__name__} ({fitted.summary()})"
+    say(f"{what[0].upper()}{what[1:]}; {evidence}.\n")
+    if leaderboard:
+        _show_leaderboard(leaderboard)
+    say(f"Written to {output}. Next:")
+    shown = replace(options, label=None, weight=None, group=None)
+    words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
+    say(f"  {words} -o calibrated.parquet")
+
+
+def _show_leaderboard(lines: list[dict[str, Any]]) -> None:
+    """Print the log loss of each candidate."""
+    from dubito.cli.printing import say, show_table
+    from dubito.formatting import percent
+
+    def weight(line: dict[str, Any]) -> str:
+        if line["dropped"]:
+            return "dropped"
+        return "" if line["weight"] is None else f"{percent(line['weight'])}"
+
     show_table(
         ("calibrator", "log loss", "95 % interval", "weight"),
         [
@@ -78,18 +135,79 @@ def calibrate(
                 line["name"],
                 f"{line['log_loss']:.4f}",
                 f"{line['low']:.4f} to {line['high']:.4f}",
-                "" if line["weight"] is None else f"{percent(line['weight'])}",
+                weight(line),
             )
-            for line in leaderboard
+            for line in lines
         ],
     )
     say("\nLog loss is cross-validated.")
-    say(f"Written to {output}. In Python:")
-    say("  import json\n  from dubito.calibrate import BaseCalibrator")
-    say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")
+    if any(line["dropped"] for line in lines):
+        say("A dropped candidate was fitted in two folds: its log loss is an estimate.")
 
 
 def _with_interval(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of the leaderboard with the 95 % interval of its log loss."""
     reach = Z * line["standard_error"]
     return {**line, "low": line["log_loss"] - reach, "high": line["log_loss"] + reach}
+
+
+def _apply(
+    path: Path,
+    file: str,
+    output: str,
+    options: ColumnOptions,
+    reader: Reader,
+    wanted: str | None,
+    as_json: bool,
+) -> None:
+    """Write the calibrated probabilities of new predictions beside their columns."""
+    from dubito.cli.printing import say, say_json
+    from dubito.data import scan
+    from dubito.data.sink import class_columns
+
+    is_directory(output)  # raises for a file of an unknown kind
+    calibrator = _load(path)
+    predictions = options.open(file, label="unused", classes=calibrator.classes_)
+    bound = scan(predictions[0].source, predictions[0].columns).columns
+    [first, *others] = bound.found[bound.kind]
+    is_single = not others and first not in bound.widths
+    classes = calibrator.classes_ or tuple(range(calibrator.n_classes_))
+
+    def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
+        p = calibrator.predict_proba(batch.outputs)
+        results = {f"{PREFIX}{first}": p[:, 1]} if is_single else class_columns(PREFIX, p, classes)
+        return {**batch.beside(source), **results}
+
+    names = [first] if is_single else classes
+    run = RowRun.open(
+        columns_of,
+        predictions,
+        output,
+        reader,
+        verb="calibrating",
+        results=[f"{PREFIX}{name}" for name in names],
+        settings={"calibrator": sha256(path.read_bytes()).hexdigest(), "columns": options.given},
+        id_column=options.id,
+        wanted=wanted,
+    )
+    n_rows = sum(run.write(output).values())
+    if as_json:
+        say_json({"rows": n_rows, "output": output})
+        return
+    say(f"{n_rows:,} rows of {file} are calibrated in {output}.")
+
+
+def _load(path: Path) -> BaseCalibrator:
+    """Return a saved calibrator."""
+    import json
+
+    from dubito.calibrate import BaseCalibrator
+    from dubito.serialization.documents import read_text
+
+    fix = "Pass a file written by dubito calibrate"
+    try:
+        return BaseCalibrator.from_dict(json.loads(read_text(path)))
+    except json.JSONDecodeError as error:
+        raise BadFileError(str(path), "it is not JSON", fix) from error
+    except (BadValueError, BadTypeError) as error:
+        raise BadFileError(str(path), f"it is not a calibrator ({error.rule})", fix) from error

@@ -13,7 +13,7 @@ from dubito.cli.reading import READER_OPTIONS, Predictions, Reader, option
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
-    from dubito.data import Columns
+    from dubito.data import Columns, Shards
     from dubito.data.sources import BaseSource
     from dubito.outputs import ClassName
 
@@ -262,6 +262,33 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     rule, got = "must be one of two classes", f"{positive} and the classes {_first_few(names)}"
     fix = _positive_choices(names) if len(names) == 2 else "Leave it out"
     raise BadValueError("--positive", file, rule, got, fix)
+
+
+def note_single_class(rows: Shards, file: str) -> None:
+    """Print a note if all labels are of one class; reading stops at the second class."""
+    from dubito.cli.printing import say_note
+    from dubito.data.labels import Labels, names_of
+    from dubito.outputs import BaseClassOutputs
+
+    found: set[int] = set()
+    names: list[str] = []
+    for batch in rows.batches():
+        labels, outputs = batch.labels, batch.outputs
+        if not (isinstance(labels, Labels) and isinstance(outputs, BaseClassOutputs)):
+            return
+        if labels.probabilities is not None:
+            return
+        found |= set(labels.codes[batch.labeled_weight > 0].tolist())
+        if len(found) > 1:
+            return
+        names = [str(name) for name in names_of(outputs)]
+    for code in found:
+        say_note(
+            f"All labels in {file} are '{names[code]}', so nothing is known about "
+            f"{_first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
+            "are not to be trusted there, and metrics that compare classes are missing. Check "
+            "--label, or add rows."
+        )
 
 
 def _positive_choices(names: Sequence[str]) -> str:

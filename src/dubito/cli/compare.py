@@ -9,7 +9,6 @@ import typer
 
 from dubito.cli.columns import ColumnOptions, with_columns
 from dubito.cli.costs import CELL_HELP, CostOptions
-from dubito.cli.limits import crossed_limits
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def compare(
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
+    from dubito.cli.limits import crossed_limits
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.monitor import compare as compare_models

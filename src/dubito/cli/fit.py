@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,15 +12,15 @@ from dubito.cli.columns import (
     FOLD_GROUPS,
     NOT_CLASSIFICATION,
     ColumnOptions,
+    note_single_class,
     require_positive,
     with_columns,
 )
 from dubito.cli.costs import CELL_HELP, CostOptions
-from dubito.cli.reading import Predictions, Reader
+from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_named
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.calibrate import BaseCalibrator
     from dubito.outputs import BaseClassOutputs, ClassName
 
 
@@ -65,13 +65,7 @@ def fit(
     ood_alpha: Annotated[
         float, typer.Option(help="False positive rate of out-of-distribution detection.")
     ] = 0.01,
-    calibrator: Annotated[
-        str,
-        typer.Option(
-            help="auto (mixes up to three calibrators), simple (the best single one), or a name: "
-            "TemperatureScaling, VectorScaling, ..."
-        ),
-    ] = "auto",
+    calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
     evaluate_on: Annotated[
         str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
     ] = None,
@@ -139,6 +133,7 @@ def fit(
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
         require_positive(options.positive, outputs, file)
+        note_single_class(rows, file)
         compile_ahead(outputs, ends_with_audit=True)
         held_out: Any = "cross-fit"
         if evaluate_on is not None:
@@ -147,7 +142,7 @@ def fit(
         policy, evidence = Policy.fit_shards(
             rows,
             costs=given.read(outputs),
-            calibrator=_calibrator_named(calibrator),
+            calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
             ood=None if first.features is None else OODGate(alpha=ood_alpha),
             risk=RiskBound(max_risk, risk_delta, max_cost) if is_bound else None,
@@ -189,28 +184,6 @@ def _require_unset(option: str, value: object) -> None:
     if value is not None:
         rule, fix = "requires a reject action", "Add --reject-cost 0.3"
         raise BadValueError("", option, rule, f"{value} without one", fix)
-
-
-def _calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
-    """Return the calibrator of this name with its default settings."""
-    import inspect
-
-    from dubito import calibrate
-    from dubito.calibrate import AutoCalibrator, BaseCalibrator, OneVsRest
-
-    if name == "auto":
-        return "auto"
-    if name == "simple":
-        return AutoCalibrator(max_parts=1)
-    kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
-    is_calibrator = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
-    if not is_calibrator or inspect.isabstract(kind) or kind is OneVsRest:
-        known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
-        rule = "must be auto, simple or the name of a calibrator"
-        fix = f"Pass auto, simple or one of {known}"
-        raise BadValueError("--calibrator", "dubito fit", rule, repr(name), fix)
-    calibrator: BaseCalibrator = kind()
-    return calibrator
 
 
 def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]:

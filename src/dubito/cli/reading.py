@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, final
 
 import typer
 
 from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
+    from dubito.calibrate import BaseCalibrator
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
 
@@ -44,6 +45,10 @@ def option(name: str, text: str, kind: Any = str | None, default: Any = None) ->
 
 ENGINE_HELP = "local or dask (a cluster on this machine unless --scheduler is given)."
 MEMORY_HELP = "Load files up to this size into memory, e.g. 500MB; stream larger ones."
+CALIBRATOR_HELP = (
+    "auto (mixes up to three calibrators), simple (the best single one), or a name: "
+    "TemperatureScaling, VectorScaling, ..."
+)
 READER_OPTIONS = [
     option("engine", ENGINE_HELP, Engine, Engine.LOCAL),
     option("scheduler", "Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786."),
@@ -185,6 +190,28 @@ def typed_names(*files: str) -> Callable[[str], str]:
     names = {os.path.join(os.path.abspath(one), ""): os.path.join(one, "") for one in typed}
     names |= {os.path.abspath(one): os.path.normpath(one) for one in typed if one}
     return lambda text: reduce(lambda short, pair: short.replace(*pair), names.items(), text)
+
+
+def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
+    """Return the calibrator of this name with its default settings."""
+    import inspect
+
+    from dubito import calibrate
+    from dubito.calibrate import AutoCalibrator, BaseCalibrator, OneVsRest
+
+    if name == "auto":
+        return "auto"
+    if name == "simple":
+        return AutoCalibrator(max_parts=1)
+    kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
+    is_calibrator = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
+    if not is_calibrator or inspect.isabstract(kind) or kind is OneVsRest:
+        known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
+        rule = "must be auto, simple or the name of a calibrator"
+        fix = f"Pass auto, simple or one of {known}"
+        raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
+    calibrator: BaseCalibrator = kind()
+    return calibrator
 
 
 def require_output_paths(

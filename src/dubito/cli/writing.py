@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dubito.data.columns import BoundColumns
 
 MAX_FAMILY = 20  # columns of outputs or features that are kept without being named
+SETTING = "input columns"  # of a directory: what is kept in its parts, by type
 DIGITS = 9  # of results in text files
 COLUMNS_HELP = (
     "Comma-separated input columns to keep, or '' for none. Default: all, except lists and more "
@@ -50,6 +51,7 @@ class KeptColumns:
         """
         from dubito.cli.printing import say_note
         from dubito.data import scan
+        from dubito.data.directory_sink import settings_of
         from dubito.data.kept import common_columns, kept_types, nested_columns
         from dubito.data.sink import TEXTS
 
@@ -71,8 +73,8 @@ class KeptColumns:
         if ending in TEXTS and (nested := nested_columns(shards, chosen)):
             rule, fix = "must not hold lists in a text file", "Write a .parquet file, or drop it"
             raise BadValueError(min(nested), output, rule, "lists", fix)
-        has_numbers = bool(ending) and ending not in TEXTS
-        types = kept_types(shards, chosen, has_numbers=has_numbers)
+        known = settings_of(output).get(SETTING) if is_directory(output) else None
+        types = kept_types(shards, chosen, has_numbers=ending not in TEXTS, known=known)
         names = _output_names(chosen, ids, {*taken})
         renamed = [name for name, new in names.items() if name not in (new, ids)]
         if renamed:
@@ -198,7 +200,7 @@ class RowRun:
         kept = KeptColumns.of(predictions, wanted, id_column, taken, output)
         settings = {
             **settings,
-            "input columns": {name: f"{kind or ''}" for name, kind in kept.types.items()},
+            SETTING: {name: f"{kind or ''}" for name, kind in kept.types.items()},
             "skips bad rows": bad_rows_file is not None,
             "one part per": "task" if reader.is_dask else "file",
         }

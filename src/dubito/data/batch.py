@@ -312,6 +312,18 @@ class Batch:
             self.outputs, self.labels if isinstance(self.labels, Labels) else None
         )
 
+    def beside(self, source: str | None) -> dict[str, Any]:
+        """Return what is written beside results: the file, the id of each row, kept columns.
+
+        Rows without a kept column `id` are named by their ids, or by their numbers in the file.
+        """
+        kept = {}
+        if self.kept is not None:
+            kept = dict(zip(self.kept.column_names, self.kept.columns, strict=True))
+        numbers = self.first_row + np.arange(len(self)) if self.ids is None else self.ids
+        named = {} if source is None else {"file": source}
+        return {**named, **kept} if "id" in kept else {**named, "id": numbers, **kept}
+
     @property
     def n_missing(self) -> int:
         """The number of rows without a label."""

@@ -284,6 +284,15 @@ class DirectorySink:
         write_atomic(self.manifest, text)
 
 
+def settings_of(folder: str) -> dict[str, Any]:
+    """Return the settings of the parts of a directory, none if it has no manifest."""
+    place = f"{folder.rstrip('/')}/{MANIFEST}"
+    try:
+        return read_manifest(place).settings if is_there(place) else {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
     """Lock a directory, where the file system supports it."""

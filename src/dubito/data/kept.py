@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ from dubito.data.files import FileShards
 from dubito.data.sources import BaseSource
 from dubito.data.sources.datasets import DatasetSource
 from dubito.data.table_queries import number_types
+
+NUMBERS = (str(pa.int64()), str(pa.float64()))  # the types of columns of text files
 
 
 def files_of(source: BaseSource) -> tuple[BaseSource, ...]:
@@ -40,13 +42,25 @@ def nested_columns(shards: Sequence[FileShards], names: Iterable[str]) -> set[st
 
 
 def kept_types(
-    shards: Sequence[FileShards], names: Sequence[str], *, has_numbers: bool
+    shards: Sequence[FileShards],
+    names: Sequence[str],
+    *,
+    has_numbers: bool,
+    known: Mapping[str, str] | None = None,
 ) -> dict[str, pa.DataType | None]:
     """Return one type per column that holds the values of all files, None if it is not known.
 
     Text files have no types: what is read as a number is one, and if `has_numbers`, so is every
-    column in which each cell is a number or a gap. Other cells stay text. Files are read for it.
+    column in which each cell is a number or a gap. Other cells stay text. Files are read for it,
+    unless the types that an earlier run found are `known` by their names.
     """
+    if known and set(names) <= set(known):
+        numbers = {name: pa.type_for_alias(kind) for name, kind in known.items() if kind in NUMBERS}
+        plain = kept_types(shards, names, has_numbers=False)
+        return {
+            name: numbers.get(name, kind) if kind == pa.string() else kind
+            for name, kind in plain.items()
+        }
     found = [
         _types_of(one, file, names, has_numbers) for one in shards for file in files_of(one.source)
     ]

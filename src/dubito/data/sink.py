@@ -335,15 +335,15 @@ def _column_of(name: str, values: Any, where: str) -> pa.Array:
 
 
 def class_columns(
-    prefix: str, probabilities: NDArray[Any], classes: Sequence[object], pos_column: int
+    prefix: str, probabilities: NDArray[Any], classes: Sequence[object], first: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Return the probabilities of each class as a column; the positive class of two comes first.
+    """Return the probabilities of each class as a column; of two classes, `first` comes first.
 
     >>> list(class_columns("probability_", np.array([[0.9, 0.1]]), ("ok", "fraud"), 1))
     ['probability_fraud', 'probability_ok']
     """
     columns = np.ascontiguousarray(probabilities.T)
-    order = [pos_column, 1 - pos_column] if len(classes) == 2 else range(len(classes))
+    order = [first, 1 - first] if len(classes) == 2 else range(len(classes))
     return {f"{prefix}{classes[k]}": columns[k] for k in order}
 
 

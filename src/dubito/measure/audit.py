@@ -14,7 +14,12 @@ from dubito.arrays import as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditSums, BootstrapState
-from dubito.measure.binary import THRESHOLD, BinaryAudit, positive_column
+from dubito.measure.binary import (
+    THRESHOLD,
+    BinaryAudit,
+    errors_if_calibrated,
+    positive_column,
+)
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.detection import (
@@ -256,6 +261,11 @@ class Audit:
             return result
         audits |= {name: _with_intervals(audits[name], values) for name, values in drawn.items()}
         decided = {name: one.decided for name, one in groups.items()}
+        for name, values in drawn.items():
+            bins = groups[name].state.reliability
+            total_weight = float(bins.weight.sum())
+            errors = errors_if_calibrated(bins.variance, total_weight, n_drawn, seed)
+            values["expected_if_calibrated"] = errors.tolist()
         comparison = GroupComparison.of(
             audits, decided, drawn, has_costs=costs is not None, seed=seed
         )

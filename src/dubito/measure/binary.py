@@ -164,8 +164,8 @@ class BinaryAudit:
         The distinct probabilities, from which all figures are computed.
     intervals : dict of str to Interval
         95 % intervals: Wilson's for the base rate, precision and recall, DeLong's for the ROC-AUC,
-        on the scale of log odds for average precision, a bootstrap corrected for bias for the
-        calibration error, and from derivatives for the others.
+        on the scale of log odds for average precision, a bootstrap for the calibration
+        error, and from derivatives for the others.
 
     References
     ----------
@@ -239,8 +239,8 @@ class BinaryAudit:
                 intervals[name] = _wilson(part, n)
         error = float(curve.count @ np.abs(curve.confidence - curve.accuracy) / total)
         if n_resamples:
-            drawn = resampled_errors(ranked, curve.edges, n_resamples, seed)
-            intervals["expected_calibration_error"] = centered_interval(error, drawn, LEVEL)
+            draws = error_draws(ranked, curve.edges, n_resamples, seed)
+            intervals["expected_calibration_error"] = error_interval(error, *draws, LEVEL)
         return cls(
             pos_label=pos_label,
             base_rate=base_rate,
@@ -352,13 +352,13 @@ def positive_rows(batch: Batch, column: int) -> tuple[FloatArray, FloatArray]:
     return p, (labels.codes == column) * 1.0 if soft is None else soft[:, column]
 
 
-def resampled_errors(
+def error_draws(
     ranked: RankingState, edges: FloatArray, n_resamples: int, seed: int
-) -> FloatArray:
-    """Return the calibration error in fixed bins of so many Poisson bootstrap resamples.
+) -> tuple[FloatArray, FloatArray]:
+    """Return the calibration errors of bootstrap resamples, and those of a calibrated model.
 
-    Positives and negatives of a bin are drawn in Poisson numbers; given these, the sums of their
-    probabilities are as good as normal.
+    The bins stay. Positives and negatives of a bin are drawn in Poisson numbers; given these, the
+    sums of their probabilities are as good as normal.
     """
     rng = np.random.default_rng(seed)
     p, bins = ranked.doubt, _bins_of(ranked.doubt, edges)
@@ -372,20 +372,36 @@ def resampled_errors(
         mean = total / held
         n = count + np.sqrt(count) * rng.standard_normal((n_resamples, count.size))
         n = np.where(count < MANY, rng.poisson(np.minimum(count, MANY), n.shape), np.maximum(n, 0))
-        spread = np.sqrt(n * np.maximum(squares / held - mean**2, 0.0))
-        noise = spread * rng.standard_normal(n.shape)
+        deviation = np.sqrt(n * np.maximum(squares / held - mean**2, 0.0))
+        noise = deviation * rng.standard_normal(n.shape)
         sums += np.stack([n, n * (mean - is_positive) + noise])
     drawn, differences = sums[:, sums[0].any(axis=1)]  # of few rows, none may be drawn
-    return np.asarray(np.abs(differences).sum(axis=1) / drawn.sum(axis=1))
+    spread = ranked.weight * p * (1 - p)
+    variance = np.asarray(np.bincount(bins, spread, edges.size - 1), np.float64)
+    calibrated = errors_if_calibrated(variance, float(ranked.weight.sum()), n_resamples, seed)
+    return np.asarray(np.abs(differences).sum(axis=1) / drawn.sum(axis=1)), calibrated
 
 
-def centered_interval(value: float, drawn: FloatArray, level: float) -> Interval:
-    """Return the bootstrap interval of an error that is at least 0, corrected for bias.
+def errors_if_calibrated(
+    variance: FloatArray, total: float, n_resamples: int, seed: int
+) -> FloatArray:
+    """Return calibration errors that a calibrated model may show, given its variance per bin."""
+    drawn = np.random.default_rng(seed).standard_normal((n_resamples, variance.size))
+    return np.asarray(np.abs(drawn * np.sqrt(variance)).sum(axis=1) / total)
 
-    Resamples of an error exceed it as it exceeds the truth: their quantiles are mirrored at it.
+
+def error_interval(
+    value: float, drawn: FloatArray, if_calibrated: FloatArray, level: float
+) -> Interval:
+    """Return the interval of a calibration error from bootstrap resamples.
+
+    Resamples exceed the error as it exceeds the truth, so that the lower end is their upper
+    quantile, mirrored. It is 0 where a calibrated model may show as large an error.
     """
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value, min(max(2 * value - high, 0.0), value), max(2 * value - low, value))
+    is_by_chance = value <= np.quantile(if_calibrated, (1 + level) / 2)
+    least = 0.0 if is_by_chance else min(max(2 * value - high, 0.0), value)
+    return Interval(value, float(least), float(max(high, 2 * value - low)))
 
 
 def _ratio(part: float, whole: float) -> float | None:

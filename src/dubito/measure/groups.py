@@ -18,9 +18,9 @@ from dubito.measure.binary import (
     THRESHOLD,
     Confusion,
     Z,
-    centered_interval,
+    error_draws,
+    error_interval,
     positive_rows,
-    resampled_errors,
 )
 from dubito.measure.intervals import Interval
 from dubito.measure.state import State
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 20  # below, a group is not compared
 MIN_EVENTS = 20  # below, the distribution of a gap is that of the rarer outcome
-ECE = "expected_calibration_error"
+ECE, IF_CALIBRATED = "expected_calibration_error", "expected_if_calibrated"
 TITLES = {
     "accuracy": "accuracy",
     "base_rate": "base rate",
@@ -170,7 +170,8 @@ class GroupComparison:
     Groups are independent, so that each interval has level 0.95^(1 / n_groups) (Šidák). Rates have
     Clopper-Pearson intervals, gaps and costs Student's (of fewer than 20 positives or negatives,
     the exact interval of the rate around the mean probability), ROC-AUC and average precision
-    normal ones on the scale of log odds, calibration errors a bootstrap corrected for bias.
+    normal ones on the scale of log odds, calibration errors a bootstrap (with a lower end of 0
+    where a calibrated model may show as much).
     Differences combine the intervals of both groups (MOVER), adjusted for all pairs (Bonferroni).
 
     References
@@ -253,8 +254,8 @@ def _estimates(
         found["accuracy"] = partial(_clopper_pearson, sums.outcome, sums.weight)
         found["gap"] = partial(_gap, sums)
         if ECE in draws:
-            drawn = np.asarray(draws[ECE])
-            found[ECE] = partial(centered_interval, audit.expected_calibration_error, drawn)
+            drawn = (np.asarray(draws[ECE]), np.asarray(draws[IF_CALIBRATED]))
+            found[ECE] = partial(error_interval, audit.expected_calibration_error, *drawn)
     else:
         missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
         negatives = sums.weight - sums.outcome
@@ -270,9 +271,9 @@ def _estimates(
         found["positive_gap"] = partial(_gap, sums)
         if draws:
             n_resamples = max(map(len, draws.values()))
-            drawn = resampled_errors(positive.ranked, positive.curve.edges, n_resamples, seed)
+            drawn = error_draws(positive.ranked, positive.curve.edges, n_resamples, seed)
             error = positive.expected_calibration_error
-            found[f"positive_{ECE}"] = partial(centered_interval, error, drawn)
+            found[f"positive_{ECE}"] = partial(error_interval, error, *drawn)
         for name in ("roc_auc", "average_precision"):
             if name in positive.intervals:
                 found[name] = partial(_rescaled, positive.intervals[name])

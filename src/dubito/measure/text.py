@@ -241,7 +241,7 @@ def _confusion_lines(positive: BinaryAudit) -> list[str]:
     """Return the confusion matrix at the operating point, with precision and recall."""
     point, name = positive.operating_point, printable(str(positive.pos_label))[:16]
     lines = [
-        f"  {f'Predicted {decided(positive)}:'}",
+        f"  Rows are {decided(positive)}:",
         f"  {'':<24} {f'predicted {name}':>26} {'predicted other':>18}",
         f"  {f'true {name}':<24} {point.true_positive:>26,.0f} {point.false_negative:>18,.0f}",
         f"  {'true other':<24} {point.false_positive:>26,.0f} {point.true_negative:>18,.0f}",
@@ -335,10 +335,10 @@ def _group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
 
 def decided(positive: BinaryAudit) -> str:
     """Return how rows were predicted positive."""
-    threshold = positive.operating_point.threshold
+    threshold, name = positive.operating_point.threshold, printable(str(positive.pos_label))
     if threshold is None:
-        return f"{positive.pos_label} if its action has the lowest expected cost"
-    return f"{positive.pos_label} from P({positive.pos_label}) = {threshold:g} on"
+        return f"predicted {name} where its action has the lowest expected cost"
+    return f"predicted {name} where P({name}) >= {threshold:g}"
 
 
 def figure_texts(interval: Interval, name: str, unit: str = "%") -> tuple[str, str]:

@@ -21,8 +21,7 @@ from dubito.decide.policy.report import Evidence
 from dubito.errors import DubitoWarning
 from dubito.outputs import Members, Probabilities, TopLabel, unchecked
 
-N_FOLDS = 5
-MANY_ROWS = 40_000  # of which a half is enough to fit on: two folds
+FOLDS = {40_000: 2, 1_000: 3, 0: 5}  # by the number of rows: of many, fewer are enough to fit on
 MAX_SAMPLES = 10_000  # rows on which a calibrator is selected
 MIN_ROWS = 10  # fewer rows cannot fit a calibrator
 
@@ -65,8 +64,7 @@ def recalibrate(
             else AutoCalibrator(max_samples=MAX_SAMPLES, random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
-        n_folds = 2 if len(rows) >= MANY_ROWS else min(N_FOLDS, len(rows))
-        folds = make_folds(rows, n_folds, seed)
+        folds = make_folds(rows, min(_n_folds(len(rows)), len(rows)), seed)
         after, scaled = (
             _cross_fitted(one, rows, folds) if is_seen else one.predict_proba(rows.outputs)
             for one, is_seen in (
@@ -136,6 +134,15 @@ def _with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     return replace(batch, outputs=Probabilities(probabilities, getattr(outputs, "classes", None)))
 
 
+def _n_folds(n_rows: int) -> int:
+    """Return the number of folds.
+
+    >>> _n_folds(999), _n_folds(1_000), _n_folds(40_000)
+    (5, 3, 2)
+    """
+    return next(n for least, n in FOLDS.items() if n_rows >= least)
+
+
 def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, fitted: BaseCalibrator) -> str:
     """Return a description of how the calibrated outputs were obtained."""
     if isinstance(calibration, BaseCalibrator):
@@ -149,9 +156,11 @@ def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, fitted: Bas
             "the rows of this report."
         )
     assert isinstance(fitted, AutoCalibrator)
-    times, rest, part = f"{N_FOLDS} times", "four fifths", "fifth"
-    if n_rows >= MANY_ROWS:
-        times, rest, part = "twice", "half", "half"
+    times, rest, part = {
+        5: ("5 times", "four fifths", "fifth"),
+        3: ("3 times", "two thirds", "third"),
+        2: ("twice", "half", "half"),
+    }[_n_folds(n_rows)]
     of_these = "" if n_rows <= fitted.max_samples else f"{fitted.max_samples:,} of "
     return (
         f"Candidates were cross-fitted on {of_these}these {n_rows:,} rows to select the calibrator "

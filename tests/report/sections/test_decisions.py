@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dubito import Logits
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.formatting import cost, percent
-from dubito.report.content import Figure, Row, Text
+from dubito.report.content import Figure, Row, Table, Text
 from dubito.report.page import fragment
 from dubito.report.sample import Outcome, draw_sample
 from dubito.report.sections.abstention import (
@@ -25,7 +26,9 @@ from dubito.report.summary import Summary
 
 
 def test_the_section_states_its_rows(summary: Summary) -> None:
-    text, _, charts, paid = decisions_section(summary).blocks
+    text, _, charts, paid, classes = decisions_section(summary).blocks
+    assert isinstance(classes, Table)
+    assert classes.columns[-1] == "otherwise most often predicted as"
     assert isinstance(text, Text)
     assert "recomputed here on all rows, with" in text.text
     assert isinstance(charts, Row)
@@ -114,7 +117,7 @@ def with_rate(row_costs: Any) -> Summary:
 
 def test_row_costs_have_no_editor() -> None:
     found = with_rate(np.arange(60.0))
-    said, paid, chart = decisions_section(found).blocks
+    said, paid, chart, _ = decisions_section(found).blocks
     assert isinstance(said, Text)
     assert "vary from row to row" in said.text
     after = found.after
@@ -146,3 +149,11 @@ def test_a_policy_is_a_decision_rule(batch: Batch, costs: CostMatrix) -> None:
     assert f"decides {percent(kept.coverage.value)} of the rows, " in words
     assert _cost_origin(found).startswith("The costs are those of the policy.")
     assert _policy_text(replace(found, policy_report=None)) == ""
+    *_, confusion, _ = decisions_section(found).blocks
+    assert isinstance(confusion, Table)
+    counts = {row[0]: [float(cell.replace(",", "")) for cell in row[1:]] for row in confusion.rows}
+    parts = {name: list(row.values()) for name, row in kept.confusion.items()}
+    assert counts == {
+        name: pytest.approx([10_000 * part for part in row], abs=0.051)
+        for name, row in parts.items()
+    }

@@ -15,6 +15,7 @@ from dubito.report.sections.inspection import (
     _group_table,
     _rows_table,
     inspection_section,
+    predictions_table,
     provenance_section,
 )
 from dubito.report.summary import Provenance, Summary
@@ -138,15 +139,23 @@ def test_classes_have_the_usual_precision_and_recall() -> None:
         dict(zip(class_names(found.after), metric(true, said, average=None), strict=True))
         for metric in (precision_score, recall_score)
     )
-    for name, *_, shown_precision, shown_recall in _class_table(found).rows:
+    matrix = confusion_matrix(true, said)
+    rows = predictions_table(found.after).rows
+    assert [row[0] for row in rows] == list(class_names(found.after))
+    for k, (name, n_rows, shown_precision, shown_recall, other) in enumerate(rows):
+        assert n_rows == f"{matrix[k].sum()}"
         assert shown_precision == percent(precision[name])
         assert shown_recall == percent(recall[name])
+        wrong = np.where(np.arange(len(matrix)) == k, 0, matrix[k])
+        assert other.endswith(f"({percent(wrong.max() / matrix[k].sum())})")
+        assert wrong[class_names(found.after).index(other.rpartition(" (")[0])] == wrong.max()
 
 
 def test_a_class_that_never_occurs_has_no_precision_and_no_recall() -> None:
     found = Summary.of(ArrayShards(Batch.of([0, 0], [[0.9, 0.1], [0.8, 0.2]])))
-    rows = {row[0]: row[-2:] for row in _class_table(found).rows}
-    assert rows == {"0": (percent(1.0), percent(1.0)), "1": (ABSENT, ABSENT)}
+    rows = {row[0]: row[1:] for row in predictions_table(found.after).rows}
+    sure = percent(1.0)
+    assert rows == {"0": ("2", sure, sure, ABSENT), "1": ("0", ABSENT, ABSENT, ABSENT)}
 
 
 def test_top_labels_and_soft_labels() -> None:
@@ -171,4 +180,4 @@ def test_top_labels_and_soft_labels() -> None:
     table = _rows_table("Rows", found, np.array([0]))
     assert isinstance(table, Table)
     assert table.rows[0][2] == "right with probability 50 %"
-    assert all(row[-2:] == (ABSENT, ABSENT) for row in _class_table(found).rows)
+    assert not predictions_table(found.after).rows

@@ -19,8 +19,6 @@ from dubito.calibrate.calibrator import (
     labeled_outputs,
 )
 from dubito.calibrate.cross_validation import (
-    CalibrationEvidence,
-    cross_validate_calibrator,
     held_out_logits,
     make_folds,
 )
@@ -161,18 +159,16 @@ class PolicyConfig:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedParts:
-    """Fitted parts of a policy by name, evidence on the calibrator, held-out rows, warnings."""
+    """Fitted parts of a policy by name, held-out rows, and warnings."""
 
     parts: dict[str, Any]
-    calibration: CalibrationEvidence
     evidence: Evidence
     warnings: list[str]
 
 
 def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> FittedParts:
     """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
-    fitted = config.calibrator.fit(shards)
-    calibrator = fitted.reduce_knots(KNOT_BOUND)
+    calibrator = config.calibrator.fit(shards).reduce_knots(KNOT_BOUND)
     held_out = HeldOutRows.of(shards, calibrator, config)
     risk, notes = None, list[str]()
     if config.risk is not None:
@@ -187,11 +183,8 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     evidence = replace(evidence, raw_thresholds=held_out.raw_thresholds(calibrator))
     found = config.cost_warnings + _review_warnings(evidence, config)
     report = PolicyReport.of(evidence, config.rule(), (*notes, *found), config.seed)
-    calibration = getattr(fitted, "evidence_", None)
-    if calibration is None:
-        calibration = cross_validate_calibrator(fitted, shards)
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
-    return FittedParts(parts, calibration, evidence, found)
+    return FittedParts(parts, evidence, found)
 
 
 @final

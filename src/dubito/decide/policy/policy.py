@@ -237,7 +237,7 @@ class Policy(Record):
             "created": _now(),
             "fingerprint": fingerprint(shards),
             "n_rows": int(shards.sum(len)),
-            "calibrator": f"{_description(found.parts['calibrator'])}; {found.calibration}",
+            "calibrator": _description(found.parts["calibrator"]),
             "random_state": config.seed,
         }
         if pos_label is not None:

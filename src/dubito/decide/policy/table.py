@@ -57,8 +57,6 @@ def decision_columns(
     `top_classes` names the most probable ones of rejected rows, for a review.
     """
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
-    numbers = batch.first_row + np.arange(len(batch)) if batch.ids is None else batch.ids
-    kept = {} if batch.kept is None else dict(zip(batch.kept.column_names, batch.kept, strict=True))
     is_many = len(found.classes) > MAX_CLASSES
     by_class: dict[str, Any] = {"probability": found.probability}
     if has_probabilities or (has_probabilities is None and not is_many):
@@ -66,9 +64,7 @@ def decision_columns(
             "probability_", found.probabilities, found.classes, policy.pos_column
         )
     columns = {
-        **({} if source is None else {"file": source}),
-        **({} if "id" in kept else {"id": numbers}),
-        **kept,
+        **batch.beside(source),
         "action": EncodedLabels(found.action, found.actions),
         "class": EncodedLabels(found.class_, tuple(str(name) for name in found.classes)),
         **by_class,

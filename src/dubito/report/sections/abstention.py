@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from markupsafe import Markup
 
 from dubito.formatting import ABSENT, cost, percent
 from dubito.measure import Interval
 from dubito.report.charts.builders import Curve, Handles, review_cost_chart, risk_chart
-from dubito.report.content import Figure, Row, Section, Text
+from dubito.report.content import Figure, Row, Section, Table, Text
 from dubito.report.page import fragment
-from dubito.report.sample import Outcome, Sample, class_names
+from dubito.report.sample import MAX_CLASSES, Outcome, Sample, class_names
+from dubito.report.sections.inspection import predictions_table
 from dubito.report.summary import Summary
 
+PER = 10_000  # rows
 ANCHOR, TITLE = "decisions", "Which rows need a review?"
 ROW_COSTS = (
     "Uncertain rows can be sent to review. The given costs vary from row to row: there "
@@ -32,7 +36,7 @@ def decisions_section(summary: Summary) -> Section:
     texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]
     if summary.has_row_costs:
         chart = Row((_risk_figure(summary, ()),))
-        return Section(ANCHOR, TITLE, (Text(ROW_COSTS), *texts, chart))
+        return Section(ANCHOR, TITLE, (Text(ROW_COSTS), *texts, chart, *_tables(summary)))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
     rows = "all rows" if n_rows == n_all else f"a random sample of {n_rows:,} of {n_all:,} rows"
@@ -44,11 +48,35 @@ def decisions_section(summary: Summary) -> Section:
     has_policy = sample.decided is not None
     handles = tuple(pair for pair in HANDLES.items() if pair[0] != "policy" or has_policy)
     charts = Row((_risk_figure(summary, handles), _cost_figure(sample, handles)))
-    return Section(ANCHOR, TITLE, (Text(intro), _panel(sample), charts, *texts))
+    tables = _tables(summary)
+    return Section(ANCHOR, TITLE, (Text(intro), _panel(sample), charts, *texts, *tables))
+
+
+def _tables(summary: Summary) -> Iterator[Table]:
+    """Yield the confusion matrix of a policy, and the precision and recall of each class."""
+    report = summary.policy_report
+    if report is not None and len(class_names(summary.after)) <= MAX_CLASSES:
+        yield Table.of(
+            f"Actions of the policy and true classes, per {PER:,} rows",
+            report.confusion.items(),
+            ("action", lambda line: line[0]),
+            *(
+                (f"true {name}", lambda line, name=name: f"{PER * line[1][name]:,.1f}")
+                for name in next(iter(report.confusion.values()))
+            ),
+        )
+    table = predictions_table(summary.after)
+    if table.rows:
+        yield table
 
 
 def _cost_text(summary: Summary) -> str:
-    """Return the cost of optimal decisions, of one action for all rows, and of an oracle."""
+    """Return the cost of optimal decisions, of one action for all rows, and of an oracle.
+
+    The cost of examples is in the table alone.
+    """
+    if summary.costs is None:
+        return ""
     report = summary.cost_report
     if report is None:
         return "The cost of decisions is unknown: the rows have no row costs."

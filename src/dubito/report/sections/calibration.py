@@ -166,12 +166,16 @@ def calibrators_section(summary: Summary) -> Section:
         return Section("calibrators", "Calibrators", (Text(recalibration.method),))
 
     def weight(line: dict[str, Any]) -> str:
+        if line["dropped"]:
+            return "dropped early"
         return "the mixture" if line["weight"] is None else percent(line["weight"])
 
     text = (
         f"Selected: {recalibration.chosen}. Lower log loss is better; IdentityCalibrator() leaves "
         "the outputs unchanged and is the baseline."
     )
+    if any(line["dropped"] for line in recalibration.leaderboard):
+        text += " One that was dropped early was fitted in two folds: its log loss is an estimate."
     table = Table.of(
         "Best first; every log loss is out of sample",
         recalibration.leaderboard,

@@ -24,7 +24,7 @@ def groups_section(summary: Summary) -> Section | None:
     left_out, shown = len(shown[MAX_GROUPS:]), shown[:MAX_GROUPS]
     intro = "Figures of the uncalibrated model on all rows. "
     if whole.positive is not None:
-        intro = f"Figures of the uncalibrated model, {decided(whole.positive)}. "
+        intro = f"Figures of the uncalibrated model. Rows are {decided(whole.positive)}. "
     intro += (
         "All 95 % intervals of one figure hold at once, for "
         f"{quantity(len(comparison.figures), 'group')}; differences hold for all pairs of groups."
@@ -65,10 +65,14 @@ def _figure(comparison: GroupComparison, name: str, groups: list[str]) -> Figure
         one = comparison.figures[group].get(name)
         if one is not None:
             title = group if len(group) <= MAX_NAME else f"{group[: MAX_NAME - 1]}…"
-            rows.append(SpanRow(title, (Span("model", one.low, one.value, one.high),)))
+            rows.append(SpanRow(title, (Span("neutral", one.low, one.value, one.high),)))
     title = TITLES[name][0].upper() + TITLES[name][1:]
     formatter = plain if name in (*AREAS, "mean_cost") else short_percent
-    return Figure(title, (span_chart(title, rows, title, formatter),), "")
+    return Figure(
+        title,
+        (span_chart(title, rows, "Intervals that hold for all groups at once", formatter),),
+        "",
+    )
 
 
 def _figure_table(summary: Summary, comparison: GroupComparison, groups: list[str]) -> Table:

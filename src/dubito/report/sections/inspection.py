@@ -7,7 +7,7 @@ import numpy as np
 from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
-from dubito.formatting import percent, points
+from dubito.formatting import ABSENT, percent, points
 from dubito.measure import Audit
 from dubito.report.content import Block, Code, Facts, Row, Section, Table, Text
 from dubito.report.sample import class_names
@@ -32,7 +32,9 @@ def inspection_section(summary: Summary) -> Section:
     uncertain = _rows_table("The most uncertain rows", summary, np.argsort(-doubt, kind="stable"))
     caption = "The most confident errors: check their labels"
     wrong = _rows_table(caption, summary, confident[is_wrong[confident]])
-    tables = (_confusion_table(summary.after), _class_table(summary), _group_table(summary))
+    tables = [_confusion_table(summary.after), _class_table(summary), _group_table(summary)]
+    if summary.thresholds is not None:  # otherwise it is part of the decisions
+        tables.insert(0, predictions_table(summary.after))
     blocks: list[Block] = [Row((uncertain, wrong)), *(table for table in tables if table.rows)]
     return Section("rows", "Rows, classes and groups to inspect", tuple(blocks))
 
@@ -93,26 +95,46 @@ def _confusion_table(batch: Batch) -> Table:
     )
 
 
+def predictions_table(batch: Batch) -> Table:
+    """Return precision, recall, and what each class is most often mistaken for."""
+    names, (true, predicted) = class_names(batch), _true_and_predicted(batch)
+    weight, n = batch.labeled_weight[: true.size], len(names)
+    is_hit = true == predicted
+    n_true, n_predicted = (np.bincount(codes, weight, n) for codes in (true, predicted))
+    hits = np.bincount(true[is_hit], weight[is_hit], n)
+    pairs, place = np.unique(n * true[~is_hit] + predicted[~is_hit], return_inverse=True)
+    counts = np.bincount(place, weight[~is_hit], pairs.size)
+    mistaken = {}  # the most frequent pair of each class remains
+    for k in np.argsort(counts, kind="stable").tolist():
+        mistaken[pairs[k] // n] = (names[pairs[k] % n], counts[k])
+
+    def fraction(part: float, whole: float) -> str:
+        return percent(part / whole if whole else None)
+
+    def other(k: int) -> str:
+        name, count = mistaken.get(k, (ABSENT, 0.0))
+        return f"{name} ({fraction(count, n_true[k])})" if count else ABSENT
+
+    shown = np.argsort(-n_true, kind="stable")[:MAX_LINES].tolist() if true.size else []
+    return Table.of(
+        f"The most probable class of each row, after calibration{_first_lines(len(names))}",
+        sorted(shown),
+        ("class", lambda k: names[k]),
+        ("rows", lambda k: f"{n_true[k]:,.0f}"),
+        ("precision", lambda k: fraction(hits[k], n_predicted[k])),
+        ("recall", lambda k: fraction(hits[k], n_true[k])),
+        ("otherwise most often predicted as", other),
+        texts=(0, 4),
+    )
+
+
 def _class_table(summary: Summary) -> Table:
     """Return a table of classes, the largest calibration error first."""
-    names, (true, predicted) = class_names(summary.after), _true_and_predicted(summary.after)
-    n_true, n_predicted, n_hits = (
-        dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
-        for codes in (true, predicted, true[true == predicted])
-    )
     after = {one.name: one for one in summary.audit_after.classes}
     ranked = sorted(summary.audit_before.classes, key=lambda one: -one.calibration_error)
-    caption = (
-        f"Classes, the largest calibration error first{_first_lines(len(ranked))}; "
-        f"{summary.audit_before.n_bins} bins of equal width, precision and recall after "
-        "calibration"
-    )
-
-    def fraction_correct(name: str, n_rows: dict[str, int]) -> str:
-        return percent(n_hits[name] / n_rows[name] if n_rows[name] else None)
-
     return Table.of(
-        caption,
+        f"Classes, the largest calibration error first{_first_lines(len(ranked))}; "
+        f"{summary.audit_before.n_bins} bins of equal width",
         ranked[:MAX_LINES],
         ("class", lambda one: str(one.name)),
         ("observed frequency", lambda one: percent(one.frequency)),
@@ -120,8 +142,6 @@ def _class_table(summary: Summary) -> Table:
         ("after", lambda one: percent(after[one.name].probability)),
         ("ECE before", lambda one: percent(one.calibration_error, 2)),
         ("after", lambda one: percent(after[one.name].calibration_error, 2)),
-        ("precision", lambda one: fraction_correct(str(one.name), n_predicted)),
-        ("recall", lambda one: fraction_correct(str(one.name), n_true)),
     )
 
 

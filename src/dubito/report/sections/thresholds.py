@@ -8,12 +8,10 @@ from dubito.formatting import ABSENT, cost, percent, plain
 from dubito.report.charts.builders import threshold_charts
 from dubito.report.content import Figure, Row, Section, Text
 from dubito.report.page import fragment
-from dubito.report.sections.abstention import ANCHOR
+from dubito.report.sections.abstention import ANCHOR, PER
 from dubito.report.summary import Summary
 from dubito.report.thresholds import Thresholds
 from dubito.report.verdict import decision_lines
-
-PER = 10_000  # rows
 
 
 def thresholds_section(summary: Summary) -> Section:

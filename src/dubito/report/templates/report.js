@@ -380,6 +380,17 @@
       row.classList.toggle("best", row.dataset.policy === best);
       row.querySelector(".best-tag").hidden = row.dataset.policy !== best;
     }
+    // The axis of the risk grows with the dots: decisions may be wrong more often than classes.
+    const values = Object.values(state.results).map((result) => result.risk);
+    if (Math.max(...values) > Number(charts.risk.dataset.high)) {
+      const old = scaleOf(charts.risk), shapes = all(".line, .dot", charts.risk);
+      rescale(charts.risk, [...values, Number(charts.risk.dataset.high)], (value) => `${Number((100 * value).toPrecision(6))}\u00a0%`);
+      const { y } = scaleOf(charts.risk), moved = (height) => y(old.value(Number(height))).toFixed(1);
+      for (const one of shapes) {
+        if (one.tagName === "circle") one.setAttribute("cy", moved(one.getAttribute("cy")));
+        else one.setAttribute("d", one.getAttribute("d").replace(/([ML])([\d.]+) ([\d.]+)/g, (_, letter, x, height) => `${letter}${x} ${moved(height)}`));
+      }
+    }
     for (const [name, result] of [["best", state.results[best]], ["policy", state.results.policy], ["yours", state.results.yours]]) {
       if (result === undefined) continue;
       mark(charts.risk, name, result.coverage, result.risk);
