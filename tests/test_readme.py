@@ -35,7 +35,7 @@ def run_blocks(page: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 18)])
+@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 17)])
 def test_code_blocks_of_a_page_run(
     page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
