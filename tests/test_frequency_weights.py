@@ -178,6 +178,16 @@ def test_audits_of_two_classes() -> None:
     assert_same(run)
 
 
+def test_comparisons_of_groups() -> None:
+    def run(rows: Rows, weight: Any) -> Any:
+        settings = {"sample_weight": weight, "groups": rows % 2, "n_resamples": 0, "threshold": 0.7}
+        found = measure.audit(Y[rows] % 2, np.round(CONFIDENCE[rows], 2), **settings)
+        assert found.group_comparison is not None
+        return found.group_comparison.numbers
+
+    assert_same(run)
+
+
 @pytest.mark.parametrize("n_bins", [3, 40])
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 def test_binned_errors(strategy: str, n_bins: int) -> None:

@@ -103,6 +103,10 @@ def test_differences_combine_the_intervals_of_both_groups() -> None:
     assert one.highest == max(values, key=lambda name: values[name])
     assert one.lowest == min(values, key=lambda name: values[name])
     assert one.interval.value == pytest.approx(values[one.highest] - values[one.lowest])
+    # The demographic parity difference, by hand.
+    selected = [(p[groups == name] >= 0.5).mean() for name in NAMES]
+    parity = found.disparities["selection_rate"].interval.value
+    assert parity == pytest.approx(max(selected) - min(selected))
     tail = 0.05 / 3 / 2  # three pairs
     ends = []
     for name in (one.highest, one.lowest):

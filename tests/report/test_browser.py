@@ -413,11 +413,10 @@ def test_thresholds_keep_their_order_and_stay_on_the_axis(
 
 def test_edited_costs_move_the_optimal_thresholds(moved: ThresholdPage) -> None:
     rng = np.random.default_rng(0)
-    moved.page.click(".editor summary")
     for _ in range(5):
         table = rng.integers(0, 40, (3, 2)) / 4
         for a, k in np.ndindex(3, 2):
-            place = f'[data-thresholds] input[data-action="{a}"][data-class="{k}"]'
+            place = f'.editor input[data-action="{a}"][data-class="{k}"]'
             moved.page.fill(place, f"{table[a, k]}")
         costs = CostMatrix(table, ["pass", "block", "review"], reject="review")
         expected = [one.low for one in action_intervals(costs)[1:]]

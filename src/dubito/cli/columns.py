@@ -36,7 +36,7 @@ HELP = {
     "classes": "Comma-separated class names, for a list column.",
     "features": "Feature columns, or one list column. Default: feature_*.",
     "weight": "Column of sample weights.",
-    "group": "Column of groups to report separately.",
+    "group": "Column of groups to audit one by one, and to compare.",
     "id": "Column of row identifiers.",
 }
 SWITCHES = {

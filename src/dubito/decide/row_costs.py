@@ -202,6 +202,14 @@ def without_reject(costs: CostMatrix) -> CostMatrix:
     return CostMatrix(costs.cells[others], names, costs.classes)
 
 
+def column_medians(row_costs: Any, names: tuple[str, ...]) -> dict[str, float]:
+    """Return the median of each column that costs depend on; none if costs are given by row."""
+    if not names or row_costs is None or np.ndim(row_costs) == 3:
+        return {}
+    columns = _columns_of(row_costs, names, len(row_costs), "Policy.fit")
+    return {name: float(np.median(column)) for name, column in columns.items()}
+
+
 def _columns_of(
     row_costs: Any, names: tuple[str, ...], n_rows: int, caller: str
 ) -> dict[str, NDArray[Any]]:

@@ -117,7 +117,10 @@ def with_rate(row_costs: Any) -> Summary:
 
 def test_row_costs_have_no_editor() -> None:
     found = with_rate(np.arange(60.0))
-    said, paid, chart, _ = decisions_section(found).blocks
+    said, table, paid, chart, *_ = decisions_section(found).blocks
+    assert isinstance(table, Table)
+    assert table.columns == ("Action", "0", "1")
+    assert table.rows == (("0", "0", "1 + 2 * amount"), ("1", "1", "0"))
     assert isinstance(said, Text)
     assert "vary from row to row" in said.text
     after = found.after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from os import PathLike, fspath
@@ -40,10 +40,10 @@ from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.risk_control import accepted_below
-from dubito.decide.row_costs import RowCosts
+from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import percent, short_percent
+from dubito.formatting import join_words, percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
@@ -54,8 +54,10 @@ from dubito.serialization.fields import (
     Entry,
     Omittable,
     declare,
+    dict_of,
     integer,
     list_of,
+    number,
     optional,
     record,
     text,
@@ -90,7 +92,8 @@ class Policy(Record):
     report : PolicyReport
         Costs, risk and coverage on rows that the policy did not learn from.
     provenance : dict
-        The version of dubito, the time, a fingerprint of the rows, and the random seed.
+        The version of dubito, the time, a fingerprint of the rows, the random seed, and the
+        medians of the columns that costs depend on.
 
     Examples
     --------
@@ -112,6 +115,7 @@ class Policy(Record):
             random_state=integer(0, 2**32 - 1),
             edited=Omittable(text),
             positive=Omittable(text),
+            medians=Omittable(dict_of(number())),
         ),
         report=record_of(PolicyReport),
         costs=record_of(CostMatrix),
@@ -242,6 +246,8 @@ class Policy(Record):
         }
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
+        if medians := column_medians(found.evidence.batch.row_costs, config.costs.columns):
+            provenance["medians"] = medians
         policy = cls(
             costs=config.costs,
             train_prior=config.train_prior,
@@ -573,7 +579,12 @@ def _threshold_lines(policy: Policy) -> list[str]:
     ]
     lines: list[str] = []
     if policy.thresholds:
-        lines.append(_threshold_line(policy))
+        lines.append(f"By {_threshold_line(policy)}")
+    elif (typical := _typical_policy(policy)) is not None:
+        medians = policy.provenance["medians"]
+        values = join_words([f"{name} {medians[name]:.4g}" for name in policy.costs.columns])
+        which = "the median" if len(policy.costs.columns) == 1 else "the medians"
+        lines.append(f"For a row with {values} ({which}), by {_threshold_line(typical)}")
     elif 2 < len(policy.classes) <= MAX_PAIRED and not policy.costs.columns:
         pairs = list(combinations(policy.classes, 2))
         names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}
@@ -604,14 +615,25 @@ def _threshold_line(policy: Policy) -> str:
     parts = []
     *firsts, last = policy.thresholds
     known = [one for one in policy.report.raw_thresholds if one is not None]
-    for number, one in enumerate(firsts):
+    for place, one in enumerate(firsts):
         limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
         if raw is not None:
             ends = [f", {k.low:.3g} to {k.high:.3g}" for k in known if np.isclose(k.value, raw)]
             limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
-        parts.append(f"{one.action} {'below' if number == 0 else 'from there to'} {limit}")
+        parts.append(f"{one.action} {'below' if place == 0 else 'from there to'} {limit}")
     parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
-    return f"By calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
+    return f"calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
+
+
+def _typical_policy(policy: Policy) -> Policy | None:
+    """Return the policy with the costs of a row of median columns, if it can be stated so."""
+    medians, columns = policy.provenance.get("medians", {}), set(policy.costs.columns)
+    if len(policy.classes) != 2 or not columns or not columns <= medians.keys():
+        return None
+    try:
+        return replace(policy, costs=policy.costs.at(medians))
+    except BadValueError:  # no cost is defined there
+        return None
 
 
 def _now() -> str:

@@ -36,7 +36,8 @@ def decisions_section(summary: Summary) -> Section:
     texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]
     if summary.has_row_costs:
         chart = Row((_risk_figure(summary, ()),))
-        return Section(ANCHOR, TITLE, (Text(ROW_COSTS), *texts, chart, *_tables(summary)))
+        costs, others = _cost_table(summary), _tables(summary)
+        return Section(ANCHOR, TITLE, (Text(ROW_COSTS), *costs, *texts, chart, *others))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
     rows = "all rows" if n_rows == n_all else f"a random sample of {n_rows:,} of {n_all:,} rows"
@@ -68,6 +69,20 @@ def _tables(summary: Summary) -> Iterator[Table]:
     table = predictions_table(summary.after)
     if table.rows:
         yield table
+
+
+def _cost_table(summary: Summary) -> tuple[Table, ...]:
+    """Return the costs with their expressions, unless there are too many or they are an array."""
+    costs = summary.costs
+    if costs is None or not costs.columns or costs.n_classes > MAX_CLASSES:
+        return ()
+    names = tuple(str(name) for name in costs.classes or range(costs.n_classes))
+    rows = tuple(
+        (name, *(one if isinstance(one, str) else f"{one:g}" for one in row))
+        for name, row in zip(costs.actions, costs.texts, strict=True)
+    )
+    caption = f"Costs by action and class; {', '.join(costs.columns)} are columns of each row."
+    return (Table(caption, ("Action", *names), rows),)
 
 
 def _cost_text(summary: Summary) -> str:

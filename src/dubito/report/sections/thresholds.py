@@ -112,7 +112,7 @@ def _tables(rows: Thresholds, name: str) -> Markup:
         rates.append((names, cells, one is None))
     return fragment(
         "threshold_tables.html.j2",
-        name=name, classes=rows.classes, lines=lines, rates=rates, per=f"{PER:,}", n=rows.n_rows,
+        name=name, classes=rows.classes, lines=lines, rates=rates, per=f"{PER:,}", rows=rows,
     )  # fmt: skip
 
 

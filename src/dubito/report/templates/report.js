@@ -104,7 +104,7 @@
   const thresholdPanel = ({ p: packed, column, reject, names, ...given }) => {
     const panel = document.querySelector("[data-thresholds]"), PER = 10000, SMALLEST = 1e-9, N_GRID = 200;
     const p = unpack(packed), weight = unpack(given.weight), positive = unpack(given.positive), n = p.length;
-    const inputs = all("input[data-action]", panel), message = panel.querySelector("[data-message]"), fields = all("[data-limit]", panel);
+    const inputs = all(".editor input[data-action]"), message = panel.querySelector("[data-message]"), fields = all("[data-limit]", panel);
     const rates = document.querySelector("#rates-chart svg"), costs = document.querySelector("#threshold-cost-chart svg");
     const rowsBelow = new Float64Array(n + 1), positivesBelow = new Float64Array(n + 1);
     for (let i = 0; i < n; i++) { rowsBelow[i + 1] = rowsBelow[i] + weight[i]; positivesBelow[i + 1] = positivesBelow[i] + positive[i]; }

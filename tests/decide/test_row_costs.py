@@ -1,0 +1,119 @@
+"""Costs that differ by row, from the fit to the file and back, against plain NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito import CostMatrix, Policy, Probabilities
+from dubito.calibrate import IdentityCalibrator
+from dubito.data import Batch
+from dubito.data.labels import Labels
+from dubito.decide import expected_costs
+from dubito.decide.row_costs import CostTerms, RowCosts
+from dubito.errors import BadTypeError
+
+RNG = np.random.default_rng(0)
+P = RNG.beta(1, 4, 300)
+Y = (RNG.random(300) < P).astype(int)
+COLUMNS = {"amount": RNG.lognormal(3, 1, 300), "a fee": 1 + RNG.random(300)}
+COSTS = CostMatrix(
+    [[0, "amount"], ["2 * `a fee`", 0]], ["pass", "block"], ["legit", "fraud"]
+).with_reject("min(2, 0.1 * amount)", "review")
+
+
+def tables(columns: dict[str, Any]) -> Any:
+    """Return rows x actions x classes."""
+    amount, fee = columns["amount"], columns["a fee"]
+    zero, review = np.zeros(amount.size), np.minimum(2, 0.1 * amount)
+    return np.moveaxis(np.array([[zero, amount], [2 * fee, zero], [review, review]]), 2, 0)
+
+
+def fitted(**settings: Any) -> Policy:
+    arguments = {"costs": COSTS, "row_costs": COLUMNS, "calibrator": IdentityCalibrator()}
+    outputs, names = Probabilities(P, ["legit", "fraud"]), np.array(["legit", "fraud"])
+    return Policy.fit(outputs, names[Y], **{**arguments, **settings})
+
+
+def test_a_policy_decides_by_the_costs_of_each_row_and_survives_its_file() -> None:
+    policy = fitted()
+    again = Policy.from_json(policy.to_json())
+    assert again.costs.texts == COSTS.texts
+    two = np.column_stack([1 - P, P])
+    expected = np.einsum("nk,nak->na", two, tables(COLUMNS))
+    for one in (policy, again):
+        found = one.decide(Probabilities(P), row_costs=COLUMNS)
+        assert found.action.tolist() == expected.argmin(axis=1).tolist()
+        assert found.expected_cost == pytest.approx(expected.min(axis=1))
+        oracle = (two * tables(COLUMNS)[:, :2].min(axis=1)).sum(axis=1)
+        worth = np.where(found.is_rejected, expected[:, :2].min(axis=1) - oracle, 0.0)
+        assert found.review_value == pytest.approx(worth)
+    paid = tables(COLUMNS)[np.arange(300), expected.argmin(axis=1), Y]
+    assert policy.report.cost.value == pytest.approx(paid.mean())
+    by_array = fitted(costs=CostMatrix.zero_one(2).with_reject(0.3), row_costs=tables(COLUMNS))
+    same = by_array.decide(Probabilities(P), row_costs=tables(COLUMNS))
+    assert same.action.tolist() == expected.argmin(axis=1).tolist()
+    # Without the costs of rows, those of the matrix serve.
+    plain = by_array.decide(Probabilities(P)).action
+    assert plain.tolist() == np.where(np.minimum(P, 1 - P) >= 0.3, 2, (P > 0.5) * 1).tolist()
+
+
+def test_a_policy_states_its_thresholds_for_a_median_row() -> None:
+    policy = fitted()
+    assert policy.thresholds == ()
+    assert policy.provenance["medians"] == pytest.approx(
+        {name: float(np.median(column)) for name, column in COLUMNS.items()}
+    )
+    amount, fee = (float(np.median(COLUMNS[name])) for name in ("amount", "a fee"))
+    review = min(2, 0.1 * amount)
+    stated = str(Policy.from_json(policy.to_json())).splitlines()[0]
+    assert stated.startswith(f"For a row with amount {amount:.4g} and a fee {fee:.4g} (the med")
+    assert f"by calibrated P(fraud): pass below {review / amount:.3g} " in stated
+    assert f"review from there to {1 - review / (2 * fee):.3g} " in stated
+    one = fitted(costs=CostMatrix([[0, "amount"], [1, 0]]), row_costs=COLUMNS["amount"])
+    assert str(one).startswith(f"For a row with amount {amount:.4g} (the median), by calibrated")
+    changed = fitted().to_dict()
+    changed["costs"]["costs"][0][1] = "1 / (amount - amount)"
+    undefined = Policy.from_dict(changed)
+    assert str(undefined).startswith("Mean cost per row")
+
+
+def test_batches_hold_columns_and_arrays() -> None:
+    batch = Batch.of(Y, Probabilities(P), row_costs=COLUMNS)
+    half = batch.take(slice(0, 150))
+    assert half.row_costs is not None
+    assert half.row_costs.dtype.names == ("amount", "a fee")
+    assert not half.row_costs.flags.writeable
+    found = expected_costs(half.outputs, COSTS, half.row_costs)
+    assert found == pytest.approx(expected_costs(P, COSTS, COLUMNS)[:150])
+    with pytest.raises(BadTypeError, match=r"`row_costs\['note'\]` must be an array of real"):
+        Batch.of(None, Probabilities(P), row_costs={"note": ["x"] * 300})
+
+
+def test_costs_relative_to_the_cheapest_action() -> None:
+    base = np.array([[0.0, 5.0, 0.0], [1.0, 0.0, 0.0]])
+    entries = np.array([[1, 1, 0], [0, 2, 1], [1, 2, 0]])
+    values = np.array([[3.0, 7.0], [-2.0, 4.0]])
+    terms = CostTerms(base, entries, values)
+    p = np.array([[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]])
+    whole = np.array([[[0, 5, -2], [1, 3, 3]], [[0, 5, 4], [1, 7, 7]]])
+    assert terms.expected(p) == pytest.approx(np.einsum("nk,nak->na", p, whole))
+    above = terms.above_cheapest()
+    cheapest = whole.min(axis=1)
+    wanted = np.einsum("nk,nak->na", p, whole - cheapest[:, np.newaxis])
+    assert above.expected(p)[:, :2] == pytest.approx(wanted)
+    assert above.expected(p)[:, 2] == pytest.approx((p * cheapest).sum(axis=1))
+    assert (above.base[:2] >= 0).all()
+    assert all((above.values[v] >= 0).all() for a, _, v in above.entries.tolist() if a < 2)
+
+
+def test_costs_of_labels_and_of_one_action_per_row() -> None:
+    by_row = RowCosts.of(COLUMNS, COSTS, 300, "test")
+    whole = tables(COLUMNS)
+    rows = np.arange(300)
+    assert by_row.of_labels(Labels(Y)) == pytest.approx(whole[rows, :, Y])
+    soft = np.column_stack([1 - P, P])
+    assert by_row.of_labels(Labels(Y, soft)) == pytest.approx(np.einsum("nk,nak->na", soft, whole))
+    action = RNG.integers(0, 3, 300)
+    assert by_row.expected(soft, action) == pytest.approx((soft * whole[rows, action]).sum(axis=1))
+    assert by_row.take(np.array([7])).in_class(1).tolist() == whole[7, :, 1][:, None].tolist()
