@@ -60,8 +60,8 @@ def calibrate(
 ) -> None:
     """Fit the calibrator with the best cross-validated log loss and save it, or apply it.
 
-    --apply writes the input columns and calibrated probabilities: of one column such as p,
-    calibrated_p; otherwise one column per class, calibrated_CLASS.
+    --apply writes the input columns, and calibrated_p for a column p,
+    or calibrated_CLASS for each of several classes.
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
 

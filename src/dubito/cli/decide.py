@@ -69,9 +69,8 @@ def decide(
 ) -> None:
     """Choose an action for each row of new predictions, written beside the input columns.
 
-    Columns: those of the input, then action, class (the most probable one), probability_CLASS,
-    expected_cost, reason and review_value. An input column with such a name is written as
-    input_NAME.
+    Results: action, class (the most probable one), probability_CLASS, ...
+    An input column that is named like a result is written as input_NAME.
 
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
     """
