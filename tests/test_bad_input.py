@@ -537,10 +537,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "audit needs labels and outputs, got Logits alone. Pass y_true first, then the outputs.",
     ),
     "a text as the cost of rejecting": (
-        lambda: CostMatrix.zero_one(2).with_reject("x"),
+        lambda: CostMatrix.zero_one(2).with_reject("10 %"),
         BadValueError,
-        "CostMatrix.with_reject: `cost` must be a number of at most 1e+100 in size, got 'x'. "
-        "Pass a cost such as 0.1.",
+        "CostMatrix.with_reject: `cost` must be a number or an expression, got '10 %' with an "
+        "unexpected '%' after '10'. Use numbers, column names (in backticks if needed), "
+        "+ - * / ( ), min and max.",
     ),
     "no labels for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES),

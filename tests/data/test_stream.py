@@ -42,6 +42,14 @@ def test_lists_of_any_kind_in_several_batches_are_a_matrix() -> None:
         assert read(stream_of(x=pa.array(rows, kind)))["x"].tolist() == rows
 
 
+def test_a_struct_of_numbers_is_a_dict() -> None:
+    found = read(stream_of(x=[{"a": 1, "b": 0.5}, {"a": 2, "b": 1.5}]))["x"]
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "a": [1, 2],
+        "b": [0.5, 1.5],
+    }
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -54,7 +62,9 @@ def test_lists_of_any_kind_in_several_batches_are_a_matrix() -> None:
         ({"x": [[1.0] * 5]}, "lists of at most 4 numbers, got 5. Send fewer columns."),
         ({"x": [["a"]]}, "lists of numbers, got string. Use float32."),
         ({"x": [1.0, None]}, "Arrow stream: `x` must not have missing values, got null."),
-        ({"x": [{"a": 1}]}, "numbers, text, or lists of numbers, got struct<a: int64>."),
+        ({"x": [{"a": {"b": 1}}]}, "or structs of numbers, got struct<a: struct<b: int64>>."),
+        ({"x": [{"a": 1}, {"a": None}]}, "`x.a` must not have missing values, got null."),
+        ({"x": [{"a": 1}, None]}, "`x.a` must not have missing values, got null."),
         ({"x": [1] * 101}, "Arrow stream: `rows` must be at most 100, got"),
     ],
 )

@@ -156,11 +156,10 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
         return _texts_of(column)
     if is_text(kind):
         return column.to_pylist()
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        parts = zip(names, column.flatten(), strict=True)
+    if pa.types.is_struct(kind) and not any(pa.types.is_nested(field.type) for field in kind):
+        parts = zip((field.name for field in kind), column.flatten(), strict=True)
         return {one: _values_of(part, f"{name}.{one}", most_columns) for one, part in parts}
-    rule = "must be numbers, text, lists of numbers, or structs of these"
+    rule = "must be numbers, text, lists of numbers, or structs of numbers"
     raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
 
 
