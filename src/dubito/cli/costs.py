@@ -55,10 +55,10 @@ class CostOptions:
     @cached_property
     def matrix(self) -> CostMatrix | None:
         """The cost matrix of the file, if there is one."""
-        from dubito.decide import CostMatrix
-
         if self.file is None:
             return None
+        from dubito.decide import CostMatrix  # only now: it takes as long as an audit
+
         is_json = self.file.suffix.lower() == ".json"
         return CostMatrix.from_json(self.file) if is_json else CostMatrix.from_csv(self.file)
 
