@@ -3,8 +3,10 @@
 import numpy as np
 
 from dubito import Probabilities, audit
+from dubito.charts import Points
 from dubito.data import ArrayShards, Batch
 from dubito.report import Report, make_report
+from dubito.report.sections.positive_class import _figure
 
 
 def rare() -> tuple[list[str], Probabilities]:
@@ -27,6 +29,20 @@ def test_a_report_on_two_classes_starts_with_the_positive_one() -> None:
     assert f"{slope:.3f}" in page
     assert "Calibration lowers the ECE of P(fraud) from" in page
     assert "positives found (recall)" in page
+
+
+def test_rare_classes_have_axes_of_log_odds() -> None:
+    y, outputs = rare()
+    fraud = audit(y, outputs, pos_label="fraud").positive
+    common = audit([0, 1] * 20, [0.3, 0.6] * 20).positive
+    assert fraud is not None
+    assert common is not None
+    [chart], [linear] = (_figure("After calibration", one).charts for one in (fraud, common))
+    points = next(mark for mark in chart.marks if isinstance(mark, Points))
+    np.testing.assert_allclose(1 / (1 + np.exp(-points.x)), fraud.curve.confidence)
+    assert chart.x.low <= points.x.min() <= points.x.max() <= chart.x.high
+    assert chart.y.formatter(chart.y.ticks[0]).endswith(" %")
+    assert (linear.x.low, linear.y.low) == (0, 0)
 
 
 def test_without_a_positive_class_the_section_is_left_out() -> None:

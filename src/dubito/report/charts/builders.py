@@ -37,7 +37,7 @@ ODDS_TICKS = (
     0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 0.999999,
 )  # fmt: skip
 N_GRID = 201
-MIN_SPACING = 0.15  # of ticks on an axis of log odds
+MIN_SPACING = 0.2  # of ticks on an axis of log odds
 Handles = tuple[tuple[str, str], ...]
 
 
@@ -100,27 +100,28 @@ def review_cost_chart(
     return Chart(title, x, y, (line,), handles=handles)
 
 
-def _log_odds(p: Any) -> FloatArray:
+def log_odds(p: Any) -> FloatArray:
     """Return where probabilities lie on an axis of log odds, 0 and 1 at its ends.
 
-    >>> _log_odds([0.5, 0.9]).round(3).tolist()
+    >>> log_odds([0.5, 0.9]).round(3).tolist()
     [0.0, 2.197]
     """
     inside = np.clip(np.asarray(p, np.float64), ODDS_TICKS[0], ODDS_TICKS[-1])
     return np.asarray(np.log(inside / (1 - inside)))
 
 
-def _odds_axis(p: FloatArray, label: str) -> Axis:
+def odds_axis(p: FloatArray, label: str, formatter: Callable[[float], str] = plain) -> Axis:
     """Return an axis of log odds that holds probabilities, with a few round ticks."""
     low, high = np.clip([p.min(), p.max()], ODDS_TICKS[0], ODDS_TICKS[-1])
     first = min(int(np.searchsorted(ODDS_TICKS, low, side="right")), len(ODDS_TICKS) - 1) - 1
     last = max(int(np.searchsorted(ODDS_TICKS, high, side="left")), first + 1)
-    places = _log_odds(ODDS_TICKS[first : last + 1]).tolist()
+    places = log_odds(ODDS_TICKS[first : last + 1]).tolist()
     ticks: list[float] = []
     for place in places:
         if not ticks or place - ticks[-1] >= MIN_SPACING * (places[-1] - places[0]):
             ticks.append(place)
-    return Axis(places[0], places[-1], label, lambda odds: f"{_logistic(odds):.6g}", tuple(ticks))
+    shown = dict(zip(places, ODDS_TICKS[first : last + 1], strict=True))
+    return Axis(places[0], places[-1], label, lambda odds: formatter(shown[odds]), tuple(ticks))
 
 
 def _logistic(odds: Any) -> Any:
@@ -135,7 +136,7 @@ def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
     """
     optimal, p = rows.optimal, rows.p
     seen = np.append(p[p >= np.quantile(p, 0.01)], optimal)  # a few tiny ones need no room
-    x = _odds_axis(seen, f"Threshold: calibrated {name}")
+    x = odds_axis(seen, f"Threshold: calibrated {name}")
     grid = np.linspace(x.low, x.high, N_GRID)
     marks: list[Mark] = []
     for part, style, label in (
@@ -144,11 +145,11 @@ def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
     ):
         above = np.append(np.cumsum(part[::-1])[::-1], 0.0) / max(part.sum(), 1e-300)
         marks.append(Line(grid, above[np.searchsorted(p, _logistic(grid))], style, label))
-    marks.append(Verticals(_log_odds(optimal), "optimal", "optimal threshold"))
+    marks.append(Verticals(log_odds(optimal), "optimal", "optimal threshold"))
     handles: Handles = (("yours", "your threshold"),)
     y = Axis(0, 1, "Fraction at or above", short_percent)
     rates = Chart(f"Rows at or above each {name}", x, y, tuple(marks), handles=handles)
-    high = float(_log_odds(optimal[1])) if len(optimal) > 1 else x.high
+    high = float(log_odds(optimal[1])) if len(optimal) > 1 else x.high
     part = np.linspace(x.low, high, N_GRID)
     costs = 10_000 * rows.costs_over(optimal, 0, _logistic(part))
     line, y = Line(part, costs, "after", "cost"), Axis.of(costs, "Cost per 10,000 rows")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.formatting import percent, short_percent
 from dubito.measure import BinaryAudit, Interval
+from dubito.report.charts.builders import log_odds, odds_axis
 from dubito.report.content import Card, Cards, Figure, Row, Section, Table, Text
 from dubito.report.summary import Summary
+
+RARE = 0.1  # below this frequency, linear axes would show a single corner
 
 
 def positive_class_section(summary: Summary) -> Section | None:
@@ -53,25 +60,29 @@ def _figure(title: str, audit: BinaryAudit) -> Figure:
     """Return the observed frequency over the probability, with a table."""
     curve, name = audit.curve, f"P({audit.pos_label})"
     style = "before" if title.startswith("Before") else "after"
-    top = [*curve.confidence, *curve.accuracy, *curve.high]
-    x, y = (Axis.of(top, label, short_percent) for label in (name, "Observed frequency"))
-    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    ends = np.concatenate([curve.confidence, curve.accuracy, curve.high])
+    is_rare = min(audit.base_rate, 1 - audit.base_rate) < RARE
+    axis = partial(odds_axis, ends[ends > 0]) if is_rare else partial(Axis.of, ends)
+    x, y = (axis(label, short_percent) for label in (name, "Observed frequency"))
+    place = log_odds if is_rare else np.asarray
+    left, right = (place(curve.edges[curve.bins + k]).clip(x.low, x.high) for k in (0, 1))
+    at, seen_at = place(curve.confidence), place(curve.accuracy)
     hints = tuple(
         f"{name} {percent(mean, 2)}, observed {percent(seen, 2)} ({count:,.0f} rows)"
         for mean, seen, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True)
     )
     marks = (
         Bars(
-            left.clip(x.low, x.high),
-            right.clip(x.low, x.high),
-            curve.high,
+            left,
+            right,
+            place(curve.high),
             "band",
             "95 % range of a calibrated model",
-            low=curve.low,
+            low=place(curve.low),
         ),
-        Line([0.0, x.high], [0.0, x.high], "reference", "calibrated"),
-        Line(curve.confidence, curve.accuracy, style, ""),
-        Points(curve.confidence, curve.accuracy, style, count=curve.count, hints=hints),
+        Line([x.low, x.high], [x.low, x.high], "reference", "calibrated"),
+        Line(at, seen_at, style, ""),
+        Points(at, seen_at, style, count=curve.count, hints=hints),
     )
     table = Table.of(
         f"{title}: {curve.edges.size - 1} {audit.bin_strategy} bins",
@@ -87,6 +98,7 @@ def _figure(title: str, audit: BinaryAudit) -> Figure:
     slope = audit.intervals.get("calibration_slope")
     caption = f"ECE {percent(audit.expected_calibration_error, 2)}"
     caption += "." if slope is None else f", calibration slope {slope.value:.2f}."
+    caption += " Both axes are on a scale of log odds." if is_rare else ""
     return Figure(title, (Chart(f"{title}: {name}", x, y, marks),), caption, table)
 
 
