@@ -119,6 +119,10 @@ def test_an_infinite_log_loss_crosses_any_limit(run: Run) -> None:
     done = run("audit", "impossible.csv", "--fail-on", "log_loss>5")
     assert done.exit_code == 1
     assert "--fail-on 'log_loss>5': log_loss is inf" in done.stderr
+    many = pd.concat([frame] * 10).assign(site="north")
+    many.to_csv("impossible.csv", index=False)
+    done = run("audit", "impossible.csv", "--group", "site", "--fail-on", "group.*.log_loss>5")
+    assert "group.north.log_loss is inf" in done.stderr
 
 
 def test_a_report_is_written(run: Run, made: Path) -> None:

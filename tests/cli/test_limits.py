@@ -126,8 +126,17 @@ def test_unknown_names_are_listed(limit: str, said: str) -> None:
     with pytest.raises(BadValueError) as caught:
         crossed_limits([limit], GROUPED, ["a.b", "*", "age<30"])
     assert said in str(caught.value)
-    with pytest.raises(BadValueError, match="Pass --group COLUMN as well"):
-        crossed_limits(["group.a.gap>0"], {"gap": 1.0})
+    for limit in ("group.a.gap>0", "group.*.gap>0"):
+        with pytest.raises(BadValueError, match="Pass --group COLUMN as well"):
+            crossed_limits([limit], {"gap": 1.0})
+
+
+def test_any_group_is_any_that_has_the_metric() -> None:
+    metrics = {"group.a.false_negative_rate": 0.5, "group.a.gap": 0.1, "group.b.gap": 0.2}
+    [found] = crossed_limits(["group.*.fnr>0.1"], metrics, ["a", "b"])
+    assert found.endswith("group.a.false_negative_rate is 0.5")
+    with pytest.raises(BadValueError, match=r"got 'group.a.fpr'. Use one of fnr, gap"):
+        crossed_limits(["group.*.fpr>0.1"], metrics, ["a", "b"])
 
 
 def test_groups_that_are_left_out_and_one_sided_limits_are_said() -> None:

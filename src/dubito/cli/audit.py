@@ -152,9 +152,11 @@ def audit(
 
 
 def _metrics(result: Audit | RegressionAudit) -> dict[str, float]:
-    """Return the metrics that limits apply to, including a log loss that may be infinite."""
-    loss = getattr(result, "log_loss", None)
-    return result.figures if loss is None else {**result.figures, "log_loss": loss}
+    """Return the metrics that limits apply to, including log losses that may be infinite."""
+    audits = {"": result, **{f"group.{name}.": one for name, one in result.groups.items()}}
+    losses = {f"{prefix}log_loss": getattr(one, "log_loss", None) for prefix, one in audits.items()}
+    known = {name: loss for name, loss in losses.items() if loss is not None}
+    return {**result.figures, **known}
 
 
 def _cost_report(rows: Shards, costs: CostMatrix) -> CostReport:

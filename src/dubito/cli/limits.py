@@ -125,10 +125,11 @@ def _names_of(
     quoted = QUOTED.fullmatch(rest)
     if quoted is not None:
         name, metric = quoted[2], quoted[3]
-    elif rest.startswith("*."):
-        name, metric = "*", rest[2:]
-        chosen = [one for one in groups if one not in too_few_rows]
-        return [found for one in chosen for found in _known(metric, f"group.{one}.", metrics)]
+    elif rest.startswith("*.") and groups:
+        prefixes = [f"group.{one}." for one in groups if one not in too_few_rows]
+        # A group without positives has no false negative rate; unknown is what no group has.
+        found = [name for one in prefixes for name in _find(rest[2:], one, metrics)]
+        return found or [name for one in prefixes for name in _known(rest[2:], one, metrics)]
     else:
         fitting = [one for one in groups if rest.startswith(f"{one}.")]
         name = max(fitting, key=len, default=rest.rpartition(".")[0])
@@ -141,14 +142,8 @@ def _names_of(
 
 
 def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
-    """Return the full names of a metric, or of all metrics after a dot."""
-    if metric.endswith(".*"):
-        start = prefix + metric[:-1]
-        found = [name for name in metrics if name.startswith(start)]
-    else:
-        parts = metric.split(".")
-        full = ".".join(ABBREVIATIONS.get(part, part) for part in parts)
-        found = [name for name in (prefix + metric, prefix + full) if name in metrics][:1]
+    """Return the full names of a metric, or raise an error that lists those that exist."""
+    found = _find(metric, prefix, metrics)
     if found:
         return found
     own = {name.removeprefix(prefix) for name in metrics if name.startswith(prefix)}
@@ -159,3 +154,11 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
     rule, fix = "must name a metric", f"Use one of {', '.join(sorted(names))}"
     raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
+
+
+def _find(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
+    """Return the full name of a metric, or those of all metrics after a dot."""
+    if metric.endswith(".*"):
+        return [name for name in metrics if name.startswith(prefix + metric[:-1])]
+    full = ".".join(ABBREVIATIONS.get(part, part) for part in metric.split("."))
+    return [name for name in (prefix + metric, prefix + full) if name in metrics][:1]
