@@ -16,6 +16,7 @@ from dubito.measure.classwise import ClasswiseCalibrationState, classwise_calibr
 from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
 from dubito.measure.groups import Disparity, GroupComparison
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
+from dubito.measure.multilabel import MultiLabelAudit, MultiLabelState
 from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import ProperScoresState, accuracy, brier_score, log_loss
 from dubito.measure.ranking import RankingState
@@ -57,6 +58,8 @@ __all__ = [
     "GroupComparison",
     "GroupedState",
     "Interval",
+    "MultiLabelAudit",
+    "MultiLabelState",
     "PixelShards",
     "ProperScoresState",
     "RankingState",

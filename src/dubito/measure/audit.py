@@ -30,12 +30,20 @@ from dubito.measure.detection import (
 )
 from dubito.measure.groups import GroupComparison, RowCosts
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
-from dubito.measure.ranking import RankingState
+from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.state import GroupedState
+from dubito.measure.state import GroupedState, json_ready
 from dubito.measure.text import audit_lines, verdict_on
-from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
+from dubito.outputs import (
+    BaseClassOutputs,
+    ClassName,
+    MultiLabel,
+    Normal,
+    Quantiles,
+    Samples,
+    TopLabel,
+)
 
 LEVEL = 0.95
 N_RESAMPLES = 1000
@@ -293,7 +301,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON-ready values; an infinite log loss is None."""
-        values = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        values = {f.name: json_ready(getattr(self, f.name)) for f in fields(self)}
         return {**values, "verdict": self.verdict}
 
     def __str__(self) -> str:
@@ -313,6 +321,20 @@ def audit(
     sample_weight: Any = None,
     groups: Any = None,
 ) -> RegressionAudit: ...
+
+
+@overload
+def audit(
+    y_true: Any,
+    outputs: MultiLabel,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    n_resamples: int | None = None,
+    random_state: Any = 0,
+    bin_strategy: str = "quantile",
+    threshold: float = THRESHOLD,
+) -> MultiLabelAudit: ...
 
 
 @overload
@@ -345,7 +367,7 @@ def audit(
     bin_strategy: str = "quantile",
     threshold: float = THRESHOLD,
     costs: RowCosts | None = None,
-) -> Audit | RegressionAudit:
+) -> Audit | MultiLabelAudit | RegressionAudit:
     """Audit a model's confidence: calibration, accuracy, proper scores, error detection.
 
     Start here to find out whether confidence can be trusted. All metrics are computed in one pass
@@ -353,12 +375,13 @@ def audit(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        True labels, or targets for regression. `TopLabel` outputs are passed alone, in this place:
+    y_true : array-like of shape (n_samples,) or (n_samples, n_labels)
+        True labels, or targets for regression; for `MultiLabel` outputs 0, 1 or a probability per
+        label, None or NaN where it is unknown. `TopLabel` outputs are passed alone, in this place:
         `audit(TopLabel(confidence, correct))`.
     outputs : array-like or outputs
-        `Logits`, `Probabilities`, `Members`, `TopLabel`; for regression `Normal`, `Samples`,
-        `Quantiles`. A plain array holds probabilities.
+        `Logits`, `Probabilities`, `Members`, `TopLabel`; `MultiLabel` for several labels per row;
+        for regression `Normal`, `Samples`, `Quantiles`. A plain array holds probabilities.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
     groups : array-like of shape (n_samples,), optional
@@ -385,7 +408,7 @@ def audit(
 
     Returns
     -------
-    Audit or RegressionAudit
+    Audit, MultiLabelAudit or RegressionAudit
 
     Examples
     --------
@@ -396,6 +419,14 @@ def audit(
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
     rows = ArrayShards(batch)
+    if isinstance(batch.outputs, MultiLabel):
+        return MultiLabelAudit.of(
+            rows,
+            n_resamples=n_resamples,
+            random_state=random_state,
+            bin_strategy=bin_strategy,
+            threshold=threshold,
+        )
     return Audit.of(
         rows,
         n_bins=n_bins,
@@ -496,20 +527,3 @@ def _with_intervals(result: Audit, resamples: dict[str, list[float]]) -> Audit:
         ends = (least, 1.0) if result.accuracy == 1 else (0.0, 1 - least)
         intervals["accuracy"] = Interval(result.accuracy, *ends)
     return replace(result, intervals=intervals)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON-ready numbers, strings and lists; non-finite numbers are None."""
-    if isinstance(value, Audit):
-        return value.to_dict()
-    if isinstance(value, RankingState):  # as many numbers as rows: the figures are made of it
-        return None
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, tuple | np.ndarray):
-        return [_plain(inner) for inner in (value.tolist() if hasattr(value, "tolist") else value)]
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -9,10 +9,19 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, as_count, as_fraction, dot, require_choice
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    as_count,
+    as_fraction,
+    dot,
+    freeze,
+    require_choice,
+)
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.errors import BadValueError
+from dubito.kernels.label_sums import logistic_sums
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.detection import auroc_of, average_precision_of
 from dubito.measure.intervals import Interval
@@ -26,6 +35,8 @@ Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
 MANY = 1e15  # above, a Poisson number is as good as normal
 MAX_ROUNDS = 100
+MANY_VALUES = 50_000  # above, Newton's method starts from a fit to pooled values
+N_POOLED = 4096
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
 N_DECILES = 10
@@ -89,6 +100,12 @@ class Confusion:
     def selection_rate(self) -> float | None:
         """The fraction of rows that are predicted positive."""
         return _ratio(self.true_positive + self.false_positive, self.total)
+
+    @property
+    def f1(self) -> float | None:
+        """The harmonic mean of precision and recall; None without positives of either kind."""
+        wrong = self.false_positive + self.false_negative
+        return _ratio(2 * self.true_positive, 2 * self.true_positive + wrong)
 
     @property
     def accuracy(self) -> float | None:
@@ -520,47 +537,63 @@ def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
 def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, float]:
     """Return the slope of a logistic regression on the log odds, or its intercept at slope 1.
 
-    Beside it, the p-value of the likelihood-ratio test of the log odds as they are. By Newton's
-    method; None where the labels are separable.
+    Beside it, the p-value of the likelihood-ratio test of the log odds as they are. None where the
+    labels are separable.
     """
     p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
-    odds = np.log(p) - np.log1p(-p)
-    weight, positive = ranked.weight, ranked.positive
-    columns = (np.ones(odds.size), odds) if is_line else (np.ones(odds.size),)
+    odds, weight, positive = np.log(p) - np.log1p(-p), ranked.weight, ranked.positive
+    unchanged = np.array([0.0, 1.0])
+    start = unchanged
+    if is_line:
+        start = np.array([np.log(positive.sum() / (weight - positive).sum()), 0.0])
+    if odds.size > MANY_VALUES:  # the fit to pooled neighbors is as good as the answer
+        starts = np.arange(0, odds.size, odds.size // N_POOLED)
+        total, hits, sums = (
+            np.add.reduceat(one, starts) for one in (weight, positive, weight * odds)
+        )
+        start, *_ = _newton((sums / total, total, hits), start, is_line)
+    found, loss, information = _newton((odds, weight, positive), start, is_line)
+    before, *_ = _loss_at(unchanged, (odds, weight, positive), is_line)
+    if information is None:
+        # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
+        return None, float(np.exp(-before))
+    gained = max(before - loss, 0.0)
+    # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
+    p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
+    error = float(np.linalg.inv(information)[-1, -1])
+    return _normal(float(found[int(is_line)]), error), float(p_value)
 
-    def scores_at(at: FloatArray) -> FloatArray:
-        return np.asarray(at[0] + (at[1] * odds if is_line else odds))
 
-    def loss(at: FloatArray) -> float:
-        scores = scores_at(at)
-        return dot(weight, np.logaddexp(0.0, scores)) - dot(positive, scores)
-
-    unchanged = np.array([0.0, 1.0]) if is_line else np.zeros(1)
-    found = np.array([np.log(positive.sum() / (weight - positive).sum()), 0.0])[: len(columns)]
-    found = found if is_line else unchanged
-    current = loss(found)
+def _newton(
+    columns: tuple[FloatArray, FloatArray, FloatArray], start: FloatArray, is_line: bool
+) -> tuple[FloatArray, float, FloatArray | None]:
+    """Return intercept and slope of lowest loss, the loss, and its curvature if there is one."""
+    found = start
+    loss, gradient, information = _loss_at(found, columns, is_line)
     for _ in range(MAX_ROUNDS):
-        fitted = np.exp(-np.logaddexp(0.0, -scores_at(found)))
-        residual, variance = positive - weight * fitted, weight * fitted * (1 - fitted)
-        gradient = np.array([dot(one, residual) for one in columns])
-        information = np.array([[dot(a, variance * b) for a in columns] for b in columns])
         try:
-            step = np.linalg.solve(information, gradient)
+            step = np.append(np.linalg.solve(information, gradient), [] if is_line else 0.0)
         except np.linalg.LinAlgError:
             break
         if np.abs(step).max() < TOLERANCE * max(1.0, float(np.abs(found).max())):
-            error = float(np.linalg.inv(information)[-1, -1])
-            gained = max(loss(unchanged) - current, 0.0)
-            # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
-            p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
-            return _normal(float(found[-1]), error), float(p_value)
-        while (new := loss(found + step)) > current + TOLERANCE * abs(current):
+            return found, loss, information
+        while (new := _loss_at(found + step, columns, is_line))[0] > loss + TOLERANCE * abs(loss):
             step = step / 2  # a shorter step is better
-        found, current = found + step, new
+        found = found + step
+        loss, gradient, information = new
         if not np.abs(found).max() < MAX_SLOPE:
             break
-    # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
-    return None, float(np.exp(-loss(unchanged)))
+    return start, loss, None
+
+
+def _loss_at(
+    at: FloatArray, columns: tuple[FloatArray, FloatArray, FloatArray], is_line: bool
+) -> tuple[float, FloatArray, FloatArray]:
+    """Return the log loss of a line through the log odds, minus its gradient, and its curvature."""
+    sums = np.zeros(6)
+    logistic_sums(*map(freeze, columns), at[0], at[1], sums)
+    size = 2 if is_line else 1
+    return float(sums[0]), sums[1 : 1 + size], sums[[[3, 4], [4, 5]]][:size, :size]
 
 
 def _chance(ranked: RankingState) -> float:

@@ -89,6 +89,22 @@ def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
         raise BadValueError("values", "from_dict", rule, got, fix) from error
 
 
+def json_ready(value: Any) -> Any:
+    """Return a result as numbers, strings and lists: no states, and None for what is not finite."""
+    if isinstance(value, State):  # may have as many numbers as rows: the figures are made of it
+        return None
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {name: json_ready(inner) for name, inner in value.items()}
+    if isinstance(value, tuple | list | np.ndarray):
+        values = value.tolist() if isinstance(value, np.ndarray) else value
+        return [json_ready(inner) for inner in values]
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: json_ready(getattr(value, f.name)) for f in fields(value)}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
 def labeled_batch(
     y_true: Any, outputs: Any, sample_weight: Any, caller: str, stacklevel: int = 4
 ) -> Batch:

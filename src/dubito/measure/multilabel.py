@@ -1,0 +1,646 @@
+"""The audit of several binary labels per row: figures per label, their means, and row metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from html import escape
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
+from dubito.data.batch import Batch
+from dubito.data.labels import LabelMatrix
+from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
+from dubito.formatting import percent, printable, quantity, wrapped
+from dubito.kernels.blocks import map_in_order
+from dubito.kernels.label_sums import (
+    N_CELLS,
+    N_LABEL_SUMS,
+    N_ROW_SUMS,
+    label_sums,
+    pooled_areas,
+)
+from dubito.measure.binary import (
+    LEVEL,
+    RATES,
+    THRESHOLD,
+    BinaryAudit,
+    Confusion,
+    error_interval,
+    errors_if_calibrated,
+)
+from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
+from dubito.measure.intervals import Interval, as_n_resamples, interval_of
+from dubito.measure.ranking import RankingState
+from dubito.measure.state import GroupedState, State, json_ready
+from dubito.outputs import MultiLabel
+
+N_RESAMPLES = 1000
+BUCKETS = {32: 499, 128: 199}  # of rows that are resampled together, by the number of labels
+MANY_LABELS = 97
+N_BINS = 10
+MIN_ROWS = 20
+MAX_SHOWN = 20
+ALPHA = 0.001
+ECE, IF_CALIBRATED = "expected_calibration_error", "expected_if_calibrated"
+OF_ROWS = (
+    "subset_accuracy",
+    "ranking_loss",
+    "coverage_error",
+    "label_ranking_average_precision",
+)
+MEANS = ("macro", "micro", "weighted")
+# Figures of each label that are averaged: of all of its probabilities, and of its decisions.
+FIGURES = (
+    "base_rate",
+    "mean_probability",
+    "gap",
+    "roc_auc",
+    "average_precision",
+    "brier_skill_score",
+    "calibration_intercept",
+    "calibration_slope",
+    ECE,
+)
+TITLES = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "f1": "F1", ECE: "ECE"}
+DECIDED = (*RATES, "f1", "accuracy")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiLabelState(State):
+    """Sums over rows of several labels, in buckets that are resampled, and the rankings of labels.
+
+    Adding two states pools their rows.
+
+    Examples
+    --------
+    >>> first = MultiLabelState.of(Batch.of([[1, 0]], MultiLabel([[0.9, 0.2]])))
+    >>> second = MultiLabelState.of(Batch.of([[1, None]], MultiLabel([[0.4, 0.7]])))
+    >>> (first + second).n_known.tolist()
+    [2.0, 1.0]
+    """
+
+    names: tuple[str, ...]
+    threshold: float
+    n_missing: int
+    n_known: FloatArray
+    rows: FloatArray  # buckets x sums
+    sums: FloatArray  # buckets x labels x sums
+    cells: FloatArray  # buckets x labels x cells x weight, label and probability; or none
+    rankings: tuple[RankingState, ...]
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        *,
+        threshold: float = THRESHOLD,
+        is_gridded: bool = False,
+        n_buckets: int = 1,
+    ) -> Self:
+        """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small.
+
+        More than one bucket of rows also keeps what resamples are drawn from.
+        """
+        outputs, labels = batch.outputs, batch.labels
+        assert isinstance(outputs, MultiLabel)
+        assert isinstance(labels, LabelMatrix)
+        n_labels = outputs.n_labels
+        rows, n_known = np.zeros((n_buckets, N_ROW_SUMS)), np.zeros(n_labels)
+        sums = np.zeros((n_buckets, n_labels, N_LABEL_SUMS))
+        cells = np.zeros((n_buckets if n_buckets > 1 else 0, n_labels, N_CELLS, 3))
+        columns = contiguous(outputs.array), contiguous(labels.values), batch.weight
+        label_sums(*columns, threshold, batch.first_row, rows, sums, cells, n_known)
+
+        def ranking(label: int) -> RankingState:
+            y, p = labels.values[:, label], outputs.array[:, label].astype(np.float64)
+            is_known = ~np.isnan(y) & (batch.weight > 0)
+            weight = batch.weight
+            if not is_known.all():
+                y, p, weight = y[is_known], p[is_known], weight[is_known]
+            if is_gridded and p.size:
+                return RankingState.of_cells(p, contiguous(weight), 1 - y)
+            return RankingState.of_scores(y, p, weight)
+
+        rankings = tuple(map_in_order(ranking, range(n_labels)))
+        names = tuple(map(str, outputs.names))
+        return cls(names, threshold, batch.n_missing, n_known, rows, sums, cells, rankings)
+
+    def __add__(self, other: Self) -> Self:
+        for name in ("names", "threshold"):
+            if getattr(self, name) != getattr(other, name):
+                raise StateMismatchError(name, getattr(self, name), getattr(other, name))
+        added = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[2:-1]}
+        pairs = zip(self.rankings, other.rankings, strict=True)
+        rankings = tuple(one + more for one, more in pairs)
+        return type(self)(self.names, self.threshold, **added, rankings=rankings)
+
+    @property
+    def value(self) -> Self:
+        """The state itself, from which `MultiLabelAudit` is computed; raises for no labels."""
+        if not self.sums.any():
+            raise EmptyStateError("An audit of several labels")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+        rankings = [one.to_dict() for one in self.rankings]
+        return {**plain, "names": list(self.names), "rankings": rankings}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        names, rankings = values["names"], values["rankings"]
+        shapes = {"cells": (-1, len(names), N_CELLS, 3)}
+        arrays = {
+            name: np.array(values[name], dtype=np.float64).reshape(shapes.get(name, np.shape(v)))
+            for name, v in values.items()
+            if name in ("n_known", "rows", "sums", "cells")
+        }
+        return cls(
+            tuple(names),
+            values["threshold"],
+            values["n_missing"],
+            **arrays,
+            rankings=tuple(map(RankingState.from_dict, rankings)),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiLabelAudit:
+    """Metrics of several binary labels per row; `print(audit)` gives a readable summary.
+
+    Made by :func:`audit` from arrays with `MultiLabel` outputs, or by :meth:`MultiLabelAudit.of`
+    from shards. Unknown labels are left out, pair by pair of row and label.
+
+    Attributes
+    ----------
+    n_rows, n_effective : int, float
+        Rows with a known label and positive weight, and how many rows their weights stand for.
+    n_missing : int
+        Rows without any known label.
+    n_known : dict of str to int
+        Known labels of each name. A label with none is audited no further.
+    threshold : float
+        Labels of at least this probability are predicted.
+    labels : dict of str to BinaryAudit
+        The audit of each label, the worst calibrated first: by the calibration error in excess of
+        that expected of a calibrated model on so many rows.
+    means : dict of str to dict
+        Means of the figures of all labels that have them, by name: "macro" counts each label once,
+        "weighted" by its positives. "micro" pools all pairs of row and label: its calibration error
+        is the mean over pairs, each in the bins of its label.
+    subset_accuracy : float
+        Fraction of the rows whose known labels are all predicted correctly. For labels that are
+        probabilities, its mean if labels are independent.
+    hamming_loss : float
+        Fraction of the known labels that are predicted wrongly.
+    ranking_loss, coverage_error, label_ranking_average_precision : float
+        How well the known labels of a row are ranked, as in scikit-learn; labels that are neither 0
+        nor 1 are left out.
+    intervals : dict of str to Interval
+        95 % bootstrap intervals of row metrics, and of means such as "macro.roc_auc". Rows are
+        resampled, so that the labels of a row stay together; of many rows, random sets of them.
+    groups : dict of str to MultiLabelAudit
+        Audits per group, without bootstrap.
+
+    References
+    ----------
+    Tsoumakas, Katakis and Vlahavas, "Mining multi-label data", in Data Mining and Knowledge
+    Discovery Handbook, 2010.
+
+    Examples
+    --------
+    >>> from dubito import MultiLabel, audit
+    >>> found = audit([[1, 0], [0, 1]], MultiLabel([[0.9, 0.2], [0.4, 0.6]], ["cough", "fever"]))
+    >>> found.hamming_loss, found.labels["cough"].roc_auc, found.means["macro"]["roc_auc"]
+    (0.0, 1.0, 1.0)
+    """
+
+    n_rows: int
+    n_effective: float
+    n_missing: int
+    n_known: dict[str, int]
+    threshold: float
+    labels: dict[str, BinaryAudit]
+    means: dict[str, dict[str, float]]
+    subset_accuracy: float
+    hamming_loss: float
+    ranking_loss: float
+    coverage_error: float
+    label_ranking_average_precision: float
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    groups: dict[str, MultiLabelAudit] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        shards: Shards,
+        *,
+        n_resamples: int | None = None,
+        random_state: Any = 0,
+        bin_strategy: str = "quantile",
+        threshold: float = THRESHOLD,
+    ) -> MultiLabelAudit:
+        """Audit rows wherever they are, in one pass, and in a second one if there are groups.
+
+        Streamed, ROC-AUC, average precision and calibration errors come from a fixed fine grid.
+
+        Parameters
+        ----------
+        shards : Shards
+            The rows: `ArrayShards`, `scan(...)` or `DaskShards`.
+        n_resamples : int, optional
+            Bootstrap resamples for the intervals of means; 0 leaves them out. Default: 1,000.
+        random_state : None, int or RandomState, default=0
+            Seed of the bootstrap.
+        bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
+            Bins of the probabilities of each label.
+        threshold : float, default=0.5
+            Labels of at least this probability are predicted.
+
+        Returns
+        -------
+        MultiLabelAudit
+        """
+        first = next(shards.batches())
+        _require_labels(first)
+        seed = draw_seed(random_state, "audit")
+        n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
+        n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
+        n_labels = first.n_columns
+        n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MANY_LABELS)
+        total: Callable[[Callable[[Batch], Any]], Any] = shards.sum
+        is_in_memory = isinstance(shards, ArrayShards)
+        if isinstance(shards, ArrayShards):
+            batch = shards.batch
+            total = lambda function: function(batch)  # noqa: E731
+        of = partial(
+            MultiLabelState.of,
+            threshold=as_fraction(threshold, "threshold", "audit"),
+            is_gridded=not is_in_memory,
+        )
+        state = total(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
+        result = _read(state, bin_strategy, n_drawn, seed)
+        if first.groups is None:
+            return result
+        groups = total(partial(GroupedState.of, of=of)).value
+        read = {name: _read(one, bin_strategy, 0, seed) for name, one in groups.items()}
+        return replace(result, groups=read)
+
+    @property
+    def miscalibrated(self) -> list[str]:
+        """The labels whose calibration test rejects, at a level of 0.001 for all of them at once.
+
+        The worst comes first. A label of fewer than 20 rows is not among them.
+        """
+        return [
+            name
+            for name, one in self.labels.items()
+            if one.calibration_p_value * len(self.labels) < ALPHA
+            and one.ranked.weight.sum() >= MIN_ROWS
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        n_labels = quantity(len(self.labels), "label")
+        if self.n_effective < MIN_ROWS:
+            return f"Too few rows for a verdict on {n_labels} ({quantity(self.n_rows, 'row')})."
+        found = self.miscalibrated
+        if not found:
+            rows = quantity(self.n_rows, "row")
+            return f"No sign of miscalibration of any of {n_labels} on {rows}."
+        worst = self.labels[found[0]]
+        return (
+            f"{len(found)} of {n_labels} {'is' if len(found) == 1 else 'are'} miscalibrated, "
+            f"'{found[0]}' the most: mean probability {percent(worst.mean_probability)}, "
+            f"observed frequency {percent(worst.base_rate)}."
+        )
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All single numbers in a flat dictionary, such as `label.NAME.roc_auc`, `macro.f1`."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self)}
+        numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
+        for mean, values in self.means.items():
+            numbers |= {f"{mean}.{name}": value for name, value in values.items()}
+        for name, interval in self.intervals.items():
+            numbers |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
+        for name, one in self.labels.items():
+            own = {k.removeprefix("positive_"): v for k, v in one.figures.items()}
+            own |= {k: v for k, v in _figures_of(one).items() if k not in own}
+            numbers |= {f"label.{name}.{k}": v for k, v in own.items()}
+        for group, inner in self.groups.items():
+            numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
+        return numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit as JSON-ready values."""
+        values = {f.name: json_ready(getattr(self, f.name)) for f in fields(self)}
+        return {**values, "miscalibrated": self.miscalibrated, "verdict": self.verdict}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _figures_of(audit: BinaryAudit) -> dict[str, float]:
+    """Return the figures of a label that are averaged, without those it does not have."""
+    values = {name: getattr(audit, name) for name in FIGURES}
+    values |= {name: getattr(audit.operating_point, name) for name in DECIDED}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _require_labels(batch: Batch) -> None:
+    """Raise unless there are labels of several outputs, and not in each other's place."""
+    outputs, labels = batch.outputs, batch.labels
+    if not isinstance(outputs, MultiLabel):
+        rule, fix = "must be MultiLabel", "Pass MultiLabel(array), or use Audit.of"
+        raise BadTypeError("outputs", "MultiLabelAudit.of", rule, type(outputs).__name__, fix)
+    batch.require_labels("audit")
+    assert isinstance(labels, LabelMatrix)
+    known = labels.values[~np.isnan(labels.values)]
+    is_soft = (known > 0) & (known < 1)
+    if is_soft.sum() > known.size / 2 and ((outputs.array == 0) | (outputs.array == 1)).all():
+        rule, got = "must be 0 and 1 where outputs are", f"labels such as {known[is_soft][0]:g}"
+        raise BadValueError("y_true", "audit", rule, got, "Pass the labels first, then the outputs")
+
+
+def _read(
+    state: MultiLabelState, bin_strategy: str, n_resamples: int, seed: int
+) -> MultiLabelAudit:
+    """Compute all metrics from their sums."""
+    rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
+
+    def binary(label: int) -> BinaryAudit | None:
+        weight, _, hit, _, selected, both = sums[label].tolist()
+        if not weight > 0:
+            return None
+        point = Confusion(
+            state.threshold, both, selected - both, hit - both, weight - hit - selected + both
+        )
+        return BinaryAudit.of(
+            state.rankings[label],
+            state.names[label],
+            bin_strategy=bin_strategy,
+            operating_point=point,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
+
+    audits = list(map_in_order(binary, range(len(state.names))))
+    known = {name: one for name, one in zip(state.names, audits, strict=True) if one is not None}
+    worst_first = sorted(known, key=lambda name: -_excess(known[name]))
+    named = [{} if one is None else _figures_of(one) for one in audits]
+    by_label = {
+        name: np.array([one.get(name, np.nan) for one in named]) for name in FIGURES + DECIDED
+    }
+    pooled = _areas_of(state.rankings)
+    means = _means(by_label, sums, {name: np.array(value) for name, value in pooled.items()})
+    weight = rows[1]
+    result = MultiLabelAudit(
+        n_rows=int(rows[0]),
+        n_effective=float(weight),
+        n_missing=state.n_missing,
+        n_known={name: int(n) for name, n in zip(state.names, state.n_known, strict=True)},
+        threshold=state.threshold,
+        labels={name: known[name] for name in worst_first},
+        means={
+            kind: {name: float(value) for name, value in values.items() if np.isfinite(value)}
+            for kind, values in means.items()
+        },
+        hamming_loss=float(_hamming(sums)),
+        subset_accuracy=float(rows[2] / weight),
+        ranking_loss=float(rows[3] / weight),
+        coverage_error=float(rows[4] / weight),
+        label_ranking_average_precision=float(rows[5] / weight),
+    )
+    return _with_intervals(result, state, by_label, n_resamples, seed) if n_resamples else result
+
+
+def _excess(audit: BinaryAudit) -> float:
+    """Return the calibration error beyond that of a calibrated model on so many rows."""
+    gaps = expected_gaps(_variance_in_bins(audit.curve))
+    return audit.expected_calibration_error - float(gaps.sum() / audit.curve.count.sum())
+
+
+def _variance_in_bins(curve: ReliabilityCurve) -> FloatArray:
+    """Return the variance of the positives in each bin of a calibrated model."""
+    return np.asarray(curve.count * curve.confidence * (1 - curve.confidence))
+
+
+def _areas_of(rankings: tuple[RankingState, ...]) -> dict[str, float]:
+    """Return ROC-AUC and average precision of all labels together, if both outcomes occur."""
+    held = [one for one in rankings if one.weight.size]
+    scores, weight, positive = (
+        np.concatenate([getattr(one, name) for one in held])
+        for name in ("doubt", "weight", "positive")
+    )
+    if not 0 < positive.sum() < weight.sum():
+        return {}
+    ends = np.cumsum([one.weight.size for one in held])
+    area, precision = pooled_areas(scores, weight, positive, ends)
+    return {"roc_auc": float(area), "average_precision": float(precision)}
+
+
+def _hamming(sums: FloatArray) -> Any:
+    """Return the fraction of wrong labels, from sums of labels on the last axes."""
+    weight, _, hit, _, selected, both = np.moveaxis(sums.sum(axis=-2), -1, 0)
+    return (selected + hit - 2 * both) / weight
+
+
+def _means(
+    by_label: Mapping[str, FloatArray], sums: FloatArray, pooled: Mapping[str, FloatArray]
+) -> dict[str, dict[str, Any]]:
+    """Return the means of figures over labels, the last axis; NaN where no label has a figure.
+
+    `sums` holds the sums of each label; `pooled` what is known of all pairs of row and label.
+    """
+    weight, positive = sums[..., 0], sums[..., 2]
+    every = {name: _mean(values, np.ones(weight.shape)) for name, values in by_label.items()}
+    by_support = {name: _mean(values, positive) for name, values in by_label.items()}
+    micro = {**_rates(sums.sum(axis=-2)), **pooled}
+    for name in (ECE, IF_CALIBRATED):
+        if name in by_label:
+            micro[name] = _mean(by_label[name], weight)
+    return dict(zip(MEANS, (every, micro, by_support), strict=True))
+
+
+def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the mean of the values that are not NaN, over the last axis."""
+    is_known = ~np.isnan(values)
+    total = np.where(is_known, weight, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((np.where(is_known, values, 0.0) * total).sum(-1) / total.sum(-1))
+
+
+def _rates(sums: FloatArray) -> dict[str, FloatArray]:
+    """Return the figures that weighted sums determine, NaN where they are undefined."""
+    weight, said, hit, square, selected, both = np.moveaxis(sums, -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = hit / weight
+        skill = 1 - square / weight / (rate * (1 - rate))
+        return {
+            "base_rate": rate,
+            "mean_probability": said / weight,
+            "gap": said / weight - rate,
+            "brier_skill_score": np.where(np.isfinite(skill), skill, np.nan),
+            "selection_rate": selected / weight,
+            "false_positive_rate": (selected - both) / (weight - hit),
+            "false_negative_rate": (hit - both) / hit,
+            "precision": both / selected,
+            "recall": both / hit,
+            "f1": 2 * both / (selected + hit),
+            "accuracy": (weight - selected - hit + 2 * both) / weight,
+        }
+
+
+def _with_intervals(
+    result: MultiLabelAudit,
+    state: MultiLabelState,
+    by_label: Mapping[str, FloatArray],
+    n_resamples: int,
+    seed: int,
+) -> MultiLabelAudit:
+    """Return an audit with bootstrap intervals of its means.
+
+    Each bucket of rows is drawn a Poisson number of times. What ranks rows is computed from cells,
+    and its difference from that of all rows in the same cells counts.
+    """
+    draws = np.random.default_rng(seed).poisson(1.0, (n_resamples, len(state.rows))) * 1.0
+    draws = draws[draws @ state.rows[:, 1] > 0]  # of few rows, none may be drawn
+    rows, sums = draws @ state.rows, np.tensordot(draws, state.sums, 1)
+    drawn = _rates(sums)
+    areas: dict[str, list[FloatArray]] = {}
+    pooled: Any = 0.0
+    for label in range(len(state.names)):
+        own = state.cells[:, label]
+        cells = np.concatenate([own.sum(axis=0)[np.newaxis], np.tensordot(draws, own, 1)])
+        pooled = pooled + cells
+        for name, values in _cell_figures(cells).items():
+            areas.setdefault(name, []).append(by_label[name][label] + values[1:] - values[0])
+        curve = result.labels[state.names[label]].curve if own.any() else None
+        areas.setdefault(IF_CALIBRATED, []).append(
+            np.full(len(draws), np.nan)
+            if curve is None
+            else errors_if_calibrated(
+                _variance_in_bins(curve), float(curve.count.sum()), len(draws), seed + label
+            )
+        )
+    drawn |= {name: np.stack(values, axis=-1) for name, values in areas.items()}
+    whole = {
+        name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
+        for name, values in _cell_figures(pooled).items()
+        if name != ECE
+    }
+    intervals = {}
+    percentiles = partial(interval_of, level=LEVEL, caller="audit")
+    for kind, means in _means(drawn, sums, whole).items():
+        calibrated = means.pop(IF_CALIBRATED)
+        for name, resampled in means.items():
+            found, value = resampled[np.isfinite(resampled)], result.means[kind].get(name)
+            if value is not None and found.size:
+                intervals[f"{kind}.{name}"] = (
+                    error_interval(value, found, calibrated[np.isfinite(calibrated)], LEVEL)
+                    if name == ECE
+                    else percentiles(value, found)
+                )
+    of_rows = {name: rows[:, k] / rows[:, 1] for k, name in enumerate(OF_ROWS, 2)}
+    for name, resampled in {**of_rows, "hamming_loss": _hamming(sums)}.items():
+        intervals[name] = percentiles(getattr(result, name), resampled)
+    return replace(result, intervals=intervals)
+
+
+def _cell_figures(cells: FloatArray) -> dict[str, FloatArray]:
+    """Return ROC-AUC, average precision and ECE of resamples x cells, NaN where undefined.
+
+    The first resample holds all rows: its cells are pooled into bins of about equal weight.
+    """
+    weight, positive, said = np.moveaxis(cells, -1, 0)
+    negative, hits = weight - positive, positive.sum(-1)
+    below = np.cumsum(negative, -1) - negative / 2
+    above, hits_above = (np.cumsum(one[:, ::-1], -1)[:, ::-1] for one in (weight, positive))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        area = (positive * below).sum(-1) / (hits * negative.sum(-1))
+        precision = np.where(positive > 0, hits_above / above, 0.0)
+        average = (positive * precision).sum(-1) / hits
+        place = np.cumsum(weight[0]) - weight[0] / 2
+        bins = np.minimum(place / weight[0].sum() * N_BINS, N_BINS - 1)
+        starts = np.searchsorted(bins, np.arange(N_BINS))
+        starts = np.unique(starts[starts < bins.size])
+        gaps = np.abs(np.add.reduceat(said - positive, starts, axis=-1)).sum(-1)
+        return {"roc_auc": area, "average_precision": average, ECE: gaps / weight.sum(-1)}
+
+
+def _lines(audit: MultiLabelAudit) -> list[str]:
+    """Return an audit as lines of at most 80 columns."""
+    size = f"{quantity(audit.n_rows, 'row')}, {quantity(len(audit.n_known), 'label')}"
+    pairs = sum(audit.n_known.values())
+    n_unknown = (audit.n_rows + audit.n_missing) * len(audit.n_known) - pairs
+    if n_unknown:
+        size += f"; {n_unknown:,} unknown labels left out"
+    lines = [*wrapped(audit.verdict, 80), "", size]
+    if empty := [name for name in audit.n_known if name not in audit.labels]:
+        lines += wrapped(f"Labels without a known row, left out: {', '.join(empty)}", 80)
+    head = f"  {'':<27} {'value':>7} {'95 % interval' if audit.intervals else ''}"
+    lines += ["", head.rstrip()]
+    for name in (*OF_ROWS, "hamming_loss"):
+        title = name.replace("_", " ").replace("average precision", "AP")
+        lines.append(_line(title, getattr(audit, name), audit.intervals.get(name)))
+    titles = {
+        "roc_auc": "ROC-AUC",
+        "average_precision": "average precision",
+        "f1": "F1",
+        ECE: "ECE",
+    }
+    for name, title in titles.items():
+        for kind in MEANS:
+            value = audit.means[kind].get(name)
+            if value is not None:
+                interval = audit.intervals.get(f"{kind}.{name}")
+                lines.append(_line(f"{title}, {kind}", value, interval))
+    lines += ["", *_label_lines(audit)]
+    for name, inner in audit.groups.items():
+        lines += ["", *wrapped(f"{name}: {inner.verdict}", 80)]
+    return lines
+
+
+def _line(title: str, value: float, interval: Interval | None) -> str:
+    """Return a metric with its interval."""
+    between = "" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}"
+    return f"  {title:<27} {value:>7.4f} {between}".rstrip()
+
+
+def _label_lines(audit: MultiLabelAudit) -> list[str]:
+    """Return the figures of each label, the worst calibrated first."""
+    few = len(audit.labels) > MAX_SHOWN
+    title = f"label (worst {MAX_SHOWN})" if few else "label"
+    heads = ("rows", "frequency", "mean p", "ECE", "slope", "ROC-AUC", "F1")
+    widths = (9, 9, 8, 7, 6, 7, 6)
+    head = "".join(f" {text:>{width}}" for text, width in zip(heads, widths, strict=True))
+    lines = [f"  {title:<19}{head}"]
+    marked = set(audit.miscalibrated)
+    for name, one in list(audit.labels.items())[:MAX_SHOWN]:
+        cells = (
+            f"{audit.n_known[name]:,}",
+            percent(one.base_rate),
+            percent(one.mean_probability),
+            f"{one.expected_calibration_error:.4f}",
+            "-" if one.calibration_slope is None else f"{one.calibration_slope:.2f}",
+            "-" if one.roc_auc is None else f"{one.roc_auc:.3f}",
+            "-" if one.operating_point.f1 is None else f"{one.operating_point.f1:.3f}",
+        )
+        line = "".join(f" {text:>{width}}" for text, width in zip(cells, widths, strict=True))
+        lines.append(f"{'*' if name in marked else ' '} {printable(name)[:19]:<19}{line}")
+    if marked:
+        lines.append("* miscalibrated: the test of slope 1 and intercept 0 rejects")
+    return lines

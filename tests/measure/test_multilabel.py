@@ -1,0 +1,196 @@
+"""Several labels per row: figures against scikit-learn, unknown labels, streams."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from dubito import MultiLabel, audit
+from dubito.arrays import FloatArray
+from dubito.data import ArrayShards, Batch
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
+from dubito.measure import MultiLabelAudit, MultiLabelState
+
+NAMES = ["cough", "fever", "pain", "rash"]
+
+
+def findings(n_rows: int = 300, seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """Return labels that depend on each other, and tied probabilities that are too extreme."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(-0.5, 1, (n_rows, 4)) + rng.normal(0, 1, (n_rows, 1))
+    y = rng.random((n_rows, 4)) < 1 / (1 + np.exp(-0.6 * odds))
+    return y * 1.0, (1 / (1 + np.exp(-odds))).round(2)
+
+
+def with_gaps(y: FloatArray) -> FloatArray:
+    return np.where(np.random.default_rng(1).random(y.shape) < 0.2, np.nan, y)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_figures_are_those_of_scikit_learn(is_weighted: bool) -> None:
+    y, p = findings()
+    weight = np.random.default_rng(2).integers(0, 4, 300) * 1.0 if is_weighted else np.ones(300)
+    found = audit(y, MultiLabel(p, NAMES), sample_weight=weight, n_resamples=0)
+    given: dict[str, Any] = {"sample_weight": weight}
+    predicted = p >= 0.5
+    for kind in ("macro", "micro", "weighted"):
+        expected = {
+            "roc_auc": metrics.roc_auc_score(y, p, average=kind, **given),
+            "average_precision": metrics.average_precision_score(y, p, average=kind, **given),
+            "f1": metrics.f1_score(y, predicted, average=kind, **given),
+            "precision": metrics.precision_score(y, predicted, average=kind, **given),
+            "recall": metrics.recall_score(y, predicted, average=kind, **given),
+        }
+        assert {name: found.means[kind][name] for name in expected} == pytest.approx(
+            expected, abs=1e-9
+        )
+    rows = {
+        "subset_accuracy": metrics.accuracy_score(y, predicted, **given),
+        "hamming_loss": metrics.hamming_loss(y, predicted, **given),
+        "coverage_error": metrics.coverage_error(y, p, **given),
+        "ranking_loss": metrics.label_ranking_loss(y, p, **given),
+        "label_ranking_average_precision": (
+            metrics.label_ranking_average_precision_score(y, p, **given)
+        ),
+    }
+    assert {name: getattr(found, name) for name in rows} == pytest.approx(rows, abs=1e-9)
+    for k, name in enumerate(NAMES):
+        alone = audit(y[:, k], p[:, k], sample_weight=weight, n_resamples=0).positive
+        assert alone is not None
+        own = {f"label.{name}.{key.removeprefix('positive_')}" for key in alone.figures}
+        assert own <= set(found.figures)
+        for key, value in alone.figures.items():
+            figure = found.figures[f"label.{name}.{key.removeprefix('positive_')}"]
+            assert figure == pytest.approx(value, abs=1e-9)
+
+
+def test_unknown_labels_are_left_out_pair_by_pair() -> None:
+    y, p = findings(80)
+    y, weight = with_gaps(y), np.random.default_rng(3).random(80)
+    y[:3] = np.nan
+    found = audit(y, MultiLabel(p, NAMES), sample_weight=weight, n_resamples=0)
+    is_known, predicted = ~np.isnan(y), p >= 0.5
+    pairs = np.broadcast_to(weight[:, np.newaxis], y.shape)[is_known]
+    assert found.n_missing == 3 + (~is_known[3:].any(axis=1)).sum()
+    assert found.hamming_loss == pytest.approx(
+        pairs @ (y != predicted)[is_known] / pairs.sum(), abs=1e-9
+    )
+    micro = metrics.roc_auc_score(y[is_known], p[is_known], sample_weight=pairs)
+    assert found.means["micro"]["roc_auc"] == pytest.approx(micro, abs=1e-9)
+    areas = {}
+    for k, name in enumerate(NAMES):
+        rows = is_known[:, k]
+        areas[name] = metrics.roc_auc_score(y[rows, k], p[rows, k], sample_weight=weight[rows])
+        assert found.labels[name].roc_auc == pytest.approx(areas[name], abs=1e-9)
+    assert found.means["macro"]["roc_auc"] == pytest.approx(np.mean([*areas.values()]), abs=1e-9)
+    # Row by row, over the known labels of each.
+    total = right = loss = coverage = precision = 0.0
+    for truth, chance, w in zip(y, p, weight, strict=True):
+        some = ~np.isnan(truth)
+        if not some.any():
+            continue
+        one = truth[some][np.newaxis], chance[some][np.newaxis]
+        total += w
+        right += w * bool(((one[1] >= 0.5) == one[0]).all())
+        if some.sum() == 1:
+            coverage += w * truth[some][0]
+            precision += w
+        else:
+            loss += w * metrics.label_ranking_loss(*one)
+            coverage += w * metrics.coverage_error(*one)
+            precision += w * metrics.label_ranking_average_precision_score(*one)
+    assert found.subset_accuracy == pytest.approx(right / total, abs=1e-9)
+    assert found.ranking_loss == pytest.approx(loss / total, abs=1e-9)
+    assert found.coverage_error == pytest.approx(coverage / total, abs=1e-9)
+    assert found.label_ranking_average_precision == pytest.approx(precision / total, abs=1e-9)
+
+
+def test_states_add_up_to_the_whole_and_survive_json() -> None:
+    y, p = findings()
+    batch = Batch.of(with_gaps(y), MultiLabel(p, NAMES))
+    whole = MultiLabelState.of(batch, n_buckets=7)
+    parts = [slice(0, 99), slice(99, 300)]
+    one, other = (MultiLabelState.of(batch.take(rows), n_buckets=7) for rows in parts)
+    loaded = MultiLabelState.from_dict(json.loads(json.dumps(whole.to_dict())))
+    for state in (one + other, loaded):
+        for name in ("n_known", "rows", "sums", "cells"):
+            np.testing.assert_allclose(getattr(state, name), getattr(whole, name), atol=1e-12)
+        for a, b in zip(state.rankings, whole.rankings, strict=True):
+            np.testing.assert_allclose(a.positive, b.positive)
+    with pytest.raises(StateMismatchError, match="threshold"):
+        _ = whole + MultiLabelState.of(batch, n_buckets=7, threshold=0.2)
+    with pytest.raises(EmptyStateError):
+        _ = MultiLabelState.of(batch.take(slice(0, 0))).value
+
+
+def test_streamed_rows_have_the_same_figures() -> None:
+    y, p = findings(600)
+    batch = Batch.of(with_gaps(y), MultiLabel(p, NAMES), groups=["a", "b"] * 300)
+    shards = ArrayShards(batch)
+    exact = MultiLabelAudit.of(shards, n_resamples=40)
+    # Shards that are not `ArrayShards` are streamed.
+    streamed = MultiLabelAudit.of(shards.map(lambda rows: rows), n_resamples=40)
+    assert list(streamed.labels) == list(exact.labels)
+    assert set(streamed.figures) == set(exact.figures)
+    for name, value in exact.figures.items():
+        is_sum = name.rpartition(".")[2] in ("subset_accuracy", "hamming_loss", "f1", "base_rate")
+        assert streamed.figures[name] == pytest.approx(value, abs=1e-9 if is_sum else 0.02)
+    group = audit(batch.labels.values[::2], MultiLabel(p[::2], NAMES), n_resamples=0)  # type: ignore[union-attr]
+    assert exact.groups["a"].figures == pytest.approx(group.figures)
+
+
+def test_intervals_resample_whole_rows() -> None:
+    y, p = findings(400)
+    twice = MultiLabel(np.tile(p, 2))  # the same labels again add nothing
+    once = audit(y, MultiLabel(p), n_resamples=400).intervals
+    more = audit(np.tile(y, 2), twice, n_resamples=400).intervals
+    for name in ("macro.roc_auc", "macro.f1", "micro.average_precision", "hamming_loss"):
+        assert (more[name].low, more[name].high) == pytest.approx(
+            (once[name].low, once[name].high), abs=1e-9
+        )
+    # As wide as repeated samples of rows show.
+    areas = [metrics.roc_auc_score(*findings(400, seed), average="macro") for seed in range(10, 50)]
+    width = once["macro.roc_auc"].high - once["macro.roc_auc"].low
+    assert 0.7 < width / (2 * 1.96 * np.std(areas)) < 1.4
+
+
+def test_labels_are_ranked_by_calibration_beyond_chance() -> None:
+    y, p = findings(3000)
+    p[:, 2] = p[:, 2] ** 3
+    y[50:, 3] = np.nan  # few rows, a large error by chance
+    found = audit(y, MultiLabel(p, NAMES), n_resamples=0)
+    assert next(iter(found.labels)) == "pain"
+    assert found.miscalibrated[0] == "pain"
+    assert "rash" not in found.miscalibrated
+    assert "'pain' the most" in found.verdict
+    assert "* pain" in str(found)
+
+
+def test_labels_without_positives_or_rows_have_stated_figures() -> None:
+    y, p = findings()
+    y[:, 1], y[:, 2] = 0, np.nan
+    found = audit(y, MultiLabel(p, NAMES), n_resamples=40)
+    assert found.n_known["pain"] == 0
+    assert "pain" not in found.labels
+    assert "left out: pain" in str(found)
+    assert found.labels["fever"].roc_auc is None
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert "NaN" not in text
+    assert np.isfinite(list(found.figures.values())).all()
+    both = [metrics.roc_auc_score(y[:, k], p[:, k]) for k in (0, 3)]
+    assert found.means["macro"]["roc_auc"] == pytest.approx(np.mean(both), abs=1e-9)
+
+
+def test_bad_input_is_refused() -> None:
+    y, p = findings(30)
+    with pytest.raises(BadValueError, match="Pass the labels first, then the outputs"):
+        audit(p, MultiLabel(y))
+    with pytest.raises(EmptyStateError):
+        audit(np.full((30, 4), np.nan), MultiLabel(p))
+    with pytest.raises(BadTypeError, match="must be the labels"):
+        audit(None, MultiLabel(p))
+    with pytest.raises(BadTypeError, match="must be MultiLabel"):
+        MultiLabelAudit.of(ArrayShards(Batch.of([0, 1], [0.1, 0.9])))
+    assert "Too few rows" in audit(y[:5], MultiLabel(p[:5])).verdict
