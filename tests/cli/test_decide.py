@@ -179,6 +179,8 @@ def test_a_column_to_keep_must_exist(run: Run, made: Path) -> None:
     assert done.exit_code == 2
     assert "has no column 'ids' for `--columns`" in done.stderr
     assert "Use 'id'" in done.stderr
+    done = run("decide", made / "policy.json", made / "sure_new.csv", "--id", "logit")
+    assert "has no column 'logit' for `id`" in done.stderr
 
 
 TABLE = {

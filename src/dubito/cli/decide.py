@@ -79,6 +79,7 @@ def decide(
     from dubito.data.table_queries import value_counts
     from dubito.decide import Policy
     from dubito.decide.policy.table import decision_columns, decision_names
+    from dubito.formatting import quantity
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
     require_output_paths(paths, [policy, *files], {"--review": TEXTS, "--bad-rows": TEXTS})
@@ -130,10 +131,11 @@ def decide(
         say_json({**counts, "output": output})
         return
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
-    say(f"{counts['rows']:,} rows of {where}: {_in_words(taken)}.")
+    say(f"{quantity(counts['rows'], 'row')} of {where}: {_in_words(taken)}.")
     say(f"The decisions are in {output}.")
     if review is not None:
-        say(f"{counts['for_review']:,} rows for review, highest review value first: {review}.")
+        n_rows = quantity(counts["for_review"], "row")
+        say(f"{n_rows} for review, highest review value first: {review}.")
     if bad_rows is not None:
         rows = "row was" if counts["bad_rows"] == 1 else "rows were"
         say(f"{counts['bad_rows']:,} invalid {rows} set aside in {bad_rows}.")
