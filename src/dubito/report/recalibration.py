@@ -61,7 +61,9 @@ def recalibrate(
         fitted = (
             calibration
             if isinstance(calibration, BaseCalibrator)
-            else AutoCalibrator(max_samples=MAX_SAMPLES, random_state=seed).fit(shards)
+            else AutoCalibrator(
+                cv=max(_n_folds(len(fitted_on)), 3), max_samples=MAX_SAMPLES, random_state=seed
+            ).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
         folds = make_folds(rows, min(_n_folds(len(rows)), len(rows)), seed)
