@@ -15,6 +15,7 @@ from dubito.calibrate.histogram import HistogramBinning
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.loss_decomposition import LossDecomposition, decompose_loss
 from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling, VectorScaling
+from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import VarianceScaling
@@ -36,6 +37,7 @@ __all__ = [
     "IsotonicCalibration",
     "LossDecomposition",
     "MatrixScaling",
+    "MultiLabelCalibrator",
     "OneVsRest",
     "PlattScaling",
     "QuantileRecalibration",

@@ -307,6 +307,8 @@ class LabelMatrix:
         if array.dtype.kind == "O":
             is_unknown = np.frompyfunc(is_absent, 1, 1)(array).astype(bool)
             array = np.array(np.where(is_unknown, np.nan, array).tolist())
+        if array.dtype.kind == "b":
+            array = array.astype(np.float64)
         values = as_floats(array, argument, caller).astype(np.float64)
         require_rows(values, outputs.n_rows, argument, caller)
         shape = f"rows x {outputs.n_labels} labels"

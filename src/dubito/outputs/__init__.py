@@ -22,7 +22,7 @@ from dubito.outputs.classification import (
     require_classes,
 )
 from dubito.outputs.mixtures import NormalMixture, RegressionMembers
-from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers
+from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers, as_multilabel
 from dubito.outputs.regression import Normal, Quantiles, Samples
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Samples",
     "TopLabel",
     "as_class_matrix",
+    "as_multilabel",
     "as_names",
     "as_outputs",
     "require_classes",

@@ -17,6 +17,7 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
+from dubito.errors import BadTypeError
 from dubito.outputs.base import BaseOutputs, set_field, unchecked
 from dubito.outputs.classification import ClassName, Members, Probabilities, as_names
 
@@ -187,6 +188,16 @@ class MultiLabelMembers(BaseMultiLabel):
             The probabilities of 0 and 1.
         """
         return Members(self._both_classes(label))
+
+
+def as_multilabel(outputs: Any, caller: str) -> MultiLabel:
+    """Return outputs of several labels per row: the mean of members, arrays as probabilities."""
+    if isinstance(outputs, MultiLabelMembers):
+        return outputs.mean
+    if isinstance(outputs, BaseOutputs) and not isinstance(outputs, MultiLabel):
+        rule, fix = "must be MultiLabel", "Wrap the probabilities of labels: MultiLabel(array)"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+    return outputs if isinstance(outputs, MultiLabel) else MultiLabel(outputs)
 
 
 def _as_label_names(

@@ -1,0 +1,29 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import multilabel
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_methods(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["multilabel", "--quick"])
+    multilabel.main()
+    printed = capsys.readouterr().out
+    assert "generated: 6 labels, 800 rows to fit, 800 to test" in printed
+    assert "log loss, generated: 0.9" in printed
+    (one,) = multilabel.load_sets(None)
+    arrays: dict[str, Any] = dict(
+        zip(("probs_cal", "labels_cal", "probs_test", "labels_test"), one[1:], strict=True)
+    )
+    np.savez(tmp_path / "multilabel_some.npz", **arrays)
+    monkeypatch.setattr(sys, "argv", ["multilabel", str(tmp_path), "--json"])
+    multilabel.main()
+    figures = json.loads(capsys.readouterr().out)["calibration"]["some"]
+    assert figures[multilabel.OURS]["log_loss"] < figures["Platt"]["log_loss"]
