@@ -1,6 +1,7 @@
 import asyncio
 import gzip
 import io
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -454,6 +455,17 @@ def test_a_missing_argument_is_reported_as_a_field() -> None:
         "Send `row_costs` as the policy requires."
     )
     assert "Policy" not in str(refused.value)
+    body = {"probabilities": [[0.5, 0.5]] * 2, "row_costs": {"fee": [1, 1], "amount": [0.5, 9]}}
+    rows = RequestRows.of(body, 2, settings)
+    [new] = decide_batch([DecisionRequest(rows, 1, policy)], settings, np.random.default_rng(0))
+    assert new.columns["action"] == [0, 1]
+    assert new.columns["expected_cost"] == [0.25, 0.5]
+    stored = [json.loads(one) for one in new.columns["row_costs"]]
+    assert stored == [{"fee": 1.0, "amount": 0.5}, {"fee": 1.0, "amount": 9.0}]
+    body["row_costs"]["amount"] = [1, 1e300]  # type: ignore[index]
+    rows = RequestRows.of(body, 2, settings)
+    with pytest.raises(HTTPError, match=r"`row_costs` must give a finite cost by .* row 1\. Send"):
+        decide_batch([DecisionRequest(rows, 1, policy)], settings, np.random.default_rng(0))
 
 
 class Halver:
