@@ -1,5 +1,6 @@
 """Costs that differ by row, from the fit to the file and back, against plain NumPy."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dubito.data import Batch
 from dubito.data.labels import Labels
 from dubito.decide import expected_costs
 from dubito.decide.row_costs import CostTerms, RowCosts
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, DubitoWarning
 
 RNG = np.random.default_rng(0)
 P = RNG.beta(1, 4, 300)
@@ -76,6 +77,17 @@ def test_a_policy_states_its_thresholds_for_a_median_row() -> None:
     changed["costs"]["costs"][0][1] = "1 / (amount - amount)"
     undefined = Policy.from_dict(changed)
     assert str(undefined).startswith("Mean cost per row")
+
+
+def test_a_limit_of_reviews_is_met_by_the_cost_that_is_stated() -> None:
+    costs = CostMatrix(COSTS.cells[:2], COSTS.actions[:2], COSTS.classes)
+    with pytest.warns(DubitoWarning, match="more than the limit of 5.0 %; that limit is") as caught:
+        fitted(costs=costs.with_reject(0.2, "review"), max_review_rate=0.05)
+    [stated] = re.findall(r"if rejecting costs ([\d.]+) instead of 0.2", str(caught[0].message))
+    again = fitted(costs=costs.with_reject(float(stated), "review"), max_review_rate=0.05)
+    assert 0.03 < again.report.actions["review"] <= 0.05
+    with pytest.warns(DubitoWarning, match=r"more than the limit of 1.0 %\.$"):
+        fitted(max_review_rate=0.01)  # there is no single cost of a review
 
 
 def test_batches_hold_columns_and_arrays() -> None:

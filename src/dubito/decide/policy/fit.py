@@ -409,11 +409,12 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     if rate <= limit:
         return []
     sentence = f"{percent(rate)} of rows are rejected, more than the limit of {percent(limit)}"
-    others = np.delete(config.costs.array, reject, axis=0)
-    rejecting = config.costs.array[reject]
-    if config.ood is None and config.risk is None and np.ptp(rejecting) == 0:
+    by_row, rejecting = evidence.row_costs, evidence.row_costs.base[reject]
+    is_constant = np.ptp(rejecting) == 0 and reject not in by_row.entries[:, 0]
+    if config.ood is None and config.risk is None and is_constant:
         # A row is rejected where any other action is expected to cost more than to reject it.
-        least = (posteriors(decisions.calibrated, slice(None)) @ others.T).min(axis=1)
+        others = by_row.without_reject().terms()
+        least = others.expected(posteriors(decisions.calibrated, slice(None))).min(axis=1)
         order = np.argsort(-least)
         rank = int(
             np.searchsorted(np.cumsum(evidence.weight[order]), limit * evidence.weight.sum())
