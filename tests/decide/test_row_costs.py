@@ -10,9 +10,9 @@ from dubito import CostMatrix, Policy, Probabilities
 from dubito.calibrate import IdentityCalibrator
 from dubito.data import Batch
 from dubito.data.labels import Labels
-from dubito.decide import expected_costs
+from dubito.decide import RiskBound, expected_costs
 from dubito.decide.row_costs import CostTerms, RowCosts
-from dubito.errors import BadTypeError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 
 RNG = np.random.default_rng(0)
 P = RNG.beta(1, 4, 300)
@@ -88,6 +88,14 @@ def test_a_limit_of_reviews_is_met_by_the_cost_that_is_stated() -> None:
     assert 0.03 < again.report.actions["review"] <= 0.05
     with pytest.warns(DubitoWarning, match=r"more than the limit of 1.0 %\.$"):
         fitted(max_review_rate=0.01)  # there is no single cost of a review
+
+
+def test_a_bound_on_the_cost_needs_costs_that_are_the_same_for_all_rows() -> None:
+    costs, bound = CostMatrix.zero_one(2).with_reject(0.3), RiskBound(max_cost=0.2)
+    with pytest.raises(BadValueError, match="`row_costs` must be None where the mean cost is"):
+        fitted(costs=costs, row_costs=tables(COLUMNS), risk=bound)
+    with pytest.raises(BadValueError, match="needs costs that are the same for all rows, got amou"):
+        fitted(risk=bound)
 
 
 def test_batches_hold_columns_and_arrays() -> None:

@@ -20,6 +20,7 @@ from dubito.decide.priors import log_posteriors
 from dubito.decide.realized import SAME, is_wrong_of
 from dubito.decide.risk_control import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
+from dubito.errors import BadValueError
 from dubito.formatting import percent
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
@@ -173,6 +174,9 @@ class DecisionRule:
         """Decide rows by their calibrated outputs."""
         costs = self.costs
         by_row = RowCosts.of(row_costs, costs, outputs.n_rows, "Policy.decide")
+        if self.bounds_cost and not by_row.is_constant:
+            rule, fix = "must be None where the mean cost is bounded", "Use RiskBound(max_risk)"
+            raise BadValueError("row_costs", "Policy.decide", rule, "costs of rows", fix)
         found = least_costs(outputs, costs, by_row)
         action, expected = found.action, found.cost
         reason = np.where(action == costs.reject, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
