@@ -22,7 +22,7 @@ from dubito import (
 from dubito.arrays import FloatArray
 from dubito.doubt import ConformalRegressor, decompose_uncertainty, entropy, vote
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import continuous_ranked_probability_score
+from dubito.measure import continuous_ranked_probability_score, log_loss
 
 RNG = np.random.default_rng(3)
 MEANS, STDS = RNG.normal(0, 2, (3, 40)), RNG.uniform(0.2, 2, (3, 40))
@@ -242,9 +242,13 @@ def test_metrics_take_what_a_mixture_returns(use: Any) -> None:
 
 def test_metrics_take_one_label_at_a_time() -> None:
     labels = np.arange(6) % 2
-    for use in (lambda outputs: audit(labels, outputs, n_resamples=0), entropy):
-        with pytest.raises(
-            BadTypeError, match=r"got MultiLabel\. Pass its \.label\(k\), one label"
-        ):
-            use(MultiLabel(LABELS[0]))
-        use(MultiLabel(LABELS[0]).label(0))
+    several = MultiLabel(LABELS[0])
+    message = r"got MultiLabel\. Pass its \.label\(k\), one label"
+    with pytest.raises(BadTypeError, match=message):
+        log_loss(np.zeros((6, 3)), several)
+    with pytest.raises(BadTypeError, match=message):
+        entropy(several)
+    log_loss(labels, several.label(0))
+    entropy(several.label(0))
+    with pytest.raises(BadValueError, match="must be rows x 3 labels"):
+        audit(labels, several)

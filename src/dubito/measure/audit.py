@@ -260,10 +260,10 @@ class Audit:
             result = _with_intervals(result, sums.resampled(n_drawn, seed))
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
-            draw = partial(BootstrapState.of, n_bins=n_bins, n_resamples=n_drawn, seed=seed)
-            result = _with_intervals(result, total(draw).value)
+            settings: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_drawn, "seed": seed}
+            result = _with_intervals(result, total(partial(BootstrapState.of, **settings)).value)
             if audits:
-                states = total(partial(GroupedState.of, of=draw)).states
+                states = total(partial(BootstrapState.of_groups, **settings)).states
                 drawn = {name: states[name].value for name in audits}
         if not audits:
             return result

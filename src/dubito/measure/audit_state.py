@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Self, final
 
@@ -24,7 +24,7 @@ from dubito.measure.intervals import over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
 from dubito.measure.smooth_calibration_error import SmoothCalibrationErrorState
-from dubito.measure.state import State
+from dubito.measure.state import GroupedState, State, rows_of_groups
 from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
 
 NOTHING = RankingState(np.empty(0), np.empty(0), np.empty(0))
@@ -135,13 +135,30 @@ class BootstrapState(State):
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0) -> Self:
-        edges = uniform_edges(n_bins, "audit")
-
-        def both(resample: Batch) -> tuple[ProperScoresState, ReliabilityState]:
-            return ProperScoresState.of(resample), ReliabilityState.of(resample, edges)
-
+        both = partial(_both_states, edges=uniform_edges(n_bins, "audit"))
         pairs = list(over_resamples(batch, both, seed, n_resamples))
         return cls(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+
+    @classmethod
+    def of_groups(
+        cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0
+    ) -> GroupedState[Self]:
+        """Return the resamples of each group: the rows of each resample of the whole batch."""
+        edges, rows = uniform_edges(n_bins, "audit"), rows_of_groups(batch)
+        parts = {name: batch.take(some) for name, some in rows.items()}
+        _ = [part.rows for part in parts.values()]  # computed once, shared by all resamples
+
+        def drawn(resample: Batch) -> list[tuple[ProperScoresState, ReliabilityState]]:
+            return [
+                _both_states(part.reweighted(resample.weight[rows[name]]), edges)
+                for name, part in parts.items()
+            ]
+
+        lines = list(over_resamples(batch, drawn, seed, n_resamples))
+        found: dict[str, Any] = {}
+        for name, pairs in zip(parts, zip(*lines, strict=True), strict=True):
+            found[name] = cls(tuple(one for one, _ in pairs), tuple(one for _, one in pairs))
+        return GroupedState(found)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
@@ -163,6 +180,11 @@ class BootstrapState(State):
             tuple(ProperScoresState.from_dict(state) for state in values["scores"]),
             tuple(ReliabilityState.from_dict(state) for state in values["reliability"]),
         )
+
+
+def _both_states(batch: Batch, edges: FloatArray) -> tuple[ProperScoresState, ReliabilityState]:
+    """Return what the bootstrap resamples."""
+    return ProperScoresState.of(batch), ReliabilityState.of(batch, edges)
 
 
 @final

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
+from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.labels import is_absent
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
@@ -145,15 +146,7 @@ class GroupedState(Generic[Inner]):
     @classmethod
     def of(cls, batch: Batch, *, of: Callable[[Batch], Inner]) -> Self:
         """Return the state of each group of a batch, in the order of their names."""
-        if batch.groups is None:
-            return cls({})
-        names = np.array(["(missing)" if is_absent(n) else str(n) for n in batch.groups.tolist()])
-        different, positions = np.unique(names, return_inverse=True)
-        order = np.argsort(positions, kind="stable")
-        ends = np.cumsum(np.bincount(positions, minlength=different.size))
-        parts = np.split(order, ends[:-1])
-        pairs = zip(different.tolist(), parts, strict=True)
-        return cls({name: of(batch.take(part)) for name, part in pairs})
+        return cls({name: of(batch.take(rows)) for name, rows in rows_of_groups(batch).items()})
 
     def __add__(self, other: Self) -> Self:
         merged: dict[str, Any] = dict(self.states)
@@ -165,6 +158,17 @@ class GroupedState(Generic[Inner]):
     def value(self) -> dict[str, Inner]:
         """The states of the groups with any weight."""
         return {name: state for name, state in self.states.items() if _has_value(state)}
+
+
+def rows_of_groups(batch: Batch) -> dict[str, IntArray]:
+    """Return the rows of each group of a batch, in the order of their names."""
+    if batch.groups is None:
+        return {}
+    names = np.array(["(missing)" if is_absent(n) else str(n) for n in batch.groups.tolist()])
+    different, positions = np.unique(names, return_inverse=True)
+    order = np.argsort(positions, kind="stable")
+    ends = np.cumsum(np.bincount(positions, minlength=different.size))
+    return dict(zip(different.tolist(), np.split(order, ends[:-1]), strict=True))
 
 
 def _has_value(state: Any) -> bool:

@@ -169,7 +169,7 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     assert 'aria-label="Log loss over time"' in svg
     places = [float(part.split('"')[0]) for part in svg.split('cx="')[1:]]
     # 50 and 300 of 400 rows, between the ends of the axis.
-    assert places == pytest.approx([64 + 318 * 50 / 400, 64 + 318 * 300 / 400], abs=0.06)
+    assert places == pytest.approx([76 + 300 * 50 / 400, 76 + 300 * 300 / 400], abs=0.06)
 
 
 def test_nothing_known_is_an_empty_chart() -> None:
