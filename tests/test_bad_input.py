@@ -270,7 +270,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members([HALVES, [[0.5, 0.5], [0.5, 0.7]]]),
         BadValueError,
         "Members: `array[1]` must have rows that sum to 1, got a sum of 1.2 in row 1. Use "
-        "Members.of([Logits(one), ...]) for logits, or use MultiLabel(array).label(k) if several "
+        "Members.of([Logits(one), ...]) for logits, or use MultiLabel(array) if several "
         "labels may apply to a row (multi-label).",
     ),
     "a positive class above 1 in a pass": (
@@ -338,7 +338,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members.of([HALVES, [[0.5, 0.9]]]),
         BadValueError,
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
-        "Logits(...) for logits, or use MultiLabel(array).label(k) if several labels may apply to "
+        "Logits(...) for logits, or use MultiLabel(array) if several labels may apply to "
         "a row (multi-label).",
     ),
     "a top label that is right twice": (

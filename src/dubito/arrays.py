@@ -23,6 +23,7 @@ USE_FRACTIONS = "Use Probabilities(array / 100) for percentages"
 
 MAX_COPIED_BYTES = 1 << 26  # larger outputs are shared with the caller
 
+MAX_SUMS = 1000  # rows whose sums decide what a wrong sum is due to
 SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized
 ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left unchanged
 
@@ -209,20 +210,20 @@ def _fault_of(
         return BadValueError(argument, caller, "must sum to 1", total, fix)
     total = sum(probabilities.tolist())
     rule, got = "must have rows that sum to 1", f"a sum of {total:.6g}"
-    return BadValueError(argument, caller, rule, got, _sum_remedy(total, alternative), row)
+    # Rounding changes all sums a little; sigmoids happen to sum to about 1 in some rows.
+    is_near = bool((np.abs(array[:MAX_SUMS].sum(axis=1) - 1) < 0.101).all())
+    return BadValueError(argument, caller, rule, got, _sum_remedy(total, alternative, is_near), row)
 
 
-def _sum_remedy(total: float, alternative: str) -> str:
+def _sum_remedy(total: float, alternative: str, is_near: bool) -> str:
     """Return what to do about a row of probabilities whose sum is not 1."""
     if not alternative:
         return "Divide each row by its sum"
-    if 0.9 <= total <= 1.1:
+    if 0.9 <= total <= 1.1 and is_near:
         return "Use Probabilities(array, normalize=True) if rounding changed the sums"
     if 90 <= total <= 110:
         return USE_FRACTIONS
-    multi_label = (
-        "Use MultiLabel(array).label(k) if several labels may apply to a row (multi-label)"
-    )
+    multi_label = "Use MultiLabel(array) if several labels may apply to a row (multi-label)"
     return either(alternative, multi_label)
 
 

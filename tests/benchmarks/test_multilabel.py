@@ -23,7 +23,11 @@ def test_the_benchmark_compares_methods(
         zip(("probs_cal", "labels_cal", "probs_test", "labels_test"), one[1:], strict=True)
     )
     np.savez(tmp_path / "multilabel_some.npz", **arrays)
+    monkeypatch.setattr(multilabel, "N_HALVES", 50)
     monkeypatch.setattr(sys, "argv", ["multilabel", str(tmp_path), "--json"])
     multilabel.main()
-    figures = json.loads(capsys.readouterr().out)["calibration"]["some"]
+    printed = json.loads(capsys.readouterr().out)
+    figures = printed["calibration"]["some"]
     assert figures[multilabel.OURS]["log_loss"] < figures["Platt"]["log_loss"]
+    halves = printed["recall_control"]["some"]["uncalibrated, 50 halves"]
+    assert abs(halves["recall"] - 0.9) < 2 * halves["sd"]

@@ -78,7 +78,10 @@ def test_what_may_be_text_is_never_asked_for_as_numbers() -> None:
     assert [sorted(some) for some in texts] == [["hit", "id", "y"], [], ["hit"], []]
 
 
-EXACTLY_ONE = "f.csv: `columns` must have exactly one of logits, probabilities, confidence with"
+EXACTLY_ONE = (
+    "f.csv: `columns` must have exactly one of logits, probabilities, multilabel, "
+    "multilabel_logits, confidence with"
+)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from dubito.doubt import (
     ConformalRegressor,
     JointDensity,
     MahalanobisDistance,
+    MultiLabelRiskControl,
     NearestNeighborDistance,
     VirtualLogitMatching,
 )
@@ -124,6 +125,7 @@ def fitted() -> Iterator[Serializable]:
     ):
         yield sets.fit(logits, names)
     yield ConformalClassifier(0.5).fit(logits, names, ["even", "odd"] * 15)
+    yield MultiLabelRiskControl(target=0.6).fit(MultiLabel.from_logits(LOGITS), np.eye(3)[LABELS])
     for kind, outputs in SPREAD.items():
         yield ConformalRegressor(0.8, "quantiles").fit(outputs, TARGETS)
         if kind != "Quantiles":
@@ -174,6 +176,8 @@ def said(kept: Any, seed: int = 0) -> Any:
         rows = rng.normal(size=(5, min(kept.n_labels_, 50))) * [[1], [1], [1], [100], [1e6]]
         kept.transform(MultiLabel.from_logits(rows.astype(np.float32)))
         return kept.predict_proba(MultiLabel.from_logits(rows))
+    if isinstance(kept, MultiLabelRiskControl):
+        return kept.predict(rng.random((5, min(kept.n_labels_, 50)))).contains
     if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalRegressor):
         return intervals(kept, rng)
     rows = rng.normal(size=(5, min(kept.n_features_, 50))) * [[1], [1], [1], [1e6], [1e100]]

@@ -18,7 +18,7 @@ from dubito.errors import BadValueError
 if TYPE_CHECKING:
     from dubito.data import Shards
     from dubito.decide import CostMatrix, CostReport
-    from dubito.measure import Audit, RegressionAudit
+    from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
 
 
 MAX_COST_ROWS = 100_000  # above, costs are estimated on a random sample of this size
@@ -70,7 +70,8 @@ def audit(
         list[str] | None,
         typer.Option(
             help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03', 'abs(gap)>0.02', "
-            "'group.*.fpr>0.1' (any group) or 'disparity.fpr>0.05' (between groups)."
+            "'group.*.fpr>0.1' (any group), 'label.*.ece>0.1' (any of several labels) or "
+            "'disparity.fpr>0.05' (between groups)."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -84,13 +85,16 @@ def audit(
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data import ArrayShards
-    from dubito.measure import Audit, RegressionAudit
+    from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
     from dubito.measure.binary import THRESHOLD
 
     given = CostOptions(costs, tuple(cost or ()), None, reject_action)
     if threshold is not None and given.is_given:
         rule, fix = "cannot be used with --costs, which decide", "Leave one of them out"
         raise BadValueError("", "--threshold", rule, f"{threshold:g}", fix)
+    if options.is_multilabel and (given.is_given or options.positive is not None):
+        rule, fix = "must be used without --costs, --cost and --positive", "Leave them out"
+        raise BadValueError("", "--multilabel", rule, "one of them", fix)
     require_output_paths({"--output": output}, [file], {"--output": (".html",)})
     [predictions] = options.open(file, has_features=output is not None, row_costs=given.expressions)
     with passes():
@@ -99,10 +103,13 @@ def audit(
         matrix = None
         if given.is_given:
             matrix = given.read(next(rows.batches()).outputs)
-        result: Audit | RegressionAudit
+        point = THRESHOLD if threshold is None else threshold
+        result: Audit | MultiLabelAudit | RegressionAudit
         too_few: tuple[str, ...] = ()
         if options.is_regression:
             result = RegressionAudit.of(rows)
+        elif options.is_multilabel:
+            result = MultiLabelAudit.of(rows, bin_strategy=bin_strategy, threshold=point)
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
@@ -112,7 +119,7 @@ def audit(
                 n_bins=bins,
                 pos_label=pos_label,
                 bin_strategy=bin_strategy,
-                threshold=THRESHOLD if threshold is None else threshold,
+                threshold=point,
                 costs=matrix,
             )
             comparison = result.group_comparison
@@ -132,13 +139,17 @@ def audit(
     else:
         say(str(result) if paid is None else f"{result}\n\n{paid}")
         if not isinstance(rows, ArrayShards):
-            say("\nThe rows were streamed: AURC, AUGRC and error detection come from a fine grid.")
+            ranked = "AURC, AUGRC and error detection"
+            if options.is_multilabel:
+                ranked = "ROC-AUC, average precision, ECE and slopes"
+            say(f"\nThe rows were streamed: {ranked} come from a fine grid.")
         if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
             one, other = (quote(str(each.name)) for each in result.classes)
             say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
         if output is not None:
             say(f"\nThe report is in {output}.")
-        if not options.is_regression and options.confidence is None:
+        is_for_policy = not (options.is_regression or options.is_multilabel)
+        if is_for_policy and options.confidence is None:
             say("\nNext, fit a policy that sends uncertain rows to human review:")
             more = f" {given}".rstrip()
             if matrix is None or matrix.reject is None:
@@ -151,7 +162,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _metrics(result: Audit | RegressionAudit) -> dict[str, float]:
+def _metrics(result: Audit | MultiLabelAudit | RegressionAudit) -> dict[str, float]:
     """Return the metrics that limits apply to, including log losses that may be infinite."""
     audits = {"": result, **{f"group.{name}.": one for name, one in result.groups.items()}}
     losses = {f"{prefix}log_loss": getattr(one, "log_loss", None) for prefix, one in audits.items()}

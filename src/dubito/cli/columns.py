@@ -28,6 +28,9 @@ HELP = {
     "logits": "Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.",
     "probabilities": "Columns of class probabilities, or one list column. Default: p_*, prob_*.",
     "probability": "Single column: P(positive class). Default: p, prob or probability.",
+    "multilabel": "Columns of label probabilities, several labels per row; --label 'y_*' as well.",
+    "multilabel_logits": "Columns of log odds of several labels per row.",
+    "uncertain": "What u and -1 in labels are taken for: ignore, zeros or ones.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
     "mean": "Column of predicted means (regression); requires --std.",
@@ -44,9 +47,10 @@ SWITCHES = {
     "percent": "Probabilities or confidences are percentages, from 0 to 100.",
 }
 FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
-OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
+MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
+OUTPUTS = ("logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-NOT_CLASSIFICATION = ("confidence", "correct", "mean", "std")
+NOT_CLASSIFICATION = ("confidence", "correct", "mean", "std", *MULTILABEL)
 
 
 @final
@@ -58,6 +62,9 @@ class ColumnOptions:
     logits: str | None = None
     probabilities: str | None = None
     probability: str | None = None
+    multilabel: str | None = None
+    multilabel_logits: str | None = None
+    uncertain: str | None = None
     confidence: str | None = None
     correct: str | None = None
     mean: str | None = None
@@ -77,6 +84,11 @@ class ColumnOptions:
         return self.mean is not None
 
     @property
+    def is_multilabel(self) -> bool:
+        """Whether the outputs are of several labels per row."""
+        return self.multilabel is not None or self.multilabel_logits is not None
+
+    @property
     def given(self) -> dict[str, str]:
         """The options that were given, by name."""
         values = {name: value for name, value in asdict(self).items() if name not in SWITCHES}
@@ -88,7 +100,8 @@ class ColumnOptions:
         return {name: True for name in SWITCHES if getattr(self, name)}
 
     def __str__(self) -> str:
-        words = [word for name, value in self.given.items() for word in (f"--{name}", value)]
+        pairs = ((f"--{name.replace('_', '-')}", value) for name, value in self.given.items())
+        words = [word for pair in pairs for word in pair]
         return shlex.join(words + [f"--{name}" for name in self.switches])
 
     def open(
@@ -134,7 +147,7 @@ class ColumnOptions:
 
     def _require_one_kind(self) -> None:
         """Raise for two kinds of outputs, or for one of two options that belong together."""
-        kinds = [f"--{kind}" for kind in OUTPUTS if kind in self.given]
+        kinds = [f"--{kind.replace('_', '-')}" for kind in OUTPUTS if kind in self.given]
         if len(kinds) > 1:
             rule, got = "needs one kind of outputs", " and ".join(kinds)
             raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
@@ -148,7 +161,9 @@ class ColumnOptions:
     ) -> dict[str, str]:
         """Return the options that were not given, from column names."""
         found: dict[str, str] = {}
-        if label != "unused" and self.label is None and self.confidence is None:
+        if label != "unused" and self.label is None and self.is_multilabel:
+            found |= _find_several_labels(names, file)
+        elif label != "unused" and self.label is None and self.confidence is None:
             found |= _find_label(names, file, is_required=label == "required")
         if not any(kind in self.given for kind in OUTPUTS):
             found |= _find_outputs(names, file)
@@ -186,6 +201,20 @@ def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[s
     got = " and ".join(found) or f"columns {_first_few(names)}"
     fix = f"Pass {' or '.join(f'--label {name}' for name in found or ['NAME'])}"
     raise BadValueError("", file, rule, got, fix)
+
+
+def _find_several_labels(names: Sequence[str], file: str) -> dict[str, str]:
+    """Return the only pattern of columns named like labels, or raise.
+
+    >>> _find_several_labels(["p_cough", "y_cough"], "f.csv")
+    {'label': 'y_*'}
+    """
+    starts = [f"{name}_" for name in LABELS if any(one.startswith(f"{name}_") for one in names)]
+    if len(starts) == 1:
+        return {"label": f"{starts[0]}*"}
+    got = " and ".join(f"{start}*" for start in starts) or f"columns {_first_few(names)}"
+    rule = "needs one set of label columns named y_*, label_* or target_*"
+    raise BadValueError("", file, rule, got, "Pass --label 'y_*'")
 
 
 def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, with_columns
+from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
 from dubito.cli.costs import CELL_HELP, CostOptions
 from dubito.cli.reading import Reader
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
 
-@with_columns("features", "group")
+@with_columns("features", "group", *MULTILABEL)
 def compare(
     files: Annotated[
         list[str],

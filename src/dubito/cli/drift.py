@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, with_columns
+from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 
-@with_columns("mean", "std", "weight", "group", "id", "cost")
+@with_columns("mean", "std", "weight", "group", "id", "cost", *MULTILABEL)
 def drift(
     reference: Annotated[
         str,

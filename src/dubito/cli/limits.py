@@ -24,7 +24,7 @@ ABBREVIATIONS = {
     "cost": "mean_cost",
 }
 LIMIT = re.compile(
-    r"\s*(abs\()?\s*((?:group\..+\.)?[\w.*]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*"
+    r"\s*(abs\()?\s*((?:(?:group|label)\..+\.)?[\w.*]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*"
 )
 QUOTED = re.compile(r"(['\"])(.*)\1\.(.+)")
 SIGNED = {"gap": "confidence - accuracy", "positive_gap": "mean probability - base rate"}
@@ -73,8 +73,9 @@ def crossed_limits(
 ) -> list[str]:
     """Return a sentence for each limit that a metric crosses.
 
-    Metrics of a group are called `group.NAME.metric`; `*` stands for all groups that have enough
-    rows, or for all metrics after a dot. `subject` starts what is said of a metric.
+    Metrics of a group are called `group.NAME.metric`, and those of one of several labels
+    `label.NAME.metric`; `*` stands for all labels, for all groups that have enough rows, or for all
+    metrics after a dot. `subject` starts what is said of a metric.
 
     >>> crossed_limits(["ece>0.03"], {"expected_calibration_error": 0.05})
     ["--fail-on 'ece>0.03': expected_calibration_error is 0.05"]
@@ -147,8 +148,13 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     if found:
         return found
     own = {name.removeprefix(prefix) for name in metrics if name.startswith(prefix)}
+    labels = [name[6:-10] for name in own if name[:6] == "label." and name[-10:] == ".base_rate"]
+    if metric.startswith("label.") and not metric.startswith("label.*."):
+        rule, known = "must name a label and a metric", ", ".join(sorted(labels)) or "none"
+        fix = f"Use e.g. label.*.ece, or one of the labels {known}"
+        raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
     if not prefix:
-        own = {name for name in own if not name.startswith("group.")}
+        own = {name for name in own if not name.startswith(("group.", "label."))}
     own = {name for name in own if not name.endswith((".low", ".high")) and name[:2] != "n_"}
     short = {full: one for one, full in ABBREVIATIONS.items()}
     names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
@@ -160,5 +166,13 @@ def _find(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     """Return the full name of a metric, or those of all metrics after a dot."""
     if metric.endswith(".*"):
         return [name for name in metrics if name.startswith(prefix + metric[:-1])]
-    full = ".".join(ABBREVIATIONS.get(part, part) for part in metric.split("."))
-    return [name for name in (prefix + metric, prefix + full) if name in metrics][:1]
+    parts = metric.split(".")
+    n_last = 2 if parts[-1] in ("low", "high") else 1
+    short = [ABBREVIATIONS.get(part, part) for part in parts]
+    last = ".".join(short[-n_last:])
+    if parts[-n_last - 2 : -n_last] == ["label", "*"]:
+        start = f"{prefix}label."
+        return [name for name in metrics if name.startswith(start) and name.endswith(f".{last}")]
+    by_end = ".".join([*parts[:-n_last], last])  # a label may be named as an abbreviation
+    names = (prefix + re.sub(r"['\"]", "", one) for one in (metric, ".".join(short), by_end))
+    return [name for name in names if name in metrics][:1]

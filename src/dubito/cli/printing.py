@@ -25,7 +25,8 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Use Probabilities\(array / 100\)": "Pass --percent",
     r"use Probabilities\(array / 100\)": "pass --percent",
     r"Divide percentages by 100": "Pass --percent for percentages",
-    r"use MultiLabel\(array\)\.label\(k\)": "pass each label by --probability",
+    r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities",
+    r"uncertain='ignore'": "--uncertain ignore",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks

@@ -72,6 +72,19 @@ class Cells:
             raise self.wrong_value("must be numbers, true or false", repr(texts[first]), FIX, row)
         return np.asarray(np.array(found, dtype=np.float64)[positions])
 
+    def marks(self) -> FloatArray:
+        """Return labels of 0 and 1 or probabilities: NaN where unknown, -1 for a mark such as u."""
+        if not is_text(self.array.type):
+            return self.numbers(has_gaps=True)
+        texts, positions = self.distinct()
+        found = [parsing.mark(text) for text in texts]
+        if None in found:
+            first = found.index(None)
+            rule, fix = "must be 0, 1, a probability, u or -1 if uncertain, or blank", FIX
+            row = int(np.argmax(positions == first))
+            raise self.wrong_value(rule, repr(texts[first]), fix, row)
+        return np.asarray(np.array(found, dtype=np.float64)[positions])
+
     def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:
         """Return lists of `width` numbers as rows; a null list becomes a row of NaN."""
         if not has_gaps:

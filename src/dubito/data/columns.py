@@ -14,7 +14,15 @@ from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
 from dubito.data.cells import Cells, is_text, whole
 from dubito.data.expressions import Expression, quoted_name
-from dubito.data.labels import Labels, codes_of, codes_of_values, names_of
+from dubito.data.labels import (
+    POLICIES,
+    LabelMatrix,
+    Labels,
+    UncertainPolicy,
+    codes_of,
+    codes_of_values,
+    names_of,
+)
 from dubito.data.patterns import Wanted
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import (
@@ -22,6 +30,7 @@ from dubito.outputs import (
     BaseOutputs,
     ClassName,
     Logits,
+    MultiLabel,
     Normal,
     Probabilities,
     TopLabel,
@@ -58,6 +67,7 @@ class BoundColumns:
     percent: bool = False
     keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
     expressions: tuple[Expression, ...] = ()
+    uncertain: UncertainPolicy | None = None
 
     @property
     def needed(self) -> list[str]:
@@ -78,7 +88,7 @@ class BoundColumns:
     def texts(self) -> list[str]:
         """The columns that may hold text."""
         roles = ["correct", "group", "id", "current_action"]
-        if self.kind != "mean" and len(self.found.get("label", ())) == 1:
+        if self.kind in MULTI or (self.kind != "mean" and len(self.found.get("label", ())) == 1):
             roles.append("label")
         texts = [name for role in roles for name in self.found.get(role, ())]
         has_role = set(self.needed)
@@ -127,6 +137,10 @@ class BoundColumns:
         if self.kind == "probabilities":
             matrix = freeze(self.fractions(self.matrix(piece, "probabilities")))
             return Probabilities(matrix, self.classes, normalize=self.normalize)
+        if self.kind == "multilabel":
+            return MultiLabel(freeze(self.fractions(self.matrix(piece, self.kind))), self.classes)
+        if self.kind == "multilabel_logits":
+            return MultiLabel.from_logits(freeze(self.matrix(piece, self.kind)), self.classes)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             return TopLabel(self.fractions(confidence.numbers()), correct.shares())
@@ -151,6 +165,9 @@ class BoundColumns:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
         if "label" not in self.found:
             return None
+        if isinstance(outputs, MultiLabel):
+            marks = self.label_marks(piece, outputs.n_labels)
+            return LabelMatrix.of(marks, outputs, "y_true", "", uncertain=self.uncertain)
         if len(self.found["label"]) > 1:
             return self.matrix(piece, "label", has_gaps=True)
         label = self.cells(piece, "label")
@@ -165,6 +182,13 @@ class BoundColumns:
         gaps = frozenset() if self.has_types else parsing.GAPS
         values = parsing.labels(values, names_of(outputs), gaps)
         return Labels(freeze(codes_of_values(values, positions, outputs, label.name, self.where)))
+
+    def label_marks(self, piece: pa.Table, n_labels: int) -> FloatArray:
+        """Return several labels per row, NaN where unknown and -1 where uncertain."""
+        if self.found["label"][0] in self.widths:
+            return self.cells(piece, "label").matrix(n_labels, has_gaps=True)
+        columns = (Cells.of(piece, one, self.where, self.decimal) for one in self.found["label"])
+        return np.stack([column.marks() for column in columns], axis=1)
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
         """Return the cells of the column of a role."""
@@ -195,7 +219,8 @@ class BoundColumns:
 
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
         """Return the column of an argument of outputs or a batch, and the entry of its list."""
-        columns = self.found.get({**ROLES, "array": self.kind}.get(argument, argument), ())
+        roles = {**ROLES, "array": self.kind, "logits": self.kind}
+        columns = self.found.get(roles.get(argument, argument), ())
         if not columns:
             return argument, column
         if len(columns) == 1:
@@ -205,9 +230,10 @@ class BoundColumns:
         return f"{columns[0]}, ..., {columns[-1]}", None
 
 
-KINDS = ("logits", "probabilities", "confidence", "mean")
+KINDS = ("logits", "probabilities", "multilabel", "multilabel_logits", "confidence", "mean")
+MULTI = ("multilabel", "multilabel_logits")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-SEVERAL = ("logits", "probabilities", "label", "features")  # roles of one or more columns
+SEVERAL = ("logits", "probabilities", *MULTI, "label", "features")  # roles of one or more columns
 SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "current_action")
 
 
@@ -216,17 +242,23 @@ SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "curr
 class Columns:
     """The roles of the columns of a table. What the numbers are is declared, never guessed.
 
-    Exactly one of `logits`, `probabilities`, `confidence` with `correct`, and `mean` with `std` is
-    required.
+    Exactly one of `logits`, `probabilities`, `multilabel`, `multilabel_logits`, `confidence` with
+    `correct`, and `mean` with `std` is required.
 
     Parameters
     ----------
     label : str or list of str, optional
-        Labels or targets; a pattern or list selects label probabilities.
+        Labels or targets; a pattern or list selects label probabilities, or several labels per row
+        of the same names as `multilabel`: 0, 1, a probability, blank where unknown, u or -1 where
+        uncertain.
     logits, probabilities : str or list of str, optional
         One column (of lists, or of the positive class), a pattern with one `*`, whose columns come
         in natural order, or a list of columns. Classes are named by what `*` matches, or by the
         listed columns.
+    multilabel, multilabel_logits : str or list of str, optional
+        Probabilities or log odds of several labels per row, selected in the same way.
+    uncertain : {"ignore", "zeros", "ones"}, optional
+        What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
         The confidence in the predicted class, and whether it was correct.
     mean, std : str, optional
@@ -259,6 +291,9 @@ class Columns:
     label: Wanted | None = None
     logits: Wanted | None = None
     probabilities: Wanted | None = None
+    multilabel: Wanted | None = None
+    multilabel_logits: Wanted | None = None
+    uncertain: UncertainPolicy | None = None
     confidence: str | None = None
     correct: str | None = None
     mean: str | None = None
@@ -298,7 +333,9 @@ class Columns:
         _require_apart(found, kind, where)
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
-            found["label"] = patterns.in_order_of(classes, self.label, found["label"], where)
+            noun = "label" if kind in MULTI else "class"
+            labels = patterns.in_order_of(classes, self.label, found["label"], where, noun)
+            found["label"] = labels
         for name in self.keep:
             if name not in names:
                 patterns.matching(name, names, "keep", where)  # raises, and names the nearest
@@ -311,6 +348,7 @@ class Columns:
             percent=self.percent,
             keep=self.keep,
             expressions=expressions,
+            uncertain=self.uncertain,
         )
 
     def parsed_row_costs(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
@@ -329,8 +367,8 @@ class Columns:
         ]
         if len(given) != 1 or alone:
             rule = (
-                "must have exactly one of logits, probabilities, confidence with correct, and "
-                "mean with std"
+                "must have exactly one of logits, probabilities, multilabel, multilabel_logits, "
+                "confidence with correct, and mean with std"
             )
             got = " and ".join(alone or given) or "none of them"
             fix = "Pass logits='logit_*' or probabilities='p_*'"
@@ -338,13 +376,23 @@ class Columns:
         if self.normalize and given != ["probabilities"]:
             rule, fix = "requires probabilities", "Leave it out"
             raise BadValueError("normalize", where, rule, given[0], fix)
-        if self.percent and given[0] not in ("probabilities", "confidence"):
-            rule, fix = "requires probabilities or confidence", "Leave it out"
+        if self.uncertain is not None:
+            self._require_policy(given[0], where)
+        if self.percent and given[0] not in ("probabilities", "multilabel", "confidence"):
+            rule, fix = "requires probabilities, multilabel or confidence", "Leave it out"
             raise BadValueError("percent", where, rule, given[0], fix)
         if given == ["confidence"] and self.label is not None:
             rule, fix = "cannot be combined with confidence", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)
         return given[0]
+
+    def _require_policy(self, kind: str, where: str) -> None:
+        """Raise unless uncertain labels can be told from other rows, and there can be any."""
+        known = POLICIES[:-1]  # the frequency of a label is not known before all rows are read
+        if kind not in MULTI or self.uncertain not in known:
+            rule = f"must be {', '.join(known[:-1])} or {known[-1]}, and needs multilabel outputs"
+            got = f"{self.uncertain} with {kind}"
+            raise BadValueError("uncertain", where, rule, got, "Pass uncertain='ignore'")
 
     def class_names(
         self, kind: str, outputs: list[str], where: str

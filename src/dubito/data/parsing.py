@@ -14,6 +14,7 @@ from dubito.outputs import ClassName
 # Texts that denote a missing value in files without types.
 GAPS = frozenset({"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"})
 COMMA = r"\d*,\d+([eE][+-]?\d+)?"  # a number with a decimal comma, without its sign
+UNCERTAIN = frozenset({"u", "uncertain", "?"})
 BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -71,6 +72,17 @@ def decimal_separator(texts: Mapping[str, Iterable[str | None]], where: str) -> 
 def number_or_boolean(text: str) -> int | float | None:
     """Return text parsed as a number, 1 for true and 0 for false, or None."""
     return BOOLEANS.get(text.strip().lower(), number(text))
+
+
+def mark(text: str | None) -> float | None:
+    """Return a label as a number: NaN for a gap, -1 for an uncertain one; None for other texts.
+
+    >>> mark("u"), mark("1.0"), mark("maybe")
+    (-1.0, 1, None)
+    """
+    if text is None or text.strip() in GAPS:
+        return float("nan")
+    return -1.0 if text.strip().lower() in UNCERTAIN else number_or_boolean(text)
 
 
 def labels(

@@ -90,15 +90,19 @@ def class_names(wanted: Wanted, columns: Sequence[str]) -> tuple[ClassName, ...]
 
 
 def in_order_of(
-    classes: tuple[ClassName, ...] | None, wanted: Wanted, columns: list[str], where: str
+    classes: tuple[ClassName, ...] | None,
+    wanted: Wanted,
+    columns: list[str],
+    where: str,
+    noun: str = "class",
 ) -> list[str]:
-    """Return columns of label probabilities in the order of the classes they are named after."""
+    """Return columns of labels in the order of the classes or labels they are named after."""
     by_class = dict(zip(class_names(wanted, columns), columns, strict=True))
     if classes is None:
         rule, fix = "must be one column if the classes have no names", "Pass classes=[...]"
         raise BadValueError("label", where, rule, f"{len(columns)} columns", fix)
     if set(by_class) != set(classes):
-        rule = f"must have one column per class ({', '.join(map(str, classes))})"
-        got, fix = ", ".join(map(str, by_class)), "Provide label probabilities of the same classes"
+        rule = f"must have one column per {noun} ({', '.join(map(str, classes))})"
+        got, fix = ", ".join(map(str, by_class)), f"Provide columns of the same {noun} names"
         raise BadValueError("label", where, rule, got, fix)
     return [by_class[name] for name in classes]

@@ -11,6 +11,7 @@ from dubito.doubt.activations import (
 )
 from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
+from dubito.doubt.conformal.risk_control import MultiLabelRiskControl
 from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
@@ -35,6 +36,7 @@ __all__ = [
     "ConformalRegressor",
     "JointDensity",
     "MahalanobisDistance",
+    "MultiLabelRiskControl",
     "NearestNeighborDistance",
     "OODDiagnosis",
     "PredictionIntervals",

@@ -78,13 +78,15 @@ class Cards:
 class Table:
     """Cells below named columns; the first column names the row.
 
-    Columns in `texts` are left-aligned text; all others are right-aligned numbers.
+    Columns in `texts` are left-aligned text; all others are right-aligned numbers. `heat` colors
+    the cells of each row, from 0 for good to 5 for bad.
     """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     texts: tuple[int, ...] = (0,)
+    heat: tuple[tuple[int, ...], ...] = ()
     kind: ClassVar[str] = "table"
 
     @classmethod
@@ -133,9 +135,10 @@ class Figure:
 @final
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Blocks side by side where there is room."""
+    """Blocks side by side where there is room, as small multiples if `is_small`."""
 
     blocks: tuple[Block, ...]
+    is_small: bool = False
     kind: ClassVar[str] = "row"
 
 

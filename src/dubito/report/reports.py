@@ -12,14 +12,14 @@ from markupsafe import Markup
 from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.decide.policy.report import Evidence
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import Audit, RegressionAudit
-from dubito.outputs import Normal, Quantiles, Samples
+from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
+from dubito.outputs import MultiLabel, Normal, Quantiles, Samples
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.abstention import decisions_section, review_section
@@ -31,10 +31,11 @@ from dubito.report.sections.calibration import (
 from dubito.report.sections.error_detection import uncertainty_section
 from dubito.report.sections.groups import groups_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
+from dubito.report.sections.labels import labels_sections, labels_verdict
 from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 from dubito.report.sections.thresholds import thresholds_section
-from dubito.report.summary import Summary
+from dubito.report.summary import MAX_ROWS_MEASURED, Provenance, Summary
 from dubito.report.verdict import classifier_verdict
 
 CALLER = "make_report"
@@ -82,7 +83,7 @@ class Report:
         evidence: Evidence | None = None,
         title: str | None = None,
         command: str | None = None,
-        audit: Audit | RegressionAudit | None = None,
+        audit: Audit | MultiLabelAudit | RegressionAudit | None = None,
         random_state: Any = 0,
     ) -> Report:
         """Return a report on shards of rows.
@@ -99,7 +100,7 @@ class Report:
         evidence : Evidence, optional
             The rows that the fit of the policy held out, and its decisions, from
             `Policy.fit_shards`: the report is about them, with the figures of `policy.report`.
-        audit : Audit or RegressionAudit, optional
+        audit : Audit, MultiLabelAudit or RegressionAudit, optional
             The audit of the same rows, if there is one already.
 
         Returns
@@ -116,7 +117,15 @@ class Report:
                 raise BadTypeError("policy", CALLER, rule, type(policy).__name__, fix)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
-        is_regression = isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles)
+        outputs = next(shards.batches()).outputs
+        if isinstance(outputs, MultiLabel):
+            given = {"costs": costs, "ood": ood, "policy": policy, "calibration": calibration}
+            _require_none("must be None for several labels per row", **given)
+            if not isinstance(audit, MultiLabelAudit):
+                audit = MultiLabelAudit.of(shards, random_state=seed)
+            rows = sample_rows(shards, MAX_ROWS_MEASURED, seed)
+            return _labels_report(audit, Provenance.of([rows], seed, command), title)
+        is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
             _require_none("must be None for a regression", costs=costs, ood=ood, policy=policy)
@@ -182,7 +191,8 @@ def make_report(
 
     It shows whether the confidence is calibrated, before and after calibration, which rows to send
     to review at which cost, and whether uncertainty finds errors and out-of-distribution rows. For
-    `Normal`, `Samples` or `Quantiles` outputs it is about prediction intervals.
+    `MultiLabel` outputs it compares the labels, for `Normal`, `Samples` or `Quantiles` it is about
+    prediction intervals.
 
     Parameters
     ----------
@@ -299,6 +309,19 @@ def _regression_report(summary: RegressionSummary, title: str) -> Report:
     provenance = provenance_section(facts, summary.provenance.command)
     sections = [*regression_sections(summary), provenance]
     verdict = regression_verdict(summary)
+    return Report(title, verdict.text, render(title, verdict, sections))
+
+
+def _labels_report(audit: MultiLabelAudit, provenance: Provenance, title: str) -> Report:
+    """Return the report on several labels per row."""
+    facts = (
+        ("Rows", f"{audit.n_rows:,} with a known label, {audit.n_missing:,} without"),
+        ("Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"),
+        INTERVALS,
+        *provenance.facts,
+    )
+    sections = [*labels_sections(audit), provenance_section(facts, provenance.command)]
+    verdict = labels_verdict(audit)
     return Report(title, verdict.text, render(title, verdict, sections))
 
 

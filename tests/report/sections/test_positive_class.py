@@ -6,7 +6,7 @@ from dubito import Probabilities, audit
 from dubito.charts import Points
 from dubito.data import ArrayShards, Batch
 from dubito.report import Report, make_report
-from dubito.report.sections.positive_class import _figure
+from dubito.report.sections.positive_class import positive_figure
 
 
 def rare() -> tuple[list[str], Probabilities]:
@@ -37,7 +37,8 @@ def test_rare_classes_have_axes_of_log_odds() -> None:
     common = audit([0, 1] * 20, [0.3, 0.6] * 20).positive
     assert fraud is not None
     assert common is not None
-    [chart], [linear] = (_figure("After calibration", one).charts for one in (fraud, common))
+    title = "After calibration"
+    [chart], [linear] = (positive_figure(title, one, "after").charts for one in (fraud, common))
     points = next(mark for mark in chart.marks if isinstance(mark, Points))
     np.testing.assert_allclose(1 / (1 + np.exp(-points.x)), fraud.curve.confidence)
     assert chart.x.low <= points.x.min() <= points.x.max() <= chart.x.high

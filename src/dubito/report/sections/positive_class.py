@@ -28,7 +28,8 @@ def positive_class_section(summary: Summary) -> Section | None:
         "equals the observed frequency; gray boxes show where the frequency of a calibrated model "
         "would lie with 95 % probability."
     )
-    figures = Row((_figure("Before calibration", before), _figure("After calibration", after)))
+    pairs = (("Before calibration", before, "before"), ("After calibration", after, "after"))
+    figures = Row(tuple(positive_figure(*pair) for pair in pairs))
     parts = (_cards(whole, after), Text(intro), figures, _gains(whole))
     return Section("positive", f"Is {name} right?", parts)
 
@@ -56,10 +57,9 @@ def _cards(whole: BinaryAudit, after: BinaryAudit) -> Cards:
     return Cards(tuple(one for one in cards if one is not None))
 
 
-def _figure(title: str, audit: BinaryAudit) -> Figure:
+def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
     """Return the observed frequency over the probability, with a table."""
     curve, name = audit.curve, f"P({audit.pos_label})"
-    style = "before" if title.startswith("Before") else "after"
     ends = np.concatenate([curve.confidence, curve.accuracy, curve.high])
     is_rare = min(audit.base_rate, 1 - audit.base_rate) < RARE
     axis = partial(odds_axis, ends[ends > 0]) if is_rare else partial(Axis.of, ends)

@@ -1,0 +1,120 @@
+"""`dubito audit --multilabel`: files of several labels per row."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dubito import MultiLabel, audit
+from dubito.data import Columns, read
+from dubito.data.labels import LabelMatrix
+from dubito.errors import BadValueError
+from tests.cli.conftest import Run
+
+NAMES = ["cough", "fever", "rash"]
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """Return columns of labels in another order than those of probabilities."""
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-1, 1.5, (200, 3))
+    y = (rng.random((200, 3)) < 1 / (1 + np.exp(-0.4 * odds))).astype(int).astype(object)
+    y[rng.random((200, 3)) < 0.05] = "u"
+    y[rng.random((200, 3)) < 0.05] = ""
+    y[3, 0] = -1
+    p = (1 / (1 + np.exp(-odds))).round(6)
+    columns = {f"p_{name}": p[:, k] for k, name in enumerate(NAMES)}
+    columns |= {f"y_{name}": y[:, k] for k, name in [*enumerate(NAMES)][::-1]}
+    return pd.DataFrame({**columns, "site": ["north", "south"] * 100})
+
+
+WORDS = ("--multilabel", "p_*", "--label", "y_*", "--uncertain", "ignore")
+
+
+def test_a_file_in_memory_or_streamed_has_the_figures_of_arrays(
+    run: Run, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "findings.csv"
+    frame.to_csv(path, index=False)
+    outputs = MultiLabel(frame[[f"p_{name}" for name in NAMES]].to_numpy(), NAMES)
+    marks = frame[[f"y_{name}" for name in NAMES]].replace({"u": -1, "": None})
+    for policy in ("ignore", "zeros", "ones"):
+        y = LabelMatrix.of(marks.to_numpy(), outputs, uncertain=policy)
+        expected = audit(y, outputs).to_dict()
+        done = run("audit", path, *WORDS[:-1], policy, "--json")
+        found = json.loads(done.stdout)
+        assert {name: found[name] for name in expected} == json.loads(json.dumps(expected))
+    streamed = json.loads(
+        run("audit", path, *WORDS[:-1], "ones", "--json", "--max-memory", "1KB").stdout
+    )
+    assert streamed["streamed"]
+    for name in ("n_known", "hamming_loss", "subset_accuracy", "ranking_loss"):
+        assert streamed[name] == pytest.approx(found[name], abs=1e-9)
+    assert streamed["means"]["macro"] == pytest.approx(found["means"]["macro"], abs=2e-3)
+
+
+def test_limits_of_labels(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "findings.csv"
+    frame.to_csv(path, index=False)
+    limits = ("label.*.ece>0.05", "label.rash.base_rate.low>2", "group.*.label.cough.f1<2")
+    words = [word for limit in limits for word in ("--fail-on", limit)]
+    done = run("audit", path, *WORDS, "--group", "site", *words)
+    assert done.exit_code == 1
+    crossed = [line for line in done.stderr.splitlines() if "--fail-on" in line]
+    assert sum("label.*.ece" in line for line in crossed) == 3
+    assert sum("group.north.label.cough.f1" in line for line in crossed) == 1
+    assert len(crossed) == 5
+    assert (
+        "label.*.ece, or one of the labels cough, fever, rash"
+        in run("audit", path, *WORDS, "--fail-on", "label.nose.ece>1").stderr
+    )
+
+
+def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:
+    p = frame[[f"p_{name}" for name in NAMES]].to_numpy()
+    odds = {f"z_{name}": np.log(p[:, k] / (1 - p[:, k])) for k, name in enumerate(NAMES)}
+    found = read(pd.DataFrame(odds), Columns(multilabel_logits="z_*")).outputs
+    assert isinstance(found, MultiLabel)
+    assert found.label_names == tuple(NAMES)
+    np.testing.assert_allclose(found.array, p)
+    lists = pd.DataFrame({"p": list(p), "y": list(np.where(p > 0.5, 1.0, np.nan))})
+    batch = read(lists, Columns(multilabel="p", label="y", classes=NAMES))
+    assert isinstance(batch.labels, LabelMatrix)
+    assert np.isnan(batch.labels.values).sum() == (p <= 0.5).sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "message"),
+    [
+        ({}, {}, r"`y_\w+` must be between 0 and 1, got -1.*uncertain='ignore'"),
+        (
+            {"y_rash": "maybe"},
+            {"uncertain": "ones"},
+            "`y_rash` must be 0.*got 'maybe' in row 0",
+        ),
+        ({}, {"uncertain": "soft"}, "must be ignore, zeros or ones"),
+        (
+            {"y_nose": 1},
+            {"uncertain": "zeros"},
+            r"one column per .* \(cough, fever, rash\)",
+        ),
+    ],
+)
+def test_bad_labels_are_named(
+    frame: pd.DataFrame, change: dict[str, Any], columns: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadValueError, match=message):
+        read(frame.assign(**change), Columns(multilabel="p_*", label="y_*", **columns))
+
+
+def test_sigmoids_are_not_taken_for_classes(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "findings.csv"
+    frame.to_csv(path, index=False)
+    done = run("audit", path, "--probabilities", "p_*", "--label", "y_rash")
+    assert "pass --multilabel instead of --probabilities" in done.stderr
+    done = run("audit", path, "--multilabel", "p_*", "--positive", "rash")
+    assert "without --costs, --cost and --positive" in done.stderr
