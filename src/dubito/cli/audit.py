@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import ColumnOptions, note_single_class, require_positive, with_columns
-from dubito.cli.costs import CELL_HELP, CostOptions
+from dubito.cli.cost_options import CELL_HELP, CostOptions
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 

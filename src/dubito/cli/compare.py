@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
-from dubito.cli.costs import CELL_HELP, CostOptions
+from dubito.cli.cost_options import CELL_HELP, CostOptions
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:

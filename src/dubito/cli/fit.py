@@ -16,7 +16,7 @@ from dubito.cli.columns import (
     require_positive,
     with_columns,
 )
-from dubito.cli.costs import CELL_HELP, CostOptions
+from dubito.cli.cost_options import CELL_HELP, CostOptions
 from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_named
 from dubito.errors import BadFileError, BadValueError
 

@@ -29,7 +29,7 @@ from dubito.report.sections.calibration import (
     reliability_section,
 )
 from dubito.report.sections.error_detection import uncertainty_section
-from dubito.report.sections.groups import groups_section
+from dubito.report.sections.group_differences import groups_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
 from dubito.report.sections.labels import labels_sections, labels_verdict
 from dubito.report.sections.positive_class import positive_class_section

@@ -30,9 +30,9 @@ from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.outputs import Members
 from dubito.report.ood import OODScores, ood_scores
+from dubito.report.operating_points import Thresholds
 from dubito.report.recalibration import Recalibration, held_out, recalibrate
 from dubito.report.sample import MAX_ROWS, Sample, class_names, draw_sample
-from dubito.report.thresholds import Thresholds
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 

@@ -27,7 +27,7 @@ from dubito.decide.error_areas import ErrorAreas
 from dubito.formatting import percent, plain, short_percent
 from dubito.measure import ReliabilityCurve
 from dubito.report.charts.svg import MARGIN_HEIGHT, ROW_HEIGHT
-from dubito.report.thresholds import Thresholds
+from dubito.report.operating_points import Thresholds
 
 N_BINS = 25
 MIN_COVERAGE = 0.02  # below it a few errors must not set the scale

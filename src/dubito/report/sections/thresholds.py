@@ -7,10 +7,10 @@ from markupsafe import Markup
 from dubito.formatting import ABSENT, cost, percent, plain
 from dubito.report.charts.builders import threshold_charts
 from dubito.report.content import Figure, Row, Section, Text
+from dubito.report.operating_points import Thresholds
 from dubito.report.page import fragment
 from dubito.report.sections.abstention import ANCHOR, PER
 from dubito.report.summary import Summary
-from dubito.report.thresholds import Thresholds
 from dubito.report.verdict import decision_lines
 
 

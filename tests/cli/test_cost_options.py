@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dubito import Policy
-from dubito.cli.costs import CostCell, CostOptions, _parse_cell
+from dubito.cli.cost_options import CostCell, CostOptions, _parse_cell
 from dubito.errors import BadValueError
 from dubito.outputs import Normal, Probabilities
 from tests.cli.conftest import Run

@@ -7,7 +7,7 @@ from dubito import Probabilities
 from dubito.data import Batch
 from dubito.decide import CostMatrix, realized_cost
 from dubito.measure import confusion_at
-from dubito.report.thresholds import MAX_ROWS, Thresholds
+from dubito.report.operating_points import MAX_ROWS, Thresholds
 
 COSTS = CostMatrix([[0, 9], [3, 0], [0.5, 0.7]], ["pass", "block", "review"], reject="review")
 
