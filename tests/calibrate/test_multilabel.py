@@ -45,7 +45,7 @@ def test_a_fit_is_the_most_probable_one() -> None:
     entries = _Entries.of(scale, np.ones(3), batch)
     prior = _Prior("beta", 0.3, 0.1)
     start = _Fit(np.zeros((3, 7)), np.zeros(4))
-    found = _fit(ArrayShards(entries), prior, start, 1e-10)
+    found = _fit(entries.derivatives, prior, start, 1e-10)
 
     p, weight = expit(odds), batch.weight
     columns = [odds, np.ones_like(odds), -np.log(p) - np.log1p(-p), 2 * p - 1]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -30,7 +31,7 @@ from dubito.calibrate.cross_validation import (
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix
-from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards, sample_rows
+from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
@@ -52,6 +53,7 @@ from dubito.serialization.objects import Serializable, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 SELECTION_ENTRIES, SELECTION_ROWS = 100_000, 4_000  # rows x labels to select on, or rows if more
+BLOCK_ENTRIES = 1 << 16  # of rows x labels, for sums
 MAX_LOG_ODDS = -np.log(FLOOR)
 MAX_OTHER = 8.0  # log odds of other labels beyond this add nothing
 MAX_DIRECTIONS = 12  # principal components of the log odds of all labels
@@ -152,11 +154,13 @@ def _bounded_log_odds(outputs: MultiLabel, limit: float) -> FloatArray:
         return np.asarray(np.clip(np.log(p) - np.log1p(-p), -limit, limit))
 
 
-def _features(odds: FloatArray) -> list[FloatArray]:
-    """Return the log odds, 1, an even and an odd bend.
+def _features(odds: FloatArray, n_features: int = 4) -> list[FloatArray]:
+    """Return the log odds, 1, an even and an odd bend, or the first of them.
 
     The first three span Platt scaling and beta calibration; the last is 2 p - 1.
     """
+    if n_features <= 2:
+        return [odds, np.ones_like(odds)][:n_features]
     size = np.abs(odds)
     even = size + 2 * np.log1p(np.exp(-size))  # -log p - log(1 - p)
     return [odds, np.ones_like(odds), even, np.tanh(odds / 2)]
@@ -174,14 +178,13 @@ class _Entries:
     weight: FloatArray
 
     @classmethod
-    def of(cls, scale: _Scale, is_used: FloatArray, batch: Batch) -> _Entries:
+    def of(cls, scale: _Scale, is_used: FloatArray, batch: Batch, n_features: int = 4) -> _Entries:
         outputs, labels = as_multilabel(batch.outputs, "a calibrator"), batch.labels
         assert isinstance(labels, LabelMatrix)
         odds = _bounded_log_odds(outputs, scale.limit)
         known = ~np.isnan(labels.values)
-        features = np.stack(
-            [one / norm for one, norm in zip(_features(odds), scale.norms, strict=True)]
-        )
+        columns = zip(_features(odds, n_features), scale.norms, strict=False)
+        features = np.stack([one / norm for one, norm in columns])
         others = np.clip(odds, -MAX_OTHER, MAX_OTHER) - scale.center
         return cls(
             features=features,
@@ -190,13 +193,6 @@ class _Entries:
             targets=np.where(known, labels.values, 0.0),
             weight=batch.weight[:, np.newaxis] * known * is_used,
         )
-
-    @property
-    def n_columns(self) -> int:
-        return int(self.targets.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.targets)
 
     def take(self, rows: Any) -> _Entries:
         return _Entries(
@@ -263,7 +259,12 @@ class _Fit(NamedTuple):
         return _Fit(coefficients, common)
 
 
-def _fit(shards: Shards[_Entries], prior: _Prior, start: _Fit, tolerance: float) -> _Fit:
+def _fit(
+    derivatives: Callable[[FloatArray, int], FloatArray],
+    prior: _Prior,
+    start: _Fit,
+    tolerance: float,
+) -> _Fit:
     """Return the most probable coefficients, by Newton's method with backtracking.
 
     The coefficients of labels are normal around those of the common map, which are normal around
@@ -278,7 +279,7 @@ def _fit(shards: Shards[_Entries], prior: _Prior, start: _Fit, tolerance: float)
     eye, each = np.eye(size), np.arange(n)
 
     def objective(at: _Fit) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        sums = shards.sum(lambda rows: rows.derivatives(at.coefficients, n))
+        sums = derivatives(at.coefficients, n)
         gradient = sums[1 : 1 + n_labels * size].reshape(n_labels, size)
         hessian = sums[1 + n_labels * size :].reshape(n_labels, size, size)
         away = at.coefficients.copy()
@@ -318,10 +319,27 @@ def _fit(shards: Shards[_Entries], prior: _Prior, start: _Fit, tolerance: float)
     return best
 
 
-def _fit_rows(prior: _Prior, tolerance: float, rows: tuple[_Entries, _Fit]) -> _Fit:
-    """Return the coefficients of rows in memory, from a start."""
-    entries, start = rows
-    return _fit(ArrayShards(entries, max(entries.targets.size, 1)), prior, start, tolerance)
+def _fit_rows(prior: _Prior, rows: tuple[_Entries, _Fit]) -> _Fit:
+    """Return the coefficients of rows in memory from a start, roughly."""
+    return _fit(rows[0].derivatives, prior, rows[1], ROUGH)
+
+
+def _sum_derivatives(
+    shards: Shards, scale: _Scale, is_used: FloatArray, coefficients: FloatArray, n_features: int
+) -> FloatArray:
+    """Return the derivatives of all rows, in blocks that fit in caches."""
+
+    def sums(batch: Batch) -> FloatArray:
+        blocks = row_blocks(len(batch), len(coefficients), BLOCK_ENTRIES) or [slice(0, 0)]
+        parts = (
+            _Entries.of(scale, is_used, batch.take(rows), n_features).derivatives(
+                coefficients, n_features
+            )
+            for rows in blocks
+        )
+        return reduce(add, parts)
+
+    return shards.sum(sums)
 
 
 class _Tried(NamedTuple):
@@ -376,7 +394,7 @@ class _Selection:
         for prior in priors:
             starts = [fit.widened(prior, self.n_components) for fit in last.fits]
             trains = [train for train, _ in self.parts]
-            run = partial(_fit_rows, prior, ROUGH)
+            run = partial(_fit_rows, prior)
             last = self._evaluate(prior, list(map_in_order(run, zip(trains, starts, strict=True))))
             new.append(last)
         return self.best(new)
@@ -616,9 +634,8 @@ class MultiLabelCalibrator(Serializable):
         prior, fit = chosen.prior, chosen.fits[0]
         self._state_evidence(selection, chosen, len(folds))
         if prior.n_features:
-            fit = _fit_rows(prior, ROUGH, (entries, fit))
-            whole = shards.map(partial(_Entries.of, scale, is_used))
-            fit = _fit(whole, prior, fit, TOLERANCE)
+            fit = _fit_rows(prior, (entries, fit))
+            fit = _fit(partial(_sum_derivatives, shards, scale, is_used), prior, fit, TOLERANCE)
         self._keep(fit, prior, scale)
 
     def _select(self, selection: _Selection) -> None:
