@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from dubito import Logits, MultiLabel
 from dubito.arrays import FloatArray
-from dubito.calibrate import MultiLabelCalibrator, PlattScaling
+from dubito.calibrate import MultiLabelCalibrator, PlattScaling, cross_validate_calibrator
 from dubito.calibrate.multilabel import (
     COMMON_PRECISION,
     RELATIVE_SPREAD,
@@ -79,12 +79,24 @@ def test_labels_get_calibrated_beyond_one_temperature() -> None:
     assert losses["auto"] < 0.99 * losses["alone"]
     assert losses["alone"] < 0.99 * losses["temperature"]
     auto = one
-    assert "log odds of other labels" in auto.chosen_
+    assert ", other labels (" in auto.chosen_
     evidence = auto.evidence_
     assert evidence.log_loss_after == pytest.approx(losses["auto"], rel=0.05)
     before = log_loss(y[:1000], np.clip(outputs.array, 1e-12, 1 - 1e-12))
     assert evidence.log_loss_before == pytest.approx(before, rel=1e-3)
     assert f"of {len(auto.leaderboard_)} candidates" in auto.summary()
+
+
+def test_a_selection_is_cross_validated_as_a_whole() -> None:
+    odds, y = rows(300, 3)
+    y[::4, 1] = np.nan
+    p = expit(odds)
+    evidence = cross_validate_calibrator(MultiLabelCalibrator(), MultiLabel(p), y, cv=3)
+    assert evidence.log_loss_before == pytest.approx(log_loss(y, np.clip(p, 1e-12, 1 - 1e-12)))
+    assert evidence.brier_before == pytest.approx(float(np.nanmean((p - y) ** 2)))
+    fitted = MultiLabelCalibrator().fit(MultiLabel(p), y)
+    assert evidence.log_loss_after == pytest.approx(fitted.evidence_.log_loss_after, rel=0.05)
+    assert (evidence.n_rows, evidence.n_folds) == (300, 3)
 
 
 def test_calibrated_probabilities_stay_about_the_same() -> None:

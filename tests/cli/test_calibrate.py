@@ -5,8 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.calibrate import AutoCalibrator, BaseCalibrator, PlattScaling, TemperatureScaling
-from dubito.outputs import Logits
+from dubito.calibrate import (
+    AutoCalibrator,
+    BaseCalibrator,
+    MultiLabelCalibrator,
+    PlattScaling,
+    TemperatureScaling,
+)
+from dubito.outputs import Logits, MultiLabel
 from tests.cli.conftest import ANIMALS, Run
 
 
@@ -138,3 +144,33 @@ def test_labels_of_one_class_are_noted(run: Run, made: Path, words: list[str]) -
     note = "All labels in dogs.csv are 'dog', so nothing is known about cat, fox"
     assert note in " ".join(run(*words, "dogs.csv", *more).stderr.split())
     assert "All labels" not in run(*words, made / "sure.csv", *more).stderr
+
+
+def test_several_labels_are_calibrated_and_applied(run: Run, tmp_path: Path) -> None:
+    rng, names = np.random.default_rng(0), ["edema", "mass"]
+    odds = rng.normal(size=(300, 2))
+    findings = (rng.random((300, 2)) < 1 / (1 + np.exp(-odds))).astype(float)
+    findings[::9, 1] = np.nan
+    p = 1 / (1 + np.exp(-3 * odds))
+    columns = {f"p_{one}": p[:, k] for k, one in enumerate(names)}
+    columns |= {f"y_{one}": findings[:, k] for k, one in enumerate(names)}
+    pd.DataFrame(columns).to_csv("xrays.csv", index=False)
+    words = ["--multilabel", "p_*", "--label", "y_*"]
+    done = run("calibrate", "xrays.csv", *words, "-o", "labels.json")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("One temperature for all labels, because no simpler one")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "--multilabel 'p_*'" in done.stdout
+    fitted = MultiLabelCalibrator.from_dict(json.loads(Path("labels.json").read_text()))
+    assert fitted.label_names_ == ("edema", "mass")
+    applied = ["calibrate", "--apply", "labels.json", "xrays.csv"]
+    done = run(*applied, *words[:2], "-o", "new.csv")
+    assert done.exit_code == 0, done.output
+    written = pd.read_csv("new.csv")[["calibrated_edema", "calibrated_mass"]].to_numpy()
+    assert np.allclose(written, fitted.predict_proba(MultiLabel(p)), atol=1e-8)
+    done = run(*applied)
+    assert "Pass --multilabel 'p_*'" in " ".join(done.output.split())
+    done = run("calibrate", "xrays.csv", *words, "--calibrator", "isotonic")
+    assert "must be auto, temperature, platt or beta" in " ".join(done.output.split())
+    done = run("calibrate", "xrays.csv", *words, "--positive", "1")
+    assert "--positive cannot be used with --multilabel" in " ".join(done.output.split())

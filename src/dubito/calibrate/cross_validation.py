@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final, overload
+from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, require_everywhere
 from dubito.calibrate.calibrator import (
@@ -22,7 +23,7 @@ from dubito.calibrate.calibrator import (
 )
 from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.data.batch import Batch
-from dubito.data.labels import Labels
+from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, as_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import short_percent
@@ -30,9 +31,12 @@ from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.outputs import Logits
+from dubito.outputs import Logits, as_multilabel
 from dubito.serialization.fields import declare, integer, number, optional
 from dubito.serialization.objects import Record, clone
+
+if TYPE_CHECKING:
+    from dubito.calibrate.multilabel import MultiLabelCalibrator
 
 CALLER = "cross_validate_calibrator"
 MAX_SAMPLES = 20_000
@@ -135,7 +139,7 @@ class RegressionEvidence:
 
 @overload
 def cross_validate_calibrator(
-    calibrator: BaseCalibrator,
+    calibrator: BaseCalibrator | MultiLabelCalibrator,
     outputs: Any,
     y: Any = ...,
     *,
@@ -162,7 +166,7 @@ def cross_validate_calibrator(
 
 
 def cross_validate_calibrator(
-    calibrator: BaseCalibrator | BaseRegressionCalibrator,
+    calibrator: BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator,
     outputs: Any,
     y: Any = None,
     *,
@@ -180,9 +184,9 @@ def cross_validate_calibrator(
 
     Parameters
     ----------
-    calibrator : BaseCalibrator, VarianceScaling or QuantileRecalibration
+    calibrator : BaseCalibrator, MultiLabelCalibrator, VarianceScaling or QuantileRecalibration
         The calibrator to evaluate.
-    outputs : Logits, Probabilities, Members, array, Normal, Samples, Quantiles, or Shards
+    outputs : Logits, Probabilities, Members, MultiLabel, array, Normal, Samples, Quantiles, Shards
         Model outputs, as in `calibrator.fit`. Shards hold labels and weights themselves.
     y : array, optional
         Labels or targets.
@@ -214,15 +218,18 @@ def cross_validate_calibrator(
     >>> str(evidence).split(", ")[::3]
     ['log loss from 1.455 to 0.878', 'cross-fitted on 300 rows']
     """
+    from dubito.calibrate.multilabel import MultiLabelCalibrator  # which makes folds by this module
+
     seed = draw_seed(random_state, CALLER)
-    if isinstance(calibrator, BaseRegressionCalibrator):
+    is_multilabel = isinstance(calibrator, MultiLabelCalibrator)
+    if is_multilabel or isinstance(calibrator, BaseRegressionCalibrator):
         rows = as_shards(
             outputs,
             y,
             sample_weight=sample_weight,
             groups=groups,
             caller=CALLER,
-            convert=as_predictive,
+            convert=as_multilabel if is_multilabel else as_predictive,
         )
     elif isinstance(calibrator, BaseCalibrator):
         rows = labeled_shards(outputs, y, sample_weight, CALLER, groups)
@@ -235,6 +242,8 @@ def cross_validate_calibrator(
     folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
     if isinstance(calibrator, BaseRegressionCalibrator):
         return _regression_evidence(calibrator, batch, folds)
+    if isinstance(calibrator, MultiLabelCalibrator):
+        return _multilabel_evidence(calibrator, batch, folds)
     return _classification_evidence(calibrator, batch, folds)
 
 
@@ -273,6 +282,39 @@ def _classification_evidence(
         brier_after=scores[1],
         ece_before=errors[0],
         ece_after=errors[1],
+    )
+
+
+def _multilabel_evidence(
+    calibrator: MultiLabelCalibrator, batch: Batch, folds: Sequence[Fold]
+) -> CalibrationEvidence:
+    """Return the metrics of a calibrator of several labels per row, over all known labels."""
+    assert isinstance(batch.labels, LabelMatrix)
+    held_out = np.concatenate([test for _, test in folds])
+    y = batch.labels.values[held_out]
+    is_known = ~np.isnan(y)
+    rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
+    y, weights = y[is_known], batch.weight[rows]
+    with warnings.catch_warnings():  # the fit on all rows warns
+        warnings.simplefilter("ignore", DubitoWarning)
+        parts = [
+            clone(calibrator).fit(batch.take(train)).predict_proba(batch.outputs.take(test))
+            for train, test in folds
+        ]
+    before = as_multilabel(batch.outputs, CALLER).array[held_out]
+    both = [np.asarray(one, np.float64)[is_known] for one in (before, np.concatenate(parts))]
+    losses = [
+        -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR)) for p in both
+    ]
+    squares = [weighted_mean((p - y) ** 2, weights) for p in both]
+    return CalibrationEvidence(
+        log_loss_before=weighted_mean(losses[0], weights),
+        log_loss_after=weighted_mean(losses[1], weights),
+        standard_error=standard_error(losses[1] - losses[0], weights, rows),
+        n_rows=len(np.unique(rows)),
+        n_folds=len(folds),
+        brier_before=squares[0],
+        brier_after=squares[1],
     )
 
 

@@ -94,15 +94,13 @@ class _Prior(NamedTuple):
         return self.n_features, self.spread > 0, self.other > 0
 
     def __str__(self) -> str:
-        words = {"": "unchanged probabilities", "temperature": "one temperature for all labels"}
-        if self.base in words:
-            what = words[self.base]
+        if self.n_features < 2:
+            what = {"": "unchanged probabilities"}.get(self.base, "one temperature for all labels")
         else:
-            name = {"platt": "Platt scaling", "beta": "beta calibration"}[self.base]
-            how = f"per label, shrunk (spread {self.spread:g})" if self.spread else "for all labels"
-            what = f"{name} {how}"
-        others = f", with the log odds of other labels (spread {self.other:g})"
-        return what + (others if self.other else "")
+            name = {"platt": "Platt"}.get(self.base, self.base)
+            each = f"{name} map per label ({self.spread:g})"
+            what = each if self.spread else f"one {name} map for all labels"
+        return what + (f", other labels ({self.other:g})" if self.other else "")
 
 
 @final
@@ -454,7 +452,8 @@ class MultiLabelCalibrator(Serializable):
     unfitted_ : list of int
         The labels without a positive or without a negative, which have the common map.
     chosen_, reason_ : str
-        What was selected, and why.
+        What was selected, and why. Numbers in parentheses are standard deviations: of the
+        coefficients between labels, and of the weights of other labels.
     leaderboard_ : list of dict
         Name, log loss and its standard error of each candidate, lowest log loss first.
     evidence_ : CalibrationEvidence

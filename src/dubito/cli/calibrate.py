@@ -11,6 +11,7 @@ import typer
 
 from dubito.cli.columns import (
     FOLD_GROUPS,
+    MULTILABEL,
     NOT_CLASSIFICATION,
     ColumnOptions,
     note_single_class,
@@ -22,14 +23,18 @@ from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.calibrate import BaseCalibrator
+    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
     from dubito.data import Batch
+    from dubito.outputs import ClassName
 
 Z = 1.96  # standard errors to each side of a 95 % interval
 PREFIX = "calibrated_"
 
 
-@with_columns("features", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
+UNSUPPORTED = [name for name in NOT_CLASSIFICATION if name not in MULTILABEL]
+
+
+@with_columns("features", *UNSUPPORTED, group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -61,9 +66,11 @@ def calibrate(
     """Fit the calibrator with the best cross-validated log loss and save it, or apply it.
 
     --apply writes the input columns, and calibrated_p for a column p,
-    or calibrated_CLASS for each of several classes.
+    or calibrated_CLASS for each of several classes or labels.
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
+
+    Example: dubito calibrate xrays.csv --multilabel 'p_*' --label 'y_*' --uncertain ignore
 
     Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.parquet
     """
@@ -88,18 +95,20 @@ def _fit(
     """Fit a calibrator, save it and print what it achieves on held-out rows."""
     import json
 
-    from dubito.calibrate import AutoCalibrator, cross_validate_calibrator
+    from dubito.calibrate import AutoCalibrator, MultiLabelCalibrator, cross_validate_calibrator
     from dubito.cli.printing import passes, say, say_json
     from dubito.data.sink import write_atomic
 
     [predictions] = options.open(file)
-    named = calibrator_named(name)
+    chosen_by = _by_label(options, name) if options.is_multilabel else calibrator_named(name)
+    fitted = AutoCalibrator() if chosen_by == "auto" else chosen_by
     with passes():
         rows = reader.rows(predictions)
-        require_positive(options.positive, next(rows.batches()).outputs, file)
-        note_single_class(rows, file)
-        fitted = (AutoCalibrator() if named == "auto" else named).fit(rows)
-        is_auto = isinstance(fitted, AutoCalibrator)
+        if not options.is_multilabel:
+            require_positive(options.positive, next(rows.batches()).outputs, file)
+            note_single_class(rows, file)
+        fitted.fit(rows)
+        is_auto = isinstance(fitted, AutoCalibrator | MultiLabelCalibrator)
         evidence = fitted.evidence_ if is_auto else cross_validate_calibrator(fitted, rows)
     write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
     chosen, reason = (fitted.chosen_, fitted.reason_) if is_auto else (repr(fitted), "named")
@@ -113,9 +122,23 @@ def _fit(
     if leaderboard:
         _show_leaderboard(leaderboard)
     say(f"Written to {output}. Next:")
-    shown = replace(options, label=None, weight=None, group=None)
+    shown = replace(options, label=None, weight=None, group=None, uncertain=None)
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o calibrated.parquet")
+
+
+def _by_label(options: ColumnOptions, name: str) -> MultiLabelCalibrator:
+    """Return the calibrator of several labels per row that a name stands for."""
+    from dubito.calibrate import MultiLabelCalibrator
+    from dubito.calibrate.multilabel import BASES
+
+    if name not in BASES:
+        rule, fix = f"must be {', '.join(BASES[:-1])} or {BASES[-1]} for several labels", "Use auto"
+        raise BadValueError("", "--calibrator", rule, name, fix)
+    if options.positive is not None:
+        rule, fix = "cannot be used with --multilabel", "Leave it out"
+        raise BadValueError("", "--positive", rule, options.positive, fix)
+    return MultiLabelCalibrator(base=name)
 
 
 def _show_leaderboard(lines: list[dict[str, Any]]) -> None:
@@ -128,20 +151,21 @@ def _show_leaderboard(lines: list[dict[str, Any]]) -> None:
             return "dropped"
         return "" if line["weight"] is None else f"{percent(line['weight'])}"
 
+    is_mixed = "weight" in lines[0]  # of several labels per row, nothing is mixed
     show_table(
-        ("calibrator", "log loss", "95 % interval", "weight"),
+        ("calibrator", "log loss", "95 % interval", *(["weight"] if is_mixed else [])),
         [
             (
                 line["name"],
                 f"{line['log_loss']:.4f}",
                 f"{line['low']:.4f} to {line['high']:.4f}",
-                weight(line),
+                *([weight(line)] if is_mixed else []),
             )
             for line in lines
         ],
     )
     say("\nLog loss is cross-validated.")
-    if any(line["dropped"] for line in lines):
+    if any(line.get("dropped") for line in lines):
         say("A dropped candidate was fitted in two folds: its log loss is an estimate.")
 
 
@@ -167,18 +191,24 @@ def _apply(
 
     is_directory(output)  # raises for a file of an unknown kind
     calibrator = _load(path)
-    predictions = options.open(file, label="unused", classes=calibrator.classes_)
+    classes = _classes(calibrator, path, options)
+    predictions = options.open(
+        file, label="unused", classes=None if options.is_multilabel else classes
+    )
     bound = scan(predictions[0].source, predictions[0].columns).columns
     [first, *others] = bound.found[bound.kind]
     is_single = not others and first not in bound.widths
-    classes = calibrator.classes_ or tuple(range(calibrator.n_classes_))
+    names = (
+        [first]
+        if is_single
+        else classes or range(getattr(calibrator, "n_classes_", 0) or calibrator.n_labels_)
+    )
 
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
         p = calibrator.predict_proba(batch.outputs)
-        results = {f"{PREFIX}{first}": p[:, 1]} if is_single else class_columns(PREFIX, p, classes)
+        results = {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
         return {**batch.beside(source), **results}
 
-    names = [first] if is_single else classes
     run = RowRun.open(
         columns_of,
         predictions,
@@ -197,16 +227,32 @@ def _apply(
     say(f"{n_rows:,} rows of {file} are calibrated in {output}.")
 
 
-def _load(path: Path) -> BaseCalibrator:
+def _classes(
+    calibrator: BaseCalibrator | MultiLabelCalibrator, path: Path, options: ColumnOptions
+) -> tuple[ClassName, ...] | None:
+    """Return the names of classes or labels; raise if the options are for the other kind."""
+    from dubito.calibrate import MultiLabelCalibrator
+
+    is_by_label = isinstance(calibrator, MultiLabelCalibrator)
+    if is_by_label != options.is_multilabel:
+        rule = f"calibrates {'several labels per row' if is_by_label else 'classes'}"
+        fix = "Pass --multilabel 'p_*'" if is_by_label else "Leave --multilabel out"
+        raise BadValueError("", str(path), rule, "columns of the other kind", fix)
+    return calibrator.label_names_ if is_by_label else calibrator.classes_
+
+
+def _load(path: Path) -> BaseCalibrator | MultiLabelCalibrator:
     """Return a saved calibrator."""
     import json
 
-    from dubito.calibrate import BaseCalibrator
+    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
     from dubito.serialization.documents import read_text
 
     fix = "Pass a file written by dubito calibrate"
     try:
-        return BaseCalibrator.from_dict(json.loads(read_text(path)))
+        values = json.loads(read_text(path))
+        is_by_label = isinstance(values, dict) and values.get("class") == "MultiLabelCalibrator"
+        return (MultiLabelCalibrator if is_by_label else BaseCalibrator).from_dict(values)
     except json.JSONDecodeError as error:
         raise BadFileError(str(path), "it is not JSON", fix) from error
     except (BadValueError, BadTypeError) as error:
