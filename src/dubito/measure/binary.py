@@ -551,8 +551,8 @@ def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, 
         total, hits, sums = (
             np.add.reduceat(one, starts) for one in (weight, positive, weight * odds)
         )
-        start, *_ = _newton((sums / total, total, hits), start, is_line)
-    found, loss, information = _newton((odds, weight, positive), start, is_line)
+        start, *_ = logistic_line((sums / total, total, hits), start, is_line)
+    found, loss, information = logistic_line((odds, weight, positive), start, is_line)
     before, *_ = _loss_at(unchanged, (odds, weight, positive), is_line)
     if information is None:
         # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
@@ -564,7 +564,7 @@ def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, 
     return _normal(float(found[int(is_line)]), error), float(p_value)
 
 
-def _newton(
+def logistic_line(
     columns: tuple[FloatArray, FloatArray, FloatArray], start: FloatArray, is_line: bool
 ) -> tuple[FloatArray, float, FloatArray | None]:
     """Return intercept and slope of lowest loss, the loss, and its curvature if there is one."""

@@ -32,6 +32,7 @@ from dubito.measure.binary import (
     Confusion,
     error_interval,
     errors_if_calibrated,
+    logistic_line,
 )
 from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
@@ -118,7 +119,8 @@ class MultiLabelState(State):
         label_sums(*columns, threshold, batch.first_row, rows, sums, cells, n_known)
 
         def ranking(label: int) -> RankingState:
-            y, p = labels.values[:, label], outputs.array[:, label].astype(np.float64)
+            y = np.ascontiguousarray(labels.values[:, label])
+            p = outputs.array[:, label].astype(np.float64)
             is_known = ~np.isnan(y) & (batch.weight > 0)
             weight = batch.weight
             if not is_known.all():
@@ -526,7 +528,7 @@ def _with_intervals(
         own = state.cells[:, label]
         cells = np.concatenate([own.sum(axis=0)[np.newaxis], np.tensordot(draws, own, 1)])
         pooled = pooled + cells
-        for name, values in _cell_figures(cells).items():
+        for name, values in {**_cell_figures(cells), **_line_figures(cells)}.items():
             areas.setdefault(name, []).append(by_label[name][label] + values[1:] - values[0])
         curve = result.labels[state.names[label]].curve if own.any() else None
         areas.setdefault(IF_CALIBRATED, []).append(
@@ -579,6 +581,30 @@ def _cell_figures(cells: FloatArray) -> dict[str, FloatArray]:
         starts = np.unique(starts[starts < bins.size])
         gaps = np.abs(np.add.reduceat(said - positive, starts, axis=-1)).sum(-1)
         return {"roc_auc": area, "average_precision": average, ECE: gaps / weight.sum(-1)}
+
+
+def _line_figures(cells: FloatArray) -> dict[str, FloatArray]:
+    """Return calibration slope and intercept of resamples x cells, by a Newton step from the first.
+
+    It is that of all rows. They are measured from it, NaN if the labels are separable.
+    """
+    weight, positive, said = np.moveaxis(cells, -1, 0)
+    is_held = (weight[0] > 0) & (said[0] > 0) & (said[0] < weight[0])
+    weight, positive = weight[:, is_held], positive[:, is_held]
+    p = said[0, is_held] / weight[0]
+    odds = np.log(p / (1 - p))
+    found = {}
+    for name, is_line in (("calibration_intercept", False), ("calibration_slope", True)):
+        steps, information = np.full(len(cells), np.nan), None
+        if 0 < positive[0].sum() < weight[0].sum():
+            start = np.array([0.0, 1.0])
+            at, _, information = logistic_line((odds, weight[0], positive[0]), start, is_line)
+        if information is not None:
+            residual = positive - weight / (1 + np.exp(-(at[0] + at[1] * odds)))
+            gradient = residual @ np.stack([np.ones(odds.size), odds], axis=1)[:, : 1 + is_line]
+            steps = np.linalg.solve(information, gradient.T)[-1]
+        found[name] = steps
+    return found
 
 
 def _lines(audit: MultiLabelAudit) -> list[str]:
