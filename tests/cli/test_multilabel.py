@@ -116,5 +116,10 @@ def test_sigmoids_are_not_taken_for_classes(run: Run, frame: pd.DataFrame, tmp_p
     frame.to_csv(path, index=False)
     done = run("audit", path, "--probabilities", "p_*", "--label", "y_rash")
     assert "pass --multilabel instead of --probabilities" in done.stderr
+    p = frame.filter(like="p_")
+    swapped = p.rename(columns=lambda name: f"y{name[1:]}").join((p > 0.5).astype(int))
+    swapped.to_csv("swapped.csv", index=False)
+    done = run("audit", "swapped.csv", "--multilabel", "p_*")
+    assert "Exchange --label and --multilabel" in done.stderr
     done = run("audit", path, "--multilabel", "p_*", "--positive", "rash")
     assert "without --costs, --cost and --positive" in done.stderr
