@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito import Logits, Members, MultiLabel, Normal, Probabilities, TopLabel
 from dubito.doubt.scores import (
     energy,
     entropy,
+    label_uncertainty,
     least_confidence,
     margin_uncertainty,
     uncertainty_scores,
@@ -234,3 +236,19 @@ def test_a_single_class_leaves_no_margin_to_doubt(kind: Any) -> None:
     assert margin_uncertainty(outputs).tolist() == [0.0] * 3
     assert entropy(outputs).tolist() == [0.0] * 3
     assert least_confidence(outputs).tolist() == [0.0] * 3
+
+
+def test_labels_have_the_uncertainty_of_two_classes() -> None:
+    odds = np.random.default_rng(0).normal(0, 4, (50, 3))
+    found = label_uncertainty(MultiLabel.from_logits(odds))
+    for k in range(3):
+        both = Logits(np.column_stack([np.zeros(50), odds[:, k]]))
+        assert found.least_confidence[:, k] == pytest.approx(least_confidence(both))
+        assert found.entropy[:, k] == pytest.approx(entropy(both))
+    every = np.array(list(product([0, 1], repeat=3)))  # the outcomes of a row
+    p = 1 / (1 + np.exp(-odds[0]))
+    chances = np.where(every == 1, p, 1 - p).prod(axis=1)
+    assert found.joint_entropy[0] == pytest.approx(-(chances * np.log(chances)).sum())
+    assert label_uncertainty([[0.0, 1.0]]).joint_entropy.tolist() == [0.0]
+    extreme = label_uncertainty(MultiLabel.from_logits([[50.0, 60.0]])).least_confidence[0]
+    assert 0 < extreme[1] < extreme[0] < 1e-20

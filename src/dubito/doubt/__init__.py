@@ -20,9 +20,11 @@ from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.neighbors import NearestNeighborDistance
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.doubt.scores import (
+    LabelUncertainty,
     UncertaintyScores,
     energy,
     entropy,
+    label_uncertainty,
     least_confidence,
     margin_uncertainty,
     uncertainty_scores,
@@ -35,6 +37,7 @@ __all__ = [
     "ConformalOutlierDetector",
     "ConformalRegressor",
     "JointDensity",
+    "LabelUncertainty",
     "MahalanobisDistance",
     "MultiLabelRiskControl",
     "NearestNeighborDistance",
@@ -52,6 +55,7 @@ __all__ = [
     "entropy",
     "familiarity",
     "feature_norm",
+    "label_uncertainty",
     "least_confidence",
     "margin_uncertainty",
     "mental_model",

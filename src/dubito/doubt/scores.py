@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from scipy.special import entr, expit
 
 from dubito.arrays import ArrayResult, FloatArray, contiguous
 from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix
+from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix, as_multilabel
 
 
 @final
@@ -178,6 +179,51 @@ def energy(outputs: Logits) -> FloatArray:
     scores = _score_outputs(outputs, "energy").energy
     assert scores is not None
     return scores
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LabelUncertainty(ArrayResult):
+    """Uncertainty of each of several labels per row; larger always means more uncertain.
+
+    Attributes
+    ----------
+    least_confidence : ndarray of shape (n_rows, n_labels)
+        The probability of the less probable outcome of each label.
+    entropy : ndarray of shape (n_rows, n_labels)
+        Entropy of each label in nats, from 0 to log 2.
+    joint_entropy : ndarray of shape (n_rows,)
+        Entropy of all labels of a row together, if they are independent: the sum over labels.
+    """
+
+    least_confidence: FloatArray
+    entropy: FloatArray
+    joint_entropy: FloatArray
+
+
+def label_uncertainty(outputs: Any) -> LabelUncertainty:
+    """Return the uncertainty of several labels per row, by label and by row.
+
+    Parameters
+    ----------
+    outputs : MultiLabel, MultiLabelMembers or array-like of shape (n_rows, n_labels)
+        Probabilities of labels; members are averaged. Made from logits, labels of probability
+        1 - 1e-20 and 1 - 1e-30 still differ.
+
+    Returns
+    -------
+    LabelUncertainty
+
+    Examples
+    --------
+    >>> found = label_uncertainty([[0.5, 0.9], [1.0, 0.0]])
+    >>> found.least_confidence.round(2).tolist(), found.joint_entropy.round(3).tolist()
+    ([[0.5, 0.1], [0.0, 0.0]], [1.018, 0.0])
+    """
+    odds = as_multilabel(outputs, "label_uncertainty").log_odds.astype(np.float64)
+    rare = expit(-np.abs(odds))
+    entropies = entr(rare) - (1 - rare) * np.log1p(-rare)
+    return LabelUncertainty(rare, entropies, entropies.sum(axis=1))
 
 
 def as_scored_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
