@@ -151,6 +151,15 @@ def test_extreme_rows_give_finite_probabilities(y: Any) -> None:
     assert ((new >= 1e-12) & (new <= 1)).all()
 
 
+def test_saturated_scores_are_calibrated_to_the_base_rate() -> None:
+    odds = np.full((200, 2), -20.7) * [1, -1]
+    odds[:5] = -8
+    y = np.repeat(np.arange(200)[:, np.newaxis] % 10 == 0, 2, axis=1).astype(float)
+    outputs = MultiLabel.from_logits(odds)
+    loss = log_loss(y, MultiLabelCalibrator().fit(outputs, y).predict_proba(outputs))
+    assert loss < -(0.1 * np.log(0.1) + 0.9 * np.log(0.9)) + 0.001
+
+
 def test_few_rows_stay_unchanged() -> None:
     calibrator = MultiLabelCalibrator().fit([[0.3, 0.6]] * 9, [[0, 1]] * 8 + [[1, 0]])
     assert calibrator.summary() == (

@@ -78,3 +78,12 @@ def test_words_say_which_way_confidence_was_off(slope: float, verdict: str) -> N
     assert platt._describe() == (
         f"log odds = {platt.slope_:.3g} z + {platt.intercept_:.3g}: {verdict}"
     )
+
+
+def test_saturated_scores_are_calibrated_to_the_base_rate() -> None:
+    odds = np.full(200, -20.7)
+    odds[:5] = -8
+    y = (np.arange(200) % 10 == 0).astype(int)
+    p = PlattScaling().fit(Logits(odds), y).predict_proba(Logits(odds))[:, 1]
+    loss = -(y * np.log(p) + (1 - y) * np.log(1 - p)).mean()
+    assert loss < -(0.1 * np.log(0.1) + 0.9 * np.log(0.9)) + 0.001

@@ -22,6 +22,7 @@ from dubito.serialization.fields import Entry, declare, integer, number
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
 MAX_ROUNDS = 100
+MIN_LENGTH = 1e-15  # of a step: where nearly all curvature is saturated, Newton steps are huge
 
 
 @final
@@ -267,7 +268,7 @@ def _fit_logistic(
         while True:
             trial = best + length * step
             tried = objective(trial)
-            if tried[0] <= loss - 1e-4 * length * decrease or length < 1e-6:
+            if tried[0] <= loss - 1e-4 * length * decrease or length < MIN_LENGTH:
                 break
             length /= 2
         best, (loss, gradient, hessian) = trial, tried

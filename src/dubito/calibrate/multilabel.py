@@ -71,6 +71,7 @@ FIXED = 1e10  # the precision of what may not vary
 N_STANDARD_ERRORS = 0.5  # by which a simpler candidate may be worse than the best
 ROUGH, TOLERANCE = 0.01, 1e-7  # predicted gain in log likelihood below which a fit has ended
 MAX_ROUNDS = 100
+MIN_LENGTH = 1e-15  # of a step: where nearly all curvature is saturated, Newton steps are huge
 N_SHOWN = 5  # names of labels in a summary
 
 
@@ -310,7 +311,7 @@ def _fit(
             if decrease < tolerance:
                 return trial
             tried = objective(trial)
-            if tried[0] <= loss - 1e-4 * length * decrease or length < 1e-6:
+            if tried[0] <= loss - 1e-4 * length * decrease or length < MIN_LENGTH:
                 break
             length /= 2
         best, (loss, gradient, hessian, common) = trial, tried
