@@ -32,11 +32,11 @@ from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix
 from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import BadTypeError, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, MultiLabel, as_multilabel
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
     Entry,
@@ -706,14 +706,7 @@ class MultiLabelCalibrator(Serializable):
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
         known = as_multilabel(outputs, caller)
-        fix = "Pass the labels of the fit, in the same order"
-        if known.n_labels != self.n_labels_:
-            rule = f"must have {self.n_labels_} labels, as during fit"
-            raise BadValueError("outputs", caller, rule, f"{known.n_labels}", fix)
-        names = self.label_names_
-        if None not in (known.label_names, names) and known.label_names != names:
-            rule = f"must have the labels {names}, as during fit"
-            raise BadValueError("outputs", caller, rule, f"{known.label_names}", fix)
+        require_labels(known, self.n_labels_, self.label_names_, caller)
         result = np.empty(known.array.shape, known.array.dtype)
 
         def fill(rows: slice) -> None:

@@ -22,7 +22,7 @@ from dubito.outputs.classification import (
     require_classes,
 )
 from dubito.outputs.mixtures import NormalMixture, RegressionMembers
-from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers, as_multilabel
+from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers, as_multilabel, require_labels
 from dubito.outputs.regression import Normal, Quantiles, Samples
 
 __all__ = [
@@ -45,5 +45,6 @@ __all__ = [
     "as_names",
     "as_outputs",
     "require_classes",
+    "require_labels",
     "unchecked",
 ]

@@ -17,7 +17,7 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs.base import BaseOutputs, set_field, unchecked
 from dubito.outputs.classification import ClassName, Members, Probabilities, as_names
 
@@ -198,6 +198,19 @@ def as_multilabel(outputs: Any, caller: str) -> MultiLabel:
         rule, fix = "must be MultiLabel", "Wrap the probabilities of labels: MultiLabel(array)"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return outputs if isinstance(outputs, MultiLabel) else MultiLabel(outputs)
+
+
+def require_labels(
+    outputs: MultiLabel, n_labels: int, names: tuple[ClassName, ...] | None, caller: str
+) -> None:
+    """Raise unless outputs have the labels of a fit; either may be without names."""
+    fix = "Pass the labels of the fit, in the same order"
+    if outputs.n_labels != n_labels:
+        rule = f"must have {n_labels} labels, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.n_labels}", fix)
+    if None not in (outputs.label_names, names) and outputs.label_names != names:
+        rule = f"must have the labels {names}, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.label_names}", fix)
 
 
 def _as_label_names(

@@ -15,7 +15,7 @@ from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words
-from dubito.outputs import ClassName, MultiLabel, as_multilabel
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import boolean, class_names, declare, integer
 from dubito.serialization.objects import Serializable
@@ -171,9 +171,7 @@ class MultiLabelRiskControl(Serializable):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         known = as_multilabel(outputs, caller)
-        if known.n_labels != self.n_labels_:
-            rule, fix = f"must have {self.n_labels_} labels, as during fit", "Pass the same labels"
-            raise BadValueError("outputs", caller, rule, f"{known.n_labels}", fix)
+        require_labels(known, self.n_labels_, self.label_names_, caller)
         return PredictionSets(freeze(known.array >= self.thresholds_), self.label_names_)
 
     def _threshold(self, p: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
