@@ -1,12 +1,15 @@
 """Limits of metrics: what they mean, and what is said of those that are crossed or unknown."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from dubito.cli.limits import crossed_limits, limit_warnings
 from dubito.errors import BadValueError
+from dubito.measure import audit
 from tests.cli.conftest import Run
 
 METRICS = {"expected_calibration_error": 0.05, "accuracy": 0.9, "brier_score.high": 0.25}
@@ -48,7 +51,7 @@ def test_a_signed_gap_needs_its_size_to_fail_in_both_directions(run: Run, made: 
     done = run("audit", "timid.csv", *columns, "--fail-on", "gap>0.01")
     assert done.exit_code == 0
     assert done.stderr.endswith(
-        "dubito: --fail-on 'gap>0.01': gap is signed (confidence - accuracy), so that the other "
+        "dubito: --fail-on 'gap>0.01': gap is signed (predicted - observed), so that the other "
         "direction passes. Use abs(gap) for both.\n"
     )
     both = ["--fail-on", "gap>0.01", "--fail-on", "gap<-0.5"]
@@ -141,7 +144,50 @@ def test_any_group_is_any_that_has_the_metric() -> None:
 
 def test_groups_that_are_left_out_and_one_sided_limits_are_said() -> None:
     assert limit_warnings(["group.*.gap>0.1"], ["tiny"]) == [
-        "--fail-on 'group.*.gap>0.1': group.*.gap is signed (confidence - accuracy), so that the "
+        "--fail-on 'group.*.gap>0.1': group.*.gap is signed (predicted - observed), so that the "
         "other direction passes. Use abs(group.*.gap) for both.",
         "--fail-on 'group.*' leaves out 1 group of too few rows: tiny.",
     ]
+
+
+def test_limits_of_two_classes_are_on_the_positive_one_as_shown(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 8, 400)
+    y = (rng.random(400) < np.minimum(3 * p, 1)) * 1
+    site = np.where(rng.random(400) < 0.5, "a", "b")
+    pd.DataFrame({"p": p, "label": y, "site": site}).to_csv("rare.csv", index=False)
+    found = audit(y, p, groups=site, n_resamples=0)
+    top, positive, group = found, found.positive, found.groups["a"].positive
+    assert positive is not None
+    assert group is not None
+    wanted = {
+        "gap": positive.gap,
+        "expected_calibration_error": positive.expected_calibration_error,
+        "maximum_calibration_error": positive.maximum_calibration_error,
+        "top_label_gap": top.gap,
+        "top_label_expected_calibration_error": top.expected_calibration_error,
+        "group.a.expected_calibration_error": group.expected_calibration_error,
+    }
+    short = ["gap", "ece", "mce", "top_label_gap", "top_label_ece", "group.a.ece"]
+    limits = [word for name in short for word in ("--fail-on", f"abs({name})>-1")]
+    done = run("audit", "rare.csv", "--group", "site", "--json", *limits)
+    assert [one.split(": ")[1] for one in json.loads(done.stdout)["findings"]] == [
+        f"abs({name}) is {abs(value):.6g}" for name, value in wanted.items()
+    ]
+    unknown = run("audit", "rare.csv", "--fail-on", "positive_ece>0.1").stderr
+    assert ", ece, " in unknown
+    assert ", top_label_ece, " in unknown
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform", "log"])
+def test_the_number_of_bins_is_also_that_of_the_positive_class(run: Run, strategy: str) -> None:
+    p = np.linspace(0.001, 0.999, 100)
+    pd.DataFrame({"p": p, "label": [0, 1] * 50}).to_csv("even.csv", index=False)
+    said = run("audit", "even.csv", "--bins", "5", "--bin-strategy", strategy).stdout
+    found = audit([0, 1] * 50, p, n_bins=5, bin_strategy=strategy).positive
+    assert found is not None
+    assert found.curve.edges.size == 6
+    assert f"ECE ({found.curve.bins.size} {strategy} bin" in said
+    default = audit([0, 1] * 50, p, bin_strategy=strategy)
+    assert default.positive is not None
+    assert (default.n_bins, default.positive.curve.edges.size) == (15, 11)

@@ -42,7 +42,14 @@ def audit(
     ],
     options: ColumnOptions,
     reader: Reader,
-    bins: Annotated[int, typer.Option(min=1, max=100_000, help="Number of confidence bins.")] = 15,
+    bins: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="Number of bins. Default: 15 of the confidence, 10 of the positive class.",
+        ),
+    ] = None,
     bin_strategy: Annotated[
         BinStrategy, typer.Option(help="Bins of the probability of the positive class.")
     ] = BinStrategy.quantile,
@@ -81,7 +88,7 @@ def audit(
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
     from dubito.cli.ahead import compile_ahead
-    from dubito.cli.limits import crossed_limits, limit_warnings
+    from dubito.cli.limits import as_shown, crossed_limits, limit_warnings
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data import ArrayShards
@@ -125,7 +132,7 @@ def audit(
             comparison = result.group_comparison
             too_few = () if comparison is None else comparison.too_few_rows
         paid = None if matrix is None else _cost_report(rows, matrix)
-        findings = crossed_limits(fail_on or [], _metrics(result), result.groups, too_few)
+        findings = crossed_limits(fail_on or [], as_shown(_metrics(result)), result.groups, too_few)
         if output is not None:
             from dubito.report import Report
 

@@ -13,8 +13,9 @@ from dubito.formatting import quantity
 OPTION = "--fail-on"
 ABBREVIATIONS = {
     "ece": "expected_calibration_error",
-    "positive_ece": "positive_expected_calibration_error",
     "mce": "maximum_calibration_error",
+    "top_label_ece": "top_label_expected_calibration_error",
+    "top_label_mce": "top_label_maximum_calibration_error",
     "brier": "brier_score",
     "nll": "negative_log_likelihood",
     "aurc": "area_under_risk_coverage",
@@ -27,7 +28,11 @@ LIMIT = re.compile(
     r"\s*(abs\()?\s*((?:(?:group|label)\..+\.)?[\w.*]+)\s*(?(1)\))\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*"
 )
 QUOTED = re.compile(r"(['\"])(.*)\1\.(.+)")
-SIGNED = {"gap": "confidence - accuracy", "positive_gap": "mean probability - base rate"}
+SIGNED = {"gap": "predicted - observed", "top_label_gap": "confidence - accuracy"}
+CALIBRATION = re.compile(
+    r"((?:.*\.)?)(positive_)?((?:gap|calibration_p_value|(?:gap|expected)_if_calibrated|"
+    r"(?:expected|maximum|debiased|smooth)_calibration_error)(?:\.low|\.high)?)"
+)
 
 
 @final
@@ -88,6 +93,26 @@ def crossed_limits(
                 shown, value = (f"abs({name})", abs(value)) if limit.is_size else (name, value)
                 crossed.append(f"{OPTION} {limit.text!r}: {subject}{shown} is {value:.6g}")
     return crossed
+
+
+def as_shown(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of two classes by the names that the output gives them first.
+
+    The calibration metrics are those of the positive class, if there is one; those of the more
+    probable class start with `top_label_`.
+
+    >>> as_shown({"gap": 0.1, "positive_gap": 0.2, "group.a.positive_gap.low": 0.3})
+    {'top_label_gap': 0.1, 'gap': 0.2, 'group.a.gap.low': 0.3}
+    """
+    if not any(name.startswith(("positive_", "change.positive_")) for name in metrics):
+        return dict(metrics)
+    shown = {}
+    for name, value in metrics.items():
+        match = CALIBRATION.fullmatch(name)
+        if match is not None:
+            name = f"{match[1]}{'' if match[2] else 'top_label_'}{match[3]}"
+        shown[name] = value
+    return shown
 
 
 def limit_warnings(limits: Iterable[str], too_few_rows: Iterable[str] = ()) -> list[str]:

@@ -47,6 +47,7 @@ from dubito.outputs import (
 
 LEVEL = 0.95
 N_RESAMPLES = 1000
+N_BINS, N_POSITIVE_BINS = 15, 10
 MANY_ROWS = 20_000  # above, resamples are drawn from the moments of the rows
 
 
@@ -187,7 +188,7 @@ class Audit:
         cls,
         shards: Shards,
         *,
-        n_bins: int = 15,
+        n_bins: int | None = None,
         n_resamples: int | None = None,
         random_state: Any = 0,
         pos_label: ClassName | None = None,
@@ -204,8 +205,8 @@ class Audit:
         ----------
         shards : Shards
             The rows: `ArrayShards`, `scan(...)` or `DaskShards`.
-        n_bins : int, default=15
-            Number of uniform confidence bins.
+        n_bins : int, optional
+            Number of bins, as in `audit`.
         n_resamples : int, optional
             Bootstrap resamples, as in `audit`.
         random_state : None, int or RandomState, default=0
@@ -226,6 +227,7 @@ class Audit:
         first = next(shards.batches())
         column = positive_column(first.outputs, pos_label, "audit")
         seed = draw_seed(random_state, "audit")
+        n_confidence_bins = N_BINS if n_bins is None else n_bins
         n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         batch = shards.batch if isinstance(shards, ArrayShards) else None
@@ -235,7 +237,7 @@ class Audit:
             total = partial(_apply, batch)  # all rows at once, with exact rankings
         of = partial(
             AuditSums.of,
-            n_bins=n_bins,
+            n_bins=n_confidence_bins,
             is_gridded=batch is None,
             has_moments=n_drawn > 0 and not is_small,
             pos_column=column,
@@ -249,6 +251,7 @@ class Audit:
         read = partial(
             _read,
             column=column,
+            n_bins=N_POSITIVE_BINS if n_bins is None else n_bins,
             bin_strategy=bin_strategy,
             threshold=None if costs is not None else float(threshold),
             n_resamples=n_drawn,
@@ -260,7 +263,8 @@ class Audit:
             result = _with_intervals(result, sums.resampled(n_drawn, seed))
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
-            settings: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_drawn, "seed": seed}
+            settings: dict[str, Any] = {"n_resamples": n_drawn, "seed": seed}
+            settings["n_bins"] = n_confidence_bins
             result = _with_intervals(result, total(partial(BootstrapState.of, **settings)).value)
             if audits:
                 states = total(partial(BootstrapState.of_groups, **settings)).states
@@ -344,7 +348,7 @@ def audit(
     *,
     sample_weight: Any = None,
     groups: Any = None,
-    n_bins: int = 15,
+    n_bins: int | None = None,
     n_resamples: int | None = None,
     random_state: Any = 0,
     pos_label: ClassName | None = None,
@@ -360,7 +364,7 @@ def audit(
     *,
     sample_weight: Any = None,
     groups: Any = None,
-    n_bins: int = 15,
+    n_bins: int | None = None,
     n_resamples: int | None = None,
     random_state: Any = 0,
     pos_label: ClassName | None = None,
@@ -386,8 +390,9 @@ def audit(
         Frequency weights.
     groups : array-like of shape (n_samples,), optional
         Group of each row; each group is audited as well, and `group_comparison` compares them.
-    n_bins : int, default=15
-        Number of uniform confidence bins.
+    n_bins : int, optional
+        Number of bins: uniform ones of the confidence (default: 15), and those of `bin_strategy`
+        for the probability of the positive class (default: 10).
     n_resamples : int, optional
         Bootstrap resamples for the intervals; 0 leaves them out. Default: 1,000. Above 20,000
         rows, the sums of a resample are drawn from their moments instead of row by row.
@@ -448,6 +453,7 @@ def _read(
     sums: AuditSums,
     *,
     column: int | None,
+    n_bins: int,
     bin_strategy: str,
     threshold: float | None,
     n_resamples: int,
@@ -459,6 +465,7 @@ def _read(
         positive = BinaryAudit.of(
             state.positive,
             column if state.classes is None else state.classes[column],
+            n_bins=n_bins,
             bin_strategy=bin_strategy,
             operating_point=sums.decided.confusion(threshold),
             n_resamples=n_resamples,

@@ -43,7 +43,8 @@ N_DECILES = 10
 REACH = 10.0  # standard deviations
 THRESHOLD = 0.5
 RATES = ("selection_rate", "false_positive_rate", "false_negative_rate", "precision", "recall")
-SHARED_NAMES = ("gap", "calibration_p_value", "expected_calibration_error")
+ERRORS = ("expected_calibration_error", "maximum_calibration_error")
+SHARED_NAMES = ("gap", "calibration_p_value", *ERRORS)
 
 
 @final
@@ -166,8 +167,8 @@ class BinaryAudit:
         probabilities are too extreme. None where labels are separable.
     calibration_p_value : float
         p-value of the likelihood-ratio test of intercept 0 and slope 1.
-    expected_calibration_error : float
-        Mean difference of probability and frequency over the bins of `curve`.
+    expected_calibration_error, maximum_calibration_error : float
+        Mean and largest difference of probability and frequency over the bins of `curve`.
     curve : ReliabilityCurve
         Probability (`confidence`) and observed frequency (`accuracy`) per bin, with the 95 % range
         of a calibrated model.
@@ -203,6 +204,7 @@ class BinaryAudit:
     calibration_slope: float | None
     calibration_p_value: float
     expected_calibration_error: float
+    maximum_calibration_error: float
     curve: ReliabilityCurve
     bin_strategy: str
     deciles: tuple[Decile, ...]
@@ -254,7 +256,8 @@ class BinaryAudit:
         ):
             if part is not None:
                 intervals[name] = _wilson(part, n)
-        error = float(curve.count @ np.abs(curve.confidence - curve.accuracy) / total)
+        differences = np.abs(curve.confidence - curve.accuracy)
+        error = float(curve.count @ differences / total)
         if n_resamples:
             draws = error_draws(ranked, curve.edges, n_resamples, seed)
             intervals["expected_calibration_error"] = error_interval(error, *draws, LEVEL)
@@ -270,6 +273,7 @@ class BinaryAudit:
             calibration_slope=None if line is None else line.value,
             calibration_p_value=p_value,
             expected_calibration_error=error,
+            maximum_calibration_error=float(differences.max()),
             curve=curve,
             bin_strategy=bin_strategy,
             deciles=_deciles(ranked),
