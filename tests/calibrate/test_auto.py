@@ -38,6 +38,7 @@ from dubito.calibrate.auto import (
     _cross_validated_likelihoods,
     _FixedMixture,
     _is_costly,
+    _mixtures,
     _name,
     _select_calibrators,
     _select_parts,
@@ -669,11 +670,13 @@ def test_a_part_must_gain_more_than_noise_and_parts_are_limited() -> None:
     labels = HeldOutLabels(np.ones(600), rows, rows % 5)
     best = rng.uniform(0.4, 0.9, 600)
     alike = best * np.exp(rng.normal(0, 0.001, 600))  # differs by noise only
-    assert _select_parts(np.column_stack([best, alike]), labels, 3, 3) == [0]
+    both = np.column_stack([best, alike])
+    assert _select_parts(both, labels, _mixtures(both, labels, 3), 3) == [0]
     # Each column explains a third of the rows, so that every one of them is needed.
     third = np.where((rows % 3)[:, np.newaxis] == np.arange(3), 0.9, 0.1)
     for max_parts, n_parts in ((1, 1), (2, 2), (3, 3), (7, 3), (None, 3)):
-        assert len(_select_parts(third, labels, 3, max_parts)) == n_parts
+        found = _select_parts(third, labels, _mixtures(third, labels, 3), max_parts)
+        assert len(found) == n_parts
 
 
 def test_the_weight_of_a_further_part_is_that_of_highest_likelihood() -> None:

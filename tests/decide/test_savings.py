@@ -1,6 +1,7 @@
 """What calibration saved: paired, signed, and none where nothing changed."""
 
 import re
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.decide.costs import CostMatrix
-from dubito.decide.value import cost_savings
+from dubito.decide.value import MeanInterval, cost_savings
 from dubito.errors import BadTypeError, BadValueError
 
 COSTS = CostMatrix.zero_one(3).with_reject(0.2)
@@ -92,3 +93,14 @@ def test_errors_say_what_to_do() -> None:
         BadTypeError, match="cost_savings: `after` must be readable as a NumPy array, got list"
     ):
         cost_savings([0], [[0.5, 0.5]], [[0.5, 0.5], [1.0]], CostMatrix.zero_one(2))
+
+
+def test_intervals_of_several_columns_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    columns, weight = rng.normal(size=(3, 60)), rng.integers(0, 3, 60).astype(float)
+    importance = rng.uniform(0.5, 2, 60)
+    bootstrap = MeanInterval.of(0.95, 0, 200, "test")
+    together = bootstrap.of_columns(list(columns), weight, importance)
+    for column, found in zip(columns, together, strict=True):
+        alone = bootstrap(column, weight, importance)
+        close(astuple(found), astuple(alone), rtol=1e-12)

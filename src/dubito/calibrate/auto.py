@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
@@ -322,8 +322,9 @@ def _cross_validated_likelihoods(
     raced = run.evaluate(costly, whole[:N_RACED_FOLDS])
     likelihoods = _stack(found)
     n_classes = LabeledRows.of(batch).outputs.n_classes
-    parts = _select_parts(likelihoods, run.labels, n_classes, max_parts)
-    current = np.exp(-_mixture_loss(likelihoods[:, parts], run.labels, n_classes))
+    mixture_of = _mixtures(likelihoods, run.labels, n_classes)
+    parts = _select_parts(likelihoods, run.labels, mixture_of, max_parts)
+    current = np.exp(-mixture_of(tuple(parts)).loss)
     promising = [one for one in raced if _may_help(one, current, run.labels, max_parts)]
     rest = run.evaluate([one.calibrator for one in promising], whole[N_RACED_FOLDS:])
     for before in raced:
@@ -392,7 +393,7 @@ def _simplest_as_good(likelihoods: FloatArray, labels: HeldOutLabels) -> int:
 
 
 def _select_parts(
-    likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int, max_parts: int | None
+    likelihoods: FloatArray, labels: HeldOutLabels, mixture_of: _Mixtures, max_parts: int | None
 ) -> list[int]:
     """Return the parts of a mixture, the one of largest weight first, or a single candidate.
 
@@ -404,15 +405,16 @@ def _select_parts(
     single = [_simplest_as_good(likelihoods, labels)]
     if max_parts == 1:
         return single
-    order = np.argsort(-_fit_weights(likelihoods, labels, n_classes)[:-1], kind="stable")
+    every = mixture_of(tuple(range(likelihoods.shape[1])))
+    order = np.argsort(-every.weights[:-1], kind="stable")
     parts = [int(k) for k in order[:max_parts]]
     if max_parts is None:
         return parts
-    loss = labels.mean(_mixture_loss(likelihoods[:, parts], labels, n_classes))
+    loss = labels.mean(mixture_of(tuple(parts)).loss)
     while len(parts) > 1:
         fewer = parts[:-1] if len(parts) > 2 else single
         n_weights = 1 if len(parts) > 2 else 2  # the uniform part goes with the last but one
-        simpler = labels.mean(_mixture_loss(likelihoods[:, fewer], labels, n_classes))
+        simpler = labels.mean(mixture_of(tuple(fewer)).loss)
         least = MIN_GAIN * simpler if labels.n_rows >= MANY_ROWS else 0.0
         if simpler - loss > n_weights * CHANCE_GAIN / labels.n_rows + least:
             return parts
@@ -420,47 +422,55 @@ def _select_parts(
     return single
 
 
-def _fit_weights(likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int) -> FloatArray:
-    """Return the weights of parts, and of equal probabilities beside them; 1 and 0 for one part."""
-    if likelihoods.shape[1] == 1:
-        return np.array([1.0, 0.0])
-    every = _with_uniform(likelihoods, n_classes)
-    return fit_mixture_weights(every, labels.weights, PRIOR_WEIGHT)
+class _Mixture(NamedTuple):
+    """Weights of parts, equal probabilities last, and the loss of each label."""
+
+    weights: FloatArray
+    loss: FloatArray
 
 
-def _mixture_loss(likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int) -> FloatArray:
-    """Return the loss of each label under the best mixture of parts, or under a single one."""
-    weights = _fit_weights(likelihoods, labels, n_classes)
-    return np.asarray(-np.log(_with_uniform(likelihoods, n_classes) @ weights))
+_Mixtures = Callable[[tuple[int, ...]], _Mixture]
 
 
-def _with_uniform(likelihoods: FloatArray, n_classes: int) -> FloatArray:
-    """Return the likelihoods of the parts of a mixture, and of equal probabilities.
+def _mixtures(likelihoods: FloatArray, labels: HeldOutLabels, n_classes: int) -> _Mixtures:
+    """Return a function from candidates to their best mixture, fitted once for the same ones.
 
-    That part bounds the loss of labels that no other part thought possible.
+    Equal probabilities beside them bound the loss of labels that no other part thought possible; a
+    single candidate stays as it is.
     """
-    return np.column_stack([likelihoods, np.full(len(likelihoods), 1 / n_classes)])
+
+    @cache
+    def mixture_of(parts: tuple[int, ...]) -> _Mixture:
+        uniform = np.full(len(likelihoods), 1 / n_classes)
+        every = np.column_stack([likelihoods[:, parts], uniform])
+        weights = np.array([1.0, 0.0])
+        if len(parts) > 1:
+            weights = fit_mixture_weights(every, labels.weights, PRIOR_WEIGHT)
+        return _Mixture(weights, np.asarray(-np.log(every @ weights)))
+
+    return mixture_of
 
 
 def _cost_of_simpler(
     parts: Sequence[int],
     names: Sequence[str],
     losses: Sequence[FloatArray],
-    loss_of: Callable[[Sequence[int]], FloatArray],
+    mixture_of: _Mixtures,
     labels: HeldOutLabels,
 ) -> str:
     """Return what the next simpler choice would cost: one part less, or a simpler calibrator."""
     if len(parts) > 1:
-        simpler, what = list(parts[:-1]), f"without {names[parts[-1]]}"
+        simpler, what = tuple(parts[:-1]), f"without {names[parts[-1]]}"
     elif parts[0]:
         k = min(range(parts[0]), key=lambda k: labels.mean(losses[k]))
         simpler, what = (
-            [k],
+            (k,),
             "with unchanged probabilities" if k == 0 else f"with {names[k]} instead",
         )
     else:
         return ""
-    ratio = labels.mean(loss_of(simpler)) / max(labels.mean(loss_of(parts)), FLOOR)
+    lowest = max(labels.mean(mixture_of(tuple(parts)).loss), FLOOR)
+    ratio = labels.mean(mixture_of(simpler).loss) / lowest
     how = "many times" if ratio > MANY_TIMES else percent(max(ratio - 1, 0.0))
     return f"; {what}, the held-out log loss would be {how} higher"
 
@@ -481,14 +491,12 @@ def _select_calibrators(
     likelihoods = _stack(candidates)
     names = [_name(one.calibrator) for one in candidates]
     is_few = labels.n_rows < FEW_ROWS
-    parts = _select_parts(likelihoods, labels, n_classes, 1 if is_few else max_parts)
+    mixture_of = _mixtures(likelihoods, labels, n_classes)
+    parts = _select_parts(likelihoods, labels, mixture_of, 1 if is_few else max_parts)
     losses = [-np.log(column) for column in likelihoods.T]
 
-    def loss_of(some: Sequence[int]) -> FloatArray:
-        return _mixture_loss(likelihoods[:, some], labels, n_classes)
-
     best = int(np.argmin([labels.mean(loss) for loss in losses]))
-    mixed = loss_of(parts)
+    (*found, uniform_weight), mixed = mixture_of(tuple(parts))
     n_tried = len(candidates) + len(dropped)
     if is_few:
         reason = f"fewer than {FEW_ROWS} rows are too few to weigh a mixture"
@@ -499,8 +507,7 @@ def _select_calibrators(
     else:
         reason = f"no other of {n_tried} candidates lowers the held-out log loss beyond noise"
     is_mixed = len(parts) > 1
-    reason += _cost_of_simpler(parts, names, losses, loss_of, labels)
-    *found, uniform_weight = _fit_weights(likelihoods[:, parts], labels, n_classes)
+    reason += _cost_of_simpler(parts, names, losses, mixture_of, labels)
     weights = np.zeros(len(candidates))
     weights[parts] = np.asarray(found) / sum(found)
     lines: list[tuple[str, FloatArray, float | None, float, bool]] = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from typing import Any, final
 
 import numpy as np
@@ -16,8 +18,14 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent, quantity, short_percent
-from dubito.kernels.blocks import kept_threads
-from dubito.measure.intervals import Interval, as_n_resamples, confidence_interval
+from dubito.kernels.blocks import kept_threads, map_in_order
+from dubito.measure.intervals import (
+    Interval,
+    as_n_resamples,
+    confidence_interval,
+    interval_of,
+    redrawn,
+)
 
 
 @final
@@ -253,6 +261,28 @@ class MeanInterval:
                 mean, None, values, level=self.level, random_state=self.seed,
                 n_resamples=self.n_resamples, sample_weight=weight,
             )  # fmt: skip
+
+    def of_columns(
+        self, columns: Sequence[FloatArray], weight: FloatArray, importance: FloatArray
+    ) -> list[Interval]:
+        """Return the mean of each column, as single calls would: resamples are drawn once."""
+        values = np.stack(columns, axis=1)
+
+        def means(weight: FloatArray) -> FloatArray:
+            counted = weight * importance
+            total = counted.sum()
+            return np.asarray(counted @ values / total) if total > 0 else np.full(len(columns), nan)
+
+        def resampled(number: int) -> FloatArray:
+            return means(redrawn(weight, self.seed, number))
+
+        with kept_threads():
+            drawn = np.array(list(map_in_order(resampled, range(self.n_resamples))))
+        drawn = drawn[~np.isnan(drawn[:, 0])]
+        return [
+            interval_of(float(mean), some, self.level, "Policy.fit")
+            for mean, some in zip(means(weight), drawn.T, strict=True)
+        ]
 
 
 def _mean_or_ratio(

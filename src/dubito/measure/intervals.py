@@ -209,7 +209,7 @@ def _bootstrap(
 
     def value_if_any(resample: int) -> float:
         try:
-            return value_of(_redrawn(weight, seed, resample))
+            return value_of(redrawn(weight, seed, resample))
         except (EmptyStateError, BadValueError):
             return np.nan
 
@@ -232,11 +232,15 @@ def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
     A row's draw depends on its number in the whole data set, so that any split into shards gives
     the same resamples.
     """
-    return batch.reweighted(_redrawn(batch.weight, seed, resample, batch.first_row))
+    return batch.reweighted(redrawn(batch.weight, seed, resample, batch.first_row))
 
 
-def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
-    """Return how often the rows that a weight stands for are drawn."""
+def redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
+    """Return how often the rows that a weight stands for are drawn.
+
+    >>> redrawn(np.ones(4), 0, 1).tolist()
+    [1.0, 2.0, 0.0, 3.0]
+    """
     drawn = np.empty(weight.size)
     key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
     poisson_weights(freeze(weight), key, first_row, drawn)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, fields
-from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, final
 
@@ -218,7 +217,6 @@ class PolicyReport(Record):
         # Rows of a class that is more common in deployment count more, but are no more rows.
         given = batch.labeled_weight
         importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
-        interval = partial(bootstrap, weight=given, importance=importance)
         labels = batch.labels
         assert isinstance(labels, Labels)
         by_row = evidence.row_costs
@@ -227,27 +225,28 @@ class PolicyReport(Record):
         paid = _taken(by_action, decisions.action)
         today = _taken(by_action, evidence.current.actions(batch, by_row))
         constants = np.average(by_action, axis=0, weights=weight)
-        bound_cost = None
+        columns = [paid, decisions.expected_cost - paid, raw.realized - paid, today - paid]
         if evidence.unbound is not None:
-            bound_cost = interval(paid - _taken(by_action, evidence.unbound.action))
+            columns.append(paid - _taken(by_action, evidence.unbound.action))
+        cost, gap, saved, current_saved, *rest = bootstrap.of_columns(columns, given, importance)
         calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
         return cls(
             evaluation=evidence.evaluation,
             n_rows=int(np.count_nonzero(weight)),
-            cost=interval(paid),
+            cost=cost,
             expected_cost=float(np.average(decisions.expected_cost, weights=weight)),
-            gap=interval(decisions.expected_cost - paid),
+            gap=gap,
             raw_cost=float(np.average(raw.realized, weights=weight)),
-            saved=interval(raw.realized - paid),
+            saved=saved,
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
             current=evidence.current.name,
             current_cost=float(np.average(today, weights=weight)),
-            current_saved=interval(today - paid),
+            current_saved=current_saved,
             coverage=_proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence),
-            bound_cost=bound_cost,
+            bound_cost=rest[0] if rest else None,
             actions=_fractions(decisions.action, decisions.actions, weight),
             reasons=_fractions(decisions.reason, REASONS, weight),
             confusion=_confusion(decisions, labels, weight),
