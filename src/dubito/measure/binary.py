@@ -23,7 +23,7 @@ from dubito.data.labels import Labels
 from dubito.errors import BadValueError
 from dubito.kernels.label_sums import logistic_sums
 from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.detection import auroc_of, average_precision_of
+from dubito.measure.detection import average_precision_of
 from dubito.measure.intervals import Interval
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import labeled_batch
@@ -230,8 +230,13 @@ class BinaryAudit:
         base_rate, mean = n_positive / total, dot(weight, p) / total
         has_both = 0 < n_positive < total
         curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
-        intercept = _logistic(ranked, is_line=False)[0] if has_both else None
-        line, p_value = _logistic(ranked, is_line=True) if has_both else (None, _chance(ranked))
+        intercept, line, p_value = None, None, 0.0
+        if has_both:
+            odds = _odds(ranked)
+            intercept, _ = _logistic(ranked, odds, is_line=False)
+            line, p_value = _logistic(ranked, odds, is_line=True)
+        else:
+            p_value = _chance(ranked)
         intervals = {
             "base_rate": _wilson(base_rate, total),
             "mean_probability": _inside(_normal(mean, _variance(weight, p, mean) / total)),
@@ -239,9 +244,9 @@ class BinaryAudit:
         }
         auc, precision, skill = None, None, None
         if has_both:
-            auc, precision = auroc_of(ranked), average_precision_of(ranked)
+            (auc, auc_variance), precision = _delong(ranked), average_precision_of(ranked)
             skill, skill_variance = _brier_skill(ranked)
-            intervals["roc_auc"] = _on_log_odds(auc, _delong_variance(ranked))
+            intervals["roc_auc"] = _on_log_odds(auc, auc_variance)
             precision_variance = precision * (1 - precision) / n_positive
             intervals["average_precision"] = _on_log_odds(precision, precision_variance)
             intervals["brier_skill_score"] = _normal(skill, skill_variance)
@@ -538,14 +543,21 @@ def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     return tuple(lines)
 
 
-def _logistic(ranked: RankingState, *, is_line: bool) -> tuple[Interval | None, float]:
+def _odds(ranked: RankingState) -> FloatArray:
+    """Return the log odds of the probabilities, finite for 0 and 1."""
+    p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _logistic(
+    ranked: RankingState, odds: FloatArray, *, is_line: bool
+) -> tuple[Interval | None, float]:
     """Return the slope of a logistic regression on the log odds, or its intercept at slope 1.
 
     Beside it, the p-value of the likelihood-ratio test of the log odds as they are. None where the
     labels are separable.
     """
-    p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
-    odds, weight, positive = np.log(p) - np.log1p(-p), ranked.weight, ranked.positive
+    weight, positive = ranked.weight, ranked.positive
     unchanged = np.array([0.0, 1.0])
     start = unchanged
     if is_line:
@@ -665,15 +677,15 @@ def _brier_skill(ranked: RankingState) -> tuple[float, float]:
     return float(1 - brier / reference), float(variance)
 
 
-def _delong_variance(ranked: RankingState) -> float:
-    """Return DeLong's variance of the area under the ROC curve; weights count as rows."""
+def _delong(ranked: RankingState) -> tuple[float, float]:
+    """Return the area under the ROC curve and DeLong's variance of it; weights count as rows."""
     positive, negative = ranked.positive, ranked.weight - ranked.positive
     n_positive, n_negative = positive.sum(), negative.sum()
     below = (np.cumsum(negative) - negative / 2) / n_negative  # negatives ranked lower
     above = 1 - (np.cumsum(positive) - positive / 2) / n_positive  # positives ranked higher
-    area = dot(positive, below) / n_positive
+    area = float(dot(positive, below) / n_positive)
     parts = (
         dot(positive, (below - area) ** 2) / max(n_positive - 1, 1) / n_positive,
         dot(negative, (above - area) ** 2) / max(n_negative - 1, 1) / n_negative,
     )
-    return float(sum(parts))
+    return area, float(sum(parts))

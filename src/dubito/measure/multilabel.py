@@ -118,13 +118,15 @@ class MultiLabelState(State):
         columns = contiguous(outputs.array), contiguous(labels.values), batch.weight
         label_sums(*columns, threshold, batch.first_row, rows, sums, cells, n_known)
 
+        is_weighted, is_unit = batch.weight > 0, bool((batch.weight == 1).all())
+
         def ranking(label: int) -> RankingState:
             y = np.ascontiguousarray(labels.values[:, label])
             p = outputs.array[:, label].astype(np.float64)
-            is_known = ~np.isnan(y) & (batch.weight > 0)
-            weight = batch.weight
+            is_known, weight = ~np.isnan(y) & is_weighted, batch.weight
             if not is_known.all():
-                y, p, weight = y[is_known], p[is_known], weight[is_known]
+                y, p = y[is_known], p[is_known]
+                weight = np.ones(y.size) if is_unit else weight[is_known]
             if is_gridded and p.size:
                 return RankingState.of_cells(p, contiguous(weight), 1 - y)
             return RankingState.of_scores(y, p, weight)
