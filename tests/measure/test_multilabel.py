@@ -12,6 +12,7 @@ from dubito.arrays import FloatArray
 from dubito.data import ArrayShards, Batch
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.measure import MultiLabelAudit, MultiLabelState
+from dubito.measure.multilabel import _areas_of
 
 NAMES = ["cough", "fever", "pain", "rash"]
 
@@ -123,6 +124,18 @@ def test_states_add_up_to_the_whole_and_survive_json() -> None:
         _ = whole + MultiLabelState.of(batch, n_buckets=7, threshold=0.2)
     with pytest.raises(EmptyStateError):
         _ = MultiLabelState.of(batch.take(slice(0, 0))).value
+
+
+def test_pooled_areas_do_not_depend_on_the_ranges_they_are_summed_in() -> None:
+    y, p = findings()
+    p[:, 1] *= 0.1
+    rankings = MultiLabelState.of(Batch.of(y, MultiLabel(p))).rankings
+    expected = metrics.roc_auc_score(y, p, average="micro")
+    precision = metrics.average_precision_score(y, p, average="micro")
+    for n_together in (7, 100, 10_000):
+        found = _areas_of(rankings, n_together)
+        assert found["roc_auc"] == pytest.approx(expected, abs=1e-12)
+        assert found["average_precision"] == pytest.approx(precision, abs=1e-12)
 
 
 def test_streamed_rows_have_the_same_figures() -> None:

@@ -118,17 +118,17 @@ def logistic_sums(odds, weights, positive, intercept, slope, sums):
 
 
 @kernel
-def pooled_areas(scores, weights, positive, ends):
-    """Return the ROC-AUC and the average precision of several rankings together, each ascending.
+def pooled_areas(scores, weights, positive, ends, total, hits, sums):
+    """Add the areas of several rankings together to `sums`, of `total` weight and `hits` positives.
 
-    The rankings lie one after the other and end at `ends`. A heap of them, by their next score,
-    merges them without a copy.
+    The rankings are ascending, lie one after the other and end at `ends`. A heap of them, by their
+    next score, merges them. The sums are: negatives and positives so far, pairs of both in order,
+    and precision at the positives.
     """
-    total, hits = weights.sum(), positive.sum()
     heads = np.append(np.zeros(1, np.int64), ends[:-1])
     heap = np.argsort(scores[heads])
     size = heap.size
-    below = hits_below = pairs = precision = 0.0
+    below, hits_below, pairs, precision = sums[0], sums[1], sums[2], sums[3]
     while size:
         score = scores[heads[heap[0]]]
         weight = hit = 0.0
@@ -145,7 +145,7 @@ def pooled_areas(scores, weights, positive, ends):
         precision += hit * (hits - hits_below) / (total - below - hits_below)
         below += weight - hit
         hits_below += hit
-    return pairs / (hits * (total - hits)), precision / hits
+    sums[0], sums[1], sums[2], sums[3] = below, hits_below, pairs, precision
 
 
 @inner

@@ -44,6 +44,7 @@ N_RESAMPLES = 1000
 BUCKETS = {32: 499, 128: 199}  # of rows that are resampled together, by the number of labels
 MANY_LABELS = 97
 N_BINS = 10
+RANGE = 1 << 19  # scores of all labels that are ranked together
 MIN_ROWS = 20
 MAX_SHOWN = 20
 ALPHA = 0.001
@@ -442,17 +443,35 @@ def _variance_in_bins(curve: ReliabilityCurve) -> FloatArray:
     return np.asarray(curve.count * curve.confidence * (1 - curve.confidence))
 
 
-def _areas_of(rankings: tuple[RankingState, ...]) -> dict[str, float]:
+def _areas_of(rankings: tuple[RankingState, ...], n_together: int = RANGE) -> dict[str, float]:
     """Return ROC-AUC and average precision of all labels together, if both outcomes occur."""
     held = [one for one in rankings if one.weight.size]
-    scores, weight, positive = (
-        np.concatenate([getattr(one, name) for one in held])
-        for name in ("doubt", "weight", "positive")
+    total, hits = (
+        float(sum(getattr(one, k).sum() for one in held)) for k in ("weight", "positive")
     )
-    if not 0 < positive.sum() < weight.sum():
+    if not 0 < hits < total:
         return {}
-    ends = np.cumsum([one.weight.size for one in held])
-    area, precision = pooled_areas(scores, weight, positive, ends)
+    # Range by range of scores, as fresh memory for all at once takes as long as merging them.
+    n_ranges = 1 + sum(one.weight.size for one in held) // n_together
+    longest = max(held, key=lambda one: one.weight.size).doubt
+    edges = longest[np.arange(1, n_ranges) * longest.size // n_ranges]
+    cuts = [np.searchsorted(one.doubt, edges).tolist() for one in held]
+    bounds = [[0, *inner, one.weight.size] for inner, one in zip(cuts, held, strict=True)]
+    sums = np.zeros(4)
+    for k in range(n_ranges):
+        parts = [
+            (one, slice(*ends[k : k + 2]))
+            for one, ends in zip(held, bounds, strict=True)
+            if ends[k] < ends[k + 1]
+        ]
+        if parts:
+            columns = (
+                np.concatenate([getattr(one, name)[rows] for one, rows in parts])
+                for name in ("doubt", "weight", "positive")
+            )
+            ends = np.cumsum([rows.stop - rows.start for _, rows in parts])
+            pooled_areas(*columns, ends, total, hits, sums)
+    area, precision = sums[2] / (hits * (total - hits)), sums[3] / hits
     return {"roc_auc": float(area), "average_precision": float(precision)}
 
 
