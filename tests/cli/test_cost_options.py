@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito import Policy
-from dubito.cli.cost_options import CostCell, CostOptions, _parse_cell
+from dubito import CostMatrix, Policy
+from dubito.cli.cost_options import CostCell, CostOptions, _parse_cell, review_hint
 from dubito.errors import BadValueError
 from dubito.outputs import Normal, Probabilities
 from tests.cli.conftest import Run
@@ -48,7 +48,7 @@ def test_without_a_file_costs_are_zero_one(tmp_path: Path) -> None:
 def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
     assert message_of(reject_action="ask") == (
         "--reject-action requires --costs, got ask alone. "
-        "Pass --costs, or --reject-cost 0.3 instead."
+        "Pass --costs, or --reject-cost 0.3 as well."
     )
     path = tmp_path / "costs.csv"
     path.write_text("action,well,ill\nok,0,10\nask,1,1\n")
@@ -57,6 +57,36 @@ def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
         "--reject-action must be one of the actions (ok, ask), got 'askk'. "
         "Pass --reject-action ask."
     )
+
+
+def test_a_reject_cost_adds_an_action_of_the_given_name(tmp_path: Path) -> None:
+    costs = CostOptions(None, (), "0.3", "Look at").read(OUTPUTS)
+    assert (costs.actions, costs.reject_name) == (("well", "ill", "Look at"), "Look at")
+    path = tmp_path / "costs.csv"
+    path.write_text("action,well,ill\nok,0,10\nreview,1,1\n")
+    assert CostOptions(path, (), "2", "ask").read(OUTPUTS).actions == ("ok", "review", "ask")
+
+
+def test_an_action_that_sounds_like_a_review_gets_a_hint() -> None:
+    costs = CostMatrix([[0, 9], [2, 2]], ["pass", "Manual review"])
+    assert "pass --reject-action 'Manual review' if" in (review_hint(costs) or "")
+    assert review_hint(costs.with_reject(1)) is None
+    assert review_hint(CostMatrix([[0, 9], [2, 2]], ["pass", "block"])) is None
+
+
+def test_columns_of_a_cost_file_are_never_matched_by_position(tmp_path: Path) -> None:
+    unnamed, path = Probabilities([[0.5, 0.5]]), tmp_path / "costs.csv"
+    for names in ("1,0", "true,False", "1.0,0.0"):
+        path.write_text(f"action,{names}\npass,100,0\nblock,0,5\n")
+        costs = CostOptions(path).read(unnamed)
+        assert (costs.classes, costs.array.tolist()) == ((0, 1), [[0, 100], [5, 0]])
+    path.write_text("action,fraud,legit\npass,100,0\nblock,0,5\n")
+    assert message_of(file=path, outputs=unnamed) == (
+        f"--costs {path} must have the columns 0 and 1, the classes of the labels, got fraud and "
+        "legit. Rename each column to its class, 0 or 1."
+    )
+    message = message_of(file=path)
+    assert "the columns well and ill, the classes of the outputs, got fraud and legit" in message
 
 
 def test_cells_make_a_matrix_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,13 +114,13 @@ def test_cells_override_those_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_text("truth,ok,ask\nill,10,1\nwell,0,1\n")
     costs = CostOptions(path, ("ok,ill=days", "ask,*=2")).read(OUTPUTS)
-    assert costs.texts == [["days", 0], [2, 2]]
-    assert costs.classes == ("ill", "well")
+    assert costs.texts == [[0, "days"], [2, 2]]
+    assert costs.classes == ("well", "ill")  # in the order of the outputs
     assert message_of(file=path, cells=("go,ill=1",)) == (
         f"--cost must name an action in {path}, got 'go'. Use one of ok, ask."
     )
     assert message_of(file=path, cells=("ok,sick=1",)) == (
-        "--cost must name a class, got 'sick'. Use one of ill, well."
+        "--cost must name a class, got 'sick'. Use one of well, ill."
     )
 
 

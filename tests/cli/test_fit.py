@@ -115,7 +115,7 @@ def test_options_that_reject_need_a_reject_action(
 def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:
     done = run("fit", made / "sure.csv", "--reject-cost", "0.3", "--max-risk", "1.5")
     assert done.exit_code == 2
-    assert "--max-risk must be between 0 and 1, got 1.5.\nPass --max-risk 0.05." in done.stderr
+    assert "--max-risk must be between 0 and 1, got 1.5.\nPass --max-risk 0.015." in done.stderr
 
 
 def test_a_regression_has_no_policy(run: Run, made: Path) -> None:
@@ -216,3 +216,16 @@ def test_the_next_step_names_the_columns(run: Run) -> None:
     assert step == f"{expected} -o decisions.parquet"
     again = run(*step.replace("NEW.csv", "mail.csv").split()[1:])
     assert again.exit_code == 0, again.output
+
+
+def test_a_fit_needs_two_classes_and_costs_that_are_known_later(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("p,label\n0.1,0\n0.2,0\n")
+    result = run("fit", path)
+    assert result.exit_code == 2
+    assert "must hold labels of two classes or more, got '0' in every row" in result.stderr
+    result = run("fit", path, "--cost", "pass,1=3*label", "--cost", "block,0=5")
+    assert result.exit_code == 2
+    assert "must not depend on `label`, the label" in result.stderr
+    result = run("fit", path, "--current-threshold", "50")
+    assert "Pass --current-threshold 0.5." in result.stderr

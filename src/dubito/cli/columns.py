@@ -137,6 +137,7 @@ class ColumnOptions:
             values: dict[str, Any] = {**given, **found, **self.switches}
             if row_costs:
                 values["row_costs"] = tuple(row_costs)
+                _require_known_later(row_costs, values.get("label"))
             columns = _as_columns(values, source, label, classes)
             result.append(Predictions(file, source, columns))
             notations |= _notation(source, columns)
@@ -170,6 +171,16 @@ class ColumnOptions:
         if has_features and self.features is None:
             found |= _find_features(names)
         return found
+
+
+def _require_known_later(expressions: Sequence[str], label: str | None) -> None:
+    """Raise if a cost depends on the label, which is unknown where the costs decide."""
+    from dubito.data.expressions import Expression
+
+    for one in expressions:
+        if label in Expression.parse(one, "--cost", "dubito").columns:
+            rule = f"must not depend on `{label}`, the label: it is unknown when rows are decided"
+            raise BadValueError("", "A cost", rule, one, "Give a cost for each class instead")
 
 
 def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
@@ -293,8 +304,8 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     raise BadValueError("--positive", file, rule, got, fix)
 
 
-def note_single_class(rows: Shards, file: str) -> None:
-    """Print a note if all labels are of one class; reading stops at the second class."""
+def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> None:
+    """Print a note if all labels are of one class, or raise; reading stops at the second class."""
     from dubito.cli.printing import say_note
     from dubito.data.labels import Labels, names_of
     from dubito.outputs import BaseClassOutputs
@@ -312,6 +323,9 @@ def note_single_class(rows: Shards, file: str) -> None:
             return
         names = [str(name) for name in names_of(outputs)]
     for code in found:
+        if is_error:
+            rule, got = "must hold labels of two classes or more", f"'{names[code]}' in every row"
+            raise BadValueError("", file, rule, got, "Check --label, or add rows of other classes")
         say_note(
             f"All labels in {file} are '{names[code]}', so nothing is known about "
             f"{_first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "

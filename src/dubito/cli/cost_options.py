@@ -13,13 +13,15 @@ from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito.decide import CostMatrix
-    from dubito.outputs import BaseOutputs
+    from dubito.outputs import BaseClassOutputs, BaseOutputs
 
 CELL_HELP = (
     "Cost of an action in a class: a number or an expression of columns, e.g. 'pass,fraud=amount'; "
     "'review,*=5' for all classes. Repeatable; overrides --costs."
 )
 EVERY = "*"
+SPELLINGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+REVIEWS = {"review", "manual review", "human", "escalate", "abstain", "refer", "defer"}
 
 
 class CostCell(NamedTuple):
@@ -95,8 +97,9 @@ class CostOptions:
         if not isinstance(outputs, BaseClassOutputs):
             rule, got = "needs outputs over classes", type(outputs).__name__
             raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
-        if not self.is_given and self.reject_action is not None:
-            rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 instead"
+        adds_reject = self.reject_cost is not None
+        if not self.is_given and self.reject_action is not None and not adds_reject:
+            rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 as well"
             got = f"{self.reject_action} alone"
             raise BadValueError("", "--reject-action", rule, got, fix)
         costs = self.matrix
@@ -105,8 +108,11 @@ class CostOptions:
         elif costs is None:
             actions, classes = dict.fromkeys(cell.action for cell in self.parsed), names_of(outputs)
             costs = CostMatrix([[0.0] * len(classes)] * len(actions), actions, classes)
+        if costs.classes is not None and len(costs.classes) == outputs.n_classes:
+            costs = self._in_order_of(outputs, costs)
         reject = self.reject_action or costs.reject_name
-        if reject is not None and reject not in costs.actions:
+        is_new = adds_reject and reject is not None and reject not in costs.actions
+        if reject is not None and reject not in costs.actions and not is_new:
             rule = f"must be one of the actions ({', '.join(costs.actions)})"
             fix = f"Pass --reject-action {costs.actions[-1]}"
             raise BadValueError("", "--reject-action", rule, repr(reject), fix)
@@ -119,12 +125,35 @@ class CostOptions:
                 which = [_position(cell.class_, [str(name) for name in classes], "class", None)]
             for column in which:
                 table[row][column] = cell.cost
-        costs = CostMatrix(table, costs.actions, costs.classes, reject=reject)
+        known = None if is_new else reject
+        costs = CostMatrix(table, costs.actions, costs.classes, reject=known)
         if self.reject_cost is not None:
-            costs = costs.with_reject(_as_reject_cost(self.reject_cost))
+            costs = costs.with_reject(_as_reject_cost(self.reject_cost), reject or "reject")
         if self.cells:
-            put(_cost_table(costs, [str(name) for name in classes]), is_error=True)
+            put(cost_table(costs, [str(name) for name in classes]), is_error=True)
         return costs
+
+    def _in_order_of(self, outputs: BaseClassOutputs, costs: CostMatrix) -> CostMatrix:
+        """Return costs with columns in the order of the outputs, matched by name, or raise.
+
+        Outputs without names are of the classes 0, 1, ...; never matched by position.
+        """
+        from dubito.data.labels import names_of
+        from dubito.decide import CostMatrix
+        from dubito.decide.costs import class_order
+
+        names = tuple(names_of(outputs))
+        found = costs.classes or ()
+        if outputs.classes is None and len(found) == 2:
+            found = tuple(SPELLINGS.get(str(name).lower(), name) for name in found)
+        if class_order(found, names) is None:
+            whose = "labels" if outputs.classes is None else "outputs"
+            wanted, got = (" and ".join(map(str, one[:8])) for one in (names, costs.classes or ()))
+            rule = f"must have the columns {wanted}, the classes of the {whose}"
+            fix = f"Rename each column to its class, {wanted.replace(' and ', ' or ')}"
+            raise BadValueError("", f"--costs {self.file}", rule, got, fix)
+        renamed = CostMatrix(costs.cells, costs.actions, found, reject=costs.reject_name)
+        return renamed.for_classes(names, len(names))
 
 
 def _parse_cell(text: str) -> CostCell:
@@ -164,12 +193,28 @@ def _as_reject_cost(text: str) -> float | str:
     return cost
 
 
-def _cost_table(costs: CostMatrix, classes: list[str]) -> str:
+def review_hint(costs: CostMatrix) -> str | None:
+    """Return which option is missing if an action sounds like a review and none rejects.
+
+    >>> from dubito.decide import CostMatrix
+    >>> review_hint(CostMatrix([[0, 9], [2, 2]], ["pass", "review"])).partition(":")[0]
+    "'review' counts as a decision"
+    """
+    found = [name for name in costs.actions if name.strip().lower() in REVIEWS]
+    if costs.reject is not None or not found:
+        return None
+    return (
+        f"'{found[0]}' counts as a decision: pass --reject-action {quote(found[0])} if that action "
+        "hands the row to a person."
+    )
+
+
+def cost_table(costs: CostMatrix, classes: list[str]) -> str:
     """Return a cost matrix as a table of text.
 
     >>> from dubito.decide import CostMatrix
     >>> costs = CostMatrix([[0, "amount"], ["fee", 0]], ["pass", "block"])
-    >>> print(_cost_table(costs, ["legit", "fraud"]))
+    >>> print(cost_table(costs, ["legit", "fraud"]))
     Costs by action and class:
              legit   fraud
       pass       0  amount

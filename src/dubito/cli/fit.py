@@ -16,7 +16,7 @@ from dubito.cli.columns import (
     require_positive,
     with_columns,
 )
-from dubito.cli.cost_options import CELL_HELP, CostOptions
+from dubito.cli.cost_options import CELL_HELP, CostOptions, review_hint
 from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_named
 from dubito.errors import BadFileError, BadValueError
 
@@ -46,7 +46,11 @@ def fit(
         typer.Option(help="Cost of rejecting a row, i.e. of a human review; or an expression."),
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The reject action in --costs or --cost, e.g. review.")
+        str | None,
+        typer.Option(
+            help="The reject action in --costs or --cost, e.g. review; or a name for that of "
+            "--reject-cost."
+        ),
     ] = None,
     max_risk: Annotated[
         float | None,
@@ -97,7 +101,7 @@ def fit(
     """
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.printing import passes, say, say_json, say_note, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data.sources import open_source
     from dubito.decide import OODGate, Policy, RiskBound
@@ -133,15 +137,18 @@ def fit(
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
         require_positive(options.positive, outputs, file)
-        note_single_class(rows, file)
+        note_single_class(rows, file, is_error=True)
         compile_ahead(outputs, ends_with_audit=True)
         held_out: Any = "cross-fit"
         if evaluate_on is not None:
             source = open_source(evaluate_on)
             held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
+        table = given.read(outputs)
+        if (hint := review_hint(table)) is not None:
+            say_note(hint)
         policy, evidence = Policy.fit_shards(
             rows,
-            costs=given.read(outputs),
+            costs=table,
             calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
             ood=None if first.features is None else OODGate(alpha=ood_alpha),
@@ -175,7 +182,8 @@ def fit(
 def _require_fraction(option: str, value: float | None) -> None:
     """Raise unless a value is between 0 and 1."""
     if value is not None and not 0 <= value <= 1:
-        rule, fix = "must be between 0 and 1", f"Pass {option} 0.05"
+        percentage = value / 100 if 1 < value <= 100 else 0.05
+        rule, fix = "must be between 0 and 1", f"Pass {option} {percentage:g}"
         raise BadValueError("", option, rule, f"{value:g}", fix)
 
 

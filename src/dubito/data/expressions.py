@@ -209,7 +209,8 @@ class _Parser:
         elif token["number"] is not None:
             value = float(token["number"])
             if value > HIGHEST_COST:
-                raise self._error()
+                rule, fix = f"must not hold numbers above {HIGHEST_COST:g}", "Use another unit"
+                raise BadValueError(self.argument, self.caller, rule, repr(self.text), fix)
             self._advance()
             self.steps.append(("number", value))
         elif token["sign"] is None:
