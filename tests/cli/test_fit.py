@@ -1,4 +1,5 @@
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -78,9 +79,35 @@ def test_the_report_has_the_figures_of_the_policy(run: Run, made: Path) -> None:
     assert f"Mean cost per row: {report.cost}, " in page
     assert f"the policy saves {report.current_saved}" in page
     assert "400 rows, cross-fitted in 5 folds" in page
-    assert "Predict fraud at P(fraud) \u2265 0.8 (raw " in page
+    assert "Predict fraud at calibrated P(fraud) \u2265 0.8 (raw " in page
+    assert "Rows behind the decisions</dt><dd>400<" in re.sub(r">\s+<", "><", page)
     other = run("fit", made / "fraud.csv", *words, "--report", "fit.pdf")
     assert "--report must end in .html, got fit.pdf" in other.stderr
+
+
+def test_groups_are_compared_by_the_decisions_of_the_policy(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    p, amount = rng.beta(1, 3, 300).round(4), rng.integers(1, 9, 300)
+    y = (rng.random(300) < p).astype(int)
+    lines = [f"p{k},{p[k]},{y[k]},{'ab'[k % 2]},{amount[k]}" for k in range(300)]
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(["id,p,label,region,amount", *lines]))
+    words = ["--group", "region", "--cost", "pass,1=amount", "--cost", "block,0=1"]
+    words += ["--calibrator", "IdentityCalibrator", "--report", "fit.html"]
+    done = run("fit", file, *words)
+    assert done.exit_code == 0, done.output
+    # Without calibration, `block` costs 1 - p and `pass` amount p.
+    is_blocked, is_b = 1 - p < amount * p, np.arange(300) % 2 == 1
+    rate = (is_blocked & is_b & (y == 0)).sum() / (is_b & (y == 0)).sum()
+    page = re.sub(r"<[^>]+>", " ", Path("fit.html").read_text("utf-8").replace("\u00a0", " "))
+    for text in (done.stdout, page[page.index("Figures per group") :]):
+        assert f"{100 * rate:.1f} %" in text
+    median = np.median(amount)
+    assert f"At the median amount {median:g}: block at calibrated P(1) \u2265 " in page
+    assert f"{1 / (1 + median):.3g} (raw {1 / (1 + median):.3g}), pass below." in page
+    assert re.search(r"\bp\d+\s+[01]\s+[01]\s", page)  # rows to inspect have their ids
+    precision = y[is_blocked].mean()
+    assert f"{100 * precision:.2f} %" in page[page.index("Actions of the policy") :][:400]
 
 
 def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> None:

@@ -367,3 +367,19 @@ def test_formulas_are_quoted_in_text_files_only(tmp_path: Path, ending: str) -> 
     assert [row[0] for row in rows] == [row[1] for row in rows] == wanted * 2
     assert {row[2] for row in rows} == {f"{quote}=1+1"}
     assert [float(row[3]) for row in rows] == [-float(code) for code in codes] * 2
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_text_is_quoted_unless_it_is_a_number(tmp_path: Path, ending: str) -> None:
+    texts = ["12.10", "-3", "1e5", "007", "1234567890123456", 'a "b"', "x,y\tz\n", "=1+1", "", None]
+    path = tmp_path / f"rows{ending}"
+    with Sink(path) as sink:
+        sink.write({"text": pa.array(texts), "value": pa.array([0.5, None] * 5)})
+    separator = "," if ending == ".csv" else "\t"
+    lines = path.read_bytes().decode().replace("z\n", "z ").splitlines()
+    shown = ['"007"', '"1234567890123456"', '"a ""b"""', '"x,y\tz "', '"\'=1+1"', '""', ""]
+    expected = zip(["12.10", "-3", "1e5", *shown], ["0.5", ""] * 5, strict=True)
+    assert lines == [f'"text"{separator}"value"', *(separator.join(pair) for pair in expected)]
+    with path.open(newline="") as file:
+        rows = list(csv_reader(file, delimiter=separator))
+    assert [row[0] for row in rows[1:7]] == texts[:6]

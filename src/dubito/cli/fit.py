@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dubito.cli.columns import (
-    FOLD_GROUPS,
     NOT_CLASSIFICATION,
     ColumnOptions,
     note_single_class,
@@ -21,10 +20,16 @@ from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
+    from dubito.decide import Policy
+    from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
 
 
-@with_columns("id", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
+@with_columns(
+    "id",
+    *NOT_CLASSIFICATION,
+    group="Column of groups whose decisions are compared; rows of one group stay in one fold.",
+)
 def fit(
     file: Annotated[
         str,
@@ -132,6 +137,8 @@ def fit(
     if current_action is not None:
         columns = replace(predictions.columns, current_action=current_action)
         predictions = predictions._replace(columns=columns)
+    if report is not None and "id" in predictions.source.schema.names:
+        predictions = predictions._replace(columns=replace(predictions.columns, id="id"))
     with passes():
         rows = reader.rows(predictions)
         first = next(rows.batches())
@@ -172,11 +179,27 @@ def fit(
         say_json({**results, "output": str(output)})
         return
     say(str(policy))
+    if evidence.batch.groups is not None:
+        say(_compared_groups(policy, evidence))
     written = f"{output}" if report is None else f"{output}, and the report to {report}"
     say(f"\nWritten to {written}. Next:")
     shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
     words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o decisions.parquet")
+
+
+def _compared_groups(policy: Policy, evidence: Evidence) -> str:
+    """Return the figures of groups, by the held-out decisions of a policy."""
+    from dubito.data.shards import ArrayShards
+    from dubito.measure import Audit
+    from dubito.measure.text import group_lines
+
+    calibrated = evidence.decisions.calibrated
+    rows = replace(evidence.batch, outputs=calibrated, weight=evidence.weight)
+    positive = policy.classes[policy.pos_column] if len(policy.classes) == 2 else None
+    audit = Audit.of(ArrayShards(rows), n_resamples=0, pos_label=positive, costs=policy.costs)
+    assert audit.group_comparison is not None
+    return "\n".join(["", *group_lines(audit, audit.group_comparison)])
 
 
 def _require_fraction(option: str, value: float | None) -> None:

@@ -16,16 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv, ipc, parquet
+from pyarrow import ipc, parquet
 
 from dubito.arrays import IntArray
-from dubito.data.cells import is_text, whole
+from dubito.data.cells import is_text, plain_type, whole
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
 TEXTS = (".csv", ".tsv")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)$"
+# Text that is written without quotes; leading zeros and more than 15 digits are of identifiers.
+UNQUOTED = r"^-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?$"
 POWERS = np.array([float(f"1e{k}") for k in range(23)])  # of ten that are exact
 GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at once
 
@@ -36,16 +38,54 @@ def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     return parquet.ParquetWriter(file, schema, use_dictionary=names)
 
 
+@dataclass(frozen=True, slots=True)
+class _TextWriter:
+    """A CSV or TSV file: text in quotes, unless it is a number."""
+
+    file: BinaryIO
+    schema: pa.Schema
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        names = _in_quotes(pa.array(self.schema.names, pa.string())).to_pylist()
+        self.file.write(f"{self.delimiter.join(names)}\n".encode())
+
+    def write_table(self, table: pa.Table, n_rows: int) -> None:
+        """Write rows, so many at a time; missing values become empty cells."""
+        for batch in table.to_batches(max_chunksize=n_rows):
+            cells = [self._cells(column) for column in batch.columns]
+            cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
+            lines = pc.binary_join_element_wise(*cells, self.delimiter)
+            size = pc.sum(pc.binary_length(lines)).as_py() or 0
+            self.file.write(memoryview(lines.buffers()[2])[:size] if size else b"")
+
+    @staticmethod
+    def _cells(column: pa.Array) -> pa.Array:
+        """Return the cells of a column as they are written."""
+        texts = column.cast(pa.string())
+        if is_text(plain_type(column.type)):
+            is_number = pc.match_substring_regex(texts, UNQUOTED)
+            texts = pc.if_else(is_number, texts, _in_quotes(texts))
+        return texts.fill_null("")
+
+    def close(self) -> None:
+        """Do nothing: the file is closed by the one who opened it."""
+
+
+def _in_quotes(texts: pa.Array) -> pa.Array:
+    """Return text in double quotes, those within it doubled."""
+    escaped = pc.replace_substring(texts, '"', '""')
+    return pc.binary_join_element_wise('"', escaped, '"', "")
+
+
 WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
     ".arrow": ipc.new_file,
-    ".csv": csv.CSVWriter,
+    ".csv": _TextWriter,
     ".feather": ipc.new_file,
     ".ipc": ipc.new_file,
     ".parquet": _parquet_writer,
     ".pq": _parquet_writer,
-    ".tsv": lambda file, schema: csv.CSVWriter(
-        file, schema, write_options=csv.WriteOptions(delimiter="\t")
-    ),
+    ".tsv": lambda file, schema: _TextWriter(file, schema, "\t"),
 }
 
 

@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 
 from dubito.data import parsing
 from dubito.data.cells import plain_type
-from dubito.data.sink import quoted_formula
+from dubito.data.sink import UNQUOTED, quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.locations import is_url
 
 MOST_VALUES = 1000  # distinct ones; reading stops above
 CHUNK = 1 << 24
 WHOLE = r"^-?(0|[1-9]\d{0,14})$"
-DECIMAL = r"^-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?$"
 
 
 def distinct_values(source: Any, column: str) -> list[str]:
@@ -103,7 +102,7 @@ def number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str,
                 if len(texts) and left[name] != pa.float64():
                     is_whole = pc.all(pc.match_substring_regex(texts, WHOLE)).as_py()
                     left[name] = pa.int64() if is_whole else pa.float64()
-                is_number = pc.match_substring_regex(texts, DECIMAL.replace(".", decimal))
+                is_number = pc.match_substring_regex(texts, UNQUOTED.replace(".", decimal))
                 if left[name] == pa.float64() and not pc.all(is_number).as_py():
                     del left[name]
             if not left:

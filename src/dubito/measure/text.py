@@ -146,7 +146,7 @@ def audit_lines(audit: Audit) -> list[str]:
     if audit.classes:
         lines += ["", *_class_lines(audit)]
     if audit.group_comparison is not None:
-        lines += ["", *_group_lines(audit, audit.group_comparison)]
+        lines += ["", *group_lines(audit, audit.group_comparison)]
     return lines
 
 
@@ -295,7 +295,7 @@ def _class_lines(audit: Audit) -> list[str]:
     ]
 
 
-def _group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
+def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
     """Return the figures of groups with intervals, and the largest differences between them."""
     few = sorted(comparison.too_few_rows)
     lines = []
@@ -349,6 +349,7 @@ def figure_texts(interval: Interval, name: str, unit: str = "%") -> tuple[str, s
     """
     value, low, high = interval.value, interval.low, interval.high
     if name in (*AREAS, "mean_cost"):
-        spec = "z.3f" if name in AREAS else f"z{number_format(value, low, high)}"
+        is_short = name in AREAS or 0.1 <= max(abs(low), abs(high)) < 10  # to fit in a column
+        spec = "z.3f" if is_short else f"z{number_format(value, low, high)}"
         return f"{value:{spec}}", f"{low:{spec}} to {high:{spec}}"
     return f"{value * 100:z.1f} {unit}", f"{low * 100:z.1f} to {high * 100:z.1f}"

@@ -267,7 +267,7 @@ def _classifier_report(summary: Summary, title: str) -> Report:
     facts = (
         ("Rows", f"{summary.whole.n_rows:,} with a label, {summary.whole.n_missing:,} without"),
         ("Rows behind the metrics", f"{before.n_rows:,}"),
-        ("Rows behind the decisions", f"{len(summary.sample.batch):,}"),
+        ("Rows behind the decisions", f"{_n_decided(summary):,}"),
         ("Classes", classes),
         ("Confidence bins", f"{before.n_bins}, of equal width, right-closed"),
         INTERVALS,
@@ -294,6 +294,13 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         data = {"thresholds": thresholds.to_dict()}
     verdict = classifier_verdict(summary)
     return Report(title, verdict.text, render(title, verdict, sections, data=data))
+
+
+def _n_decided(summary: Summary) -> int:
+    """Return the number of rows whose decisions are evaluated."""
+    if summary.policy_report is not None:
+        return summary.policy_report.n_rows
+    return len(summary.sample.batch) if summary.thresholds is None else summary.thresholds.n_rows
 
 
 def _regression_report(summary: RegressionSummary, title: str) -> Report:

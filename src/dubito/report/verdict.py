@@ -6,14 +6,17 @@ import re
 
 import numpy as np
 
-from dubito.decide import CostReport, PolicyReport
-from dubito.formatting import decimal, percent
+from dubito.decide import CostReport, Policy, PolicyReport
+from dubito.decide.action_intervals import action_intervals
+from dubito.decide.policy.policy import typical_policy
+from dubito.formatting import decimal, join_words, percent
 from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.measure.text import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.content import Verdict
+from dubito.report.sample import class_names
 from dubito.report.summary import Summary
 
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated, as in an audit
@@ -55,20 +58,41 @@ def decision_lines(report: PolicyReport | CostReport) -> list[str]:
 
 
 def _decision_headline(summary: Summary) -> str:
-    """Return from which probability on each action is taken; nothing unless by thresholds."""
-    rows, policy = summary.thresholds, summary.policy
-    if rows is None:
+    """Return from which probability on each action is taken; nothing unless by thresholds.
+
+    Where costs differ by row, it is about a row with the medians of their columns.
+    """
+    rows, policy, typical = summary.thresholds, summary.policy, ""
+    classes = class_names(summary.after)
+    if rows is not None:
+        found, positive = action_intervals(rows.costs, rows.column), rows.classes[1]
+    elif policy is not None and (median := typical_policy(policy)) is not None:
+        found, positive = median.thresholds, classes[median.pos_column]
+        medians = policy.provenance["medians"]
+        values = [f"{name} {medians[name]:.4g}" for name in policy.costs.columns]
+        typical = f"At the median {join_words(values)}: "
+    else:
         return ""
-    names = [rows.costs.actions[number] for number in rows.actions[::-1]]
-    names = [f"predict {name}" if name in rows.classes else name for name in names]
     parts: list[str] = []
-    for name, limit in zip(names, rows.optimal[::-1], strict=False):
-        raw = None if policy is None else policy.raw_probability(limit)
-        stated = f"{limit:.3g}" + ("" if raw is None else f" (raw {raw:.3g})")
-        start = "from" if parts else f"at P({rows.classes[1]}) \N{GREATER-THAN OR EQUAL TO}"
-        parts.append(f"{name} {start} {stated}")
-    text = ", ".join([*parts, f"{names[-1]} below"])
+    for one in found[::-1]:
+        name = f"predict {one.action}" if one.action in classes else one.action
+        start = "from" if parts else f"at calibrated P({positive}) \N{GREATER-THAN OR EQUAL TO}"
+        is_last = one is found[0]
+        parts.append(
+            f"{name} below" if is_last else f"{name} {start} {one.low:.3g}{_raw(policy, one.low)}"
+        )
+    text = typical + ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _raw(policy: Policy | None, probability: float) -> str:
+    """Return the model's own probability that is calibrated to another, with its interval."""
+    raw = None if policy is None else policy.raw_probability(probability)
+    if policy is None or raw is None:
+        return ""
+    known = [one for one in policy.report.raw_thresholds if one and np.isclose(one.value, raw)]
+    ends = [f", {one.low:.3g} to {one.high:.3g}" for one in known[:1]]
+    return f" (raw {raw:.3g}{''.join(ends)})"
 
 
 def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:

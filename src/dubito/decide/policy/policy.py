@@ -580,7 +580,7 @@ def _threshold_lines(policy: Policy) -> list[str]:
     lines: list[str] = []
     if policy.thresholds:
         lines.append(f"By {_threshold_line(policy)}")
-    elif (typical := _typical_policy(policy)) is not None:
+    elif (typical := typical_policy(policy)) is not None:
         medians = policy.provenance["medians"]
         values = join_words([f"{name} {medians[name]:.4g}" for name in policy.costs.columns])
         which = "the median" if len(policy.costs.columns) == 1 else "the medians"
@@ -625,7 +625,7 @@ def _threshold_line(policy: Policy) -> str:
     return f"calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
 
 
-def _typical_policy(policy: Policy) -> Policy | None:
+def typical_policy(policy: Policy) -> Policy | None:
     """Return the policy with the costs of a row of median columns, if it can be stated so."""
     medians, columns = policy.provenance.get("medians", {}), set(policy.costs.columns)
     if len(policy.classes) != 2 or not columns or not columns <= medians.keys():

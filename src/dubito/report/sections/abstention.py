@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from dubito.formatting import ABSENT, cost, percent
+from dubito.decide import PolicyReport
+from dubito.formatting import ABSENT, cost, join_words, percent
 from dubito.measure import Interval
 from dubito.report.charts.builders import Curve, Handles, review_cost_chart, risk_chart
-from dubito.report.content import Figure, Row, Section, Table, Text
+from dubito.report.content import Column, Figure, Row, Section, Table, Text
 from dubito.report.page import fragment
 from dubito.report.sample import MAX_CLASSES, Outcome, Sample, class_names
 from dubito.report.sections.inspection import predictions_table
@@ -33,7 +35,7 @@ def review_section(summary: Summary) -> Section:
 
 def decisions_section(summary: Summary) -> Section:
     """Return the curves, the threshold, the costs, and the outcomes of decision rules."""
-    texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]
+    texts = [Text(one) for one in (_policy_text(summary) or _cost_text(summary),) if one]
     if summary.has_row_costs:
         chart = Row((_risk_figure(summary, ()),))
         costs, others = _cost_table(summary), _tables(summary)
@@ -62,13 +64,29 @@ def _tables(summary: Summary) -> Iterator[Table]:
             report.confusion.items(),
             ("action", lambda line: line[0]),
             *(
-                (f"true {name}", lambda line, name=name: f"{PER * line[1][name]:,.1f}")
+                (f"true {name}", lambda line, name=name: f"{PER * line[1][name]:,.0f}")
                 for name in next(iter(report.confusion.values()))
             ),
+            *_positive_columns(summary, report),
         )
     table = predictions_table(summary.after)
     if table.rows:
         yield table
+
+
+def _positive_columns(summary: Summary, report: PolicyReport) -> Iterator[Column[Any]]:
+    """Yield the precision and recall of each action, where one of two classes is positive."""
+    positive = summary.audit_after.positive
+    if positive is None:
+        return
+    name = str(positive.pos_label)
+    total = sum(row[name] for row in report.confusion.values())
+
+    def rate(part: float, whole: float) -> str:
+        return percent(part / whole if whole else None, 2)
+
+    yield f"precision ({name})", lambda line: rate(line[1][name], sum(line[1].values()))
+    yield f"recall ({name})", lambda line: rate(line[1][name], total)
 
 
 def _cost_table(summary: Summary) -> tuple[Table, ...]:
@@ -81,7 +99,9 @@ def _cost_table(summary: Summary) -> tuple[Table, ...]:
         (name, *(one if isinstance(one, str) else f"{one:g}" for one in row))
         for name, row in zip(costs.actions, costs.texts, strict=True)
     )
-    caption = f"Costs by action and class; {', '.join(costs.columns)} are columns of each row."
+    caption = (
+        f"Costs by action and class, by these columns of each row: {join_words(costs.columns)}"
+    )
     return (Table(caption, ("Action", *names), rows),)
 
 
@@ -116,9 +136,12 @@ def _policy_text(summary: Summary) -> str:
             f", {percent(found.risk.value, 2)} of them wrongly "
             f"({percent(found.risk.low, 2)} to {percent(found.risk.high, 2)}),"
         )
+    others = (found.raw_cost, found.constant_cost, found.oracle_cost)
+    raw, constant, oracle = (cost(1000 * value)[0] for value in others)
     return (
         f"The policy costs {_per_thousand(found.cost)}); decisions from uncalibrated outputs cost "
-        f"{cost(1000 * found.raw_cost)[0]}. {accepted} and sends the others to review."
+        f"{raw}, always taking “{found.constant_action}” {constant}, an oracle {oracle}. "
+        f"{accepted} and sends the others to review."
     )
 
 

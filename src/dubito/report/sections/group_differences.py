@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dubito.charts import Span, SpanRow
 from dubito.formatting import plain, quantity, short_percent
+from dubito.measure import Audit
 from dubito.measure.groups import AREAS, TITLES, GroupComparison
 from dubito.measure.text import decided, figure_texts
 from dubito.report.charts.builders import span_chart
@@ -15,16 +16,23 @@ MAX_NAME = 24
 
 
 def groups_section(summary: Summary) -> Section | None:
-    """Return the figures of all groups, before calibration, if groups were given."""
-    whole = summary.whole
+    """Return the figures of all groups, if groups were given: of a policy's decisions, if any.
+
+    Without a policy, they are about the model before calibration.
+    """
+    whole, whose = summary.whole, "the uncalibrated model"
+    if summary.policy is not None:
+        whole, whose = summary.audit_after, "the policy, with calibrated probabilities"
     comparison = whole.group_comparison
     if comparison is None or not comparison.figures:
         return None
     shown = sorted(comparison.figures, key=lambda name: -whole.groups[name].n_effective)
     left_out, shown = len(shown[MAX_GROUPS:]), shown[:MAX_GROUPS]
-    intro = "Figures of the uncalibrated model on all rows. "
+    intro = f"Figures of {whose}. "
     if whole.positive is not None:
-        intro = f"Figures of the uncalibrated model. Rows are {decided(whole.positive)}. "
+        intro += f"Rows are {decided(whole.positive)}. "
+    if summary.has_other_rejects:
+        intro += "What the OOD gate or the risk bound reject is decided like the others here. "
     intro += (
         "All 95 % intervals of one figure hold at once, for "
         f"{quantity(len(comparison.figures), 'group')}; differences hold for all pairs of groups."
@@ -39,7 +47,7 @@ def groups_section(summary: Summary) -> Section | None:
         blocks.append(_disparity_table(comparison))
     names = [name for name in TITLES if name in comparison.disparities]
     blocks.append(Row(tuple(_figure(comparison, name, shown) for name in names)))
-    blocks.append(_figure_table(summary, comparison, shown))
+    blocks.append(_figure_table(whole, comparison, shown))
     return Section("groups", "Do groups differ?", tuple(blocks))
 
 
@@ -75,7 +83,7 @@ def _figure(comparison: GroupComparison, name: str, groups: list[str]) -> Figure
     )
 
 
-def _figure_table(summary: Summary, comparison: GroupComparison, groups: list[str]) -> Table:
+def _figure_table(audit: Audit, comparison: GroupComparison, groups: list[str]) -> Table:
     """Return all figures with their intervals."""
 
     def cell(group: str, name: str) -> str:
@@ -86,7 +94,7 @@ def _figure_table(summary: Summary, comparison: GroupComparison, groups: list[st
         "Figures per group, with simultaneous 95 % intervals in parentheses",
         groups,
         ("group", str),
-        ("rows", lambda group: f"{summary.whole.groups[group].n_rows:,}"),
+        ("rows", lambda group: f"{audit.groups[group].n_rows:,}"),
         *(
             (TITLES[name], lambda group, name=name: cell(group, name))
             for name in TITLES

@@ -93,14 +93,15 @@ def _tables(rows: Thresholds, name: str) -> Markup:
     found, actions = rows.at(rows.optimal), rows.costs.actions
     unused = [k for k in range(len(actions)) if k not in rows.actions]
     ends = (0.0, *rows.optimal, 1.0)
+    paid = (PER * found.table * rows.costs.array[:, [1 - rows.column, rows.column]]).sum(axis=1)
+    costs = cost(*paid.tolist())
     lines = []
     for place, k in enumerate([*rows.actions, *unused]):
         negative, positive = (PER * found.table[k]).tolist()
-        paid = PER * float(found.table[k] @ rows.costs.array[k, [1 - rows.column, rows.column]])
         is_used = place < len(rows.actions)
         between = f"{ends[place]:.3g} to {ends[place + 1]:.3g}" if is_used else ABSENT
-        counts = (f"{one:,.1f}" for one in (negative, positive, negative + positive))
-        lines.append((k, actions[k], between, *counts, cost(paid)[0]))
+        counts = (f"{one:,.0f}" for one in (negative, positive, negative + positive))
+        lines.append((k, actions[k], between, *counts, costs[k]))
     rates = []
     for k in range(len(actions) - 1):
         one = found.confusions[k] if k < len(found.confusions) else None

@@ -38,7 +38,7 @@
   const TIE = 1e-12;
   const percent = (value, digits) => (value === null ? "–" : `${(100 * value).toFixed(digits)}\u00a0%`);
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const costText = (value) => number(value, Math.abs(value) < 100 ? 2 : Math.abs(value) < 1000 ? 1 : 0);
+  const costText = (value, size = Math.abs(value)) => number(value, size < 100 ? 2 : size < 1000 ? 1 : 0);
   const plain = (value) => (Math.abs(value) < 10000 ? Number(value.toPrecision(4)).toLocaleString("en-US", { maximumFractionDigits: 12 }) : number(value, 0));
 
   // While an input is not a number, its last valid value is used.
@@ -192,12 +192,13 @@
       for (const [key, [text, value]] of Object.entries(cards(yours))) put(panel.querySelector(`[data-out="${key}"]`), text, value);
       for (const [key, [text, value]] of Object.entries(cards(best))) put(panel.querySelector(`[data-best="${key}"]`), text, value);
       for (const [key, title] of [["precision", "Precision"], ["recall", "Recall"]]) panel.querySelector(`[data-title="${key}"]`).textContent = `${title} of “${actionName(moved)}”`;
+      const most = Math.max(...yours.parts.map((part) => PER * Math.abs(part.paid)));
       for (const row of all("[data-taken]")) {
         const k = actions.indexOf(Number(row.dataset.taken)), part = yours.parts[k] ?? { rows: 0, positive: 0, negative: 0, paid: 0 };
         const ends = [0, ...thresholds, 1];
         put(row.querySelector('[data-cell="between"]'), k < 0 ? "–" : `${threeDigits(ends[k])} to ${threeDigits(ends[k + 1])}`);
-        for (const key of ["negative", "positive", "rows"]) put(row.querySelector(`[data-cell="${key}"]`), number(PER * part[key], 1), part[key]);
-        put(row.querySelector('[data-cell="paid"]'), costText(PER * part.paid), part.paid);
+        for (const key of ["negative", "positive", "rows"]) put(row.querySelector(`[data-cell="${key}"]`), number(PER * part[key], 0), part[key]);
+        put(row.querySelector('[data-cell="paid"]'), costText(PER * part.paid, most), part.paid);
       }
       for (const row of all("[data-rates]")) {
         const k = Number(row.dataset.rates), one = yours.confusions[k];
