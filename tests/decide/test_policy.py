@@ -127,6 +127,8 @@ def decided_by_hand(
         if action == costs.reject:
             known = frequencies if reason == 3 else row
             worth = (table[others] @ known).min() - best @ known
+            if len({str(cell) for cell in costs.texts[costs.reject]}) > 1 or row_costs is not None:
+                worth -= table[costs.reject] @ known
         entries = (action, int(row.argmax()), row.max(), expected[action], reason, worth)
         for name, entry in zip(COLUMNS, entries, strict=True):
             found[name].append(entry)
@@ -665,7 +667,6 @@ def test_extreme_rows_are_decided(data: Any) -> None:
         if isinstance(values, np.ndarray):
             assert np.isfinite(values).all()
     assert np.array_equal(decisions.probabilities, ANY.predict_proba(Logits(np.array(rows, kind))))
-    assert (decisions.review_value >= 0).all()
     assert (decisions.expected_cost >= 0).all()
 
 
@@ -745,7 +746,7 @@ def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> Non
 
 def test_an_action_that_never_wins_is_warned_about_unless_a_bound_or_gate_takes_it() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0.9, "ask")
-    message = "Policy.fit: 'ask' is never optimal: it would have to cost at least 0.233 less."
+    message = "'ask' is never optimal: it would have to cost at most 0.6667, 0.233 less."
     with pytest.warns(DubitoWarning, match=re.escape(message)):
         Policy.fit(Logits(Z), Y, costs=costs, calibrator=IdentityCalibrator())
     bound = RiskBound(0.4)
@@ -877,7 +878,7 @@ def test_odd_costs_are_warned_about_and_noted() -> None:
         (
             CostMatrix([[0, 24], [1, 0]]).with_reject(0.1),
             {"max_review_rate": 0.25},
-            r"[\d.]+ % of rows are rejected, more than the limit of 25.0 %",
+            r"[\d.]+ % of rows are sent to .reject., above the limit of 25.0 %",
         ),
     ]
     for costs, more, message in cases:
@@ -887,7 +888,7 @@ def test_odd_costs_are_warned_about_and_noted() -> None:
         assert Policy.from_json(policy.to_json()).report.notes == policy.report.notes
         assert policy.report.notes[-1] in str(policy)
     # The cost of rejecting that the last note names keeps to the limit.
-    match = re.search(r"if rejecting costs ([\d.]+) instead of 0.1\.$", policy.report.notes[-1])
+    match = re.search(r"if .reject. costs ([\d.]+) instead of 0.1\.$", policy.report.notes[-1])
     assert match
     costs = CostMatrix([[0, 24], [1, 0]]).with_reject(float(match[1]))
     kept = Policy.fit(outputs, y, costs=costs, **settings, max_review_rate=0.25)

@@ -1,6 +1,7 @@
 """Costs that differ by row, from the fit to the file and back, against plain NumPy."""
 
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -47,16 +48,15 @@ def test_a_policy_decides_by_the_costs_of_each_row_and_survives_its_file() -> No
         assert found.action.tolist() == expected.argmin(axis=1).tolist()
         assert found.expected_cost == pytest.approx(expected.min(axis=1))
         oracle = (two * tables(COLUMNS)[:, :2].min(axis=1)).sum(axis=1)
-        worth = np.where(found.is_rejected, expected[:, :2].min(axis=1) - oracle, 0.0)
-        assert found.review_value == pytest.approx(worth)
+        # A review is worth what it saves, less its own cost, which differs from row to row.
+        saved = expected[:, :2].min(axis=1) - oracle - expected[:, 2]
+        assert found.review_value == pytest.approx(np.where(found.is_rejected, saved, 0.0))
+        assert (np.diff(saved[found.review_order]) <= 1e-9).all()
     paid = tables(COLUMNS)[np.arange(300), expected.argmin(axis=1), Y]
     assert policy.report.cost.value == pytest.approx(paid.mean())
     by_array = fitted(costs=CostMatrix.zero_one(2).with_reject(0.3), row_costs=tables(COLUMNS))
     same = by_array.decide(Probabilities(P), row_costs=tables(COLUMNS))
     assert same.action.tolist() == expected.argmin(axis=1).tolist()
-    # Without the costs of rows, those of the matrix serve.
-    plain = by_array.decide(Probabilities(P)).action
-    assert plain.tolist() == np.where(np.minimum(P, 1 - P) >= 0.3, 2, (P > 0.5) * 1).tolist()
 
 
 def test_a_policy_states_its_thresholds_for_a_median_row() -> None:
@@ -79,14 +79,41 @@ def test_a_policy_states_its_thresholds_for_a_median_row() -> None:
     assert str(undefined).startswith("Mean cost per row")
 
 
+def test_an_action_that_is_optimal_for_no_row_is_warned_about() -> None:
+    costs = CostMatrix(COSTS.cells[:2], COSTS.actions[:2], COSTS.classes)
+    with pytest.warns(DubitoWarning, match="'review' is optimal for none of the") as caught:
+        policy = fitted(costs=costs.with_reject(1e4, "review"))
+    [note] = policy.report.notes
+    assert str(caught[0].message) == f"Policy.fit: {note}"
+    [(stated, less)] = re.findall(r"have to cost at most ([\d.]+), ([\d.e+]+) less\.$", note)
+    assert float(stated) + float(less) == pytest.approx(1e4, rel=1e-2)
+    for factor, is_used in ((0.99, True), (1.01, False)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DubitoWarning)
+            again = fitted(costs=costs.with_reject(factor * float(stated), "review"))
+        assert (again.report.actions["review"] > 0) == is_used
+
+
+def test_costs_given_by_row_have_no_thresholds_and_are_needed_again() -> None:
+    by_row = np.array([[[0.0, 9.0], [1.0, 0.0]], [[0.0, 2.0], [1.0, 0.0]]])[np.arange(P.size) % 2]
+    placeholder = CostMatrix([[0, 1], [1, 0]], ["pass", "block"], COSTS.classes)
+    policy = Policy.from_json(fitted(costs=placeholder, row_costs=by_row).to_json())
+    assert (policy.thresholds, policy.thresholds_between(*policy.classes)) == ((), ())
+    assert str(policy).startswith("The costs of each row were given (row_costs): there are no")
+    with pytest.raises(BadTypeError, match="`row_costs` must hold the costs of the rows, as in"):
+        policy.decide(Probabilities([[0.7, 0.3]], COSTS.classes))
+    outputs = Probabilities([[0.7, 0.3]] * 2, COSTS.classes)
+    assert policy.decide(outputs, row_costs=by_row[:2]).action.tolist() == [1, 0]
+
+
 def test_a_limit_of_reviews_is_met_by_the_cost_that_is_stated() -> None:
     costs = CostMatrix(COSTS.cells[:2], COSTS.actions[:2], COSTS.classes)
-    with pytest.warns(DubitoWarning, match="more than the limit of 5.0 %; that limit is") as caught:
+    with pytest.warns(DubitoWarning, match="above the limit of 5.0 %; that limit is") as caught:
         fitted(costs=costs.with_reject(0.2, "review"), max_review_rate=0.05)
-    [stated] = re.findall(r"if rejecting costs ([\d.]+) instead of 0.2", str(caught[0].message))
+    [stated] = re.findall(r"if 'review' costs ([\d.]+) instead of 0.2", str(caught[0].message))
     again = fitted(costs=costs.with_reject(float(stated), "review"), max_review_rate=0.05)
     assert 0.03 < again.report.actions["review"] <= 0.05
-    with pytest.warns(DubitoWarning, match=r"more than the limit of 1.0 %\.$"):
+    with pytest.warns(DubitoWarning, match=r"above the limit of 1.0 %\.$"):
         fitted(max_review_rate=0.01)  # there is no single cost of a review
 
 

@@ -178,7 +178,8 @@ def fit(
         results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
         say_json({**results, "output": str(output)})
         return
-    say(str(policy))
+    notes = [one for one in policy.report.notes if one not in evidence.warnings]  # told already
+    say(str(replace(policy, report=replace(policy.report, notes=tuple(notes)))))
     if evidence.batch.groups is not None:
         say(_compared_groups(policy, evidence))
     written = f"{output}" if report is None else f"{output}, and the report to {report}"

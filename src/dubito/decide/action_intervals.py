@@ -129,8 +129,8 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
 
     Examples
     --------
-    >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "review"))
-    ["'review' costs 5, but no error costs more than 1: it would have to cost at least 4.5 less."]
+    >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "ask"))
+    ["'ask' costs 5, but no error costs more than 1: it would have to cost at most 0.5, 4.5 less."]
     """
     if costs.columns:
         return []
@@ -147,8 +147,20 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
             if least > others.max():
                 problem = f"'{name}' costs {least:.4g}, but no error costs more than "
                 problem += f"{others.max():.4g}"
-        sentences.append(f"{problem}: it would have to cost at least {excess:.3g} less.")
+        row = costs.array[costs.actions.index(name)]
+        sentences.append(too_costly(problem, excess, float(row[0]) if np.ptp(row) == 0 else None))
     return sentences
+
+
+def too_costly(problem: str, excess: float, cost: float | None) -> str:
+    """Return a sentence on an action that costs too much; `cost` where it is always the same.
+
+    >>> too_costly("'review' is never optimal", 0.1, 0.6)
+    "'review' is never optimal: it would have to cost at most 0.5, 0.1 less."
+    """
+    less = f"{excess:.3g} less"
+    least = f"at least {less}" if cost is None else f"at most {cost - excess:.4g}, {less}"
+    return f"{problem}: it would have to cost {least}."
 
 
 def _excess(costs: FloatArray, action: int) -> float:

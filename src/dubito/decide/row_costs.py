@@ -137,6 +137,12 @@ class RowCosts:
         """Whether the costs are the same for all rows."""
         return not len(self.entries)
 
+    def constant_cost(self, action: int) -> float | None:
+        """Return the cost of an action, None unless it is the same for all rows and classes."""
+        costs = self.base[action]
+        is_same = np.ptp(costs) == 0 and action not in self.entries[:, 0]
+        return float(costs[0]) if is_same else None
+
     def terms(self, rows: slice | IntArray = slice(None)) -> CostTerms:
         """Return the costs of some rows as kernels take them."""
         return CostTerms(self.base, self.entries, self.values[:, rows])

@@ -59,8 +59,9 @@ class Decisions(ArrayResult):
         "out_of_distribution".
     review_value : array of float
         The expected value of perfect information: the expected cost that knowing the true class
-        saves over the best action that is not a rejection. For an out-of-distribution row it is
-        computed from the class frequencies alone; it is 0 for rows that are not rejected.
+        saves over the best action that is not a rejection. If not all rows and classes have the
+        same cost of rejecting, its expected value is subtracted. For an out-of-distribution row it
+        is computed from the class frequencies alone; it is 0 for rows that are not rejected.
     actions, classes : tuple
         The names of actions and classes.
     reject : int or None
@@ -232,14 +233,21 @@ class DecisionRule:
         reason: IntArray,
         row_costs: RowCosts,
     ) -> FloatArray:
-        """Return what knowing the true class saves over the best action that does not reject."""
-        is_rejected = found.action == self.costs.reject
+        """Return what knowing the true class saves over the best action that does not reject.
+
+        The cost of rejecting is subtracted unless it is always the same.
+        """
+        reject = self.costs.reject
+        is_rejected = found.action == reject
+        is_net = reject is not None and row_costs.constant_cost(reject) is None
         if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
             result = np.where(is_rejected, found.excess, 0.0)
         else:
             rows = np.flatnonzero(is_rejected)
             result = np.zeros(is_rejected.size)
             result[rows] = _savings(outputs.take(rows), row_costs.take(rows))
+        if is_net:
+            result[is_rejected] -= found.cost[is_rejected]
         ood = np.flatnonzero(reason == OUT_OF_DISTRIBUTION)
         if ood.size:
             # In the precision of the outputs, so that no other kernels are compiled for it.
@@ -247,6 +255,8 @@ class DecisionRule:
             prior = np.broadcast_to(row, (ood.size, row.size))
             unknown = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
             result[ood] = _savings(unknown, row_costs.take(ood))
+            if is_net:
+                result[ood] -= row_costs.take(ood).expected(prior, found.action[ood])
         return result
 
 

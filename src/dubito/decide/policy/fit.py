@@ -25,7 +25,12 @@ from dubito.calibrate.cross_validation import (
 from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.decide.action_intervals import action_intervals, cost_warnings
+from dubito.decide.action_intervals import (
+    SMALLEST,
+    action_intervals,
+    cost_warnings,
+    too_costly,
+)
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
     LOWEST_COST,
@@ -126,12 +131,6 @@ class PolicyConfig:
             max_review_rate=max_review_rate,
         )
 
-    @property
-    def cost_warnings(self) -> list[str]:
-        """What is odd about the costs, where they are the same for all rows."""
-        may_reject = self.risk is not None or self.ood is not None
-        return cost_warnings(self.costs, may_reject=may_reject)
-
     def rule(self, threshold: float | None = None) -> DecisionRule:
         """Return the rule that decides, with or without a risk bound."""
         frequencies = self.train_prior if self.deploy_prior is None else self.deploy_prior
@@ -159,11 +158,10 @@ class PolicyConfig:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedParts:
-    """Fitted parts of a policy by name, held-out rows, and warnings."""
+    """Fitted parts of a policy by name, and held-out rows."""
 
     parts: dict[str, Any]
     evidence: Evidence
-    warnings: list[str]
 
 
 def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> FittedParts:
@@ -180,11 +178,12 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     else:
         rule = config.rule(None if risk is None else risk.threshold_)
         evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
-    evidence = replace(evidence, raw_thresholds=held_out.raw_thresholds(calibrator))
-    found = config.cost_warnings + _review_warnings(evidence, config)
+    found = (*_cost_warnings(evidence, config), *_review_warnings(evidence, config))
+    raw_thresholds = held_out.raw_thresholds(calibrator)
+    evidence = replace(evidence, raw_thresholds=raw_thresholds, warnings=found)
     report = PolicyReport.of(evidence, config.rule(), (*notes, *found), config.seed)
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
-    return FittedParts(parts, evidence, found)
+    return FittedParts(parts, evidence)
 
 
 @final
@@ -272,7 +271,7 @@ class HeldOutRows:
         how much a smooth correction of the calibrated log odds could still move there.
         """
         config, column = self.config, self.config.pos_column
-        if config.costs.n_classes != 2 or config.costs.columns:
+        if config.costs.n_classes != 2 or not self.row_costs.is_constant:
             return ()
         logs = log_posteriors(self.calibrated)
         odds, p = logs[:, column] - logs[:, 1 - column], np.exp(logs[:, column])
@@ -400,6 +399,26 @@ def _evidence_on(
     )
 
 
+def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
+    """Return what is odd about the costs; if they differ by row, actions optimal for no row."""
+    costs, by_row = config.costs, evidence.row_costs
+    may_reject = config.risk is not None or config.ood is not None
+    if by_row.is_constant:
+        return cost_warnings(costs, may_reject=may_reject)
+    p = posteriors(evidence.decisions.calibrated, slice(None))
+    expected = by_row.terms().expected(p)[evidence.weight > 0]
+    excess = (expected - expected.min(axis=1, keepdims=True)).min(axis=0)
+    for class_ in range(costs.n_classes):  # an action for a class that is certain is not odd
+        known = by_row.in_class(class_)
+        excess[(known <= known.min(axis=0)).any(axis=1)] = 0.0
+    sentences = []
+    for k in np.flatnonzero(excess > SMALLEST * np.abs(expected).max()).tolist():
+        if k != costs.reject or not may_reject:
+            problem = f"'{costs.actions[k]}' is optimal for none of the {len(expected):,} rows"
+            sentences.append(too_costly(problem, float(excess[k]), by_row.constant_cost(k)))
+    return sentences
+
+
 def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     """Return a sentence if more rows are rejected than can be reviewed."""
     limit, decisions, reject = config.max_review_rate, evidence.decisions, config.costs.reject
@@ -408,10 +427,10 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     rate = float(np.average(decisions.is_rejected, weights=evidence.weight))
     if rate <= limit:
         return []
-    sentence = f"{percent(rate)} of rows are rejected, more than the limit of {percent(limit)}"
-    by_row, rejecting = evidence.row_costs, evidence.row_costs.base[reject]
-    is_constant = np.ptp(rejecting) == 0 and reject not in by_row.entries[:, 0]
-    if config.ood is None and config.risk is None and is_constant:
+    name = config.costs.actions[reject]
+    sentence = f"{percent(rate)} of rows are sent to '{name}', above the limit of {percent(limit)}"
+    by_row, now = evidence.row_costs, evidence.row_costs.constant_cost(reject)
+    if config.ood is None and config.risk is None and now is not None:
         # A row is rejected where any other action is expected to cost more than to reject it.
         others = by_row.without_reject().terms()
         least = others.expected(posteriors(decisions.calibrated, slice(None))).min(axis=1)
@@ -422,9 +441,7 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
         cost = least[order][min(rank, order.size - 1)]
         digit = 10.0 ** (np.floor(np.log10(cost)) - 2)  # rounded up, so that it is enough
         cost = np.ceil(cost / digit) * digit
-        sentence += (
-            f"; that limit is met if rejecting costs {cost:.3g} instead of {rejecting[0]:.3g}"
-        )
+        sentence += f"; that limit is met if '{name}' costs {cost:.3g} instead of {now:.3g}"
     return [f"{sentence}."]
 
 

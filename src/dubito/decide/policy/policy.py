@@ -92,8 +92,8 @@ class Policy(Record):
     report : PolicyReport
         Costs, risk and coverage on rows that the policy did not learn from.
     provenance : dict
-        The version of dubito, the time, a fingerprint of the rows, the random seed, and the
-        medians of the columns that costs depend on.
+        The version of dubito, the time, a fingerprint of the rows, the random seed, the medians of
+        the columns that costs depend on, and whether the costs themselves were given by row.
 
     Examples
     --------
@@ -116,6 +116,7 @@ class Policy(Record):
             edited=Omittable(text),
             positive=Omittable(text),
             medians=Omittable(dict_of(number())),
+            row_costs=Omittable(text),
         ),
         report=record_of(PolicyReport),
         costs=record_of(CostMatrix),
@@ -234,7 +235,7 @@ class Policy(Record):
         config = PolicyConfig.checked(shards, pos_label=pos_label, **settings)
         with cached(shards) as quick:
             found = fit_parts(quick, config, evaluation_shards(evaluate_on))
-        for sentence in found.warnings:
+        for sentence in found.evidence.warnings:
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
         provenance = {
             "dubito": __version__,
@@ -246,8 +247,11 @@ class Policy(Record):
         }
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
-        if medians := column_medians(found.evidence.batch.row_costs, config.costs.columns):
+        given = found.evidence.batch.row_costs
+        if medians := column_medians(given, config.costs.columns):
             provenance["medians"] = medians
+        if given is not None and given.ndim == 3:
+            provenance["row_costs"] = "rows x actions x classes"
         policy = cls(
             costs=config.costs,
             train_prior=config.train_prior,
@@ -297,7 +301,7 @@ class Policy(Record):
         Decisions
         """
         known, matrix = self._known(outputs, features, "Policy.decide")
-        by_row = RowCosts.of(row_costs, self.costs, known.n_rows, "Policy.decide")
+        by_row = self._row_costs(row_costs, known.n_rows, "Policy.decide")
         blocks = row_blocks(known.n_rows, known.n_classes, BLOCK_ENTRIES) or [slice(0, 0)]
         is_ood = None if self.ood is None else self.ood.predict(known, matrix)
         rule = self.rule
@@ -341,7 +345,7 @@ class Policy(Record):
             rule, fix = f"must be an integer from 0 to {known.n_rows - 1}", "Pass row=0"
             raise BadValueError("row", "Policy.explain", rule, f"{row}", fix)
         rows = slice(row, row + 1)
-        by_row = RowCosts.of(row_costs, self.costs, known.n_rows, "Policy.explain")
+        by_row = self._row_costs(row_costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if matrix is None else matrix[rows]
         return _explanation(self, one, part, by_row.take(rows))
 
@@ -471,14 +475,28 @@ class Policy(Record):
         return names.index(stated) if stated in names else 1
 
     @property
+    def _has_row_costs(self) -> bool:
+        """Whether costs differ from row to row."""
+        return bool(self.costs.columns) or "row_costs" in self.provenance
+
+    def _row_costs(self, row_costs: Any, n_rows: int, caller: str) -> RowCosts:
+        """Return the costs of rows, which must be given again if they were given to `fit`."""
+        if row_costs is None and "row_costs" in self.provenance:
+            rule = "must hold the costs of the rows, as in `fit`: rows x actions x classes"
+            fix = "Pass row_costs=array, or fit with expressions of columns in the costs"
+            raise BadTypeError("row_costs", caller, rule, "None", fix)
+        return RowCosts.of(row_costs, self.costs, n_rows, caller)
+
+    @property
     def thresholds(self) -> tuple[ActionInterval, ...]:
         """From which calibrated probability of the positive class on each action is optimal.
 
-        Empty unless there are two classes and costs are the same for all rows. The OOD gate and
+        Empty unless there are two classes and costs are the same for all rows: those of a row are
+        ``action_intervals(policy.costs.at({"amount": 50}), policy.pos_column)``. The OOD gate and
         the risk bound may reject further rows.
         """
-        is_binary = self.costs.n_classes == 2 and not self.costs.columns
-        return action_intervals(self.costs, self.pos_column) if is_binary else ()
+        is_stated = self.costs.n_classes == 2 and not self._has_row_costs
+        return action_intervals(self.costs, self.pos_column) if is_stated else ()
 
     def thresholds_between(self, first: ClassName, second: ClassName) -> tuple[ActionInterval, ...]:
         """Return from which probability of a class on each action is optimal, against another.
@@ -496,7 +514,7 @@ class Policy(Record):
             Empty if costs differ by row.
         """
         columns = [self._column(name) for name in (first, second)]
-        if self.costs.columns:
+        if self._has_row_costs:
             return ()
         pair = self.costs.array[:, columns]
         return action_intervals(
@@ -585,6 +603,8 @@ def _threshold_lines(policy: Policy) -> list[str]:
         values = join_words([f"{name} {medians[name]:.4g}" for name in policy.costs.columns])
         which = "the median" if len(policy.costs.columns) == 1 else "the medians"
         lines.append(f"For a row with {values} ({which}), by {_threshold_line(typical)}")
+    elif "row_costs" in policy.provenance:
+        return ["The costs of each row were given (row_costs): there are no common thresholds."]
     elif 2 < len(policy.classes) <= MAX_PAIRED and not policy.costs.columns:
         pairs = list(combinations(policy.classes, 2))
         names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}

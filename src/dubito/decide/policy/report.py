@@ -123,6 +123,7 @@ class Evidence:
     evaluation: str
     current: CurrentRule = ARGMAX
     raw_thresholds: tuple[Interval | None, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @final
@@ -170,7 +171,8 @@ class PolicyReport(Record):
         The fraction of rows by action and true class.
     raw_thresholds : tuple of Interval or None
         For each of `Policy.thresholds` but the last, the probability of the model itself at which
-        its action ends, None where that is not a single one. Empty for more than two classes.
+        its action ends, None where that is not a single one: the 95 % interval of the probability
+        of the model whose true frequency is the threshold. Empty for more than two classes.
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
