@@ -106,7 +106,6 @@ def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
     ("names", "got", "single"),
     [
         (["p_fraud", "y"], "columns p_fraud, y", "p_fraud"),
-        (["p", "prob", "y"], "columns p, prob, y", "p"),
         (["z_a", "z_b"], "columns z_a, z_b", "NAME"),
         (["p_a", "p_b", "logit_a", "logit_b"], "columns logit_* and p_*", "p_a"),
     ],
@@ -186,3 +185,12 @@ def test_options_that_do_not_fit_together(options: dict[str, Any], message: str)
     with pytest.raises(BadValueError) as caught:
         ColumnOptions(**options).open(FILE)
     assert str(caught.value) == message
+
+
+def test_two_columns_of_probabilities_are_named_with_the_remedy() -> None:
+    with pytest.raises(BadValueError) as caught:
+        _find_outputs(["id", "amount", "x", "z", "p", "prob", "y"], FILE)
+    assert str(caught.value).endswith(
+        "or one named p, prob or probability, got columns p and prob. "
+        "Pass --probability p or --probability prob."
+    )

@@ -16,7 +16,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from dubito import Logits, Probabilities
+from dubito import Logits, Probabilities, audit
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
 from dubito.errors import BadValueError
@@ -77,11 +77,15 @@ def test_confusion_equals_scikit_learn(threshold: float) -> None:
 def test_slope_and_intercept_are_those_of_a_logistic_regression(digits: int) -> None:
     y, p = rare(digits=digits)
     weight = np.random.default_rng(1).integers(0, 4, y.size).astype(float)
-    odds = logit(np.clip(p, 1e-12, 1 - 1e-12))
     found = audited(y, p, weight)
+    is_inside = (p > 0) & (p < 1)  # the others have no finite log odds
+    assert found.saturated_fraction == pytest.approx(np.average(~is_inside, weights=weight))
+    y, odds, weight = y[is_inside], logit(p[is_inside]), weight[is_inside]
     model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000, solver="newton-cholesky")
     model.fit(odds[:, np.newaxis], y, sample_weight=weight)
     assert found.calibration_slope == pytest.approx(model.coef_[0, 0], abs=1e-9)
+    assert found.joint_intercept == pytest.approx(model.intercept_[0], abs=1e-9)
+    assert found.figures["joint_intercept"] == found.joint_intercept
     # The shift at slope 1 makes the mean of the shifted probabilities right.
     shifted = expit(odds + found.calibration_intercept)
     assert np.average(shifted, weights=weight) == pytest.approx(
@@ -263,7 +267,7 @@ def test_three_classes_and_unknown_strategies_are_refused() -> None:
 
 def test_few_bins_of_a_calibrated_model_are_outside_its_range() -> None:
     outside = np.zeros(10)
-    for seed in range(60):
+    for seed in range(15):
         rng = np.random.default_rng(seed)
         p = expit(rng.normal(-5, 1.5, 3000))
         curve = audited((rng.random(3000) < p).astype(int), p).curve
@@ -276,3 +280,46 @@ def test_the_range_of_a_bin_is_that_of_the_binomial_distribution(p: float, n: in
     low, high = _outcomes_at(p, n)
     assert low * n == pytest.approx(binom.ppf(0.025, n, p))
     assert high * n == pytest.approx(binom.ppf(0.975, n, p))
+
+
+def test_rounding_to_0_and_1_is_no_evidence_but_errors_there_are() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-6, 2.5, 8000)
+    y = (rng.random(8000) < expit(odds)) * 1
+    coarse = np.round(expit(odds), 2)
+    found = audit(y, coarse, n_resamples=0)
+    assert found.positive is not None
+    assert found.verdict.startswith("No sign of miscalibration of P(1)")
+    fraction = f"{((coarse == 0) | (coarse == 1)).mean() * 100:.2f} % of the probabilities are"
+    said = "exactly 0 or 1: slope and intercept leave them out. Write more digits."
+    assert f"{fraction} {said}" in " ".join(str(found).split())
+    y[np.flatnonzero(coarse == 0)[:200]] = 1  # far more than rounding explains
+    wrong = audit(y, coarse, n_resamples=0)
+    assert wrong.positive is not None
+    assert wrong.positive.calibration_p_value < 1e-6
+    hard = audit([0, 1, 1, 0, 0, 1] * 30, [0.0, 1.0, 1.0, 0.0, 1.0, 0.0] * 30, n_resamples=0)
+    assert hard.verdict.startswith("P(1) is too extreme: calibration slope 0.03")
+    assert "depend on how these are clipped, at 1e-12" in " ".join(str(hard).split())
+
+
+def test_no_verdict_contradicts_an_interval_that_is_shown() -> None:
+    verdicts = set()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        p = rng.beta(0.5, 12, 100)
+        found = audit((rng.random(100) < p) * 1, p, n_resamples=0)
+        assert found.positive is not None
+        known = found.positive.intervals
+        pairs = (("calibration_intercept", 0), ("calibration_slope", 1))
+        is_off = any(k in known and not known[k].low <= at <= known[k].high for k, at in pairs)
+        assert not (is_off and found.verdict.startswith("No sign"))
+        verdicts.add(found.verdict.split(" of ")[0])
+        if "brier_skill_score" in known:
+            assert known["brier_skill_score"].high <= 1
+    assert {"No sign", "Weak evidence"} <= verdicts
+
+
+def test_the_range_of_a_calibrated_bin_can_occur() -> None:
+    curve = audited([0, 1] * 50, np.linspace(0.0001, 0.01, 100)).curve
+    assert (curve.low == 0).all()
+    assert set(np.round(curve.high * 10, 9)) == {0.0, 1.0}  # of ten rows

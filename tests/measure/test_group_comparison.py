@@ -66,13 +66,16 @@ def test_figures_per_group_equal_scikit_learn(threshold: float) -> None:
         assert error == pytest.approx(alone.expected_calibration_error)
         inner = found.groups[name].positive
         assert inner is not None
-        odds = logit(np.clip(p[of], 1e-12, 1 - 1e-12))[:, np.newaxis]
+        of &= (p > 0) & (p < 1)
+        odds = logit(p[of])[:, np.newaxis]
         model = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky")
         slope = model.fit(odds, y[of], weight[of]).coef_[0, 0]
         assert inner.calibration_slope == pytest.approx(slope, abs=1e-9)
         assert inner.calibration_intercept is not None
         shifted = expit(odds[:, 0] + inner.calibration_intercept)
-        assert np.average(shifted, weights=weight[of]) == pytest.approx(base, abs=1e-9)
+        inside = np.average(y[of], weights=weight[of])
+        assert np.average(shifted, weights=weight[of]) == pytest.approx(inside, abs=1e-9)
+        of, settings = groups == name, {"sample_weight": weight[groups == name]}
         skill = 1 - brier_score_loss(y[of], p[of], **settings) / (base * (1 - base))
         assert inner.brier_skill_score == pytest.approx(skill, abs=1e-9)
         point = inner.operating_point
@@ -196,6 +199,9 @@ def test_streamed_groups_equal_those_in_memory(tmp_path: Any) -> None:
     assert in_memory.positive is not None
     assert streamed.positive is not None
     assert streamed.positive.operating_point == in_memory.positive.operating_point
+    for key in ("base_rate", "mean_probability", "gap", "brier_skill_score"):  # without a grid
+        wanted = getattr(in_memory.positive, key)
+        assert getattr(streamed.positive, key) == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.slow

@@ -157,7 +157,16 @@ def test_two_classes_are_audited_by_their_positive_one() -> None:
     assert unstated.positive is None  # never inferred from the order of names
     text = str(audit(names, outputs, pos_label="fraud", n_resamples=0))
     assert "ECE (10 quantile bins)" in text
-    assert "times as many as random rows" in text
+    top = text.split("decile lift")[1].split("\n")[1].split()
+    best = np.argsort(-truth)[:600]
+    assert top[:2] == ["10.0", "%"]
+    assert top[3:] == [
+        f"{y[best].sum() / y.sum() * 100:.1f}",
+        "%",
+        f"{y[best].mean() / y.mean():.2f}",
+    ]
+    assert "predicted ok" in text
+    assert "true ok" in text
     with pytest.raises(BadValueError, match="`pos_label` must be one of two classes, got 'fruad'"):
         audit(names, outputs, pos_label="fruad")
 

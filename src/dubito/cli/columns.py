@@ -247,11 +247,16 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     alone = [name for name in names if name in SINGLE]
     if not found and len(alone) == 1:
         return {"probability": alone[0]}
-    rule = "needs one set of columns named logit_*, p_* or prob_*, or one named p or probability"
-    columns = " and ".join(f"{prefix}*" for prefix in found) or _first_few(names)
-    single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
-    fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
-    raise BadValueError("", file, rule, f"columns {columns}", fix)
+    rule = "needs one set of columns named logit_*, p_* or prob_*, or one named "
+    rule += f"{', '.join(SINGLE[:-1])} or {SINGLE[-1]}"
+    several = [f"{prefix}*" for prefix in found] or alone
+    if alone and not found:
+        fix = f"Pass {' or '.join(f'--probability {name}' for name in alone)}"
+    else:
+        single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
+        fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
+    got = f"columns {' and '.join(several) or _first_few(names)}"
+    raise BadValueError("", file, rule, got, fix)
 
 
 def _find_features(names: Sequence[str]) -> dict[str, str]:

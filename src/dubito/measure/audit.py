@@ -460,14 +460,15 @@ def _read(
     seed: int,
 ) -> Audit:
     """Compute all metrics from their sums; without a threshold, costs decided."""
-    state, positive = sums.state, None
+    state, decided, positive = sums.state, sums.decided, None
     if state.positive is not None and column is not None:
         positive = BinaryAudit.of(
             state.positive,
             column if state.classes is None else state.classes[column],
             n_bins=n_bins,
             bin_strategy=bin_strategy,
-            operating_point=sums.decided.confusion(threshold),
+            operating_point=decided.confusion(threshold),
+            means=(decided.probability / decided.weight, decided.square / decided.weight),
             n_resamples=n_resamples,
             seed=seed,
         )
@@ -504,7 +505,7 @@ def _read(
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else _class_reports(by_class, state.classes),
-        mean_cost=sums.decided.mean_cost if threshold is None else None,
+        mean_cost=decided.mean_cost if threshold is None else None,
         positive=positive,
     )
 

@@ -155,18 +155,23 @@ class BinaryAudit:
     base_rate, mean_probability : float
         Observed frequency and mean probability of the positive class.
     gap : float
-        Mean probability minus base rate (calibration-in-the-large).
+        Mean probability minus base rate.
     roc_auc, average_precision : float or None
         How well the probability ranks positives before negatives; None with one class only.
     brier_skill_score : float or None
         1 minus the Brier score relative to that of the base rate: 0 for a constant, 1 is perfect.
     calibration_intercept : float or None
-        Shift of the log odds that would make the mean right (0 if calibrated).
-    calibration_slope : float or None
-        Coefficient of the log odds in a logistic regression of the labels: below 1 if
-        probabilities are too extreme. None where labels are separable.
+        Calibration-in-the-large: the shift of the log odds that would make the mean right, at
+        slope 1 (0 if calibrated).
+    calibration_slope, joint_intercept : float or None
+        Coefficient of the log odds, and intercept, in a logistic regression of the labels: a slope
+        below 1 if probabilities are too extreme. None where labels are separable.
     calibration_p_value : float
         p-value of the likelihood-ratio test of intercept 0 and slope 1.
+    saturated_fraction : float
+        Fraction of probabilities of exactly 0 or 1, which have no finite log odds. Slope and
+        intercepts leave them out unless there are no others; the p-value is then adjusted for a
+        second test, whether they are wrong more often than rounding explains.
     expected_calibration_error, maximum_calibration_error : float
         Mean and largest difference of probability and frequency over the bins of `curve`.
     curve : ReliabilityCurve
@@ -202,7 +207,9 @@ class BinaryAudit:
     brier_skill_score: float | None
     calibration_intercept: float | None
     calibration_slope: float | None
+    joint_intercept: float | None
     calibration_p_value: float
+    saturated_fraction: float
     expected_calibration_error: float
     maximum_calibration_error: float
     curve: ReliabilityCurve
@@ -221,22 +228,33 @@ class BinaryAudit:
         n_bins: int = 10,
         bin_strategy: str = "quantile",
         operating_point: Confusion | None = None,
+        means: tuple[float, float] | None = None,
         n_resamples: int = 0,
         seed: int = 0,
     ) -> BinaryAudit:
-        """Compute all figures from distinct probabilities, their weights and positives."""
+        """Compute all figures from distinct probabilities, their weights and positives.
+
+        `means` are the mean probability and Brier score of rows whose ranking is on a grid.
+        """
         p, weight, positive = ranked.value.doubt, ranked.weight, ranked.positive
         total, n_positive = float(weight.sum()), float(positive.sum())
-        base_rate, mean = n_positive / total, dot(weight, p) / total
+        base_rate, mean = n_positive / total, dot(weight, p) / total if means is None else means[0]
         has_both = 0 < n_positive < total
         curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
-        intercept, line, p_value = None, None, 0.0
-        if has_both:
-            odds = _odds(ranked)
-            intercept, _ = _logistic(ranked, odds, is_line=False)
-            line, p_value = _logistic(ranked, odds, is_line=True)
+        inner = _inner(ranked)
+        shift: list[Interval] = []
+        line: list[Interval] = []
+        if 0 < inner.positive.sum() < inner.weight.sum():
+            odds = _odds(inner)
+            shift, _ = _logistic(inner, odds, is_line=False)
+            line, p_value = _logistic(inner, odds, is_line=True)
         else:
-            p_value = _chance(ranked)
+            p_value = _chance(inner)
+        saturated = 1 - float(inner.weight.sum()) / total
+        if inner is ranked:
+            saturated = float(weight[(p <= 0) | (p >= 1)].sum()) / total
+        else:
+            p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
         intervals = {
             "base_rate": _wilson(base_rate, total),
             "mean_probability": _inside(_normal(mean, _variance(weight, p, mean) / total)),
@@ -245,15 +263,14 @@ class BinaryAudit:
         auc, precision, skill = None, None, None
         if has_both:
             (auc, auc_variance), precision = _delong(ranked), average_precision_of(ranked)
-            skill, skill_variance = _brier_skill(ranked)
+            skill, skill_variance = _brier_skill(ranked, None if means is None else means[1])
             intervals["roc_auc"] = _on_log_odds(auc, auc_variance)
             precision_variance = precision * (1 - precision) / n_positive
             intervals["average_precision"] = _on_log_odds(precision, precision_variance)
-            intervals["brier_skill_score"] = _normal(skill, skill_variance)
-        if intercept is not None:
-            intervals["calibration_intercept"] = intercept
-        if line is not None:
-            intervals["calibration_slope"] = line
+            between = _normal(skill, skill_variance)
+            intervals["brier_skill_score"] = Interval(skill, between.low, min(between.high, 1.0))
+        intervals |= zip(("calibration_intercept",), shift, strict=False)
+        intervals |= zip(("joint_intercept", "calibration_slope"), line, strict=False)
         point = _confusion(ranked, THRESHOLD) if operating_point is None else operating_point
         for name, part, n in (
             ("precision", point.precision, point.true_positive + point.false_positive),
@@ -274,9 +291,11 @@ class BinaryAudit:
             roc_auc=auc,
             average_precision=precision,
             brier_skill_score=skill,
-            calibration_intercept=None if intercept is None else intercept.value,
-            calibration_slope=None if line is None else line.value,
+            calibration_intercept=shift[0].value if shift else None,
+            calibration_slope=line[1].value if line else None,
+            joint_intercept=line[0].value if line else None,
             calibration_p_value=p_value,
+            saturated_fraction=saturated,
             expected_calibration_error=error,
             maximum_calibration_error=float(differences.max()),
             curve=curve,
@@ -498,7 +517,7 @@ def _binomial_range(probability: FloatArray, count: FloatArray) -> tuple[FloatAr
     """Return the range of the frequency that holds at least 95 % of binomial outcomes."""
     ends = [_outcomes_at(p, max(round(n), 1)) for p, n in zip(probability, count, strict=True)]
     low, high = np.array(ends).T
-    return np.minimum(low, probability), np.maximum(high, probability)
+    return low, high
 
 
 def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
@@ -549,13 +568,41 @@ def _odds(ranked: RankingState) -> FloatArray:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
+def _inner(ranked: RankingState) -> RankingState:
+    """Return the ranking without probabilities of exactly 0 and 1, unless there are no others."""
+    p = ranked.doubt
+    start, end = int(p[0] <= 0), p.size - int(p[-1] >= 1)
+    if start >= end or end - start == p.size:
+        return ranked
+    return RankingState(
+        p[start:end], freeze(ranked.weight[start:end]), freeze(ranked.positive[start:end])
+    )
+
+
+def _saturated_p_value(ranked: RankingState, inner: RankingState) -> float:
+    """Return how probable so many errors at 0 and 1 are, if these are rounded probabilities.
+
+    They then are no further from 0 and 1 than the others. The bound is Hoeffding's, 1963.
+    """
+    found = 1.0
+    for k, step in ((0, inner.doubt[0]), (-1, 1 - inner.doubt[-1])):
+        n, wrong = float(ranked.weight[k]), float(ranked.positive[k])
+        wrong = wrong if k == 0 else n - wrong
+        if ranked.doubt[k] in (0.0, 1.0) and wrong > n * step:
+            right = max(n - wrong, 0.0)
+            exponent = wrong * np.log(wrong / (n * max(step, FLOOR)))
+            exponent += right * np.log(right / (n * (1 - step))) if right else 0.0
+            found = min(found, 2 * float(np.exp(-exponent)))
+    return found
+
+
 def _logistic(
     ranked: RankingState, odds: FloatArray, *, is_line: bool
-) -> tuple[Interval | None, float]:
-    """Return the slope of a logistic regression on the log odds, or its intercept at slope 1.
+) -> tuple[list[Interval], float]:
+    """Return intercept and slope of a logistic regression on the log odds, or that at slope 1.
 
-    Beside it, the p-value of the likelihood-ratio test of the log odds as they are. None where the
-    labels are separable.
+    Beside it, the p-value of the likelihood-ratio test of the log odds as they are. There are none
+    where the labels are separable.
     """
     weight, positive = ranked.weight, ranked.positive
     unchanged = np.array([0.0, 1.0])
@@ -572,12 +619,13 @@ def _logistic(
     before, *_ = _loss_at(unchanged, (odds, weight, positive), is_line)
     if information is None:
         # Separable: the likelihood has no maximum, but comes as close to 1 as one likes.
-        return None, float(np.exp(-before))
+        return [], float(np.exp(-before))
     gained = max(before - loss, 0.0)
     # Twice the gain has a chi-squared distribution, of two degrees of freedom for a line.
     p_value = np.exp(-gained) if is_line else erfc(np.sqrt(gained))
-    error = float(np.linalg.inv(information)[-1, -1])
-    return _normal(float(found[int(is_line)]), error), float(p_value)
+    errors = np.diag(np.linalg.inv(information))
+    intervals = [_normal(*pair) for pair in zip(found.tolist(), errors.tolist(), strict=False)]
+    return intervals, float(p_value)
 
 
 def logistic_line(
@@ -661,14 +709,14 @@ def _gap_variance(ranked: RankingState) -> float:
     return float(squares / total - mean**2)
 
 
-def _brier_skill(ranked: RankingState) -> tuple[float, float]:
+def _brier_skill(ranked: RankingState, exact: float | None) -> tuple[float, float]:
     """Return the Brier skill score and its variance, by the delta method."""
     p, positive = ranked.doubt, ranked.positive
     negative, total = ranked.weight - positive, ranked.weight.sum()
     base_rate = positive.sum() / total
     reference = base_rate * (1 - base_rate)
     hit, miss = (p - 1) ** 2, p**2
-    brier = (dot(positive, hit) + dot(negative, miss)) / total
+    brier = (dot(positive, hit) + dot(negative, miss)) / total if exact is None else exact
     # What a row contributes to the skill: through its loss, and through the base rate.
     pull = brier * (1 - 2 * base_rate) / reference**2
     of_positive = -(hit - brier) / reference + pull * (1 - base_rate)

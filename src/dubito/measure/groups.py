@@ -71,7 +71,7 @@ class DecisionState(State):
     weight: float
     probability: float
     outcome: float
-    square: float  # of probability minus outcome
+    square: float  # of probability minus outcome: the Brier score of two classes
     selected: float
     hit: float  # selected, with the outcome
     cost: float
@@ -96,7 +96,8 @@ class DecisionState(State):
         cost: FloatArray = np.zeros(p.size)
         if costs is not None:
             is_selected, cost = costs.decide_rows(batch, pos_column)
-        columns = (np.ones(p.size), p, y, (p - y) ** 2, is_selected, is_selected * y, cost, cost**2)
+        square = y * (1 - p) ** 2 + (1 - y) * p**2
+        columns = (np.ones(p.size), p, y, square, is_selected, is_selected * y, cost, cost**2)
         # Rows without a label have no outcome and no weight.
         is_labeled = weight > 0
         return cls(*(dot(weight[is_labeled], column[is_labeled]) for column in columns))

@@ -76,17 +76,23 @@ def _no_strong_evidence(p_value: float, of: str = "") -> str:
 def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
     """Return the verdict on the probability of the positive class."""
     name = f"P({positive.pos_label})"
-    mean, observed = percent(positive.mean_probability, 2), percent(positive.base_rate, 2)
+    mean, observed = map(_fine_percent, (positive.mean_probability, positive.base_rate))
     both = f"mean {mean}, observed frequency {observed}"
     if audit.n_effective < MIN_ROWS:
         return f"Too few rows for a verdict on {name} ({_rows(audit)}): {both}."
     p_value, gap = positive.calibration_p_value, positive.intervals["gap"]
+    shift, slope = (positive.intervals.get(f"calibration_{k}") for k in ("intercept", "slope"))
     if p_value >= ALPHA:
-        return f"{_no_strong_evidence(p_value, f' of {name}')} on {_rows(audit)}: {both}."
+        evidence = _no_strong_evidence(p_value, f" of {name}")
+        for one, known, wanted in (("in-the-large", shift, 0), ("slope", slope, 1)):
+            if p_value >= WEAK and known is not None and not known.low <= wanted <= known.high:
+                evidence = f"Weak evidence of miscalibration of {name} (calibration "
+                evidence += f"{'-' * (wanted == 0)}{' ' * wanted}{one} {known.value:.2f}, "
+                evidence += f"{known.low:.2f} to {known.high:.2f})"
+        return f"{evidence} on {_rows(audit)}: {both}."
     faults = []
     if gap.low > 0 or gap.high < 0:
         faults.append("too high" if gap.low > 0 else "too low")
-    slope = positive.intervals.get("calibration_slope")
     steepness = "" if slope is None else f"calibration slope {slope.value:.2f} (1 if calibrated), "
     if slope is None and 0 < positive.base_rate < 1:
         faults.append("not extreme enough")
@@ -141,7 +147,9 @@ def audit_lines(audit: Audit) -> list[str]:
     """Return an audit as lines of at most 80 columns, as far as names allow."""
     lines = [*wrapped(audit.verdict, 80), "", _size(audit), ""]
     if audit.positive is not None:
-        lines += [*_positive_lines(audit.positive), "", "  The more probable class of the two:"]
+        others = [one.name for one in audit.classes if one.name != audit.positive.pos_label]
+        lines += _positive_lines(audit.positive, str(others[0]) if others else "other")
+        lines += ["", "  The more probable class of the two:"]
     lines += [*_metric_lines(audit), "", *draw_text(reliability_chart(audit.curve))]
     if audit.classes:
         lines += ["", *_class_lines(audit)]
@@ -194,63 +202,84 @@ def _metric_lines(audit: Audit) -> list[str]:
     return lines
 
 
-def _positive_lines(positive: BinaryAudit) -> list[str]:
-    """Return the metrics of the positive class, its reliability, and the gain of the top decile."""
+def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
+    """Return the metrics of the positive class, its reliability, and its gains by decile."""
     n_bins, strategy = positive.curve.bins.size, positive.bin_strategy
     metrics = (
         ("base rate", "base_rate", ""),
         ("mean probability", "mean_probability", ""),
         ("calibration slope", "calibration_slope", "1 if calibrated"),
-        ("calibration intercept", "calibration_intercept", "0 if calibrated"),
+        ("calibration-in-the-large", "calibration_intercept", "0 if calibrated, slope 1"),
         ("ROC-AUC", "roc_auc", "0.5 if random"),
         ("average precision", "average_precision", f"{positive.base_rate:.4f} if random"),
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
         (f"ECE ({quantity(n_bins, f'{strategy} bin')})", "expected_calibration_error", ""),
     )
-    lines = [f"  {f'P({positive.pos_label})'[:22]:<22} {'value':>7} 95 % interval"]
+    lines = [f"  {f'P({positive.pos_label})'[:24]:<24} {'value':>7} 95 % interval"]
     for name, key, note in metrics:
         value, between = getattr(positive, key), positive.intervals.get(key)
         if value is not None:
             interval = "" if between is None else f"{between.low:z.4f} to {between.high:z.4f}"
-            lines.append(f"  {name:<22} {value:>z7.4f} {interval:<18}  {note}".rstrip())
-    lines += ["", *_confusion_lines(positive), ""]
+            lines.append(f"  {name:<24} {value:>z7.4f} {interval:<18}  {note}".rstrip())
+    if positive.saturated_fraction > 0:
+        how = "leave them out"
+        if positive.saturated_fraction == 1:
+            how = "depend on how these are clipped, at 1e-12"
+        said = f"{_fine_percent(positive.saturated_fraction)} of the probabilities are exactly 0 or"
+        lines += [
+            f"  {line}"
+            for line in wrapped(f"{said} 1: slope and intercept {how}. Write more digits.", 78)
+        ]
+    lines += ["", *_confusion_lines(positive, other), ""]
     lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
     curve = positive.curve
     columns = (curve.confidence, curve.accuracy, curve.low, curve.high, curve.count)
     for mean, frequency, low, high, count in zip(*columns, strict=True):
-        expected = f"{percent(low, 2)} to {percent(high, 2)}"
+        expected = f"{_fine_percent(low)} to {_fine_percent(high)}"
         mark = "" if low <= frequency <= high else "  *"
         lines.append(
-            f"  {percent(mean, 2):>11} {percent(frequency, 2):>10} {expected:>20} {count:>9,.0f}"
-            f"{mark}"
+            f"  {_fine_percent(mean):>11} {_fine_percent(frequency):>10} {expected:>20} "
+            f"{count:>9,.0f}{mark}"
         )
     if any(line.endswith("*") for line in lines):
         lines.append("  * outside the range of a calibrated model, as 1 bin in 20 is by chance")
-    top = positive.deciles[0]
-    if positive.base_rate > 0 and top.fraction < 1:
+    if positive.base_rate > 0 and positive.deciles[0].fraction < 1:
         lines += [
             "",
-            f"  The {percent(top.fraction)} of rows with the highest probability (from "
-            f"{top.threshold:.3g}) hold {percent(top.recall)}",
-            f"  of the positives, {top.lift:.1f} times as many as random rows.",
+            f"  {'top rows':>11} {'from p':>10} {'positives found':>20} {'decile lift':>12}",
+        ]
+        lines += [
+            f"  {percent(one.fraction):>11} {one.threshold:>10.3g} {percent(one.recall):>20} "
+            f"{one.lift:>12.2f}"
+            for one in positive.deciles
         ]
     return lines
 
 
-def _confusion_lines(positive: BinaryAudit) -> list[str]:
+def _fine_percent(value: float) -> str:
+    """Return a fraction in percent, with two significant digits if it is small.
+
+    >>> _fine_percent(0.0146), _fine_percent(0.0000123), _fine_percent(0)
+    ('1.46 %', '0.0012 %', '0.00 %')
+    """
+    return f"{value * 100:.2g} %" if 0 < value < 0.0005 else percent(value, 2)
+
+
+def _confusion_lines(positive: BinaryAudit, other: str) -> list[str]:
     """Return the confusion matrix at the operating point, with precision and recall."""
-    point, name = positive.operating_point, printable(str(positive.pos_label))[:16]
+    point = positive.operating_point
+    name, other = (printable(one)[:16] for one in (str(positive.pos_label), other))
     lines = [
         f"  Rows are {decided(positive)}:",
-        f"  {'':<24} {f'predicted {name}':>26} {'predicted other':>18}",
-        f"  {f'true {name}':<24} {point.true_positive:>26,.0f} {point.false_negative:>18,.0f}",
-        f"  {'true other':<24} {point.false_positive:>26,.0f} {point.true_negative:>18,.0f}",
+        f"  {'':<21} {f'predicted {name}':>26} {f'predicted {other}':>26}",
+        f"  {f'true {name}':<21} {point.true_positive:>26,.0f} {point.false_negative:>26,.0f}",
+        f"  {f'true {other}':<21} {point.false_positive:>26,.0f} {point.true_negative:>26,.0f}",
     ]
     for title in ("precision", "recall"):
         between = positive.intervals.get(title)
         if between is not None:
             interval = f"{between.low:z.4f} to {between.high:z.4f}"
-            lines.append(f"  {title:<22} {between.value:>z7.4f} {interval}")
+            lines.append(f"  {title:<24} {between.value:>z7.4f} {interval}")
     return lines
 
 
