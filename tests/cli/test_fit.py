@@ -110,6 +110,21 @@ def test_groups_are_compared_by_the_decisions_of_the_policy(run: Run, tmp_path: 
     assert f"{100 * precision:.2f} %" in page[page.index("Actions of the policy") :][:400]
 
 
+def test_a_policy_knows_the_columns_it_was_fitted_to(run: Run, made: Path) -> None:
+    words = ["--probability", "chance", "--positive", "fraud", "--calibrator", "PlattScaling"]
+    assert run("fit", made / "fraud.csv", *words).exit_code == 0
+    assert Policy.load("policy.json").provenance["columns"] == {"probability": "chance"}
+    for command in (["decide", "policy.json"], ["policy", "explain", "policy.json"]):
+        done = run(*command, made / "fraud.csv")
+        assert done.exit_code == 0, done.output
+        assert "Detected columns: probability = chance." in done.stderr
+    renamed = pd.read_csv(made / "fraud.csv").rename(columns={"chance": "score"})
+    renamed.to_csv("renamed.csv", index=False)
+    assert "--probability" in run("decide", "policy.json", "renamed.csv").stderr
+    renamed.rename(columns={"score": "p"}).to_csv("renamed.csv", index=False)
+    assert run("decide", "policy.json", "renamed.csv").exit_code == 0
+
+
 def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> None:
     words = ["--probability", "chance", "--positive", "fraud", "-o", "fraud.json", "--json"]
     done = run("fit", made / "fraud.csv", *words)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from dubito.cli.reading import READER_OPTIONS, Predictions, Reader, option
@@ -111,13 +113,14 @@ class ColumnOptions:
         has_features: bool = False,
         classes: Sequence[ClassName] | None = None,
         row_costs: Sequence[str] = (),
+        fitted: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Predictions]:
         """Open files and find their columns; columns found by name are printed.
 
         An optional label may be missing, and one that was named may be missing from all files but
         the first. Features are looked for if `has_features`; `classes` names the classes of a
         single column where they are already known, and `row_costs` are the expressions of columns
-        in costs.
+        in costs. Files that have the columns of outputs that a policy was `fitted` to are read so.
         """
         from dubito.cli.printing import put
         from dubito.data.sources import open_source
@@ -129,7 +132,7 @@ class ColumnOptions:
         for file in files:
             source = open_source(file)
             names = source.schema.names
-            given, found = self.given, self._find(names, file, label, has_features)
+            given, found = self.given, self._find(names, file, label, has_features, fitted)
             found_by_name += [f"{role} = {column}" for role, column in found.items()]
             if label == "optional" and result and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
@@ -158,7 +161,12 @@ class ColumnOptions:
                 raise BadValueError("", f"--{one}", rule, got, f"Pass --{other} NAME as well")
 
     def _find(
-        self, names: Sequence[str], file: str, label: str, has_features: bool
+        self,
+        names: Sequence[str],
+        file: str,
+        label: str,
+        has_features: bool,
+        fitted: Mapping[str, str],
     ) -> dict[str, str]:
         """Return the options that were not given, from column names."""
         found: dict[str, str] = {}
@@ -167,7 +175,8 @@ class ColumnOptions:
         elif label != "unused" and self.label is None and self.confidence is None:
             found |= _find_label(names, file, is_required=label == "required")
         if not any(kind in self.given for kind in OUTPUTS):
-            found |= _find_outputs(names, file)
+            is_like_fit = any(fnmatchcase(name, one) for one in fitted.values() for name in names)
+            found |= fitted if is_like_fit else _find_outputs(names, file)
         if has_features and self.features is None:
             found |= _find_features(names)
         return found

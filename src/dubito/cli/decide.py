@@ -99,6 +99,7 @@ def decide(
             has_features=loaded.ood is not None and loaded.ood.needs_features,
             classes=loaded.costs.classes,
             row_costs=[str(one) for one in loaded.costs.expressions],
+            fitted=loaded.provenance.get("columns", {}),
         )
         run = RowRun.open(
             columns_of,

@@ -20,6 +20,7 @@ from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
+    from dubito.data import Columns
     from dubito.decide import Policy
     from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
@@ -171,6 +172,7 @@ def fit(
 
             title = f"Policy for {PurePath(file).name}"
             page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
+    policy.provenance["columns"] = _output_columns(predictions.columns)
     policy.save(output)
     if report is not None:
         page.save(report)
@@ -187,6 +189,15 @@ def fit(
     shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
     words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o decisions.parquet")
+
+
+def _output_columns(columns: Columns) -> dict[str, str]:
+    """Return the option that names the columns of outputs, for later files."""
+    kind = "logits" if columns.probabilities is None else "probabilities"
+    name = getattr(columns, kind)
+    if kind == "probabilities" and columns.classes is not None and "*" not in name:
+        kind = "probability"
+    return {kind: name} if isinstance(name, str) else {}
 
 
 def _compared_groups(policy: Policy, evidence: Evidence) -> str:

@@ -58,6 +58,7 @@ def explain(
         has_features=has_features,
         classes=loaded.costs.classes,
         row_costs=[str(one) for one in loaded.costs.expressions],
+        fitted=loaded.provenance.get("columns", {}),
     )
     batch = read(predictions.source, predictions.columns)
     if not 0 <= row < len(batch):

@@ -93,7 +93,8 @@ class Policy(Record):
         Costs, risk and coverage on rows that the policy did not learn from.
     provenance : dict
         The version of dubito, the time, a fingerprint of the rows, the random seed, the medians of
-        the columns that costs depend on, and whether the costs themselves were given by row.
+        the columns that costs depend on, whether the costs themselves were given by row, and the
+        columns of outputs in the file, if any.
 
     Examples
     --------
@@ -115,6 +116,7 @@ class Policy(Record):
             random_state=integer(0, 2**32 - 1),
             edited=Omittable(text),
             positive=Omittable(text),
+            columns=Omittable(dict_of(text)),
             medians=Omittable(dict_of(number())),
             row_costs=Omittable(text),
         ),
