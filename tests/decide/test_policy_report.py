@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from dubito import Logits
-from dubito.calibrate import TemperatureScaling
+from dubito.calibrate import IdentityCalibrator, TemperatureScaling
 from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.decide import CostMatrix, Policy, PolicyReport
@@ -261,3 +261,12 @@ def test_an_infinite_loss_is_told() -> None:
     assert "log loss infinite and " in str(report)
     assert replace(report, notes=("x",)).to_dict()["log_loss_before"] is None
     assert set(report.to_dict()) == {field.name for field in fields(report)}
+
+
+def test_what_makes_no_difference_is_said_to_be_the_same() -> None:
+    rows, labels = [[0.9, 0.1], [0.1, 0.9]] * 30, [0, 1] * 30
+    costs = CostMatrix.zero_one(2)
+    text = str(Policy.fit(rows, labels, costs=costs, calibrator=IdentityCalibrator()).report)
+    assert "the same as optimal decisions on uncalibrated outputs" in text
+    assert "per row; the policy costs the same." in text
+    assert "All rows are decided; 0.00 % of the decisions are wrong" in text

@@ -45,6 +45,7 @@ from dubito.serialization.objects import Record
 LEVEL = 0.95
 PER = 10_000  # rows that counts are shown for
 MAX_CLASSES, MAX_NAME = 4, 12  # whose counts are shown in text, and how long their names are
+NOTHING = Interval(0.0, 0.0, 0.0)
 FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
 
 _figure = number(-1e300, 1e300)
@@ -273,6 +274,8 @@ class PolicyReport(Record):
         verdict = _difference(saved, baseline)
         between = f"{percent(coverage.low)} to {percent(coverage.high)}"
         decided = f"{percent(coverage.value)} of rows are decided ({between})"
+        if coverage.value == 1:
+            decided = "All rows are decided"
         if (risk := self.risk) is not None:
             between = f"{percent(risk.low, 2)} to {percent(risk.high, 2)}"
             decided += f"; {percent(risk.value, 2)} of the decisions are wrong ({between})"
@@ -282,8 +285,7 @@ class PolicyReport(Record):
             f"always '{self.constant_action}' {decimal(self.constant_cost)}, perfect information "
             f"{decimal(self.oracle_cost)}.",
             f"{self.current[0].upper()}{self.current[1:]} costs {decimal(self.current_cost)} "
-            f"per row; the policy saves {self.current_saved}"
-            f"{'' if self._is_current_different else ', which is not significant'}.",
+            f"per row; {self._current_difference}.",
             f"{decided}.",
             *self._confusion_lines,
             f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
@@ -294,7 +296,7 @@ class PolicyReport(Record):
             added = self.bound_cost
             lines.append(
                 "The risk bound does not change the cost."
-                if added == Interval(0.0, 0.0, 0.0)
+                if added == NOTHING
                 else f"Effect of the risk bound on the mean cost: {added:+}."
             )
         few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
@@ -302,9 +304,13 @@ class PolicyReport(Record):
         return [*lines, f"{rows}{few}"]
 
     @property
-    def _is_current_different(self) -> bool:
-        """Whether the policy costs significantly less or more than what is done today."""
-        return not self.current_saved.low <= 0 <= self.current_saved.high
+    def _current_difference(self) -> str:
+        """What the policy saves over what is done today, and whether that is significant."""
+        saved = self.current_saved
+        if saved == NOTHING:
+            return "the policy costs the same"
+        is_significant = not saved.low <= 0 <= saved.high
+        return f"the policy saves {saved}{'' if is_significant else ', which is not significant'}"
 
     @property
     def _confusion_lines(self) -> list[str]:
@@ -354,6 +360,8 @@ def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
 
 def _difference(saved: Interval, baseline: str) -> str:
     """Return whether something costs less or more than a baseline, if that is significant."""
+    if saved == NOTHING:
+        return f"the same as {baseline}"
     if saved.low > 0:
         return f"{saved} less than {baseline}"
     if saved.high < 0:
