@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -75,3 +76,19 @@ def test_limits_of_a_new_model(run: Run, made: Path) -> None:
     assert wrong.exit_code == 2
     assert "must name a metric, got 'change.loss'." in wrong.stderr
     assert "change.log_loss" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_limits_of_two_classes_are_on_the_positive_one(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 5, 300)
+    y = (rng.random(300) < p) * 1
+    pd.DataFrame({"p": p, "label": y}).to_csv("old.csv", index=False)
+    pd.DataFrame({"p": np.sqrt(p), "label": y}).to_csv("new.csv", index=False)
+    limits = ["--fail-on", "ece>0.1", "--fail-on", "roc_auc<0", "--fail-on", "top_label_ece<0"]
+    done = run("compare", "old.csv", "new.csv", "--json", *limits, "--fail-on", "change.ece>0.05")
+    printed = json.loads(done.stdout)
+    ece = printed["metrics"]["new"]["positive_expected_calibration_error"]["value"]
+    first, second = printed["findings"]
+    assert first == f"--fail-on 'ece>0.1': new: expected_calibration_error is {ece:.6g}"
+    assert "change.expected_calibration_error" in second

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from dubito import Logits, Members, Normal, Quantiles, Samples, TopLabel
+from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
 from dubito.data import ArrayShards, Batch, Columns, scan
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.errors import (
@@ -392,3 +393,33 @@ def test_long_names_and_large_numbers_fit(scale: float) -> None:
     z = Logits(rng.normal(size=(50, 3)))
     found = compare([0] * 50, {"old": z, "new": Logits(2 * z.array)}, n_resamples=40)
     assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_the_positive_class_of_two_is_compared() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-2, 1.5, 600)
+    y = (rng.random(600) < 1 / (1 + np.exp(-odds))) * 1
+    a, b = (1 / (1 + np.exp(-(odds + rng.normal(0, noise, 600)))) for noise in (2.0, 0.3))
+    weight = rng.integers(0, 3, 600).astype(float)
+    found = compare(y, {"a": a, "b": b}, sample_weight=weight, n_resamples=100)
+    for name, p in (("a", a), ("b", b)):
+        values = {key: one.value for key, one in found.metrics[name].items()}
+        inner = audit(y, p, sample_weight=weight, n_resamples=0).positive
+        assert inner is not None
+        assert values["roc_auc"] == pytest.approx(roc_auc_score(y, p, sample_weight=weight))
+        wanted = average_precision_score(y, p, sample_weight=weight)
+        assert values["average_precision"] == pytest.approx(wanted)
+        assert values["brier_skill_score"] == pytest.approx(inner.brier_skill_score)
+        wanted = inner.expected_calibration_error
+        assert values["positive_expected_calibration_error"] == pytest.approx(wanted)
+    change = found.difference("b", "a", "roc_auc")
+    assert change.is_better
+    assert 0 < change.interval.low < change.interval.value < change.interval.high
+    named = compare(
+        np.where(y, "bad", "good"),
+        {"a": Probabilities(a, ["good", "bad"]), "b": Probabilities(b, ["good", "bad"])},
+        sample_weight=weight,
+        n_resamples=100,
+        pos_label="bad",
+    )
+    assert named.metrics["b"]["roc_auc"] == found.metrics["b"]["roc_auc"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
+from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive, with_columns
 from dubito.cli.cost_options import CELL_HELP, CostOptions
 from dubito.cli.reading import Reader
 
@@ -45,7 +45,7 @@ def compare(
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
-    from dubito.cli.limits import crossed_limits
+    from dubito.cli.limits import as_shown, crossed_limits
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.monitor import compare as compare_models
@@ -58,10 +58,12 @@ def compare(
         rows = list(map(reader.rows, predictions))
         if options.id is not None:
             rows = _matched_by_id(files, _sampled(files, rows))
+        require_positive(options.positive, next(rows[0].batches()).outputs, files[0])
         comparison = compare_models(
             None,
             dict(zip(names, rows, strict=True)),
             costs=given.read(next(rows[0].batches()).outputs) if given.is_given else None,
+            pos_label=options.positive,
         )
     if output is not None:
         from dubito.report import comparison_report
@@ -70,7 +72,9 @@ def compare(
     findings = [
         finding
         for name in comparison.models[1:]
-        for finding in crossed_limits(fail_on or [], comparison.figures(name), subject=f"{name}: ")
+        for finding in crossed_limits(
+            fail_on or [], as_shown(comparison.figures(name)), subject=f"{name}: "
+        )
     ]
     if as_json:
         say_json({**comparison.to_dict(), "findings": findings})

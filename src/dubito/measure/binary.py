@@ -240,7 +240,7 @@ class BinaryAudit:
         total, n_positive = float(weight.sum()), float(positive.sum())
         base_rate, mean = n_positive / total, dot(weight, p) / total if means is None else means[0]
         has_both = 0 < n_positive < total
-        curve = _binned(ranked, _edges(ranked, n_bins, bin_strategy))
+        curve = _binned(ranked, bin_edges(ranked, n_bins, bin_strategy))
         inner = _inner(ranked)
         shift: list[Interval] = []
         line: list[Interval] = []
@@ -406,7 +406,7 @@ def error_draws(
     sums of their probabilities are as good as normal.
     """
     rng = np.random.default_rng(seed)
-    p, bins = ranked.doubt, _bins_of(ranked.doubt, edges)
+    p, bins = ranked.doubt, bins_of(ranked.doubt, edges)
     sums = np.zeros((2, n_resamples, edges.size - 1))
     for is_positive, weight in enumerate((ranked.weight - ranked.positive, ranked.positive)):
         count, total, squares = (
@@ -466,7 +466,7 @@ def _confusion(ranked: RankingState, threshold: float) -> Confusion:
     )
 
 
-def _edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
+def bin_edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
     """Return bin edges between 0 and 1; fewer than asked for where rows are tied."""
     as_count(n_bins, "n_bins", "audit", example=10)
     require_choice(strategy, BIN_STRATEGIES, "bin_strategy", "audit")
@@ -488,7 +488,7 @@ def _edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
 def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     """Return probability and frequency per bin, with the range of a calibrated model."""
     p, weight = ranked.doubt, ranked.weight
-    bins = _bins_of(p, edges)
+    bins = bins_of(p, edges)
     count, said, found = (
         np.bincount(bins, column, edges.size - 1)
         for column in (weight, weight * p, ranked.positive)
@@ -508,7 +508,7 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     )
 
 
-def _bins_of(p: FloatArray, edges: FloatArray) -> IntArray:
+def bins_of(p: FloatArray, edges: FloatArray) -> IntArray:
     """Return the right-closed bin of each probability."""
     return np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
 

@@ -14,11 +14,13 @@ from dubito.data.shards import as_shards, load_rows
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval, interval_of
 from dubito.measure.state import warn_of_missing
 from dubito.monitor.metrics import (
     HIGHER_IS_BETTER,
     TITLES,
+    PositiveRows,
     adjusted,
     normal_p_value,
     plain,
@@ -27,7 +29,7 @@ from dubito.monitor.metrics import (
     row_metrics,
 )
 from dubito.monitor.verdicts import comparison_lines, comparison_verdict
-from dubito.outputs import BaseClassOutputs, Quantiles, TopLabel
+from dubito.outputs import BaseClassOutputs, ClassName, Quantiles, TopLabel
 
 CALLER = "compare"
 
@@ -190,6 +192,7 @@ def compare(
     n_resamples: int = 1000,
     costs: CostMatrix | None = None,
     row_costs: Any = None,
+    pos_label: ClassName | None = None,
 ) -> Comparison:
     """Compare models on the same rows, with confidence intervals of their differences.
 
@@ -214,6 +217,9 @@ def compare(
         Adds the cost per row of optimal decisions.
     row_costs : dict, data frame or array, optional
         The columns that `costs` depend on, or the costs of each row, rows x actions x classes.
+    pos_label : str or int, optional
+        The positive class of two: adds ROC-AUC, average precision, Brier skill score and the
+        calibration error of its probability. Labels 0 and 1 need none: 1 is positive.
 
     Returns
     -------
@@ -234,7 +240,7 @@ def compare(
     warn_of_missing(first.n_missing, len(first), CALLER, stacklevel=3)
     if not first.labeled_weight.any():
         raise EmptyStateError("A comparison")
-    found, difference = _estimates(batches, bootstrap, costs)
+    found, difference = _estimates(batches, bootstrap, costs, pos_label)
     names = [name for name in TITLES if all(name in one for one in found.values())]
     metrics = {model: {name: one[name] for name in names} for model, one in found.items()}
     best = _best(metrics, names[0])
@@ -263,12 +269,15 @@ _Estimates = tuple[dict[str, dict[str, Interval]], _Difference]
 
 
 def _estimates(
-    batches: dict[str, Batch], bootstrap: MeanInterval, costs: CostMatrix | None
+    batches: dict[str, Batch],
+    bootstrap: MeanInterval,
+    costs: CostMatrix | None,
+    pos_label: ClassName | None,
 ) -> _Estimates:
     """Return the metrics of classifiers or regression models, and costs if they are given."""
     first = next(iter(batches.values()))
     if isinstance(first.outputs, BaseClassOutputs | TopLabel):
-        found = _classifier_estimates(batches, bootstrap)
+        found = _classifier_estimates(batches, bootstrap, pos_label)
         return found if costs is None else _with_costs(found, batches, bootstrap, costs)
     if costs is not None:
         rule, fix = "must be None for a regression", "Pass outputs over classes, or leave it out"
@@ -276,13 +285,19 @@ def _estimates(
     return _regression_estimates(batches, bootstrap)
 
 
-def _classifier_estimates(batches: dict[str, Batch], bootstrap: MeanInterval) -> _Estimates:
+def _classifier_estimates(
+    batches: dict[str, Batch], bootstrap: MeanInterval, pos_label: ClassName | None
+) -> _Estimates:
     """Return all metrics of all models from the same resamples."""
     level = bootstrap.level
-    values = {model: row_metrics(batch) for model, batch in batches.items()}
+    positives: dict[str, PositiveRows | None] = {}
+    for model, batch in batches.items():
+        column = positive_column(batch.outputs, pos_label, CALLER)
+        positives[model] = None if column is None else PositiveRows.of(batch, column)
+    values = {model: row_metrics(batch, positives[model]) for model, batch in batches.items()}
     settings = bootstrap.seed, bootstrap.n_resamples
     draws = {
-        model: resampled_metrics(batch, list(values[model]), *settings)
+        model: resampled_metrics(batch, list(values[model]), *settings, positives[model])
         for model, batch in batches.items()
     }
 

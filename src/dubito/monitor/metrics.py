@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Self, final
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dubito.arrays import FloatArray
-from dubito.data.batch import Batch
+from dubito.arrays import FloatArray, IntArray, dot
+from dubito.data.batch import Batch, Ranks
+from dubito.measure.binary import bin_edges, bins_of, positive_rows, rank_positives
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
+from dubito.measure.detection import auroc_of, average_precision_of
 from dubito.measure.intervals import Interval, over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
@@ -26,13 +28,17 @@ from dubito.measure.regression import (
 from dubito.measure.selective import RiskCoverageCurve
 from dubito.outputs import Normal, Quantiles
 
-N_BINS = 15
+N_BINS, N_POSITIVE_BINS = 15, 10
 MIN_ROWS = 20  # with fewer (in a period), nothing is called significant
 TITLES = {
     "cost": "cost per row",
     "log_loss": "log loss",
     "accuracy": "accuracy",
     "brier_score": "Brier score",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "brier_skill_score": "Brier skill score",
+    "positive_expected_calibration_error": f"ECE of P(positive), {N_POSITIVE_BINS} bins",
     "expected_calibration_error": f"ECE ({N_BINS} uniform bins)",
     "debiased_calibration_error": f"debiased ECE ({N_BINS} uniform bins)",
     "area_under_risk_coverage": "AURC",
@@ -41,11 +47,47 @@ TITLES = {
     "pinball_loss": "pinball loss",
     "mean_squared_error": "mean squared error",
 }
-HIGHER_IS_BETTER = frozenset({"accuracy"})
+HIGHER_IS_BETTER = frozenset({"accuracy", "roc_auc", "average_precision", "brier_skill_score"})
 
 
-def row_metrics(batch: Batch) -> dict[str, float]:
+@final
+@dataclass(frozen=True, slots=True)
+class PositiveRows:
+    """The probability of the positive class of two, ranked and binned once for all resamples."""
+
+    probability: FloatArray
+    outcome: FloatArray
+    ranks: Ranks
+    bins: IntArray
+
+    @classmethod
+    def of(cls, batch: Batch, column: int) -> Self:
+        """Rank and bin the rows of a batch, in equally filled bins."""
+        p, y = positive_rows(batch, column)
+        edges = bin_edges(rank_positives(batch, column), N_POSITIVE_BINS, "quantile")
+        return cls(p, np.where(batch.labeled_weight > 0, y, 0.0), Ranks.of(p), bins_of(p, edges))
+
+    def metrics(self, weight: FloatArray) -> dict[str, float]:
+        """Return the metrics of weighted rows; none without both classes."""
+        p, y, total = self.probability, self.outcome, float(weight.sum())
+        base_rate = dot(weight, y) / total
+        if not 0 < base_rate < 1:
+            return {}
+        ranked = RankingState.of_ranks(self.ranks, weight, weight * y)
+        brier = dot(weight, y * (1 - p) ** 2 + (1 - y) * p**2) / total
+        gaps = np.bincount(self.bins, weight * (p - y))
+        return {
+            "roc_auc": auroc_of(ranked),
+            "average_precision": average_precision_of(ranked),
+            "brier_skill_score": 1 - brier / (base_rate * (1 - base_rate)),
+            "positive_expected_calibration_error": float(np.abs(gaps).sum() / total),
+        }
+
+
+def row_metrics(batch: Batch, positive: PositiveRows | None = None) -> dict[str, float]:
     """Return the metrics of a classifier on labeled rows, as far as top labels have them.
+
+    `positive` adds those of the positive class of two.
 
     >>> row_metrics(Batch.of([0, 1], [[0.75, 0.25], [0.75, 0.25]]))["accuracy"]
     0.5
@@ -60,16 +102,22 @@ def row_metrics(batch: Batch) -> dict[str, float]:
         "debiased_calibration_error": bins.debiased,
         "area_under_risk_coverage": RiskCoverageCurve.of(RankingState.of(batch)).area,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    known = {name: value for name, value in found.items() if value is not None}
+    return known if positive is None else {**known, **positive.metrics(batch.labeled_weight)}
 
 
 def resampled_metrics(
-    batch: Batch, metrics: Sequence[str], seed: int, n_resamples: int
+    batch: Batch,
+    metrics: Sequence[str],
+    seed: int,
+    n_resamples: int,
+    positive: PositiveRows | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the metrics of each Poisson bootstrap resample that has at least one row."""
+    """Return the metrics of each Poisson bootstrap resample that has all of them."""
 
     def metrics_of(resample: Batch) -> Mapping[str, float] | None:
-        return row_metrics(resample) if resample.labeled_weight.any() else None
+        found = row_metrics(resample, positive) if resample.labeled_weight.any() else {}
+        return found if found.keys() >= set(metrics) else None
 
     drawn = [one for one in over_resamples(batch, metrics_of, seed, n_resamples) if one is not None]
     return {name: np.array([one[name] for one in drawn]) for name in metrics}
