@@ -225,7 +225,7 @@ def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`outputs` .*, got a sum of 4 in row 0\. Use Logits\(\.\.\.\) for logits, or "
-        r"use MultiLabel\(array\)\.label\(k\)",
+        r"use MultiLabel\(array\) if several labels may apply",
     ):
         doubt([[3.0, 1.0]])
 

@@ -122,8 +122,8 @@ def load_payments() -> PaymentsSample:
     --------
     >>> sample = load_payments()
     >>> is_fraud = sample.labeled["label"] == "fraud"
-    >>> print(f"{is_fraud.mean():.1%} fraud, mean probability {sample.labeled['p'].mean():.1%}")
-    3.2% fraud, mean probability 1.5%
+    >>> print(f"frequency {is_fraud.mean():.3f}, mean probability {sample.labeled['p'].mean():.3f}")
+    frequency 0.032, mean probability 0.015
     """
     arrays = _stored("payments.npz")
     regions, meta = arrays.pop("regions"), json.loads(arrays.pop("meta").item())
