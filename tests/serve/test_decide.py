@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dubito import calibrate
-from dubito.calibrate import BaseCalibrator, TemperatureScaling
+from dubito.calibrate import BaseCalibrator, IdentityCalibrator, TemperatureScaling
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import CostMatrix, Policy, RiskBound
 from dubito.errors import DubitoWarning
@@ -42,8 +42,12 @@ def test_the_response_is_that_of_the_policy(api: Api, policy: Policy) -> None:
     assert [row["probability"] for row in rows] == wanted.probability.tolist()
     assert [row["review_value"] for row in rows] == wanted.review_value.tolist()
     assert list(rows[0]) == [
-        "id", "policy", "action", "class", "probability", "expected_cost", "reason", "review_value",
+        "id", "policy", "action", "class", "probability", "probability_positive", "expected_cost",
+        "reason", "review_value", "fallback_action",
     ]  # fmt: skip
+    assert [row["probability_positive"] for row in rows] == [None, None]  # of three classes
+    fallback, _ = policy.rule.fallback(wanted, None)
+    assert [row["fallback_action"] for row in rows] == [None, wanted.actions[fallback[1]]]
     assert api.counts() == (2, 0)
 
 
@@ -135,6 +139,8 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     wanted = policy.decide(Logits(logits))
     assert found["probability"].tolist() == wanted.probability.tolist()
     assert found["action"] == [policy.costs.actions[code] for code in wanted.action]
+    assert np.isnan(found["probability_positive"]).all()  # of three classes
+    assert [one != "" for one in found["fallback_action"]] == wanted.is_rejected.tolist()
     assert api.counts() == (500, 0)
     assert api.store.decisions_since().columns_of(["fee"])["fee"].tolist() == list(range(500))
 
@@ -330,6 +336,30 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
     assert new.columns["is_audit"] == drawn.tolist()
 
 
+def test_two_classes_have_a_positive_probability_and_costs_by_row_a_fallback() -> None:
+    rng = np.random.default_rng(0)
+    p, amount = rng.random(200).astype(np.float32), rng.uniform(1, 20, 200)
+    y = (rng.random(200) < p) * 1
+    costs = CostMatrix([[0, "amount"], [5, 0]], actions=["pass", "block"]).with_reject(1)
+    calibrator, named = IdentityCalibrator(), {"amount": amount}
+    outputs = np.stack([p, 1 - p], axis=1)
+    policy = Policy.fit(
+        outputs, 1 - y, costs=costs, calibrator=calibrator, row_costs=named, pos_label=0
+    )
+    content = {"probabilities": outputs, "row_costs": {"amount": amount}}
+    request = DecisionRequest(RequestRows.of(content, 2, Settings()), 1, policy)
+    [new] = decide_batch([request], Settings(), rng)
+    answer = _response_columns(new.columns, lambda _: policy)
+    assert answer["probability_positive"] == pytest.approx(p.tolist(), abs=1e-6)
+    wanted = policy.decide(outputs, row_costs=named)
+    fallback, _ = policy.rule.fallback(wanted, named)
+    assert 0 < wanted.is_rejected.sum() < 200
+    assert answer["fallback_action"] == [
+        costs.actions[k] if is_rejected else None
+        for k, is_rejected in zip(fallback, wanted.is_rejected, strict=True)
+    ]
+
+
 def test_the_response_has_names_instead_of_codes(
     policy: Policy, new: Callable[..., NewDecisions]
 ) -> None:
@@ -356,7 +386,8 @@ def test_existing_ids_get_their_first_response(
     answer = _response_columns(made.columns, policies, {"y": before})
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
-        "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,
+        "probability_positive": None, "expected_cost": 0.25, "reason": "lowest_expected_cost",
+        "review_value": 0.0, "fallback_action": None,
     }  # fmt: skip
     assert answer["id"][0] == "x"
     assert 7 in requested

@@ -17,11 +17,13 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import Policy
+from dubito.decide.actions import least_costs
 from dubito.decide.policy.decide import REASONS
+from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits
+from dubito.outputs import Logits, Probabilities, unchecked
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import NOT_FOUND, HTTPError
@@ -223,7 +225,13 @@ def _decide_bulk(
     found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
     if is_arrow:
-        return columns, write_stream({**columns, "class": list(map(str, columns["class"]))})
+        # Columns of a stream have one type, also where all values are missing.
+        typed = {
+            "class": list(map(str, columns["class"])),
+            "probability_positive": np.array(columns["probability_positive"], np.float64),
+            "fallback_action": [one or "" for one in columns["fallback_action"]],
+        }
+        return columns, write_stream({**columns, **typed})
     return columns, _as_json(columns)
 
 
@@ -283,10 +291,46 @@ def _response_columns(
         "action": [actions[k][code] for k, code in zip(ids, columns["action"], strict=True)],
         "class": [classes[k][code] for k, code in zip(ids, columns["class_"], strict=True)],
         "probability": columns["probability"],
+        "probability_positive": _positive_probabilities(columns, policies),
         "expected_cost": columns["expected_cost"],
         "reason": [REASONS[code] for code in columns["reason"]],
         "review_value": columns["review_value"],
+        "fallback_action": _fallback_actions(columns, policies),
     }
+
+
+def _positive_probabilities(
+    columns: Mapping[str, Sequence[Any]], policies: Mapping[int, Policy]
+) -> list[float | None]:
+    """Return the calibrated probability of the positive class of each row, None unless of two."""
+    first = next(iter(policies.values()))  # all have the same classes
+    if len(first.classes) != 2:
+        return [None] * len(columns["id"])
+    positive = {policy_id: policy.pos_column for policy_id, policy in policies.items()}
+    rows = zip(columns["policy_id"], columns["class_"], columns["probability"], strict=True)
+    return [p if code == positive[k] else 1 - p for k, code, p in rows]
+
+
+def _fallback_actions(
+    columns: Mapping[str, Sequence[Any]], policies: Mapping[int, Policy]
+) -> list[str | None]:
+    """Return what each rejected row would get without a review, None for the others."""
+    result: list[str | None] = [None] * len(columns["id"])
+    taken = list(zip(columns["policy_id"], columns["action"], strict=True))
+    for policy_id, policy in policies.items():
+        costs = policy.costs
+        rows = [k for k, one in enumerate(taken) if one == (policy_id, costs.reject)]
+        if not rows:
+            continue
+        content = b"".join(columns["probabilities"][k] for k in rows)
+        p = np.frombuffer(content, "<f4").reshape(len(rows), -1)
+        known = [json.loads(columns["row_costs"][k]) for k in rows] if costs.columns else []
+        by_name = {name: np.array([one[name] for one in known]) for name in costs.columns}
+        others = RowCosts.of(by_name or None, costs, len(rows), "decide").without_reject()
+        outputs = unchecked(Probabilities, {"array": p, "classes": others.costs.classes})
+        for k, code in zip(rows, least_costs(outputs, others.costs, others).action, strict=True):
+            result[k] = others.costs.actions[code]
+    return result
 
 
 @router.get("/decisions/{decision_id:path}", response_model=schemas.StoredDecision)

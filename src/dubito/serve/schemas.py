@@ -119,16 +119,22 @@ class ErrorResponse(BaseModel):
 
 
 class Decision(BaseModel):
-    """The decision for one row."""
+    """The decision for one row.
+
+    `probability` is that of `class`, the most probable one, and `probability_positive` that of the
+    positive of two classes. `fallback_action` is what a rejected row would get without a review.
+    """
 
     id: str
     policy: int
     action: str | int
     class_: Label = Field(alias="class")
     probability: float
+    probability_positive: float | None
     expected_cost: float
     reason: str
     review_value: float
+    fallback_action: str | int | None
 
 
 class DecideResponse(BaseModel):

@@ -31,7 +31,7 @@ from dubito.serve.store.writer import insert_new_rows, insert_rows
 MAX_IDS = 500  # per query
 RESPONSE_COLUMNS = (
     "id", "policy_id", "created", "digest", "action", "class_", "probability",
-    "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs",
+    "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs", "probabilities",
 )  # fmt: skip
 NUMERIC_COLUMNS = {
     "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
