@@ -271,3 +271,20 @@ def test_a_fit_needs_two_classes_and_costs_that_are_known_later(run: Run, tmp_pa
     assert "must not depend on `label`, the label" in result.stderr
     result = run("fit", path, "--current-threshold", "50")
     assert "Pass --current-threshold 0.5." in result.stderr
+
+
+def test_what_is_saved_per_day_stands_in_the_policy(run: Run, tmp_path: Path) -> None:
+    path, rng = tmp_path / "p.csv", np.random.default_rng(0)
+    p = rng.beta(1, 4, 400)
+    frame = pd.DataFrame({"p": p, "label": (rng.random(400) < p).astype(int)})
+    frame.to_csv(path, index=False)
+    words = ["--cost", "pass,1=20", "--cost", "block,0=5", "--calibrator", "TemperatureScaling"]
+    done = run("fit", path, *words, "--rows-per-day", "20000")
+    saved = Policy.load("policy.json").report.current_saved
+    numbers = [f"{20000 * one:,.0f}" for one in (saved.value, saved.low, saved.high)]
+    said = "At 20,000 rows per day, the policy saves {} ({} to {}) per day over".format(*numbers)
+    shown = run("policy", "show", "policy.json").stdout
+    for text in (done.stdout, shown):
+        assert said in " ".join(text.split())
+    assert "Costs by action and class:\n         0   1\n  pass   0  20\n  block  5   0\n" in shown
+    assert "must be above 0" in run("fit", path, "--rows-per-day", "0").stderr

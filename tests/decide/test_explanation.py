@@ -11,6 +11,7 @@ from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.decide import REASON_TEXTS, REASONS
 from dubito.decide.policy.policy import REASON_CLAUSES
+from dubito.errors import DubitoWarning
 from tests.decide.growing import growing
 
 RNG = np.random.default_rng(0)
@@ -115,12 +116,14 @@ def test_costs_that_grow_and_many_actions() -> None:
     names = [f"act {k}" for k in range(7)]
     base = np.arange(21).reshape(7, 3)
     costs = CostMatrix(growing(base, np.ones((7, 3))), names)
-    policy = fitted(costs=costs, row_costs=np.ones(600))
+    with pytest.warns(DubitoWarning, match="'act [1-6]' is optimal for none of the 600 rows"):
+        policy = fitted(costs=costs, row_costs=np.ones(600))
     row, p = [1.0, 0.0, 0.0], of_temperature(fitted(), [1.0, 0.0, 0.0])
     shown = [f"act {k} {p @ base[k] + 2:.4g}" for k in range(5)]
     lines = policy.explain(Logits([row, row]), row_costs=[5.0, 2.0], row=1).splitlines()
     assert lines[2] == f"Expected costs: {', '.join(shown)} and 2 more."
-    bound = fitted(costs=costs.with_reject(90), row_costs=np.ones(600), risk=RiskBound(0.5))
+    costs = CostMatrix(costs.cells[:1], names[:1]).with_reject(90)
+    bound = fitted(costs=costs, row_costs=np.ones(600), risk=RiskBound(0.5))
     assert "non-reject action: 0.00 %" in bound.explain(Logits([row]), row_costs=[1.0])
 
 

@@ -164,3 +164,16 @@ def test_costs_of_labels_and_of_one_action_per_row() -> None:
     action = RNG.integers(0, 3, 300)
     assert by_row.expected(soft, action) == pytest.approx((soft * whole[rows, action]).sum(axis=1))
     assert by_row.take(np.array([7])).in_class(1).tolist() == whole[7, :, 1][:, None].tolist()
+
+
+def test_an_explanation_names_the_positive_class_the_costs_and_the_thresholds() -> None:
+    policy = Policy.from_json(fitted(pos_label="fraud").to_json())
+    row = {"amount": [50.0], "a fee": [2.0]}
+    lines = policy.explain(Probabilities([[0.7, 0.3]], COSTS.classes), row_costs=row).splitlines()
+    assert lines[1] == "The model predicts P(fraud) = 30.00 %; calibrated, P(fraud) = 30.00 %."
+    wanted = "amount = 50, 2 * `a fee` = 4 and min(2, 0.1 * amount) = 2"
+    assert lines[3] == f"In the costs of this row, {wanted}."
+    assert lines[4].startswith("Thresholds of calibrated P(fraud): pass below 0.04 (raw 0.04), rev")
+    by_row = tables({name: np.array(column) for name, column in row.items()})
+    again = policy.explain(Probabilities([[0.7, 0.3]], COSTS.classes), row_costs=by_row)
+    assert again.splitlines() == lines[:3] + lines[4:]

@@ -92,6 +92,10 @@ def fit(
     max_review_rate: Annotated[
         float | None, typer.Option(help="Warn if a larger fraction of rows is sent to review.")
     ] = None,
+    rows_per_day: Annotated[
+        float | None,
+        typer.Option(help="Rows to decide per day: print what the policy saves a day."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(
         "policy.json"
@@ -120,6 +124,9 @@ def fit(
     _require_fraction("--risk-delta", risk_delta)
     _require_fraction("--current-threshold", current_threshold)
     _require_fraction("--max-review-rate", max_review_rate)
+    if rows_per_day is not None and not 0 < rows_per_day <= 1e15:
+        rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
+        raise BadValueError("", "--rows-per-day", rule, f"{rows_per_day:g}", fix)
     if current_threshold is not None and current_action is not None:
         rule, fix = "cannot be combined with --current-threshold", "Pass one of them"
         raise BadValueError("", "--current-action", rule, current_action, fix)
@@ -167,6 +174,10 @@ def fit(
             current="argmax" if current_threshold is None else current_threshold,
             max_review_rate=max_review_rate,
         )
+        if rows_per_day is not None:
+            figures = policy.report
+            notes = (*figures.notes, figures.saved_per_day(rows_per_day))
+            policy = replace(policy, report=replace(figures, notes=notes))
         if report is not None:
             from dubito.report import Report
 
@@ -180,8 +191,8 @@ def fit(
         results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
         say_json({**results, "output": str(output)})
         return
-    notes = [one for one in policy.report.notes if one not in evidence.warnings]  # told already
-    say(str(replace(policy, report=replace(policy.report, notes=tuple(notes)))))
+    untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
+    say(str(replace(policy, report=replace(policy.report, notes=untold))))
     if evidence.batch.groups is not None:
         say(_compared_groups(policy, evidence))
     written = f"{output}" if report is None else f"{output}, and the report to {report}"

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.cost_options import cost_table
 
 policy = typer.Typer(help="Show, explain or seal a policy file.", no_args_is_help=True)
+MAX_SHOWN = 10  # actions and classes whose costs are shown
 File = Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")]
 
 
@@ -20,7 +22,7 @@ def show(
 
     Example: dubito policy show policy.json
     """
-    from dubito.cli.printing import say, say_json
+    from dubito.cli.printing import put, say, say_json
     from dubito.decide import Policy
 
     loaded = Policy.load(file)
@@ -28,6 +30,8 @@ def show(
         say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
         return
     say(str(loaded))
+    if max(loaded.costs.array.shape) <= MAX_SHOWN:
+        put(cost_table(loaded.costs, [str(name) for name in loaded.classes]))
     origin = loaded.provenance
     say(f"Fitted {origin['created']} on {origin['n_rows']:,} rows by dubito {origin['dubito']}.")
 

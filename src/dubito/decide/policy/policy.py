@@ -684,6 +684,7 @@ def _explanation(
         f"Action: {action}, because {clause}.",
         _probability_line(policy, outputs, decisions),
         _cost_line(policy, costs),
+        *_row_lines(policy, row_costs),
     ]
     if policy.risk is not None:
         lines.append(_risk_line(policy, decisions, costs, row_costs))
@@ -693,9 +694,12 @@ def _explanation(
 
 
 def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions: Decisions) -> str:
-    """Return the top class before and after calibration."""
+    """Return the top class before and after calibration, of two classes the positive one."""
 
     def top(probabilities: FloatArray) -> str:
+        if probabilities.size == 2:
+            k = policy.pos_column
+            return f"P({policy.classes[k]}) = {percent(probabilities[k], 2)}"
         k = int(probabilities.argmax())
         return f"{policy.classes[k]!r} at {percent(probabilities[k])}"
 
@@ -705,6 +709,24 @@ def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions
     if policy.deploy_prior is None:
         return f"{line}."
     return f"{line}; under the deployment prior, {top(decisions.probabilities[0])}."
+
+
+def _row_lines(policy: Policy, row_costs: RowCosts) -> list[str]:
+    """Return the expressions in the costs of one row, and the thresholds of two classes."""
+    lines = []
+    if policy.costs.columns and row_costs.entries is policy.costs.entries:
+        pairs = zip(policy.costs.expressions, row_costs.values[:, 0], strict=True)
+        shown = [f"{one} = {value:.6g}" for one, value in pairs]
+        lines.append(f"In the costs of this row, {join_words(shown)}.")
+    if len(policy.classes) == 2:
+        table = np.column_stack([row_costs.in_class(k)[:, 0] for k in (0, 1)])
+        origin = {k: v for k, v in policy.provenance.items() if k != "row_costs"}
+        costs = CostMatrix(
+            table, policy.costs.actions, policy.costs.classes, reject=policy.costs.reject_name
+        )
+        same = replace(policy, costs=costs, provenance=origin)
+        lines.append(f"Thresholds of {_threshold_line(same)}")
+    return lines
 
 
 def _cost_line(policy: Policy, costs: FloatArray) -> str:

@@ -56,6 +56,14 @@ def _interval(value: Any, entry: Entry) -> Interval:
     return Interval(*list_of(_figure, 3)(value, entry))
 
 
+def _fractions_table(value: Any, entry: Entry) -> dict[str, dict[str, float]]:
+    """Check for fractions by action and class: the same classes for every action."""
+    table: dict[str, dict[str, float]] = dict_of(dict_of(number(0, 1)))(value, entry)
+    if len({tuple(row) for row in table.values()}) != 1:
+        raise entry.error("must have the same classes for every action", "other ones")
+    return table
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class CurrentRule:
@@ -303,6 +311,24 @@ class PolicyReport(Record):
         rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
         return [*lines, f"{rows}{few}"]
 
+    def saved_per_day(self, n_rows: float) -> str:
+        """Return a sentence on what the policy saves per day over what is done today.
+
+        Parameters
+        ----------
+        n_rows : float
+            Rows that are decided per day.
+
+        Returns
+        -------
+        str
+        """
+        saved = self.current_saved
+        value, low, high = (f"{n_rows * one:,.0f}" for one in (saved.value, saved.low, saved.high))
+        found = f"the policy saves {value} ({low} to {high}) per day over {self.current}"
+        not_sure = ", which is not significant" if saved.low <= 0 <= saved.high else ""
+        return f"At {n_rows:,.0f} rows per day, {found}{not_sure}."
+
     @property
     def _current_difference(self) -> str:
         """What the policy saves over what is done today, and whether that is significant."""
@@ -344,7 +370,7 @@ _CHECKS: dict[Any, Check] = {  # of each type of field
     "Interval": _interval,
     "Interval | None": optional(_interval),
     "dict[str, float]": dict_of(_figure),
-    "dict[str, dict[str, float]]": dict_of(dict_of(number(0, 1))),
+    "dict[str, dict[str, float]]": _fractions_table,
     "tuple[Interval | None, ...]": lambda value, entry: tuple(
         list_of(optional(_interval))(value, entry)
     ),
