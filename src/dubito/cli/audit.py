@@ -92,7 +92,7 @@ def audit(
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data import ArrayShards
-    from dubito.formatting import join_words, wrapped
+    from dubito.formatting import wrapped
     from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
     from dubito.measure.binary import THRESHOLD
 
@@ -147,13 +147,13 @@ def audit(
     else:
         say(str(result) if paid is None else f"{result}\n\n{paid}")
         if not isinstance(rows, ArrayShards):
-            ranked = ["AURC, AUGRC and error detection"]
+            ranked = "AURC, AUGRC and error detection"
             if options.is_multilabel:
-                ranked = ["ROC-AUC, average precision, ECE and slopes"]
+                ranked = "ROC-AUC, average precision, ECE and slopes"
             elif isinstance(result, Audit) and result.positive is not None:
                 name = f"P({result.positive.pos_label})"
-                ranked.append(f"ROC-AUC, average precision, slope, bins and deciles of {name}")
-            said = f"The rows were streamed: {join_words(ranked)} come from a fine grid, which "
+                ranked += f", and ROC-AUC, average precision, slope, bins and deciles of {name},"
+            said = f"The rows were streamed: {ranked} come from a fine grid, which "
             said += "changes probabilities by less than 1 part in 1,024. Other figures are exact."
             say("\n" + "\n".join(wrapped(said, 80)))
         if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
