@@ -279,7 +279,8 @@ def test_what_is_saved_per_day_stands_in_the_policy(run: Run, tmp_path: Path) ->
     frame = pd.DataFrame({"p": p, "label": (rng.random(400) < p).astype(int)})
     frame.to_csv(path, index=False)
     words = ["--cost", "pass,1=20", "--cost", "block,0=5", "--calibrator", "TemperatureScaling"]
-    done = run("fit", path, *words, "--rows-per-day", "20000")
+    done = run("fit", path, *words, "--rows-per-day", "20000", "--report", "page.html")
+    assert "At 20,000 rows per day, the policy saves" in Path("page.html").read_text("utf-8")
     saved = Policy.load("policy.json").report.current_saved
     numbers = [f"{20000 * one:,.0f}" for one in (saved.value, saved.low, saved.high)]
     said = "At 20,000 rows per day, the policy saves {} ({} to {}) per day over".format(*numbers)

@@ -54,7 +54,8 @@ def decision_lines(report: PolicyReport | CostReport) -> list[str]:
     cost, *lines = (line for line in report.lines if not line.startswith(("  ", "Of ")))  # a table
     today = f"{report.current[0].upper()}{report.current[1:]}"
     about = [line for line in lines if line.startswith(today)]
-    return [" ".join([cost, *about]), *(line for line in lines if line not in about)]
+    others = [line for line in lines if line not in about]
+    return [" ".join([cost, *about]), *others, *report.notes]
 
 
 def _decision_headline(summary: Summary) -> str:
