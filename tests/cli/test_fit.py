@@ -273,6 +273,7 @@ def test_a_fit_needs_two_classes_and_costs_that_are_known_later(run: Run, tmp_pa
     assert "Pass --current-threshold 0.5." in result.stderr
 
 
+@pytest.mark.slow
 def test_what_is_saved_per_day_stands_in_the_policy(run: Run, tmp_path: Path) -> None:
     path, rng = tmp_path / "p.csv", np.random.default_rng(0)
     p = rng.beta(1, 4, 400)
