@@ -574,7 +574,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, path: Path, width: i
 
 
 def test_a_scrollable_table_fades_at_its_edge(browser: Browser, path: Path) -> None:
-    opened = Opened(browser, path, viewport={"width": 360, "height": 740}, color_scheme="light")
+    opened = Opened(browser, path, viewport={"width": 240, "height": 740}, color_scheme="light")
     table = opened.page.locator("#metrics .scroll").first
 
     def edges() -> tuple[float, float]:
