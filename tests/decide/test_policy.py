@@ -808,13 +808,13 @@ def test_intervals_of_raw_thresholds_cover_the_true_one() -> None:
     costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"])  # blocks from 0.04 on
     true = (np.log(0.04 / 0.96) - 0.5) / 0.7
     found = []
-    for seed in range(60):
+    for seed in range(24):
         outputs, y = rare(2000, seed)
         policy = Policy.fit(outputs, y, costs=costs, calibrator=BetaCalibration())
         interval = policy.report.raw_thresholds[0]
         assert interval is not None
         found.append(interval.low < 1 / (1 + np.exp(-true)) < interval.high)
-    assert np.mean(found) > 0.88  # 95 % intervals: fewer than 1 in 100 such tests find less
+    assert np.mean(found) >= 0.83  # 95 % intervals: 1 in 100 such tests finds less
 
 
 def test_a_policy_is_compared_with_what_is_done_today() -> None:
