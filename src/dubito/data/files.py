@@ -57,7 +57,8 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
         opened.require_alike(lambda file: columns.bind(file.schema.names, file.name).needed)
     with file_errors(opened.name):
         widths = _list_widths(opened, bound.needed)
-        decimal = _decimal_of(opened, [name for name in bound.needed if name not in bound.texts])
+        texts = set(bound.texts)
+        decimal = _decimal_of(opened, [name for name in bound.needed if name not in texts])
     bound = replace(bound, widths=widths, has_types=opened.has_types, decimal=decimal)
     return FileShards(opened, bound, bad_rows)
 
