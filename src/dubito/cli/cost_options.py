@@ -35,7 +35,7 @@ class CostCell(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class CostOptions:
-    """Everything that a command was told about costs."""
+    """The options of a command that define its costs."""
 
     file: Path | None = None
     cells: tuple[str, ...] = ()

@@ -387,10 +387,10 @@ class Columns:
         return given[0]
 
     def _require_policy(self, kind: str, where: str) -> None:
-        """Raise unless uncertain labels can be told from other rows, and there can be any."""
+        """Raise unless `uncertain` suits files: multi-label outputs, and no look at other rows."""
         known = POLICIES[:-1]  # the frequency of a label is not known before all rows are read
         if kind not in MULTI or self.uncertain not in known:
-            rule = f"must be {', '.join(known[:-1])} or {known[-1]}, and needs multilabel outputs"
+            rule = f"must be {', '.join(known[:-1])} or {known[-1]}, with multi-label outputs"
             got = f"{self.uncertain} with {kind}"
             raise BadValueError("uncertain", where, rule, got, "Pass uncertain='ignore'")
 
