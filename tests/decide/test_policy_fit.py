@@ -260,6 +260,16 @@ def test_one_row_is_too_few() -> None:
     )
 
 
+def test_labels_of_a_single_class_say_nothing_about_the_others() -> None:
+    p = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]]
+    with pytest.raises(BadValueError) as caught:
+        Policy.fit(p, [0, 0, 0], costs=CostMatrix.zero_one(2), calibrator=TemperatureScaling())
+    assert str(caught.value) == (
+        "Policy.fit: `y` must hold labels of two classes or more, got 0 in every row. "
+        "Add rows of other classes."
+    )
+
+
 @pytest.mark.slow
 def test_too_few_rows_for_a_gate_are_told_once() -> None:
     with pytest.warns(DubitoWarning) as caught:

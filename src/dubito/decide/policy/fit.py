@@ -23,7 +23,7 @@ from dubito.calibrate.cross_validation import (
     make_folds,
 )
 from dubito.data.batch import Batch, column_names
-from dubito.data.labels import Labels
+from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.decide.action_intervals import (
     SMALLEST,
@@ -186,6 +186,17 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     return FittedParts(parts, evidence)
 
 
+def _require_two_classes(batch: Batch) -> None:
+    """Raise an error if all labels are of one class, which says nothing about the others."""
+    labels = batch.labels
+    assert isinstance(labels, Labels)
+    codes = labels.codes[batch.labeled_weight > 0]
+    if labels.probabilities is None and codes.size > 1 and (codes == codes[0]).all():
+        got = f"{names_of(batch.outputs)[codes[0]]!r} in every row"
+        fix = "Add rows of other classes"
+        raise BadValueError("y", CALLER, "must hold labels of two classes or more", got, fix)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
@@ -204,6 +215,7 @@ class HeldOutRows:
         n_folds, n_rows = 2, 2 * MAX_SAMPLES
         batch = drop_unlabeled(sample_rows(shards, n_rows, config.seed, is_labeled=True))
         if len(batch) < n_rows:
+            _require_two_classes(batch)
             n_folds, batch = N_FOLDS, sample_rows(ArrayShards(batch), MAX_SAMPLES, config.seed)
         if len(batch) < 2:
             rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
