@@ -39,14 +39,14 @@ from benchmarks.datasets import Dataset, floored, logs
 from benchmarks.harness import evaluate, run_quietly
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate import BaseCalibrator, auto
+from dubito.calibrate import AutoCalibrator, BaseCalibrator, selection
 from dubito.data import load_fashion_mnist
 
 __all__ = ["main"]
 
 N_TRAIN = 4_000
 SHIRT = 6
-SUITABLE_CALIBRATORS = auto._suitable_calibrators
+SUITABLE_CALIBRATORS = selection._suitable_calibrators
 SHIFTED_ROWS = slice(N_TRAIN, N_TRAIN + 12_000)
 
 
@@ -165,14 +165,14 @@ class Rule(NamedTuple):
     """A way to select: the most parts, other thresholds, a kind of candidate left out."""
 
     max_parts: int | None = 3
-    thresholds: Mapping[str, Any] = {}  # by the names of constants in dubito.calibrate.auto
+    thresholds: Mapping[str, Any] = {}  # by the names of constants in dubito.calibrate.selection
     without: str = ""
 
     def fit_and_test(self, entry: Dataset) -> tuple[float, int]:
         """Return the log loss on the test part, and the number of parts."""
         ((fit, test),) = entry.splits
-        with patch.multiple(auto, _suitable_calibrators=self._candidates, **self.thresholds):
-            fitted = auto.AutoCalibrator(max_parts=self.max_parts)
+        with patch.multiple(selection, _suitable_calibrators=self._candidates, **self.thresholds):
+            fitted = AutoCalibrator(max_parts=self.max_parts)
             fitted.fit(Logits(entry.logits[fit]), entry.y[fit])
         figures = evaluate(fitted.predict_proba(Logits(entry.logits[test])), entry.y[test])
         return figures.log_loss, len(fitted.calibrators_)

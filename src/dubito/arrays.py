@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import map_in_order, row_blocks, run_in_order
 from dubito.kernels.validation import FAULTLESS, first_not_finite, probability_faults
 
 FloatArray = NDArray[np.floating[Any]]
@@ -153,8 +153,7 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = FIX) -> 
             place = np.unravel_index(rows.start * n_columns + index, array.shape)
             raise _fault_at(place, array, argument, caller, "must be finite", fix)
 
-    for _ in map_in_order(check, row_blocks(array.shape[0], n_columns)):
-        pass
+    run_in_order(check, row_blocks(array.shape[0], n_columns))
     return array
 
 

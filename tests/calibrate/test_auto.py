@@ -30,21 +30,21 @@ from dubito.calibrate import (
     VectorScaling,
     cross_validate_calibrator,
 )
-from dubito.calibrate.auto import (
+from dubito.calibrate.auto import _FixedMixture
+from dubito.calibrate.cross_validation import make_folds
+from dubito.calibrate.selection import (
     Candidate,
     HeldOutLabels,
     Selection,
     _best_step,
     _cross_validated_likelihoods,
-    _FixedMixture,
     _is_costly,
     _mixtures,
-    _name,
-    _select_calibrators,
+    _select_among,
     _select_parts,
     _suitable_calibrators,
+    constructor_call,
 )
-from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch, Columns, scan
 from dubito.errors import (
     BadTypeError,
@@ -294,7 +294,7 @@ def test_unlabeled_rows_do_not_add_candidates() -> None:
     with pytest.warns(MissingLabelsWarning):
         auto = AutoCalibrator().fit(Logits(logits), partly)
     names = {row["name"] for row in auto.leaderboard_} - {"mixture"}
-    assert names == {_name(one) for one in _suitable_calibrators(3, 300)}
+    assert names == {constructor_call(one) for one in _suitable_calibrators(3, 300)}
 
 
 @pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])
@@ -430,7 +430,7 @@ def selected(likelihoods: FloatArray, weights: FloatArray | None = None) -> Sele
     """Return the selection among as many candidates as columns, in five folds."""
     rows = np.arange(len(likelihoods))
     labels = HeldOutLabels(np.ones(rows.size) if weights is None else weights, rows, rows % 5)
-    return _select_calibrators(candidates_with(likelihoods), labels, 5, 3)
+    return _select_among(candidates_with(likelihoods), labels, 5, 3)
 
 
 def candidates_with(likelihoods: FloatArray) -> list[Candidate]:
@@ -440,7 +440,9 @@ def candidates_with(likelihoods: FloatArray) -> list[Candidate]:
 def weights_by_name(selection: Selection) -> FloatArray:
     """Return the weights on the leaderboard, in the order of the candidates."""
     weights = {line["name"]: line["weight"] for line in selection.leaderboard}
-    return np.array([weights[_name(one)] for one in CANDIDATES if _name(one) in weights])
+    return np.array(
+        [weights[constructor_call(one)] for one in CANDIDATES if constructor_call(one) in weights]
+    )
 
 
 def test_the_mixture_wins_where_candidates_suit_different_rows() -> None:
@@ -466,7 +468,7 @@ def test_a_candidate_that_is_better_everywhere_wins_alone() -> None:
         f"held-out log loss would be {100 * (losses[simpler] / losses[2] - 1):.1f} % higher"
     )
     assert weights_by_name(found).tolist() == [0.0, 0.0, 1.0]
-    assert [_name(one) for one in found.calibrators] == ["VectorScaling()"]
+    assert [constructor_call(one) for one in found.calibrators] == ["VectorScaling()"]
     assert found.weights.tolist() == [1.0]
 
 
@@ -493,7 +495,7 @@ def test_weights_count_as_rows_in_the_selection() -> None:
 
 def test_the_leaderboard_lists_each_candidate_and_the_mixture() -> None:
     lines = selected(np.random.default_rng(0).uniform(0.1, 1, (150, 3))).leaderboard
-    assert {line["name"] for line in lines} == {*map(_name, CANDIDATES), "mixture"}
+    assert {line["name"] for line in lines} == {*map(constructor_call, CANDIDATES), "mixture"}
     assert [line["log_loss"] for line in lines] == sorted(line["log_loss"] for line in lines)
     assert sum(line["weight"] or 0 for line in lines) == pytest.approx(1)
     (mixture,) = (line for line in lines if line["name"] == "mixture")
@@ -513,7 +515,7 @@ def tried_names(n_rows: int, n_classes: int, n_folds: int, **limits: Any) -> lis
     folds = make_folds(batch, n_folds)
     budget = limits.get("time_budget")
     candidates, _ = _cross_validated_likelihoods(calibrators, batch, folds, budget)
-    return [_name(one.calibrator) for one in candidates]
+    return [constructor_call(one.calibrator) for one in candidates]
 
 
 def test_no_time_suffices_for_two_candidates() -> None:
@@ -532,7 +534,7 @@ def test_rows_held_out_twice_count_once() -> None:
     rows = np.arange(120)
     once = HeldOutLabels(np.ones(120), rows, rows % 5)
     twice = HeldOutLabels(np.ones(240), np.tile(rows, 2), np.arange(240) // 24)
-    found = _select_calibrators(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10, 3)
+    found = _select_among(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10, 3)
     assert found.evidence.n_rows == twice.n_rows == once.n_rows == 120
     values = likelihoods[:, 0]
     assert twice.standard_error(np.tile(values, 2)) == pytest.approx(once.standard_error(values))
@@ -542,7 +544,7 @@ def test_a_single_fold_is_enough() -> None:
     likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
     rows = np.arange(120)
     single = HeldOutLabels(np.ones(120), rows, 0 * rows)
-    found = _select_calibrators(candidates_with(likelihoods), single, 1, 3)
+    found = _select_among(candidates_with(likelihoods), single, 1, 3)
     assert np.isfinite(found.evidence.log_loss_after)
 
 
@@ -695,7 +697,9 @@ def test_one_part_is_a_named_calibrator_and_none_takes_all() -> None:
     logits = np.where(logits > 0, logits, logits / 3) + np.array([0, 1, 2])
     single = AutoCalibrator(max_parts=1).fit(Logits(logits), y)
     assert len(single.calibrators_) == 1
-    assert single.chosen_ == single.leaderboard_[0]["name"] == _name(single.calibrators_[0])
+    assert (
+        single.chosen_ == single.leaderboard_[0]["name"] == constructor_call(single.calibrators_[0])
+    )
     assert "because no other of 9 candidates lowers the held-out log loss beyond noise; with" in (
         single.summary()
     )
@@ -714,7 +718,7 @@ def test_a_costly_candidate_that_cannot_help_is_dropped_after_two_folds() -> Non
     calibrators = [IdentityCalibrator(), TemperatureScaling(), ForestCalibration()]
     candidates, labels = _cross_validated_likelihoods(calibrators, batch, folds)
     assert [one.likelihoods.size for one in candidates] == [1500, 1500, 600]
-    found = _select_calibrators(candidates, labels, 5, 3)
+    found = _select_among(candidates, labels, 5, 3)
     assert [line["weight"] for line in found.leaderboard] == [1.0, 0.0, 0.0]
     every, _ = _cross_validated_likelihoods(calibrators, batch, folds, max_parts=None)
     shown = {line["name"]: line["log_loss"] for line in found.leaderboard}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from dubito.calibrate.auto import AutoCalibrator, IdentityCalibrator
+from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.cross_validation import (
@@ -19,6 +19,7 @@ from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import VarianceScaling
+from dubito.calibrate.selection import IdentityCalibrator
 from dubito.calibrate.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from dubito.arrays import FloatArray, IntArray, as_fraction, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
 from dubito.kernels.softmax import log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
@@ -252,8 +251,7 @@ class BaseCalibrator(Serializable):
         n_numbers = self._numbers_per_row()
         entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
         with kept_threads():
-            for _ in map_in_order(fill_rows, row_blocks(outputs.n_rows, n_numbers, entries)):
-                pass
+            run_in_order(fill_rows, row_blocks(outputs.n_rows, n_numbers, entries))
 
     def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
         """Return outputs over the classes of the fit, or raise."""
@@ -290,9 +288,7 @@ class LabeledRows:
     @classmethod
     def of(cls, batch: Batch) -> LabeledRows:
         outputs = as_class_outputs(batch.outputs, "a calibrator")
-        labels = batch.labels
-        assert isinstance(labels, Labels)
-        soft = labels.probabilities
+        labels, soft = batch.class_labels, batch.class_labels.probabilities
         return cls(
             outputs=outputs,
             array=contiguous(outputs.array),

@@ -295,8 +295,8 @@ def _multilabel_evidence(
     is_known = ~np.isnan(y)
     rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
     y, weights = y[is_known], batch.weight[rows]
-    with warnings.catch_warnings():  # the fit on all rows warns
-        warnings.simplefilter("ignore", DubitoWarning)
+    # The fit on all rows warns.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         parts = [
             clone(calibrator).fit(batch.take(train)).predict_proba(batch.outputs.take(test))
             for train, test in folds
@@ -325,8 +325,8 @@ def _regression_evidence(
     before, after = [], []
     for train, test in folds:
         held_out = batch.take(test)
-        with warnings.catch_warnings():  # the fit on all rows warns
-            warnings.simplefilter("ignore", DubitoWarning)
+        # The fit on all rows warns.
+        with warnings.catch_warnings(action="ignore", category=DubitoWarning):
             fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
         outputs = as_predictive(held_out.outputs, CALLER)
         before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
@@ -349,8 +349,8 @@ def held_out_logits(
 
     # Folds run in threads, except for a selection, which has threads of its own.
     is_selection = type(calibrator._unfitted_copy()).fit is not BaseCalibrator.fit
-    with warnings.catch_warnings():  # the fit on all rows warns
-        warnings.simplefilter("ignore", DubitoWarning)
+    # The fit on all rows warns.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         return list((map if is_selection else map_in_order)(held_out, folds))
 
 

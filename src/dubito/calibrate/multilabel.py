@@ -34,7 +34,7 @@ from dubito.data.labels import LabelMatrix
 from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.formatting import join_words, percent
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
@@ -713,8 +713,7 @@ class MultiLabelCalibrator(Serializable):
             result[rows] = self._calibrated(known.take(rows))
 
         with kept_threads():
-            for _ in map_in_order(fill, row_blocks(known.n_rows, known.n_labels)):
-                pass
+            run_in_order(fill, row_blocks(known.n_rows, known.n_labels))
         return freeze(result)
 
     def _check_fitted(self, entry: Entry) -> None:

@@ -26,7 +26,7 @@ from dubito.arrays import (
 from dubito.data.labels import MISSING, LabelMatrix, Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import row_statistics as fused
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.row_statistics import soft_losses
 from dubito.outputs import (
     BaseClassOutputs,
@@ -145,8 +145,7 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
             contiguous(array[rows]), codes[rows], is_logits, predicted[rows], numbers[:, rows]
         )
 
-    for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
-        pass
+    run_in_order(fill, row_blocks(n_rows, n_classes))
     if labels is not None and labels.probabilities is not None:
         correct = _fill_soft_losses(outputs, labels, predicted, numbers)
     else:
@@ -177,8 +176,7 @@ def _fill_soft_losses(
         array, losses = contiguous(outputs.array[rows]), numbers[fused.LOSS : fused.BRIER + 1, rows]
         soft_losses(array, contiguous(soft[rows]), is_logits, numbers[fused.LOG_SUM, rows], losses)
 
-    for _ in map_in_order(fill, row_blocks(*soft.shape)):
-        pass
+    run_in_order(fill, row_blocks(*soft.shape))
     is_missing = labels.is_missing
     numbers[fused.LOSS : fused.BRIER + 1, is_missing] = 0.0
     return np.where(is_missing, 0.0, soft[np.arange(len(predicted)), predicted])
@@ -323,6 +321,12 @@ class Batch:
         numbers = self.first_row + np.arange(len(self)) if self.ids is None else self.ids
         named = {} if source is None else {"file": source}
         return {**named, **kept} if "id" in kept else {**named, "id": numbers, **kept}
+
+    @property
+    def class_labels(self) -> Labels:
+        """The labels of rows that are known to be labeled by classes."""
+        assert isinstance(self.labels, Labels)
+        return self.labels
 
     @property
     def n_missing(self) -> int:

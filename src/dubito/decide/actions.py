@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.row_costs import CostTerms, RowCosts
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.expected_cost import (
     ACTION,
     CLASS,
@@ -197,13 +197,11 @@ class DecisionInputs:
         """Call `fill` with every block of rows, over threads."""
         n_rows, n_classes = self.array.shape
         if self.is_narrow:
-            for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
-                pass
+            run_in_order(fill, row_blocks(n_rows, n_classes))
             return
         widest = max(n_classes, self.costs.n_actions)
         with kept_threads():
-            for _ in map_in_order(fill, row_blocks(n_rows, widest, WIDE_ENTRIES)):
-                pass
+            run_in_order(fill, row_blocks(n_rows, widest, WIDE_ENTRIES))
 
 
 def _as_kernels_take(terms: CostTerms) -> tuple[FloatArray, IntArray, FloatArray]:

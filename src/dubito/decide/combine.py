@@ -25,7 +25,7 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import as_class_outputs, log_odds
 from dubito.decide.priors import as_prior, log_posteriors, log_prior, plain_codes, probabilities_of
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.outputs import BaseOutputs, Logits, Probabilities, unchecked
 
 
@@ -75,8 +75,7 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
             scores += np.where(counts, evidence, 0)
         result[rows] = probabilities_of(scores, precision)
 
-    for _ in map_in_order(fill, row_blocks(first.n_rows, first.n_classes)):
-        pass
+    run_in_order(fill, row_blocks(first.n_rows, first.n_classes))
     return unchecked(Probabilities, {"array": result, "classes": first.classes})
 
 

@@ -16,7 +16,7 @@ from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
@@ -165,8 +165,7 @@ class BasePool(Serializable):
             logs = _logs_of([model.take(rows) for model in models])
             softmax_rows(contiguous(self._pooled(logs, self._learned())), FLOOR, result[rows])
 
-        for _ in map_in_order(fill, row_blocks(*result.shape)):
-            pass
+        run_in_order(fill, row_blocks(*result.shape))
         return result
 
     def summary(self) -> str:

@@ -28,7 +28,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import map_in_order, row_blocks, run_in_order
 from dubito.kernels.mixture import mixture_step
 from dubito.kernels.softmax import log_softmax_rows, softmax_rows
 from dubito.measure.intervals import as_n_resamples
@@ -90,8 +90,7 @@ def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
     def fill(rows: slice) -> None:
         result[rows] = probabilities_of(log_posteriors(known.take(rows)) + shift, result.dtype)
 
-    for _ in map_in_order(fill, row_blocks(known.n_rows, known.n_classes)):
-        pass
+    run_in_order(fill, row_blocks(known.n_rows, known.n_classes))
     return unchecked(Probabilities, {"array": result, "classes": known.classes})
 
 

@@ -98,9 +98,8 @@ class RealizedCosts:
         wrapped = as_class_outputs(outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
-        assert isinstance(batch.labels, Labels)
-        require_weight(batch.labeled_weight, "The cost")
-        labels, weight = batch.labels, batch.labeled_weight
+        labels, weight = batch.class_labels, batch.labeled_weight
+        require_weight(weight, "The cost")
         by_row = RowCosts.of(row_costs, table, len(batch), caller)
         by_action = by_row.of_labels(labels)
         found = least_costs(wrapped, table, by_row)
@@ -134,8 +133,7 @@ def decide_rows(
     table = costs.for_classes(outputs.classes, outputs.n_classes)
     by_row = RowCosts.of(batch.row_costs, table, len(batch), "audit")
     action = least_costs(outputs, table, by_row, "audit").action
-    assert isinstance(batch.labels, Labels)
-    realized = by_row.of_labels(batch.labels)[np.arange(action.size), action]
+    realized = by_row.of_labels(batch.class_labels)[np.arange(action.size), action]
     if pos_column is None:
         return np.zeros(action.size), realized
     return (action == by_row.in_class(pos_column).argmin(axis=0)) * 1.0, realized

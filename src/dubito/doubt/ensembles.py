@@ -18,7 +18,7 @@ from dubito.arrays import (
     require_choice,
 )
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.members import entropy_parts, mean_tops, tally_rows, top_rows, variance_parts
 from dubito.outputs import (
     BaseOutputs,
@@ -216,8 +216,7 @@ def _fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence
         flat = contiguous(part).reshape(n_passes, -1)
         kernel(flat, first, n_classes, *(result[rows] for result in results))
 
-    for _ in map_in_order(fill, row_blocks(n_rows, n_passes * n_classes)):
-        pass
+    run_in_order(fill, row_blocks(n_rows, n_passes * n_classes))
 
 
 def _as_moments(members: Any) -> tuple[FloatArray, FloatArray] | None:
@@ -289,8 +288,7 @@ def _top_classes(members: Members) -> tuple[IntArray, FloatArray]:
         top_rows(contiguous(members.array[i, rows]), votes[i, rows], confidence[i, rows])
 
     blocks = row_blocks(n_rows, n_classes)
-    for _ in map_in_order(fill, [(i, rows) for i in range(n_passes) for rows in blocks]):
-        pass
+    run_in_order(fill, [(i, rows) for i in range(n_passes) for rows in blocks])
     return votes, confidence
 
 

@@ -381,8 +381,7 @@ def _fitted_mixture(
     mixture = GaussianMixture(
         n_components, max_iter=MAX_ITERATIONS, reg_covar=MIN_VARIANCE, random_state=seed
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         mixture.fit((rows - center) / scale)
     if not mixture.converged_:
         text = f"{caller}: the mixture did not converge in {MAX_ITERATIONS:,} iterations."

@@ -11,7 +11,7 @@ from scipy.special import entr, expit
 from dubito.arrays import ArrayResult, FloatArray, contiguous
 from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix, as_multilabel
 
@@ -245,8 +245,7 @@ def _score_outputs(outputs: Any, caller: str) -> UncertaintyScores:
     def fill(rows: slice) -> None:
         kernel(contiguous(array[rows]), is_logits, scores[:, rows])
 
-    for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
-        pass
+    run_in_order(fill, row_blocks(n_rows, n_classes))
     if n_classes == 1:  # without a second class, the margin is 1
         scores[fused.NARROW_MARGIN] = 0.0
     return UncertaintyScores(

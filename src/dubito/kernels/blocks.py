@@ -185,6 +185,12 @@ def map_in_order(
             future.cancel()
 
 
+def run_in_order(function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    """Call a function with each item as `map_in_order` does; the first error stops it."""
+    for _ in map_in_order(function, items):
+        pass
+
+
 def _run_nested(threads: int, function: Callable[[Item], Result], item: Item) -> Result:
     """Return `function(item)` in a thread of a map, with the given threads for nested maps."""
     NESTED.n_threads = max(1, threads)

@@ -19,7 +19,6 @@ from dubito.arrays import (
     require_choice,
 )
 from dubito.data.batch import Batch
-from dubito.data.labels import Labels
 from dubito.errors import BadValueError
 from dubito.kernels.label_sums import logistic_sums
 from dubito.measure.calibration_error import ReliabilityCurve
@@ -382,18 +381,17 @@ def rank_positives(batch: Batch, column: int = 1, *, is_gridded: bool = False) -
 
 def positive_rows(batch: Batch, column: int) -> tuple[FloatArray, FloatArray]:
     """Return the probability of one of two classes in each row, and whether it is the true one."""
-    labels, outputs = batch.labels, as_class_matrix(batch.outputs, "outputs", "a binary audit")
+    outputs = as_class_matrix(batch.outputs, "outputs", "a binary audit")
     if outputs.n_classes != 2:
         rule, fix = "must have two classes", "Pass the probability of the positive class"
         raise BadValueError("outputs", "a binary audit", rule, f"{outputs.n_classes}", fix)
-    assert isinstance(labels, Labels)
     array = outputs.array
     if isinstance(outputs, Logits):
         odds = array[:, column].astype(np.float64) - array[:, 1 - column]
         p = np.exp(-np.logaddexp(0.0, -odds))
     else:
         p = array[:, column].astype(np.float64)
-    soft = labels.probabilities
+    labels, soft = batch.class_labels, batch.class_labels.probabilities
     return p, (labels.codes == column) * 1.0 if soft is None else soft[:, column]
 
 

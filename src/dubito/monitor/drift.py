@@ -394,8 +394,8 @@ def _priors(
         prior = np.maximum(before.mean_probability, 1e-12)
         prior /= prior.sum()
         settings["train_prior"] = prior
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # `is_identified` has the same information
+    # `is_identified` has the same information.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         return estimate_prior(after.outputs, **settings), prior
 
 

@@ -61,8 +61,8 @@ def ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
         distance = fitted.score(batch.features[scored])
         if ood is not None and ood.features is not None:
             ood_distance = fitted.score(ood.features)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DubitoWarning)  # few rows: nothing is detected
+            # Few rows: nothing is detected.
+            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
                 detector = ConformalOutlierDetector(ALPHA).fit(distance, batch.weight[scored])
             detected = float(detector.predict(ood_distance).mean())
     doubt = batch.rows.least_confidence[scored]

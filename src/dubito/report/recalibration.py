@@ -56,8 +56,8 @@ def recalibrate(
         method = f"{len(fitted_on)} rows are too few to calibrate: the outputs are unchanged."
         return Recalibration(batch, None, None, "nothing", (), method)
     shards = ArrayShards(fitted_on)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # about bounds: the metrics show the effect
+    # About bounds: the metrics show the effect.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         fitted = (
             calibration
             if isinstance(calibration, BaseCalibrator)

@@ -72,8 +72,7 @@ class Sample:
     @cached_property
     def paid(self) -> FloatArray:
         """The cost of each action, rows x actions."""
-        assert isinstance(self.batch.labels, Labels)
-        return self.row_costs.of_labels(self.batch.labels)
+        return self.row_costs.of_labels(self.batch.class_labels)
 
     @cached_property
     def acting(self) -> IntArray:
@@ -106,8 +105,7 @@ class Sample:
         """
         if isinstance(self.answers.outputs, TopLabel):
             return 1 - self.answers.rows.correct
-        assert isinstance(self.batch.labels, Labels)
-        return decision_errors(self.batch.labels, action, self.row_costs)
+        return decision_errors(self.batch.class_labels, action, self.row_costs)
 
     def at(self, threshold: float) -> Outcome:
         """Return the outcome of rejecting rows with confidence at most `threshold`."""
@@ -147,9 +145,8 @@ class Sample:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of the page's script."""
-        outputs, labels = self.batch.outputs, self.batch.labels
+        outputs, labels = self.batch.outputs, self.batch.class_labels
         assert isinstance(outputs, Probabilities)
-        assert isinstance(labels, Labels)
         soft = labels.probabilities
         return {
             "probabilities": packed(outputs.array),

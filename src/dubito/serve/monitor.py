@@ -252,8 +252,8 @@ def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstima
     recent = rows.probabilities[-RECENT_ROWS:]
     if len(recent) < MIN_ROWS or prior.size > MAX_CLASSES:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # the estimate has `is_identified`
+    # The estimate has `is_identified`.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         return estimate_prior(
             Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=seed
         )

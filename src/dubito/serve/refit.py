@@ -146,8 +146,8 @@ def refit(
         options |= {"risk": risk}
         drawn = sample_by_weight(batch.weight)  # the bound would count weights as rows
         batch = batch.take(drawn).reweighted(np.ones(drawn.size))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # the report has the evidence
+    # The report has the evidence.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         fitted = Policy.fit(
             ArrayShards(batch),
             costs=policy.costs,

@@ -147,10 +147,8 @@ class PolicyConfig:
         """Return the weight of each row, times how much more common its class is in deployment."""
         if self.deploy_prior is None:
             return batch.labeled_weight
-        labels = batch.labels
-        assert isinstance(labels, Labels)
         ratio = self.deploy_prior / self.train_prior
-        soft = labels.probabilities
+        labels, soft = batch.class_labels, batch.class_labels.probabilities
         times = ratio[labels.codes] if soft is None else soft @ ratio
         return np.asarray(batch.labeled_weight * times)
 
@@ -269,8 +267,8 @@ class HeldOutRows:
         result = np.zeros(len(self.batch), np.bool_)
         for fold in np.unique(self.fold_of):
             is_here = self.fold_of == fold
-            with warnings.catch_warnings():  # the detector of all rows already warned
-                warnings.simplefilter("ignore", DubitoWarning)
+            # The detector of all rows already warned.
+            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
                 detector = ConformalOutlierDetector(self.config.ood.alpha)
                 detector.fit(self.ood_scores[~is_here])
             result[is_here] = detector.predict(self.ood_scores[is_here])
@@ -333,9 +331,7 @@ class HeldOutRows:
         accepted, action = rows[is_open], decisions.action[is_open]
         row_costs = self.row_costs.take(accepted)
         expected = rule.expected_loss(posteriors(self.calibrated, accepted), action, row_costs)
-        batch_labels = self.batch.labels
-        assert isinstance(batch_labels, Labels)
-        labels = batch_labels.take(accepted)
+        labels = self.batch.class_labels.take(accepted)
         # Drawn in proportion to how much more common a class is in deployment.
         frequency, ratio = self.batch.labeled_weight[rows], self.weight[rows]
         ratio = ratio / np.where(frequency > 0, frequency, 1.0)

@@ -111,15 +111,14 @@ class OODGate(Serializable):
         """
         scores = np.full(len(batch), np.nan)
         for train, test in folds:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DubitoWarning)
+            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
                 others = _fitted(self.score, ArrayShards(batch.take(train)))
             rows = batch.take(test)
             scores[test] = _scores_of(others, rows.outputs, rows.features)
         gate = OODGate(self.score, self.alpha)
         gate.detector_ = ConformalOutlierDetector(self.alpha).fit(scores[~np.isnan(scores)])
-        with warnings.catch_warnings():  # the calibrator's fit warned about the same rows
-            warnings.simplefilter("ignore", MissingLabelsWarning)
+        # The calibrator's fit warned about the same rows.
+        with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
             gate.score_ = _fitted(self.score, shards)
         return gate, scores
 

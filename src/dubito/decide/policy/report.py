@@ -228,9 +228,7 @@ class PolicyReport(Record):
         # Rows of a class that is more common in deployment count more, but are no more rows.
         given = batch.labeled_weight
         importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
-        labels = batch.labels
-        assert isinstance(labels, Labels)
-        by_row = evidence.row_costs
+        labels, by_row = batch.class_labels, evidence.row_costs
         raw = RealizedCosts.of(labels, evidence.raw, rule.costs, by_row, weight, "Policy.fit")
         by_action = raw.by_action
         paid = _taken(by_action, decisions.action)
@@ -417,10 +415,8 @@ def _risk_of(evidence: Evidence) -> Interval | None:
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
-    labels = evidence.batch.labels
-    assert isinstance(labels, Labels)
-    wrong = decision_errors(labels, evidence.decisions.action, evidence.row_costs)
-    given = evidence.batch.labeled_weight
+    batch, given = evidence.batch, evidence.batch.labeled_weight
+    wrong = decision_errors(batch.class_labels, evidence.decisions.action, evidence.row_costs)
     return _proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
 
 

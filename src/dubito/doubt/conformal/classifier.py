@@ -23,7 +23,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.doubt.conformal.thresholds import BaseConformalPredictor
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import (
@@ -155,8 +155,7 @@ class ConformalClassifier(BaseConformalPredictor):
                 best = scores.argmin(axis=1, keepdims=True)
                 np.put_along_axis(contains[rows], best, True, axis=1)
 
-        for _ in map_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_classes)):
-            pass
+        run_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_classes))
         return PredictionSets(freeze(contains), self.classes_)
 
     def _check_params(self) -> None:
@@ -188,11 +187,10 @@ class ConformalClassifier(BaseConformalPredictor):
         }
 
     def _scores(self, batch: Batch) -> FloatArray:
-        name, labels = type(self).__name__, batch.labels
+        name = type(self).__name__
         outputs, seed = self._as_outputs(batch.outputs, name), draw_seed(self.random_state, name)
-        assert isinstance(labels, Labels)
         scores = _class_scores(outputs, self.method, self.randomize, seed)
-        columns = np.maximum(labels.codes, 0)[:, np.newaxis]
+        columns = np.maximum(batch.class_labels.codes, 0)[:, np.newaxis]
         return np.asarray(np.take_along_axis(scores, columns, axis=1)[:, 0])
 
 

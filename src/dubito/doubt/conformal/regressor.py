@@ -21,7 +21,7 @@ from dubito.data.labels import Targets
 from dubito.doubt.conformal.thresholds import BaseConformalPredictor
 from dubito.doubt.ensembles import mean_and_std
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.measure.regression import central_interval, point_of_rows, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
@@ -129,8 +129,7 @@ class ConformalRegressor(BaseConformalPredictor):
             parts = _bounds_and_scale(wrapped.take(rows), self.method_, self.level_, caller)
             low[rows], high[rows] = _widened(*parts, thresholds[rows])
 
-        for _ in map_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_entries)):
-            pass
+        run_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_entries))
         return PredictionIntervals(freeze(low), freeze(high))
 
     def _check_params(self) -> None:
