@@ -22,8 +22,8 @@ import numpy as np
 from scipy import special
 
 from dubito.arrays import FloatArray, IntArray
+from dubito.decide.ranked_losses import RankedLosses
 from dubito.decide.reject import threshold_at_risk
-from dubito.decide.risk_control import RankedLosses
 
 SIZES = (100, 200, 500, 1000, 5000)
 N_DRAWS = 1000

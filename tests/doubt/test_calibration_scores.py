@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dubito.doubt.conformal.thresholds import CalibrationScores, _in_cells, rank_scores
+from dubito.doubt.conformal.predictor import CalibrationScores, _in_cells, rank_scores
 
 
 def test_few_scores_are_those_of_memory() -> None:

@@ -11,7 +11,7 @@ from scipy import special
 from dubito.arrays import BoolArray, as_fraction, require_everywhere
 from dubito.data.batch import Batch, row_statistics
 from dubito.decide.actions import MARGIN
-from dubito.decide.risk_control import FEW_STARTS, RankedLosses, accepted_below, binomial_bound
+from dubito.decide.ranked_losses import FEW_STARTS, RankedLosses, accepted_below, binomial_bound
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.formatting import percent, short_percent
 from dubito.measure.state import warn_of_missing

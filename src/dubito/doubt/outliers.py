@@ -18,7 +18,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
-from dubito.doubt.conformal.thresholds import CalibrationScores, rank_scores
+from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.ranking import RankingState
 from dubito.serialization.array_fields import array, require_increasing

@@ -17,8 +17,8 @@ from dubito.data.labels import Labels
 from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
+from dubito.decide.ranked_losses import accepted_below
 from dubito.decide.realized import SAME, is_wrong_of
-from dubito.decide.risk_control import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
 from dubito.formatting import percent

@@ -45,8 +45,8 @@ from dubito.decide.policy.decide import (
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
+from dubito.decide.ranked_losses import RankedLosses
 from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
-from dubito.decide.risk_control import RankedLosses
 from dubito.decide.row_costs import RowCosts
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning

@@ -38,8 +38,8 @@ from dubito.decide.policy.fit import (
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
+from dubito.decide.ranked_losses import accepted_below
 from dubito.decide.reject import ERRORS, LossUnit
-from dubito.decide.risk_control import accepted_below
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning

@@ -21,7 +21,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
-from dubito.doubt.conformal.thresholds import BaseConformalPredictor
+from dubito.doubt.conformal.predictor import BaseConformalPredictor
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows

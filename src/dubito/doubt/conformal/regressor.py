@@ -18,7 +18,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
-from dubito.doubt.conformal.thresholds import BaseConformalPredictor
+from dubito.doubt.conformal.predictor import BaseConformalPredictor
 from dubito.doubt.ensembles import mean_and_std
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import row_blocks, run_in_order

@@ -1,4 +1,4 @@
-"""Risk control: thresholds above which the mean loss of rows is surely below a limit."""
+"""Losses of held-out rows, ranked: the threshold below which their mean is surely low enough."""
 
 from __future__ import annotations
 

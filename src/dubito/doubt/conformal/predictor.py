@@ -1,4 +1,4 @@
-"""Conformity scores of calibration rows, and the thresholds of a conformal predictor."""
+"""The base of conformal predictors: conformity scores of calibration rows, and thresholds."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dubito.decide.ranked_losses import RankedLosses, binomial_bound
 from dubito.decide.reject import LossUnit, threshold_at_risk
-from dubito.decide.risk_control import RankedLosses, binomial_bound
 
 
 def ranked(loss: Any, confidence: Any = None) -> RankedLosses:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dubito.serve.demo import AUDIT_FRACTION, N_WAITING, demo_policy, fill_demo
+from dubito.serve.demo_data import AUDIT_FRACTION, N_WAITING, demo_policy, fill_demo
 from dubito.serve.monitor import _monitor_policy
 from dubito.serve.policies import deploy_policy
 from dubito.serve.store import Store

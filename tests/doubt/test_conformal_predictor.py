@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.doubt.conformal.thresholds import _group_names, _rows_needed, _threshold
+from dubito.doubt.conformal.predictor import _group_names, _rows_needed, _threshold
 from dubito.measure.ranking import RankingState
 
 
