@@ -68,6 +68,13 @@ def test_kernels_compile_in_memory_where_there_is_no_folder_to_write_to(tmp_path
     assert run(ONE_KERNEL, **settings).stderr == NOTICE
 
 
+@pytest.mark.slow
+def test_a_kernel_loads_from_disk_without_the_compiler(tmp_path: Path) -> None:
+    script = f"{ONE_KERNEL}import sys; print('numba.np.arraymath' in sys.modules)"
+    outputs = [run(script, NUMBA_CACHE_DIR=str(tmp_path)).stdout for _ in range(2)]
+    assert [output.split()[-1] for output in outputs] == ["True", "False"]
+
+
 def compilation_of(function: Any) -> Any:
     return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function)})
 

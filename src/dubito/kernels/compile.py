@@ -10,6 +10,7 @@ from typing import Any, final
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 from dubito.kernels import Workload
 
@@ -48,6 +49,14 @@ class LockedCache(FunctionCache):
 
     Two that save a kernel for different types at once could give both the same file name.
     """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        # Numba would import all that it can compile, and with it scipy.linalg. A kernel that is
+        # compiled needs only the memory of arrays; a compilation imports the rest itself.
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with open(Path(self.cache_path, "lock"), "ab") as file:
