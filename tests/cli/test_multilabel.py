@@ -42,14 +42,15 @@ def test_a_file_in_memory_or_streamed_has_the_figures_of_arrays(
     frame.to_csv(path, index=False)
     outputs = MultiLabel(frame[[f"p_{name}" for name in NAMES]].to_numpy(), NAMES)
     marks = frame[[f"y_{name}" for name in NAMES]].replace({"u": -1, "": None})
-    for policy in ("ignore", "zeros", "ones"):
+    policies: tuple[Any, ...] = ("ignore", "multi-class", "zeros", "ones", 0.3)
+    for policy in policies:
         y = LabelMatrix.of(marks.to_numpy(), outputs, uncertain=policy)
         expected = audit(y, outputs).to_dict()
-        done = run("audit", path, *WORDS[:-1], policy, "--json")
+        done = run("audit", path, *WORDS[:-1], str(policy), "--json")
         found = json.loads(done.stdout)
         assert {name: found[name] for name in expected} == json.loads(json.dumps(expected))
     streamed = json.loads(
-        run("audit", path, *WORDS[:-1], "ones", "--json", "--max-memory", "1KB").stdout
+        run("audit", path, *WORDS[:-1], "0.3", "--json", "--max-memory", "1KB").stdout
     )
     assert streamed["streamed"]
     for name in ("n_known", "hamming_loss", "subset_accuracy", "ranking_loss"):
@@ -68,6 +69,10 @@ def test_limits_of_labels(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None
     assert sum("label.*.ece" in line for line in crossed) == 3
     assert sum("group.north.label.cough.f1" in line for line in crossed) == 1
     assert len(crossed) == 5
+    words = ["--fail-on", "disparity.label.*.base_rate>-1", "--bins", "4", "--json"]
+    done = run("audit", path, *WORDS, "--group", "site", *words)
+    assert sum("disparity.label." in line for line in done.stderr.splitlines()) == 3
+    assert len(json.loads(done.stdout)["labels"]["rash"]["curve"]["count"]) == 4
     assert (
         "label.*.ece, or one of the labels cough, fever, rash"
         in run("audit", path, *WORDS, "--fail-on", "label.nose.ece>1").stderr
@@ -96,7 +101,7 @@ def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:
             {"uncertain": "ones"},
             "`y_rash` must be 0.*got 'maybe' in row 0",
         ),
-        ({}, {"uncertain": "soft"}, "must be ignore, zeros or ones"),
+        ({}, {"uncertain": "soft"}, r"or a probability, got 'soft'\. Use uncertain=0\.5"),
         (
             {"y_nose": 1},
             {"uncertain": "zeros"},

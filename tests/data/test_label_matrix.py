@@ -22,7 +22,9 @@ Y = [[1, 0], [0, -1], [-1, None], [1, 1]]
         ("ignore", [1, 0, np.nan, 1], [0, np.nan, np.nan, 1]),
         ("zeros", [1, 0, 0, 1], [0, 0, np.nan, 1]),
         ("ones", [1, 0, 1, 1], [0, 1, np.nan, 1]),
+        ("multi-class", [1, 0, np.nan, 1], [0, np.nan, np.nan, 1]),
         ("soft", [1, 0, 2 / 3, 1], [0, 0.5, np.nan, 1]),
+        (0.7, [1, 0, 0.7, 1], [0, 0.7, np.nan, 1]),
     ],
 )
 def test_uncertain_labels_follow_a_policy(policy: Any, first: list[float], second: Any) -> None:
@@ -46,8 +48,15 @@ def test_uncertain_labels_follow_a_policy(policy: Any, first: list[float], secon
 def test_wrong_labels_are_refused(y: Any, message: str) -> None:
     with pytest.raises((BadValueError, BadTypeError), match=message):
         LabelMatrix.of(y, OUTPUTS)
-    with pytest.raises(BadValueError, match=r"`uncertain` must be one of 'ignore'.*got 'maybe'"):
+    with pytest.raises(BadValueError, match=r"`uncertain` must be 'ignore'.*got 'maybe'"):
         LabelMatrix.of(y, OUTPUTS, uncertain="maybe")  # type: ignore[arg-type]
+
+
+def test_masked_labels_are_unknown() -> None:
+    is_masked = np.array([[0, 1], [0, 0], [1, 1], [0, 0]]) == 1
+    y = np.ma.masked_array([[1, 0], [0, 1], [1, 1], [0, 0]], is_masked)
+    found = LabelMatrix.of(y, OUTPUTS).values
+    np.testing.assert_array_equal(found, [[1, np.nan], [0, 1], [np.nan, np.nan], [0, 0]])
 
 
 def test_batches_hold_them() -> None:

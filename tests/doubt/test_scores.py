@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, MultiLabel, Normal, Probabilities, TopLabel
+from dubito.doubt import ConformalOutlierDetector
 from dubito.doubt.scores import (
     energy,
     entropy,
@@ -252,3 +253,22 @@ def test_labels_have_the_uncertainty_of_two_classes() -> None:
     assert label_uncertainty([[0.0, 1.0]]).joint_entropy.tolist() == [0.0]
     extreme = label_uncertainty(MultiLabel.from_logits([[50.0, 60.0]])).least_confidence[0]
     assert 0 < extreme[1] < extreme[0] < 1e-20
+
+
+def test_labels_have_energies_from_logits_only() -> None:
+    odds = np.random.default_rng(0).normal(0, 4, (50, 3))
+    outputs = MultiLabel.from_logits(odds.astype(np.float32))
+    expected = -np.log1p(np.exp(odds.astype(np.float32).astype(float))).sum(axis=1)
+    np.testing.assert_allclose(energy(outputs), expected, rtol=1e-12)
+    found = label_uncertainty(outputs)
+    assert found.joint_energy is not None
+    assert found.max_logit is not None
+    np.testing.assert_array_equal(found.joint_energy, energy(outputs))
+    np.testing.assert_allclose(found.max_logit, -odds.max(axis=1), rtol=1e-6)
+    assert energy(MultiLabel.from_logits([[900.0, -900.0]])).tolist() == [-900.0]
+    assert label_uncertainty(outputs.array).joint_energy is None
+    with pytest.raises(BadTypeError, match=r"made from logits.*MultiLabel\.from_logits"):
+        energy(MultiLabel([[0.5, 0.9]]))
+    far = energy(MultiLabel.from_logits(np.full((5, 3), -9.0)))  # no label at all: an outlier
+    detector = ConformalOutlierDetector(alpha=0.1).fit(energy(outputs))
+    assert detector.predict(far).all()

@@ -32,6 +32,7 @@ ALL: list[BaseLikelihood] = [
     HeteroscedasticGaussian(n_targets=3, beta=0.5),
     Laplace(n_targets=3),
     Bernoulli(n_targets=3),
+    Bernoulli(n_targets=3, uncertain="multi-class"),
     Categorical(3),
     Categorical(3, label_smoothing=0.1, form="others"),
     SquaredError(3),

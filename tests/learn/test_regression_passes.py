@@ -271,7 +271,7 @@ def test_targets_must_fit_the_outputs(likelihood: Any, labels: torch.Tensor, mes
         collect_outputs(linear(2), [(X, labels)], likelihood=likelihood)
 
 
-@pytest.mark.parametrize("likelihood", [Laplace(), Gaussian(2), Bernoulli(2)])
+@pytest.mark.parametrize("likelihood", [Laplace(), Gaussian(2)])
 def test_files_hold_one_normal_target(likelihood: Any, tmp_path: Path) -> None:
     with pytest.raises(
         BadValueError,

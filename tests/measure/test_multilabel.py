@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn import metrics
 
 from dubito import MultiLabel, audit
@@ -153,7 +154,62 @@ def test_streamed_rows_have_the_same_figures() -> None:
     values = [(value, figures[name]) for name, value in exact.figures.items()]
     assert (np.abs(np.diff(values)[:, 0]) <= within).all()
     group = audit(batch.labels.values[::2], MultiLabel(p[::2], NAMES), n_resamples=0)  # type: ignore[union-attr]
-    assert exact.groups["a"].figures == group.figures
+    figures = exact.groups["a"].figures
+    assert {name: figures[name] for name in group.figures} == pytest.approx(group.figures, abs=1e-9)
+
+
+def test_groups_are_compared_as_by_binary_audits() -> None:
+    y, p = findings(900)
+    y, sites = with_gaps(y), np.array(["north", "south", "west"] * 300)
+    p[sites == "south", 2] **= 3
+    found = audit(y, MultiLabel(p, NAMES), groups=sites, n_resamples=200)
+    level = 1 - 0.05 / 4  # for four labels at once
+    for k, name in enumerate(NAMES):
+        rows = ~np.isnan(y[:, k])
+        alone = audit(y[rows, k], p[rows, k], groups=sites[rows], n_resamples=200)
+        binary, several = alone.group_comparison, found.group_comparison[name]
+        assert binary is not None
+        assert several.level == level
+        for site, figures in several.figures.items():
+            for figure, one in figures.items():
+                other = binary.figures[site][figure]
+                assert one.value == pytest.approx(other.value, abs=1e-9)
+                assert one.low <= other.low + 1e-9
+                assert one.high >= other.high - 1e-9
+        for figure, disparity in several.disparities.items():
+            other = binary.disparities[figure].interval
+            assert disparity.interval.value == pytest.approx(other.value, abs=1e-9)
+            assert disparity.interval.low <= other.low + 1e-9
+    # Exact: the interval of a rate that holds for 3 groups and 4 labels at once.
+    rows = (sites == "west") & ~np.isnan(y[:, 0])
+    hits, n = y[rows, 0].sum(), rows.sum()
+    tail = (1 - level ** (1 / 3)) / 2
+    rate = found.group_comparison["cough"].figures["west"]["base_rate"]
+    assert rate.low == pytest.approx(stats.beta.ppf(tail, hits, n - hits + 1), abs=1e-9)
+    assert found.figures["group.west.label.cough.base_rate.low"] == rate.low
+    assert found.figures["disparity.label.pain.gap"] > 0.05
+    assert "pain, calibration gap" in str(found)
+    assert "cough" not in str(found).split("beyond chance")[1]
+    inner = found.groups["north"]
+    assert inner.intervals["macro.f1"].low < inner.means["macro"]["f1"]
+    assert inner.labels["cough"].intervals["expected_calibration_error"].high > 0
+    json.dumps(found.to_dict(), allow_nan=False)
+    few = audit(y[:50], MultiLabel(p[:50], NAMES), groups=sites[:50], n_resamples=40)
+    assert set(few.small_groups) == {"north", "south", "west"}
+    assert not few.group_comparison
+
+
+def test_the_number_of_bins_is_passed_on() -> None:
+    y, p = findings()
+    few, many = (audit(y, MultiLabel(p, NAMES), n_bins=n, n_resamples=40) for n in (3, 12))
+    alone = audit(y[:, 1], p[:, 1], n_bins=3, n_resamples=0).positive
+    assert alone is not None
+    assert few.labels["fever"].curve.count.size == 3
+    assert few.labels["fever"].expected_calibration_error == alone.expected_calibration_error
+    assert many.labels["fever"].curve.count.size == 12
+    name = "macro.expected_calibration_error"
+    assert few.intervals[name].value == few.means["macro"]["expected_calibration_error"]
+    assert few.intervals[name].high < many.intervals[name].high
 
 
 def test_intervals_resample_whole_rows() -> None:

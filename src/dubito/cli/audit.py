@@ -117,7 +117,10 @@ def audit(
         if options.is_regression:
             result = RegressionAudit.of(rows)
         elif options.is_multilabel:
-            result = MultiLabelAudit.of(rows, bin_strategy=bin_strategy, threshold=point)
+            result = MultiLabelAudit.of(
+                rows, n_bins=bins, bin_strategy=bin_strategy, threshold=point
+            )
+            too_few = result.small_groups
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)

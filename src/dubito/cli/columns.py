@@ -32,7 +32,7 @@ HELP = {
     "probability": "Single column: P(positive class). Default: p, prob or probability.",
     "multilabel": "Columns of label probabilities, several labels per row; --label 'y_*' as well.",
     "multilabel_logits": "Columns of log odds of several labels per row.",
-    "uncertain": "What u and -1 in labels are taken for: ignore, zeros or ones.",
+    "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
     "mean": "Column of predicted means (regression); requires --std.",
@@ -387,6 +387,8 @@ def _as_columns(
         values["classes"] = _two_classes(source, values.get("label"), positive)
     if "probability" in values:
         values["probabilities"] = values.pop("probability")
+    if values.get("uncertain", "").removeprefix("0").removeprefix(".").isdigit():
+        values["uncertain"] = float(values["uncertain"])
     return Columns(**values)
 
 

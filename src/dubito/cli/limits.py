@@ -179,7 +179,7 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
         fix = f"Use e.g. label.*.ece, or one of the labels {known}"
         raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
     if not prefix:
-        own = {name for name in own if not name.startswith(("group.", "label."))}
+        own = {name for name in own if not name.startswith(("group.", "label.", "disparity.label"))}
     own = {name for name in own if not name.endswith((".low", ".high")) and name[:2] != "n_"}
     short = {full: one for one, full in ABBREVIATIONS.items()}
     names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
@@ -196,7 +196,7 @@ def _find(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     short = [ABBREVIATIONS.get(part, part) for part in parts]
     last = ".".join(short[-n_last:])
     if parts[-n_last - 2 : -n_last] == ["label", "*"]:
-        start = f"{prefix}label."
+        start = f"{prefix}{'.'.join(parts[: -n_last - 1])}."
         return [name for name in metrics if name.startswith(start) and name.endswith(f".{last}")]
     by_end = ".".join([*parts[:-n_last], last])  # a label may be named as an abbreviation
     names = (prefix + re.sub(r"['\"]", "", one) for one in (metric, ".".join(short), by_end))

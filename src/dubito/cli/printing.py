@@ -27,6 +27,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Divide percentages by 100": "Pass --percent for percentages",
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities",
     r"uncertain='ignore'": "--uncertain ignore",
+    r"uncertain=0\.5": "--uncertain 0.5",
     r"Pass the labels first, then the outputs": "Exchange --label and --multilabel",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
 }

@@ -15,13 +15,13 @@ from dubito.data.batch import Batch
 from dubito.data.cells import Cells, is_text, whole
 from dubito.data.expressions import Expression, quoted_name
 from dubito.data.labels import (
-    POLICIES,
     LabelMatrix,
     Labels,
     UncertainPolicy,
     codes_of,
     codes_of_values,
     names_of,
+    require_policy,
 )
 from dubito.data.patterns import Wanted
 from dubito.errors import BadTypeError, BadValueError
@@ -257,7 +257,7 @@ class Columns:
         listed columns.
     multilabel, multilabel_logits : str or list of str, optional
         Probabilities or log odds of several labels per row, selected in the same way.
-    uncertain : {"ignore", "zeros", "ones"}, optional
+    uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
         What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
         The confidence in the predicted class, and whether it was correct.
@@ -388,11 +388,10 @@ class Columns:
 
     def _require_policy(self, kind: str, where: str) -> None:
         """Raise unless `uncertain` suits files: multi-label outputs, and no look at other rows."""
-        known = POLICIES[:-1]  # the frequency of a label is not known before all rows are read
-        if kind not in MULTI or self.uncertain not in known:
-            rule = f"must be {', '.join(known[:-1])} or {known[-1]}, with multi-label outputs"
-            got = f"{self.uncertain} with {kind}"
-            raise BadValueError("uncertain", where, rule, got, "Pass uncertain='ignore'")
+        require_policy(self.uncertain, where)
+        if kind not in MULTI:
+            rule, got = "requires multi-label outputs", f"{self.uncertain} with {kind}"
+            raise BadValueError("uncertain", where, rule, got, "Leave it out")
 
     def class_names(
         self, kind: str, outputs: list[str], where: str

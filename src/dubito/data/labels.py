@@ -28,8 +28,8 @@ from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel
 
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
-POLICIES = ("ignore", "zeros", "ones", "soft")
-UncertainPolicy = Literal["ignore", "zeros", "ones", "soft"]
+POLICIES = ("ignore", "multi-class", "zeros", "ones", "soft")
+UncertainPolicy = Literal["ignore", "multi-class", "zeros", "ones", "soft"] | float
 
 
 def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
@@ -287,22 +287,26 @@ class LabelMatrix:
         Parameters
         ----------
         y : array of shape (n_rows, n_labels)
-            0 and 1, probabilities, or None and NaN where unknown; -1 marks an uncertain label.
+            0 and 1, or probabilities; None, NaN or masked where unknown. -1 marks an uncertain
+            label.
         outputs : MultiLabel
             The outputs of the same rows.
         argument, caller : str
             The names for error messages.
-        uncertain : {"ignore", "zeros", "ones", "soft"}, optional
-            What uncertain labels are taken for (Irvin et al., 2019): unknown, 0, 1, or the
-            frequency of 1 among the certain ones of the same label. None raises an error.
+        uncertain : {"ignore", "zeros", "ones", "soft", "multi-class"} or float, optional
+            What uncertain labels are taken for (Irvin et al., 2019): unknown, 0, 1, the frequency
+            of 1 among the certain ones of the same label, or a probability of your own. With
+            "multi-class", uncertain is a third class in training only (`learn.Bernoulli`), and
+            unknown here. None raises an error.
 
         Returns
         -------
         LabelMatrix
         """
-        if uncertain is not None and uncertain not in POLICIES:
-            rule, fix = f"must be one of {', '.join(map(repr, POLICIES))}", "Use uncertain='ignore'"
-            raise BadValueError("uncertain", caller, rule, repr(uncertain), fix)
+        if uncertain is not None:
+            require_policy(uncertain, caller, POLICIES)
+        if isinstance(y, np.ma.MaskedArray):
+            y = np.ma.filled(y.astype(np.float64), np.nan)
         array = as_array(y, argument, caller)
         if array.dtype.kind == "O":
             is_unknown = np.frompyfunc(is_absent, 1, 1)(array).astype(bool)
@@ -326,6 +330,8 @@ class LabelMatrix:
         require_everywhere(is_fine, values, argument, caller, "must be between 0 and 1", fix)
         if uncertain in ("zeros", "ones"):
             values[is_uncertain] = float(uncertain == "ones")
+        elif isinstance(uncertain, int | float):
+            values[is_uncertain] = uncertain
         elif uncertain == "soft":
             n_known = np.maximum((~np.isnan(values)).sum(axis=0), 1)
             frequency = np.nansum(values, axis=0) / n_known
@@ -349,3 +355,16 @@ class LabelMatrix:
     def take(self, rows: slice | IntArray) -> LabelMatrix:
         """Return the labels of some rows."""
         return LabelMatrix(self.values[rows])
+
+
+def require_policy(value: Any, caller: str, names: Sequence[str] = POLICIES[:-1]) -> None:
+    """Raise unless a policy for uncertain labels is one of some names, or a probability.
+
+    By default "soft" is none of them: the frequency of a label is unknown before all rows are.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value in names or (is_number and 0 <= value <= 1):
+        return
+    rule = f"must be {', '.join(map(repr, names))} or a probability"
+    fix = "Use uncertain=0.5" if value == "soft" else "Use uncertain='ignore'"
+    raise BadValueError("uncertain", caller, rule, repr(value), fix)

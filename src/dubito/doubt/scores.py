@@ -13,7 +13,14 @@ from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix, as_multilabel
+from dubito.outputs import (
+    Logits,
+    MultiLabel,
+    Probabilities,
+    TopLabel,
+    as_class_matrix,
+    as_multilabel,
+)
 
 
 @final
@@ -148,16 +155,16 @@ def margin_uncertainty(outputs: Any) -> FloatArray:
     return _score_outputs(outputs, "margin_uncertainty").margin_uncertainty
 
 
-def energy(outputs: Logits) -> FloatArray:
-    """Return the energy -logsumexp(logits).
+def energy(outputs: Logits | MultiLabel) -> FloatArray:
+    """Return the energy: -logsumexp(logits), or of several labels the sum over their energies.
 
     The softmax discards the magnitude of the logits; the energy keeps it, which often separates
-    OOD inputs better.
+    OOD inputs better. Of several labels per row it is -sum(log(1 + exp(logits))) (JointEnergy).
 
     Parameters
     ----------
-    outputs : Logits
-        Logits of the classes.
+    outputs : Logits or MultiLabel
+        Logits of the classes, or `MultiLabel.from_logits`.
 
     Returns
     -------
@@ -167,12 +174,21 @@ def energy(outputs: Logits) -> FloatArray:
     References
     ----------
     Liu et al., "Energy-based out-of-distribution detection", 2020.
+    Wang et al., "Can multi-label classification networks know what they don't know?", 2021.
 
     Examples
     --------
     >>> energy(Logits([[8.0, 8.0], [1.0, 1.0]])).round(4).tolist()
     [-8.6931, -1.6931]
+    >>> energy(MultiLabel.from_logits([[8.0, 8.0], [1.0, 1.0]])).round(4).tolist()
+    [-16.0007, -2.6265]
     """
+    if isinstance(outputs, MultiLabel):
+        found = label_uncertainty(outputs).joint_energy
+        if found is None:
+            rule, fix = "must be made from logits", "Use MultiLabel.from_logits(logits)"
+            raise BadTypeError("outputs", "energy", rule, "MultiLabel of probabilities", fix)
+        return found
     if not isinstance(outputs, Logits):
         rule, fix = "must be Logits", "Wrap the logits: the energy of probabilities is always 0"
         raise BadTypeError("outputs", "energy", rule, type(outputs).__name__, fix)
@@ -194,11 +210,16 @@ class LabelUncertainty(ArrayResult):
         Entropy of each label in nats, from 0 to log 2.
     joint_entropy : ndarray of shape (n_rows,)
         Entropy of all labels of a row together, if they are independent: the sum over labels.
+    joint_energy, max_logit : ndarray of shape (n_rows,) or None
+        OOD scores: -sum(log(1 + exp(logits))), which is `energy`, and minus the largest logit;
+        None for probabilities.
     """
 
     least_confidence: FloatArray
     entropy: FloatArray
     joint_entropy: FloatArray
+    joint_energy: FloatArray | None
+    max_logit: FloatArray | None
 
 
 def label_uncertainty(outputs: Any) -> LabelUncertainty:
@@ -220,10 +241,15 @@ def label_uncertainty(outputs: Any) -> LabelUncertainty:
     >>> found.least_confidence.round(2).tolist(), found.joint_entropy.round(3).tolist()
     ([[0.5, 0.1], [0.0, 0.0]], [1.018, 0.0])
     """
-    odds = as_multilabel(outputs, "label_uncertainty").log_odds.astype(np.float64)
+    known = as_multilabel(outputs, "label_uncertainty")
+    odds = known.log_odds.astype(np.float64)
     rare = expit(-np.abs(odds))
     entropies = entr(rare) - (1 - rare) * np.log1p(-rare)
-    return LabelUncertainty(rare, entropies, entropies.sum(axis=1))
+    joint = entropies.sum(axis=1)
+    if known.odds is None:
+        return LabelUncertainty(rare, entropies, joint, None, None)
+    energies = -np.logaddexp(0.0, odds).sum(axis=1)
+    return LabelUncertainty(rare, entropies, joint, energies, -odds.max(axis=1))
 
 
 def as_scored_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:

@@ -19,7 +19,7 @@ from dubito.arrays import FloatArray, as_array
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
 from dubito.data.files import scan
-from dubito.data.labels import Labels
+from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, Shards, joined
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
@@ -34,7 +34,7 @@ from dubito.learn.layers import (
 )
 from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli
 from dubito.learn.passes import flatten_maps, to_array, wrap_outputs
-from dubito.outputs import BaseOutputs, Logits, Normal, RegressionMembers
+from dubito.outputs import BaseOutputs, Logits, MultiLabel, Normal, RegressionMembers
 
 Unpack = Callable[[Any], tuple[Any, ...]]
 
@@ -153,8 +153,8 @@ def collect_outputs(
         For other batches: returns (inputs, labels) or (inputs, labels, weights) of a batch, where
         inputs may be a tuple, or a dict of keyword arguments.
     path : path-like, optional
-        Stream the rows to this Parquet file instead of memory: logits of classes, or the mean and
-        standard deviation of one normal target.
+        Stream the rows to this Parquet file instead of memory: logits of classes, log odds of
+        several binary labels, or the mean and standard deviation of one normal target.
     on_progress : callable, optional
         Called after each batch with the number of rows so far.
 
@@ -248,6 +248,8 @@ class _Run:
         )
         if labels is not None and isinstance(self.likelihood, BaseRegressionLikelihood):
             labels = _as_targets(labels, self.likelihood, caller)
+            if isinstance(self.likelihood, Bernoulli):
+                labels = _without_marks(labels, self.likelihood, caller)
         features = self.features(outputs, calls, caller)
         return Batch.of(labels, wrapped, sample_weight=weights, features=features, caller=caller)
 
@@ -415,6 +417,7 @@ def _write_shards(
 def _require_columns(likelihood: Any, path: Any) -> None:
     """Raise if a file cannot hold the outputs of a likelihood."""
     is_regression = isinstance(likelihood, BaseRegressionLikelihood)
+    is_regression = is_regression and not isinstance(likelihood, Bernoulli)
     if is_regression and (likelihood.n_targets > 1 or likelihood.family != "normal"):
         rule, fix = f"must be None for {likelihood}", "Leave it out, and keep the rows in memory"
         raise BadValueError("path", CALLER, rule, repr(os.fspath(path)), fix)
@@ -435,11 +438,28 @@ def _as_targets(labels: Any, likelihood: BaseRegressionLikelihood, caller: str) 
     return targets
 
 
+def _without_marks(targets: NDArray[Any], likelihood: Bernoulli, caller: str) -> Any:
+    """Return binary labels, those marked as uncertain by the policy of a likelihood."""
+    policy, n_targets = likelihood.uncertain, likelihood.n_targets
+    if n_targets == 1 and (policy is None or targets.ndim == 2):
+        return targets
+    marked = targets.reshape(-1, n_targets)
+    outputs = MultiLabel(np.zeros(marked.shape))
+    labels = LabelMatrix.of(marked, outputs, "labels", caller, uncertain=policy)
+    if n_targets > 1:
+        return labels
+    [values] = labels.values.T
+    return values if isinstance(policy, str) else np.stack([1 - values, values], axis=1)
+
+
 def _file_columns(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return a batch as columns, and their roles."""
     columns, roles = {}, {}
     if isinstance(batch.outputs, Logits):
         columns, roles = _numbered("logit", batch.outputs.array), {"logits": "logit_*"}
+    elif isinstance(batch.outputs, MultiLabel):
+        columns = _numbered("logit", batch.outputs.log_odds)
+        roles = {"multilabel_logits": "logit_*"}
     elif isinstance(batch.outputs, Normal):
         columns = {"mean": batch.outputs.mean, "std": batch.outputs.std}
         roles = {"mean": "mean", "std": "std"}

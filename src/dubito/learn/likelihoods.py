@@ -14,6 +14,7 @@ from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
 from dubito.arrays import as_count, as_fraction
+from dubito.data.labels import UNCERTAIN, UncertainPolicy, require_policy
 from dubito.errors import BadTypeError, BadValueError
 
 MAX_LOG = 60.0  # of a variance; sums of losses times its exponential still fit into float32
@@ -295,24 +296,48 @@ class Laplace(BaseRegressionLikelihood):
 class Bernoulli(BaseRegressionLikelihood):
     """Binary labels from log odds: binary cross-entropy, summed over the targets of a row.
 
-    `y` holds 0 and 1, booleans, or probabilities for uncertain labels; NaN is ignored.
+    Use it with several targets for multi-label models. `y` holds 0 and 1, booleans, or
+    probabilities (soft labels); NaN is unknown and ignored, and -1 may mark uncertain labels.
 
     Parameters
     ----------
     n_targets : int, default=1
         The number of binary targets.
+    uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
+        What the mark -1 is taken for: unknown, 0, 1, or a probability (soft). With "multi-class"
+        there are three outputs per target: the logits of 0 for all targets, then those of 1, then
+        those of uncertain, trained by cross-entropy; the log odds compare 1 with 0 only. None
+        raises an error.
+
+    References
+    ----------
+    Irvin et al., "CheXpert: a large chest radiograph dataset with uncertainty labels and expert
+    comparison", 2019.
 
     Examples
     --------
     >>> import torch
     >>> round(Bernoulli().loss(torch.tensor([[0.0]]), torch.tensor([1])).item(), 3)
     0.693
+    >>> outputs, y = torch.tensor([[0.0, 3.0]]), torch.tensor([[1, -1]])
+    >>> round(Bernoulli(2, uncertain="ignore").loss(outputs, y).item(), 3)
+    0.693
     """
 
     n_targets: int = 1
+    uncertain: UncertainPolicy | None = None
+
+    def __post_init__(self) -> None:
+        BaseRegressionLikelihood.__post_init__(self)
+        if self.uncertain is not None:
+            require_policy(self.uncertain, "Bernoulli")
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_targets * (3 if self.uncertain == "multi-class" else 1)
 
     def predict(self, outputs: Tensor) -> Distribution:
-        log_odds = self._parameters(outputs, "predict")
+        log_odds = self._log_odds(self._parameters(outputs, "predict"))
         return _row_distribution(lambda x: distributions.Bernoulli(logits=x), log_odds)
 
     def log_odds(self, outputs: Tensor) -> Tensor:
@@ -320,7 +345,7 @@ class Bernoulli(BaseRegressionLikelihood):
 
         Parameters
         ----------
-        outputs : Tensor of shape (n_rows, n_targets)
+        outputs : Tensor of shape (n_rows, n_outputs)
             The outputs of the network.
 
         Returns
@@ -328,16 +353,38 @@ class Bernoulli(BaseRegressionLikelihood):
         Tensor of shape (n_rows, n_targets)
             Log odds, with targets on axis 1.
         """
-        return self._parameters(outputs, "log_odds").movedim(-1, 1)
+        return self._log_odds(self._parameters(outputs, "log_odds")).movedim(-1, 1)
+
+    def _log_odds(self, parameters: Tensor) -> Tensor:
+        if self.uncertain != "multi-class":
+            return parameters
+        negative, positive, _ = parameters.chunk(3, -1)
+        return positive - negative
 
     def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         targets = BaseRegressionLikelihood._targets(self, y, shape, caller)
-        is_valid = (targets >= 0) & (targets <= 1)
-        require_valid(targets, is_valid, "y", caller, "must be between 0 and 1")
-        return targets
+        is_valid, fix = (targets >= 0) & (targets <= 1), FIX_LABELS
+        if self.uncertain is None:
+            fix += ", or uncertain='ignore' if -1 marks uncertain ones"
+            require_valid(targets, is_valid, "y", caller, "must be between 0 and 1", fix)
+            return targets
+        is_marked = targets == UNCERTAIN
+        require_valid(targets, is_valid | is_marked, "y", caller, "must be between 0 and 1, or -1")
+        if self.uncertain == "multi-class":
+            return targets
+        named = {"ignore": torch.nan, "zeros": 0.0, "ones": 1.0}
+        value = named[self.uncertain] if isinstance(self.uncertain, str) else self.uncertain
+        floats = targets.to(torch.promote_types(targets.dtype, torch.get_default_dtype()))
+        return floats.masked_fill(is_marked, value)
 
     def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(parameters, targets, reduction="none")
+        if self.uncertain != "multi-class":
+            loss = functional.binary_cross_entropy_with_logits
+            return loss(parameters, targets, reduction="none")
+        negative, positive, uncertain = parameters.chunk(3, -1)
+        total = torch.stack([negative, positive, uncertain]).logsumexp(0)
+        certain = torch.lerp(negative, positive, targets)
+        return total - torch.where(targets == UNCERTAIN, uncertain, certain)
 
 
 def _row_distribution(kind: Callable[..., Distribution], *parameters: Tensor) -> Distribution:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
-from scipy.special import expit
 from torch import nn
 
 from dubito.arrays import (
@@ -451,7 +450,7 @@ def wrap_outputs(
         log_odds = _finite_rows(likelihood.log_odds(columns), caller)
         if likelihood.n_targets == 1:
             return Logits(log_odds)
-        return MultiLabel(expit(log_odds.astype(np.float64)))
+        return MultiLabel.from_logits(log_odds.astype(np.float64))
     if isinstance(likelihood, BaseRegressionLikelihood):
         _finite_rows(columns, caller)  # torch would not say where
         found = likelihood.predict(columns)

@@ -334,6 +334,7 @@ def audit(
     *,
     sample_weight: Any = None,
     groups: Any = None,
+    n_bins: int | None = None,
     n_resamples: int | None = None,
     random_state: Any = 0,
     bin_strategy: str = "quantile",
@@ -392,7 +393,7 @@ def audit(
         Group of each row; each group is audited as well, and `group_comparison` compares them.
     n_bins : int, optional
         Number of bins: uniform ones of the confidence (default: 15), and those of `bin_strategy`
-        for the probability of the positive class (default: 10).
+        for the probability of the positive class, or of each of several labels (default: 10).
     n_resamples : int, optional
         Bootstrap resamples for the intervals; 0 leaves them out. Default: 1,000. Above 20,000
         rows, the sums of a resample are drawn from their moments instead of row by row.
@@ -427,6 +428,7 @@ def audit(
     if isinstance(batch.outputs, MultiLabel):
         return MultiLabelAudit.of(
             rows,
+            n_bins=n_bins,
             n_resamples=n_resamples,
             random_state=random_state,
             bin_strategy=bin_strategy,

@@ -16,6 +16,7 @@ from dubito.errors import EmptyStateError
 from dubito.measure.binary import (
     LEVEL,
     THRESHOLD,
+    BinaryAudit,
     Confusion,
     Z,
     error_draws,
@@ -208,13 +209,37 @@ class GroupComparison:
         seed: int = 0,
     ) -> GroupComparison:
         """Compare audited groups; `draws` are bootstrap resamples of their metrics, if any."""
-        is_large = {name: sums[name].weight >= MIN_ROWS for name in audits}
         estimates = {
             name: _estimates(one, sums[name], draws.get(name, {}), has_costs, seed)
             for name, one in audits.items()
-            if is_large[name]
+            if sums[name].weight >= MIN_ROWS
         }
-        at_once = LEVEL ** (1 / max(len(estimates), 1))
+        return cls._compared(estimates, tuple(audits), LEVEL)
+
+    @classmethod
+    def of_positive(
+        cls,
+        audits: Mapping[str, BinaryAudit],
+        sums: Mapping[str, DecisionState],
+        *,
+        n_resamples: int,
+        seed: int = 0,
+        level: float = LEVEL,
+    ) -> GroupComparison:
+        """Compare groups by the probability of a positive class alone."""
+        estimates = {
+            name: _positive_estimates(one, sums[name], n_resamples, seed)
+            for name, one in audits.items()
+            if sums[name].weight >= MIN_ROWS
+        }
+        return cls._compared(estimates, tuple(audits), level)
+
+    @classmethod
+    def _compared(
+        cls, estimates: Mapping[str, Mapping[str, _Estimate]], names: tuple[str, ...], level: float
+    ) -> GroupComparison:
+        """Compare the groups that have estimates."""
+        at_once = level ** (1 / max(len(estimates), 1))
         figures = {
             name: {metric: interval(at_once) for metric, interval in one.items()}
             for name, one in estimates.items()
@@ -223,9 +248,9 @@ class GroupComparison:
         for metric in TITLES:
             known = {name: one[metric] for name, one in estimates.items() if metric in one}
             if len(known) > 1:
-                disparities[metric] = _largest_difference(known)
-        too_few = tuple(name for name in audits if not is_large[name])
-        return cls(figures, disparities, too_few)
+                disparities[metric] = _largest_difference(known, level)
+        too_few = tuple(name for name in names if name not in estimates)
+        return cls(figures, disparities, too_few, level)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -250,43 +275,51 @@ def _estimates(
 ) -> dict[str, _Estimate]:
     """Return the figures of a group as functions from a level to an interval."""
     found: dict[str, _Estimate] = {}
-    positive = audit.positive
-    if positive is None:
+    if audit.positive is None:
         found["accuracy"] = partial(_clopper_pearson, sums.outcome, sums.weight)
         found["gap"] = partial(_gap, sums)
         if ECE in draws:
             drawn = (np.asarray(draws[ECE]), np.asarray(draws[IF_CALIBRATED]))
             found[ECE] = partial(error_interval, audit.expected_calibration_error, *drawn)
     else:
-        missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
-        negatives = sums.weight - sums.outcome
-        for name, part, whole in (
-            ("base_rate", sums.outcome, sums.weight),
-            ("selection_rate", sums.selected, sums.weight),
-            ("false_positive_rate", false, negatives),
-            ("false_negative_rate", missed, sums.outcome),
-            ("precision", sums.hit, sums.selected),
-        ):
-            if whole > 0:
-                found[name] = partial(_clopper_pearson, part, whole)
-        found["positive_gap"] = partial(_gap, sums)
-        if draws:
-            n_resamples = max(map(len, draws.values()))
-            drawn = error_draws(positive.ranked, positive.curve.edges, n_resamples, seed)
-            error = positive.expected_calibration_error
-            found[f"positive_{ECE}"] = partial(error_interval, error, *drawn)
-        for name in ("roc_auc", "average_precision"):
-            if name in positive.intervals:
-                found[name] = partial(_rescaled, positive.intervals[name])
+        n_resamples = max(map(len, draws.values()), default=0)
+        found = _positive_estimates(audit.positive, sums, n_resamples, seed)
     if has_costs:
         found["mean_cost"] = sums.cost_interval
     return found
 
 
-def _largest_difference(known: Mapping[str, _Estimate]) -> Disparity:
+def _positive_estimates(
+    positive: BinaryAudit, sums: DecisionState, n_resamples: int, seed: int
+) -> dict[str, _Estimate]:
+    """Return the figures of the positive class in a group, as functions of the level."""
+    found: dict[str, _Estimate] = {}
+    missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
+    negatives = sums.weight - sums.outcome
+    for name, part, whole in (
+        ("base_rate", sums.outcome, sums.weight),
+        ("selection_rate", sums.selected, sums.weight),
+        ("false_positive_rate", false, negatives),
+        ("false_negative_rate", missed, sums.outcome),
+        ("precision", sums.hit, sums.selected),
+    ):
+        if whole > 0:
+            found[name] = partial(_clopper_pearson, part, whole)
+    found["positive_gap"] = partial(_gap, sums)
+    if n_resamples:
+        drawn = error_draws(positive.ranked, positive.curve.edges, n_resamples, seed)
+        error = positive.expected_calibration_error
+        found[f"positive_{ECE}"] = partial(error_interval, error, *drawn)
+    for name in ("roc_auc", "average_precision"):
+        if name in positive.intervals:
+            found[name] = partial(_rescaled, positive.intervals[name])
+    return found
+
+
+def _largest_difference(known: Mapping[str, _Estimate], level: float) -> Disparity:
     """Return the largest difference, with an interval that holds for all pairs at once."""
     n_pairs = len(known) * (len(known) - 1) // 2
-    level = 1 - (1 - LEVEL) / n_pairs
+    level = 1 - (1 - level) / n_pairs
     intervals = {name: estimate(level) for name, estimate in known.items()}
     highest = max(intervals, key=lambda name: intervals[name].value)
     lowest = min((name for name in intervals if name != highest), key=lambda n: intervals[n].value)

@@ -35,15 +35,20 @@ from dubito.measure.binary import (
     logistic_line,
 )
 from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
+from dubito.measure.groups import TITLES as GROUP_TITLES
+from dubito.measure.groups import DecisionState, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import GroupedState, State, json_ready
+from dubito.measure.text import figure_texts
 from dubito.outputs import MultiLabel
 
 N_RESAMPLES = 1000
 BUCKETS = {32: 499, 128: 199}  # of rows that are resampled together, by the number of labels
 MANY_LABELS = 97
 N_BINS = 10
+GROUP_BUCKETS = 97  # of the rows of a group
+MAX_DIFFERENCES = 10  # between groups, in the text
 RANGE = 1 << 19  # scores of all labels that are ranked together
 MIN_ROWS = 20
 MAX_SHOWN = 20
@@ -104,10 +109,12 @@ class MultiLabelState(State):
         threshold: float = THRESHOLD,
         is_gridded: bool = False,
         n_buckets: int = 1,
+        has_cells: bool = True,
     ) -> Self:
         """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small.
 
-        More than one bucket of rows also keeps what resamples are drawn from.
+        More than one bucket of rows also keeps what resamples are drawn from: with `has_cells`,
+        resamples of rankings and calibration too.
         """
         outputs, labels = batch.outputs, batch.labels
         assert isinstance(outputs, MultiLabel)
@@ -115,7 +122,7 @@ class MultiLabelState(State):
         n_labels = outputs.n_labels
         rows, n_known = np.zeros((n_buckets, N_ROW_SUMS)), np.zeros(n_labels)
         sums = np.zeros((n_buckets, n_labels, N_LABEL_SUMS))
-        cells = np.zeros((n_buckets if n_buckets > 1 else 0, n_labels, N_CELLS, 3))
+        cells = np.zeros((n_buckets * (has_cells and n_buckets > 1), n_labels, N_CELLS, 3))
         columns = contiguous(outputs.array), contiguous(labels.values), batch.weight
         label_sums(*columns, threshold, batch.first_row, rows, sums, cells, n_known)
 
@@ -213,7 +220,10 @@ class MultiLabelAudit:
         95 % bootstrap intervals of row metrics, and of means such as "macro.roc_auc". Rows are
         resampled, so that the labels of a row stay together; of many rows, random sets of them.
     groups : dict of str to MultiLabelAudit
-        Audits per group, without bootstrap.
+        Audits per group; bootstrap intervals of rates and row metrics only.
+    group_comparison : dict of str to GroupComparison
+        The groups compared, label by label. The intervals of a figure hold for all groups and
+        labels at once (Bonferroni over labels).
 
     References
     ----------
@@ -242,12 +252,14 @@ class MultiLabelAudit:
     label_ranking_average_precision: float
     intervals: dict[str, Interval] = field(default_factory=dict)
     groups: dict[str, MultiLabelAudit] = field(default_factory=dict)
+    group_comparison: dict[str, GroupComparison] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         shards: Shards,
         *,
+        n_bins: int | None = None,
         n_resamples: int | None = None,
         random_state: Any = 0,
         bin_strategy: str = "quantile",
@@ -261,6 +273,8 @@ class MultiLabelAudit:
         ----------
         shards : Shards
             The rows: `ArrayShards`, `scan(...)` or `DaskShards`.
+        n_bins : int, optional
+            Number of bins of the probabilities of each label. Default: 10.
         n_resamples : int, optional
             Bootstrap resamples for the intervals of means; 0 leaves them out. Default: 1,000.
         random_state : None, int or RandomState, default=0
@@ -292,12 +306,22 @@ class MultiLabelAudit:
             is_gridded=not is_in_memory,
         )
         state = total(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
-        result = _read(state, bin_strategy, n_drawn, seed)
+        read = partial(
+            _read,
+            n_bins=N_BINS if n_bins is None else n_bins,
+            bin_strategy=bin_strategy,
+            n_resamples=n_drawn,
+            seed=seed,
+        )
+        result = read(state)
         if first.groups is None:
             return result
-        groups = total(partial(GroupedState.of, of=of)).value
-        read = {name: _read(one, bin_strategy, 0, seed) for name, one in groups.items()}
-        return replace(result, groups=read)
+        of_group = partial(of, n_buckets=GROUP_BUCKETS if n_drawn else 1, has_cells=False)
+        groups = total(partial(GroupedState.of, of=of_group)).value
+        audits = {name: read(one) for name, one in groups.items()}
+        return replace(
+            result, groups=audits, group_comparison=_compare(groups, audits, n_drawn, seed)
+        )
 
     @property
     def miscalibrated(self) -> list[str]:
@@ -311,6 +335,11 @@ class MultiLabelAudit:
             if one.calibration_p_value * len(self.labels) < ALPHA
             and one.ranked.weight.sum() >= MIN_ROWS
         ]
+
+    @property
+    def small_groups(self) -> tuple[str, ...]:
+        """Groups of fewer than 20 rows, which are not compared."""
+        return tuple(name for name, one in self.groups.items() if one.n_effective < MIN_ROWS)
 
     @property
     def verdict(self) -> str:
@@ -344,6 +373,11 @@ class MultiLabelAudit:
             numbers |= {f"label.{name}.{k}": v for k, v in own.items()}
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
+        for label, comparison in self.group_comparison.items():
+            for group, figures in comparison.figures.items():
+                numbers |= _ends(f"group.{group}.label.{label}", figures)
+            differences = {k: one.interval for k, one in comparison.disparities.items()}
+            numbers |= _ends(f"disparity.label.{label}", differences, has_values=True)
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
@@ -356,6 +390,42 @@ class MultiLabelAudit:
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+
+def _ends(
+    prefix: str, intervals: Mapping[str, Interval], has_values: bool = False
+) -> dict[str, float]:
+    """Return the ends of intervals by name, and their values if they are wanted."""
+    found: dict[str, float] = {}
+    for name, one in intervals.items():
+        start = f"{prefix}.{name.removeprefix('positive_')}"
+        found |= {f"{start}.low": one.low, f"{start}.high": one.high}
+        if has_values:
+            found[start] = one.value
+    return found
+
+
+def _compare(
+    states: Mapping[str, MultiLabelState],
+    audits: Mapping[str, MultiLabelAudit],
+    n_resamples: int,
+    seed: int,
+) -> dict[str, GroupComparison]:
+    """Return the groups compared label by label, where at least one has enough rows."""
+    names = next(iter(states.values())).names
+    found = {}
+    for k, label in enumerate(names):
+        known = {group: one.labels[label] for group, one in audits.items() if label in one.labels}
+        sums = {
+            group: DecisionState(*[*states[group].sums[:, k].sum(axis=0).tolist(), 0.0, 0.0])
+            for group in known
+        }
+        comparison = GroupComparison.of_positive(
+            known, sums, n_resamples=n_resamples, seed=seed, level=1 - (1 - LEVEL) / len(names)
+        )
+        if comparison.figures:
+            found[label] = comparison
+    return found
 
 
 def _figures_of(audit: BinaryAudit) -> dict[str, float]:
@@ -381,7 +451,7 @@ def _require_labels(batch: Batch) -> None:
 
 
 def _read(
-    state: MultiLabelState, bin_strategy: str, n_resamples: int, seed: int
+    state: MultiLabelState, *, n_bins: int, bin_strategy: str, n_resamples: int, seed: int
 ) -> MultiLabelAudit:
     """Compute all metrics from their sums."""
     rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
@@ -396,6 +466,7 @@ def _read(
         return BinaryAudit.of(
             state.rankings[label],
             state.names[label],
+            n_bins=n_bins,
             bin_strategy=bin_strategy,
             operating_point=point,
             n_resamples=n_resamples,
@@ -429,7 +500,9 @@ def _read(
         coverage_error=float(rows[4] / weight),
         label_ranking_average_precision=float(rows[5] / weight),
     )
-    return _with_intervals(result, state, by_label, n_resamples, seed) if n_resamples else result
+    if not n_resamples:
+        return result
+    return _with_intervals(result, state, by_label, n_bins, n_resamples, seed)
 
 
 def _excess(audit: BinaryAudit) -> float:
@@ -531,6 +604,7 @@ def _with_intervals(
     result: MultiLabelAudit,
     state: MultiLabelState,
     by_label: Mapping[str, FloatArray],
+    n_bins: int,
     n_resamples: int,
     seed: int,
 ) -> MultiLabelAudit:
@@ -545,11 +619,11 @@ def _with_intervals(
     drawn = _rates(sums)
     areas: dict[str, list[FloatArray]] = {}
     pooled: Any = 0.0
-    for label in range(len(state.names)):
+    for label in range(len(state.names) if state.cells.size else 0):
         own = state.cells[:, label]
         cells = np.concatenate([own.sum(axis=0)[np.newaxis], np.tensordot(draws, own, 1)])
         pooled = pooled + cells
-        for name, values in {**_cell_figures(cells), **_line_figures(cells)}.items():
+        for name, values in {**_cell_figures(cells, n_bins), **_line_figures(cells)}.items():
             areas.setdefault(name, []).append(by_label[name][label] + values[1:] - values[0])
         curve = result.labels[state.names[label]].curve if own.any() else None
         areas.setdefault(IF_CALIBRATED, []).append(
@@ -560,15 +634,17 @@ def _with_intervals(
             )
         )
     drawn |= {name: np.stack(values, axis=-1) for name, values in areas.items()}
-    whole = {
-        name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
-        for name, values in _cell_figures(pooled).items()
-        if name != ECE
-    }
+    whole = {}
+    if areas:
+        whole = {
+            name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
+            for name, values in _cell_figures(pooled, n_bins).items()
+            if name != ECE
+        }
     intervals = {}
     percentiles = partial(interval_of, level=LEVEL, caller="audit")
     for kind, means in _means(drawn, sums, whole).items():
-        calibrated = means.pop(IF_CALIBRATED)
+        calibrated = means.pop(IF_CALIBRATED, np.empty(0))
         for name, resampled in means.items():
             found, value = resampled[np.isfinite(resampled)], result.means[kind].get(name)
             if value is not None and found.size:
@@ -583,7 +659,7 @@ def _with_intervals(
     return replace(result, intervals=intervals)
 
 
-def _cell_figures(cells: FloatArray) -> dict[str, FloatArray]:
+def _cell_figures(cells: FloatArray, n_bins: int) -> dict[str, FloatArray]:
     """Return ROC-AUC, average precision and ECE of resamples x cells, NaN where undefined.
 
     The first resample holds all rows: its cells are pooled into bins of about equal weight.
@@ -597,8 +673,8 @@ def _cell_figures(cells: FloatArray) -> dict[str, FloatArray]:
         precision = np.where(positive > 0, hits_above / above, 0.0)
         average = (positive * precision).sum(-1) / hits
         place = np.cumsum(weight[0]) - weight[0] / 2
-        bins = np.minimum(place / weight[0].sum() * N_BINS, N_BINS - 1)
-        starts = np.searchsorted(bins, np.arange(N_BINS))
+        bins = np.minimum(place / weight[0].sum() * n_bins, n_bins - 1)
+        starts = np.searchsorted(bins, np.arange(n_bins))
         starts = np.unique(starts[starts < bins.size])
         gaps = np.abs(np.add.reduceat(said - positive, starts, axis=-1)).sum(-1)
         return {"roc_auc": area, "average_precision": average, ECE: gaps / weight.sum(-1)}
@@ -643,21 +719,40 @@ def _lines(audit: MultiLabelAudit) -> list[str]:
     for name in (*OF_ROWS, "hamming_loss"):
         title = name.replace("_", " ").replace("average precision", "AP")
         lines.append(_line(title, getattr(audit, name), audit.intervals.get(name)))
-    titles = {
-        "roc_auc": "ROC-AUC",
-        "average_precision": "average precision",
-        "f1": "F1",
-        ECE: "ECE",
-    }
-    for name, title in titles.items():
+    for name, title in TITLES.items():
         for kind in MEANS:
             value = audit.means[kind].get(name)
             if value is not None:
                 interval = audit.intervals.get(f"{kind}.{name}")
                 lines.append(_line(f"{title}, {kind}", value, interval))
     lines += ["", *_label_lines(audit)]
+    return lines + _group_lines(audit)
+
+
+def _group_lines(audit: MultiLabelAudit) -> list[str]:
+    """Return the verdict on each group, and the largest differences between groups."""
+    lines = []
     for name, inner in audit.groups.items():
-        lines += ["", *wrapped(f"{name}: {inner.verdict}", 80)]
+        lines += ["", *wrapped(f"{printable(name)}: {inner.verdict}", 80)]
+    found = [
+        (one.interval.low, label, figure, one)
+        for label, comparison in audit.group_comparison.items()
+        for figure, one in comparison.disparities.items()
+    ]
+    if not found:
+        return lines
+    beyond = sorted((one for one in found if one[0] > 0), key=lambda one: -one[0])
+    if not beyond:
+        return [*lines, "", "No difference between groups is beyond chance, label by label."]
+    head = "Differences between groups beyond chance; 95 % intervals hold for all at once"
+    lines += ["", *wrapped(head, 80)]
+    for _, label, figure, one in beyond[:MAX_DIFFERENCES]:
+        value, ends = figure_texts(one.interval, figure, "points")
+        pair = f"{printable(one.highest)[:12]} - {printable(one.lowest)[:12]}"
+        title = f"{printable(label)[:14]}, {GROUP_TITLES[figure]}"
+        lines.append(f"  {title:<35}{value:>12} {f'({ends})':<15} {pair}")
+    if n_more := len(beyond) - MAX_DIFFERENCES:
+        lines += [f"  and {n_more} more"] * (n_more > 0)
     return lines
 
 
