@@ -21,7 +21,7 @@ from dubito.calibrate import (
 )
 from dubito.data import Batch
 from dubito.decide import CostMatrix
-from dubito.decide.policy.report import _proportion
+from dubito.decide.policy.report import proportion
 from dubito.doubt import ConformalClassifier, ConformalRegressor
 from dubito.measure.text import verdict_on
 from dubito.serve.weighting import WeightedSample
@@ -283,10 +283,10 @@ def test_conformal_thresholds() -> None:
         assert_same(run)
 
 
-def test_exact_intervals_of_proportions() -> None:
+def test_exact_intervals_ofproportions() -> None:
     def run(rows: Rows, weight: Weight) -> Any:
         given = np.ones(len(rows)) if weight is None else weight
-        return _proportion(CORRECT[rows], given, given)
+        return proportion(CORRECT[rows], given, given)
 
     assert_same(run)
 

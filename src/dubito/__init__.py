@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dubito.calibrate import AutoCalibrator
-    from dubito.decide import CostMatrix, Policy
+    from dubito.decide import CostMatrix, LabelCosts, MultiLabelPolicy, Policy
     from dubito.measure import audit
     from dubito.outputs import (
         Logits,
@@ -34,10 +34,12 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoCalibrator",
     "CostMatrix",
+    "LabelCosts",
     "Logits",
     "Members",
     "MultiLabel",
     "MultiLabelMembers",
+    "MultiLabelPolicy",
     "Normal",
     "NormalMixture",
     "Policy",
@@ -56,6 +58,8 @@ _PACKAGES = (
 _HOMES = {
     "AutoCalibrator": "calibrate",
     "CostMatrix": "decide",
+    "LabelCosts": "decide",
+    "MultiLabelPolicy": "decide",
     "Policy": "decide",
     "audit": "measure",
 }

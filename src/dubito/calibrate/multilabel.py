@@ -30,9 +30,9 @@ from dubito.calibrate.cross_validation import (
 )
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.labels import LabelMatrix
+from dubito.data.labels import LabelMatrix, as_label_matrix
 from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
-from dubito.errors import BadTypeError, EmptyStateError
+from dubito.errors import EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
 from dubito.measure.state import warn_of_missing
@@ -549,9 +549,7 @@ class MultiLabelCalibrator(Serializable):
         )
         first = next(shards.batches())
         known = as_multilabel(first.outputs, name)
-        if first.labels is None:
-            fix = "Pass the labels, or shards with label columns"
-            raise BadTypeError("y", name, "must hold the labels", "None", fix)
+        as_label_matrix(first.labels, name)
         self._forget()
         self.n_labels_, self.label_names_ = known.n_labels, known.label_names
         try:
@@ -731,10 +729,7 @@ class MultiLabelCalibrator(Serializable):
 
 def _count_outcomes(batch: Batch) -> FloatArray:
     """Return the weight of 1 and of 0 of each label."""
-    labels = batch.labels
-    if not isinstance(labels, LabelMatrix):
-        rule, fix = "must be rows x labels", "Pass MultiLabel outputs with one label per column"
-        raise BadTypeError("y", "MultiLabelCalibrator", rule, type(labels).__name__, fix)
+    labels = as_label_matrix(batch.labels, "MultiLabelCalibrator")
     positive = batch.weight @ np.nan_to_num(labels.values)
     negative = batch.weight @ np.nan_to_num(1 - labels.values)
     return np.stack([positive, negative])

@@ -85,9 +85,9 @@ def seal(
     Example: dubito policy seal policy.json
     """
     from dubito.cli.printing import say, say_json
-    from dubito.decide import Policy
+    from dubito.decide.policy.loading import seal_policy
 
-    Policy.seal(file)
+    seal_policy(file)
     if as_json:
         say_json({"sealed": str(file)})
     else:

@@ -368,3 +368,12 @@ def require_policy(value: Any, caller: str, names: Sequence[str] = POLICIES[:-1]
     rule = f"must be {', '.join(map(repr, names))} or a probability"
     fix = "Use uncertain=0.5" if value == "soft" else "Use uncertain='ignore'"
     raise BadValueError("uncertain", caller, rule, repr(value), fix)
+
+
+def as_label_matrix(labels: Any, caller: str) -> LabelMatrix:
+    """Return the labels of a batch of several labels per row, or raise."""
+    if not isinstance(labels, LabelMatrix):
+        fix = "Pass y, rows x labels, or shards with label columns"
+        got = "None" if labels is None else type(labels).__name__
+        raise BadTypeError("y", caller, "must hold the labels, rows x labels", got, fix)
+    return labels

@@ -17,8 +17,14 @@ from dubito.decide.cost_curves import (
 )
 from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
+from dubito.decide.multilabel.f_beta import FBeta
+from dubito.decide.multilabel.label_costs import LabelCosts
+from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.multilabel.label_report import MultiLabelPolicyReport
 from dubito.decide.policy.decide import Decisions
 from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.loading import load_policy, policy_from_json
 from dubito.decide.policy.policy import Policy
 from dubito.decide.policy.report import PolicyReport
 from dubito.decide.policy.table import write_decisions
@@ -58,9 +64,14 @@ __all__ = [
     "DecisionRegions",
     "Decisions",
     "ErrorAreas",
+    "FBeta",
     "IntervalDecision",
+    "LabelCosts",
     "LinearPool",
     "LogLinearPool",
+    "MultiLabelDecisions",
+    "MultiLabelPolicy",
+    "MultiLabelPolicyReport",
     "OODGate",
     "Policy",
     "PolicyReport",
@@ -85,10 +96,12 @@ __all__ = [
     "estimate_prior",
     "expected_costs",
     "expected_risk",
+    "load_policy",
     "minimum_expected_loss",
     "minkowski_estimate",
     "newsvendor_estimate",
     "optimal_actions",
+    "policy_from_json",
     "realized_cost",
     "reject_by_threshold",
     "reject_threshold",

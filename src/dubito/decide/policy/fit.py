@@ -18,10 +18,7 @@ from dubito.calibrate.calibrator import (
     drop_unlabeled,
     labeled_outputs,
 )
-from dubito.calibrate.cross_validation import (
-    held_out_logits,
-    make_folds,
-)
+from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
 from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
@@ -190,7 +187,7 @@ def _require_two_classes(batch: Batch) -> None:
     assert isinstance(labels, Labels)
     codes = labels.codes[batch.labeled_weight > 0]
     if labels.probabilities is None and codes.size > 1 and (codes == codes[0]).all():
-        got = f"{names_of(batch.outputs)[codes[0]]!r} in every row"
+        got = f"{names_of(labeled_outputs(batch, CALLER))[codes[0]]!r} in every row"
         fix = "Add rows of other classes"
         raise BadValueError("y", CALLER, "must hold labels of two classes or more", got, fix)
 
@@ -210,15 +207,7 @@ class HeldOutRows:
     @classmethod
     def of(cls, shards: Shards, calibrator: BaseCalibrator, config: PolicyConfig) -> HeldOutRows:
         """Fit everything again without each fold: one of five, or of many rows a random half."""
-        n_folds, n_rows = 2, 2 * MAX_SAMPLES
-        batch = drop_unlabeled(sample_rows(shards, n_rows, config.seed, is_labeled=True))
-        if len(batch) < n_rows:
-            _require_two_classes(batch)
-            n_folds, batch = N_FOLDS, sample_rows(ArrayShards(batch), MAX_SAMPLES, config.seed)
-        if len(batch) < 2:
-            rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
-            raise BadValueError("outputs", CALLER, rule, f"{len(batch)}", fix)
-        folds = make_folds(batch, min(n_folds, len(batch)), config.seed)
+        batch, folds = sample_folds(shards, config.seed, CALLER)
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
@@ -372,6 +361,20 @@ class HeldOutRows:
             evaluation=f"cross-fitted in {self.fold_of.max() + 1} folds",
             current=self.config.current,
         )
+
+
+def sample_folds(shards: Shards, seed: int, caller: str) -> tuple[Batch, list[Fold]]:
+    """Return labeled rows to cross-fit on, and folds: five, or of many rows two random halves."""
+    n_folds, n_rows = 2, 2 * MAX_SAMPLES
+    batch = drop_unlabeled(sample_rows(shards, n_rows, seed, is_labeled=True))
+    if len(batch) < n_rows:
+        if isinstance(batch.labels, Labels):
+            _require_two_classes(batch)
+        n_folds, batch = N_FOLDS, sample_rows(ArrayShards(batch), MAX_SAMPLES, seed)
+    if len(batch) < 2:
+        rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
+        raise BadValueError("outputs", caller, rule, f"{len(batch)}", fix)
+    return batch, make_folds(batch, min(n_folds, len(batch)), seed)
 
 
 def _evidence_on(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import combinations
-from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -18,7 +16,6 @@ from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch, column_names
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
-from dubito.data.sink import write_atomic
 from dubito.decide.action_intervals import ActionInterval, action_intervals
 from dubito.decide.actions import expected_costs
 from dubito.decide.costs import CostMatrix, class_order
@@ -29,6 +26,7 @@ from dubito.decide.policy.decide import (
     cost_range,
     posteriors,
 )
+from dubito.decide.policy.document import BasePolicy, utc_now
 from dubito.decide.policy.fit import (
     PolicyConfig,
     as_feature_names,
@@ -42,13 +40,12 @@ from dubito.decide.ranked_losses import accepted_below
 from dubito.decide.reject import ERRORS, LossUnit
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.doubt.features import as_feature_matrix
-from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import join_words, percent, short_percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, require_classes
 from dubito.serialization.array_fields import distribution
-from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import (
     Check,
     Entry,
@@ -62,7 +59,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import Record, estimator, record_of
+from dubito.serialization.objects import estimator, record_of
 
 MAX_PAIRED = 4  # classes whose pairs have their thresholds printed
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
@@ -70,7 +67,7 @@ BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deci
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy(Record):
+class Policy(BasePolicy):
     """A calibrator, class priors, an OOD gate, a risk bound and costs: outputs in, actions out.
 
     Made by `Policy.fit` or `Policy.load`. Deciding is calibrating, adapting to the class prior of
@@ -241,7 +238,7 @@ class Policy(Record):
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
         provenance = {
             "dubito": __version__,
-            "created": _now(),
+            "created": utc_now(),
             "fingerprint": fingerprint(shards),
             "n_rows": int(shards.sum(len)),
             "calibrator": _description(found.parts["calibrator"]),
@@ -350,66 +347,6 @@ class Policy(Record):
         by_row = self._row_costs(row_costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if matrix is None else matrix[rows]
         return _explanation(self, one, part, by_row.take(rows))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy as one JSON file, atomically.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, or a URL.
-        """
-        write_atomic(path, self.to_json())
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Policy:
-        """Return the policy in a file. Nothing in it is executed, and every entry is checked.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        Policy
-        """
-        return cls.from_json(read_text(path), fspath(path))
-
-    def to_json(self) -> str:
-        """Return the text of the policy file."""
-        return encode_document(self.to_dict(), "Policy.save")
-
-    @classmethod
-    def from_json(cls, text: str, name: str = "The policy") -> Policy:
-        """Return the policy in the text of a file, which error messages call `name`."""
-        document, is_intact = decode_document(text, name)
-        if "format" not in document:
-            problem = "it is not a dubito policy (the field `format` is missing)"
-            raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
-        if not is_intact:
-            problem = "its checksum does not match, so it was edited after it was saved"
-            fix = f"Run `dubito policy seal {name}` to accept the edit"
-            raise BadFileError(name, problem, fix)
-        return cls._read(document, Entry("values", "Policy.load", {}))
-
-    @classmethod
-    def seal(cls, path: str | PathLike[str]) -> None:
-        """Check a policy file that was edited by hand, and update its checksum so that it loads.
-
-        The policy will state that its report is older than the edit. A file whose checksum matches
-        is left unchanged.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, which is rewritten.
-        """
-        document, is_intact = decode_document(read_text(path), fspath(path))
-        cls._read(document, Entry("values", "Policy.seal", {}))
-        if not is_intact:
-            document["provenance"] = {**document["provenance"], "edited": _now()}
-            write_atomic(path, encode_document(document, "Policy.seal"))
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Policy:
@@ -656,11 +593,6 @@ def typical_policy(policy: Policy) -> Policy | None:
         return replace(policy, costs=policy.costs.at(medians))
     except BadValueError:  # no cost is defined there
         return None
-
-
-def _now() -> str:
-    """Return the time, in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 REASON_CLAUSES = (  # in the order of REASONS

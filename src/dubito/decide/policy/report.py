@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar, final
@@ -135,9 +136,26 @@ class Evidence:
     warnings: tuple[str, ...] = ()
 
 
+class BaseReport(Record):
+    """Figures of a policy: numbers, intervals, texts, and dictionaries and tuples of these."""
+
+    __slots__ = ()
+    has_header: ClassVar[bool] = False
+
+    def _values(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in self.fields}
+
+
+def _plain(value: Any) -> Any:
+    """Return a figure as plain values."""
+    if isinstance(value, Interval):
+        return astuple(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class PolicyReport(Record):
+class PolicyReport(BaseReport):
     """Results of a policy on rows that it was not fitted on, with 95 % intervals.
 
     Costs are means per row. A decision is wrong where another action would have cost less.
@@ -189,8 +207,6 @@ class PolicyReport(Record):
     notes : tuple of str
         Remarks, such as on the risk bound.
     """
-
-    has_header: ClassVar[bool] = False
 
     evaluation: str
     n_rows: int
@@ -253,7 +269,7 @@ class PolicyReport(Record):
             current=evidence.current.name,
             current_cost=float(np.average(today, weights=weight)),
             current_saved=current_saved,
-            coverage=_proportion(~decisions.is_rejected, weight, given),
+            coverage=proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence),
             bound_cost=rest[0] if rest else None,
             actions=_fractions(decisions.action, decisions.actions, weight),
@@ -277,7 +293,7 @@ class PolicyReport(Record):
         baseline = "optimal decisions on uncalibrated outputs"
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = _difference(saved, baseline)
+        verdict = cost_difference(saved, baseline)
         between = f"{percent(coverage.low)} to {percent(coverage.high)}"
         decided = f"{percent(coverage.value)} of rows are decided ({between})"
         if coverage.value == 1:
@@ -352,13 +368,6 @@ class PolicyReport(Record):
         )
         return [f"Of {PER:,} rows:", *rows]
 
-    def _values(self) -> dict[str, Any]:
-        def plain(value: Any) -> Any:
-            return astuple(value) if isinstance(value, Interval) else value
-
-        values = {n: plain(v) for n, v in super(PolicyReport, self)._values().items()}
-        return values | {"raw_thresholds": [plain(one) for one in self.raw_thresholds]}
-
 
 _CHECKS: dict[Any, Check] = {  # of each type of field
     "str": text,
@@ -374,7 +383,14 @@ _CHECKS: dict[Any, Check] = {  # of each type of field
     ),
     "tuple[str, ...]": lambda value, entry: tuple(list_of(text)(value, entry)),
 }
-PolicyReport.fields = declare(**{one.name: _CHECKS[one.type] for one in fields(PolicyReport)})
+
+
+def field_checks(report: type[Any]) -> Mapping[str, Check]:
+    """Return the check of each field of a report, by its type."""
+    return declare(**{one.name: _CHECKS[one.type] for one in fields(report)})
+
+
+PolicyReport.fields = field_checks(PolicyReport)
 
 
 def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
@@ -382,7 +398,7 @@ def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
     return np.asarray(by_action[np.arange(action.size), action])
 
 
-def _difference(saved: Interval, baseline: str) -> str:
+def cost_difference(saved: Interval, baseline: str) -> str:
     """Return whether something costs less or more than a baseline, if that is significant."""
     if saved == NOTHING:
         return f"the same as {baseline}"
@@ -417,12 +433,10 @@ def _risk_of(evidence: Evidence) -> Interval | None:
         return None
     batch, given = evidence.batch, evidence.batch.labeled_weight
     wrong = decision_errors(batch.class_labels, evidence.decisions.action, evidence.row_costs)
-    return _proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
+    return proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
 
 
-def _proportion(
-    values: FloatArray | BoolArray, weight: FloatArray, n_given: FloatArray
-) -> Interval:
+def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: FloatArray) -> Interval:
     """Return a proportion with its exact interval (Clopper and Pearson, 1934).
 
     Where weights differ from the number of rows that were given, they reduce its effective number.

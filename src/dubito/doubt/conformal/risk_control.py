@@ -10,10 +10,10 @@ import numpy as np
 import scipy
 
 from dubito.arrays import FloatArray, as_fraction, freeze, require_bool, require_choice
-from dubito.data.labels import LabelMatrix
+from dubito.data.labels import as_label_matrix
 from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
@@ -133,11 +133,8 @@ class MultiLabelRiskControl(Serializable):
             outputs, y, sample_weight=sample_weight, caller=name, convert=as_multilabel
         )
         batch = load_rows(shards)
-        known, labels = as_multilabel(batch.outputs, name), batch.labels
-        if not isinstance(labels, LabelMatrix):
-            fix = "Pass y, rows x labels, or shards with label columns"
-            got = "None" if labels is None else type(labels).__name__
-            raise BadTypeError("y", name, "must hold the labels", got, fix)
+        known = as_multilabel(batch.outputs, name)
+        labels = as_label_matrix(batch.labels, name)
         if not (batch.labeled_weight > 0).any():
             raise EmptyStateError(name)
         self._forget()

@@ -1,0 +1,244 @@
+"""The costs of errors and reviews of several labels per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, final
+
+import numpy as np
+
+from dubito.arrays import BoolArray, FloatArray
+from dubito.data.expressions import HIGHEST_COST
+from dubito.decide.action_intervals import too_costly
+from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import join_words
+from dubito.outputs import ClassName
+from dubito.serialization.fields import Check, Entry, declare, dict_of, list_of, number, optional
+from dubito.serialization.objects import Record
+
+Costs = float | tuple[float | None, ...] | dict[str, float | None]
+
+CALLER = "LabelCosts"
+EVERY = "*"  # stands for all labels that a mapping does not name
+TIE = 1e-9  # relative: at equal cost a label is reviewed
+N_SHOWN = 5  # names of labels in a message
+
+
+def _as_given(value: Any, entry: Entry) -> Any:
+    """Check for costs in a document: one number, one per label, or by name."""
+    cost = optional(number(0, HIGHEST_COST))
+    if isinstance(value, dict):
+        return dict_of(cost)(value, entry)
+    if isinstance(value, list | np.ndarray):
+        return list_of(cost)(value, entry)
+    return cost(value, entry)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelCosts(Record):
+    """The costs of several labels per row: of both errors, and of a review.
+
+    Each cost is one positive number for all labels, a mapping by label name (in which "*" stands
+    for all other labels), or a sequence of one per label. The costs of a row are those of its
+    labels added up.
+
+    Parameters
+    ----------
+    false_positive, false_negative : float, mapping or sequence, default 1
+        The cost of a label that is predicted and false, and of one that is true and not predicted.
+    review : float, mapping or sequence, optional
+        The cost of having a person check one label; None for no such review.
+    review_row : float, optional
+        The cost of sending the whole row to a person, who checks all of its labels.
+
+    Examples
+    --------
+    >>> costs = LabelCosts(1, {"tumor": 50, "*": 5}, review=0.4, review_row=1.5)
+    >>> costs.for_labels(["cough", "tumor"]).false_negative
+    (5.0, 50.0)
+    """
+
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        false_positive=_as_given,
+        false_negative=_as_given,
+        review=_as_given,
+        review_row=optional(number(0, HIGHEST_COST)),
+    )
+    has_header: ClassVar[bool] = False
+
+    false_positive: Any = 1.0
+    false_negative: Any = 1.0
+    review: Any = None
+    review_row: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("false_positive", "false_negative"):
+            object.__setattr__(self, name, _as_costs(getattr(self, name), name))
+        if self.review is not None:
+            object.__setattr__(self, "review", _as_costs(self.review, "review"))
+        if self.review_row is not None:
+            object.__setattr__(self, "review_row", _as_cost(self.review_row, "review_row"))
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> LabelCosts:
+        try:
+            return cls(**values)
+        except (BadTypeError, BadValueError) as error:
+            raise entry.at(error.argument).error(error.rule, error.got) from error
+
+    def for_labels(self, names: Sequence[ClassName], caller: str = CALLER) -> LabelCosts:
+        """Return the same costs as one per label.
+
+        Parameters
+        ----------
+        names : sequence
+            The names of the labels, in their order.
+        caller : str
+            The function that error messages name.
+
+        Returns
+        -------
+        LabelCosts
+        """
+        given = {name: getattr(self, name) for name in ("false_positive", "false_negative")}
+        found = {name: _by_label(value, names, name, caller) for name, value in given.items()}
+        review = self.review
+        if review is not None:
+            review = _by_label(review, names, "review", caller)
+            review = None if set(review) == {None} else review
+        for name, costs in found.items():
+            if None in costs:
+                rule, got = "must be a cost for each label", f"none for {names[costs.index(None)]}"
+                raise BadValueError(name, caller, rule, got, "Pass a positive number")
+        return LabelCosts(**found, review=review, review_row=self.review_row)
+
+    @property
+    def arrays(self) -> CostArrays:
+        """The costs as arrays of one per label, infinite where nothing can be reviewed."""
+        fp, fn = (np.array(one, np.float64) for one in (self.false_positive, self.false_negative))
+        review = np.full(fp.shape, np.inf)
+        if self.review is not None:
+            review = np.array([np.inf if one is None else one for one in self.review], np.float64)
+        row = np.inf if self.review_row is None else self.review_row
+        return CostArrays(fp, fn, review, row)
+
+    def warnings(self, names: Sequence[ClassName]) -> list[str]:
+        """Return a sentence for each review that no probabilities could make optimal.
+
+        Parameters
+        ----------
+        names : sequence
+            The names of the labels.
+
+        Returns
+        -------
+        list of str
+
+        Examples
+        --------
+        >>> LabelCosts(review=0.6).warnings(["cough"])
+        ['Review of cough is never optimal: it would have to cost at most 0.5, 0.1 less.']
+        """
+        costs = self.for_labels(names).arrays
+        worst = costs.false_positive * costs.false_negative
+        worst /= costs.false_positive + costs.false_negative  # of an uncertain label
+        is_known = np.isfinite(costs.review)
+        is_unused = is_known & (costs.review > worst * (1 + TIE))
+        found = []
+        for pair in sorted({*zip(costs.review[is_unused], worst[is_unused], strict=True)}):
+            is_here = is_unused & (costs.review == pair[0]) & (worst == pair[1])
+            problem = f"Review of {_shown(names, is_here)} is never optimal"
+            found.append(too_costly(problem, pair[0] - pair[1], pair[0]))
+        most = float(np.minimum(costs.review, worst).sum())
+        if np.isfinite(costs.review_row):
+            if costs.review_row >= most * (1 - TIE):
+                excess, price = costs.review_row - most, costs.review_row
+                found.append(too_costly("Review of a row is never optimal", excess, price))
+            is_above = is_known & ~is_unused & (costs.review > costs.review_row)
+            if is_above.any():
+                which = _shown(names, is_above)
+                found.append(f"Review of {which} costs more than that of the row: it is unused.")
+        return found
+
+
+class CostArrays(NamedTuple):
+    """Costs of one per label, and of the review of a row; infinite for no review."""
+
+    false_positive: FloatArray
+    false_negative: FloatArray
+    review: FloatArray
+    review_row: float
+
+    def is_positive(self, p: FloatArray) -> BoolArray:
+        """Return which labels cost less if they are predicted, or as much."""
+        return np.asarray(self.false_positive * (1 - p) <= self.false_negative * p)
+
+    def of_errors(self, y: FloatArray, is_positive: BoolArray) -> FloatArray:
+        """Return the cost of predicting labels or not, by their truth or its probability."""
+        return np.where(is_positive, self.false_positive * (1 - y), self.false_negative * y)
+
+    def is_reviewed(self, least: FloatArray) -> BoolArray:
+        """Return which labels are cheaper to review than any decision, which costs the least."""
+        margin = TIE * np.maximum(self.false_positive, self.false_negative)
+        return np.asarray(self.review <= least + margin)
+
+
+def _as_costs(value: Any, argument: str) -> Costs:
+    """Return costs as one float, a tuple of them, or a dict by the text of names."""
+    if isinstance(value, Mapping):
+        return {str(name): _as_optional(one, argument) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return tuple(_as_optional(one, argument) for one in value)
+    return _as_cost(value, argument)
+
+
+def _as_optional(value: Any, argument: str) -> float | None:
+    """Return one cost; a label whose cost of a review is None cannot be reviewed."""
+    return None if value is None and argument == "review" else _as_cost(value, argument)
+
+
+def _as_cost(value: Any, argument: str) -> float:
+    """Return one cost."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+    if not is_number or not 0 < plain <= HIGHEST_COST:
+        rule = f"must be a positive number of at most {HIGHEST_COST:g}"
+        raise BadValueError(argument, CALLER, rule, repr(value), "Pass a cost such as 0.5")
+    return float(plain)
+
+
+def _by_label(
+    value: Costs, names: Sequence[ClassName], argument: str, caller: str
+) -> tuple[float | None, ...]:
+    """Return one cost per label."""
+    if isinstance(value, float):
+        return (value,) * len(names)
+    if isinstance(value, tuple):
+        if len(value) != len(names):
+            rule, fix = f"must be one number, or one per label ({len(names)})", "Name the labels"
+            raise BadValueError(argument, caller, rule, f"{len(value)}", fix)
+        return value
+    known = [str(name) for name in names]
+    shown = join_words([*known[:N_SHOWN], *(["others"] if len(known) > N_SHOWN else [])])
+    for name in value:
+        if name not in known and name != EVERY:
+            rule, fix = f"must be by name of the labels {shown}", "Correct the name"
+            raise BadValueError(argument, caller, rule, repr(name), fix)
+    missing = [name for name in known if name not in value]
+    if missing and EVERY not in value:
+        rule, fix = "must be a cost for each label", "Add it, or '*' for all other labels"
+        raise BadValueError(argument, caller, rule, f"none for {missing[0]!r}", fix)
+    return tuple(value[name if name in value else EVERY] for name in known)
+
+
+def _shown(names: Sequence[ClassName], is_shown: BoolArray) -> str:
+    """Return the names of some labels, of many the first."""
+    found = [str(names[k]) for k in np.flatnonzero(is_shown).tolist()]
+    if len(found) == len(names) > 1:
+        return "single labels"
+    more = [f"{len(found) - N_SHOWN} more"] if len(found) > N_SHOWN else []
+    return join_words([*found[:N_SHOWN], *more])

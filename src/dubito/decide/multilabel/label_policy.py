@@ -1,0 +1,461 @@
+"""The policy for several labels per row: calibrator, costs or F-beta, in one object and file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+import numpy as np
+from scipy.special import expit
+
+from dubito import __version__
+from dubito.arrays import FloatArray, RandomState, draw_seed, freeze
+from dubito.calibrate.multilabel import MultiLabelCalibrator
+from dubito.data.cache import cached
+from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
+from dubito.data.shards import Shards, as_shards, fingerprint, load_rows
+from dubito.decide.multilabel.f_beta import FBeta
+from dubito.decide.multilabel.label_costs import LabelCosts
+from dubito.decide.multilabel.label_decisions import LabelRule, MultiLabelDecisions
+from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
+from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
+from dubito.decide.policy.document import BasePolicy, utc_now
+from dubito.decide.policy.fit import sample_folds
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import ABSENT, join_words, percent, printable
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
+from dubito.serialization.array_fields import array
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    Omittable,
+    declare,
+    dict_of,
+    integer,
+    optional,
+    record,
+    text,
+)
+from dubito.serialization.objects import clone, estimator, record_of
+
+CALLER = "MultiLabelPolicy.fit"
+BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
+MAX_SHOWN = 20  # labels whose thresholds are printed
+NONE = percent(0)
+N_NAMED = 5  # labels in a warning
+
+
+class LabelThresholds(NamedTuple):
+    """From which probability on a label is reviewed, and predicted.
+
+    Attributes
+    ----------
+    label : str or number
+        The name of the label.
+    review, positive : float or None
+        Calibrated; None where it is never reviewed alone, or no threshold decides.
+    raw_review, raw_positive : float or None
+        The probabilities of the model itself that are calibrated to these, None unless there is
+        exactly one, whatever the other labels are.
+    """
+
+    label: ClassName
+    review: float | None
+    positive: float | None
+    raw_review: float | None
+    raw_positive: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiLabelPolicy(BasePolicy):
+    """A calibrator of several labels per row and costs or F-beta: outputs in, decisions out.
+
+    Made by `MultiLabelPolicy.fit` or `MultiLabelPolicy.load`. Each label is decided, or reviewed by
+    a person, at the lowest expected cost. A row is reviewed as a whole where that costs less than
+    all of its labels together, single reviews included.
+
+    Attributes
+    ----------
+    costs : LabelCosts
+        One per label. With `f_beta`, each error costs 1.
+    f_beta : FBeta or None
+        What decisions maximize instead of minimizing costs.
+    f_thresholds : array or None
+        The thresholds of F-beta by label, None without `f_beta` or for the average over rows.
+    calibrator : MultiLabelCalibrator
+        Fitted.
+    report : MultiLabelPolicyReport
+        Costs and reviews on rows that the policy did not learn from.
+    provenance : dict
+        The version of dubito, the time, a fingerprint of the rows, the random seed, and the columns
+        of outputs in the file, if any.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(size=(300, 2))
+    >>> y = rng.random((300, 2)) < 1 / (1 + np.exp(-odds))
+    >>> costs = LabelCosts(false_negative=5, review=0.4)
+    >>> outputs = MultiLabel.from_logits(3 * odds, ["cough", "fever"])
+    >>> policy = MultiLabelPolicy.fit(outputs, y, costs=costs)
+    >>> decisions = policy.decide(MultiLabel([[0.01, 0.9], [0.0001, 0.5]], ["cough", "fever"]))
+    >>> [[decisions.actions[k] for k in row] for row in decisions.action]
+    [['review', 'positive'], ['negative', 'review']]
+    """
+
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        provenance=record(
+            dubito=text,
+            created=text,
+            fingerprint=text,
+            n_rows=integer(),
+            calibrator=text,
+            random_state=integer(0, 2**32 - 1),
+            edited=Omittable(text),
+            columns=Omittable(dict_of(text)),
+        ),
+        report=record_of(MultiLabelPolicyReport),
+        costs=record_of(LabelCosts),
+        f_beta=optional(record_of(FBeta)),
+        f_thresholds=optional(array(None, low=0, high=1)),
+        calibrator=estimator(MultiLabelCalibrator),
+    )
+
+    costs: LabelCosts
+    f_beta: FBeta | None
+    f_thresholds: FloatArray | None
+    calibrator: MultiLabelCalibrator
+    report: MultiLabelPolicyReport
+    provenance: dict[str, Any]
+
+    @classmethod
+    def fit(
+        cls,
+        outputs: Any,
+        y: Any = None,
+        *,
+        costs: LabelCosts | None = None,
+        f_beta: FBeta | None = None,
+        calibrator: MultiLabelCalibrator | Literal["auto"] = "auto",
+        uncertain: UncertainPolicy | None = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        random_state: RandomState = 0,
+    ) -> MultiLabelPolicy:
+        """Fit on all rows, and report on held-out rows, cross-fitted.
+
+        Parameters
+        ----------
+        outputs : MultiLabel, MultiLabelMembers, array of shape (n_rows, n_labels), Batch or Shards
+            Probabilities of labels on rows that the model was not trained on. A batch or shards
+            hold labels, weights and groups themselves.
+        y : array of shape (n_rows, n_labels), optional
+            0 and 1, or probabilities; NaN or None where a label is unknown, -1 where it is
+            uncertain.
+        costs : LabelCosts, optional
+            The costs of errors and reviews; by default each error costs 1.
+        f_beta : FBeta, optional
+            Maximize this score instead.
+        calibrator : MultiLabelCalibrator or "auto", default "auto"
+            "auto" is `MultiLabelCalibrator()`.
+        uncertain : {"ignore", "zeros", "ones", "soft", "multi-class"} or float, optional
+            What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
+        sample_weight, groups : array, optional
+            Weights of the rows, and groups that no fold may divide.
+        random_state : int, RandomState or None, default 0
+            Determines the folds and the bootstrap.
+
+        Returns
+        -------
+        MultiLabelPolicy
+        """
+        if y is not None and not isinstance(y, LabelMatrix):
+            y = LabelMatrix.of(y, as_multilabel(outputs, CALLER), "y", CALLER, uncertain=uncertain)
+        elif uncertain is not None:
+            rule, fix = "must be None without an array y", "Pass Columns(uncertain=...) to a file"
+            raise BadValueError("uncertain", CALLER, rule, repr(uncertain), fix)
+        shards = as_shards(
+            outputs, y, sample_weight=sample_weight, groups=groups, caller=CALLER,
+            convert=as_multilabel,
+        )  # fmt: skip
+        return cls.fit_shards(
+            shards, costs=costs, f_beta=f_beta, calibrator=calibrator, random_state=random_state
+        )[0]
+
+    @classmethod
+    def fit_shards(
+        cls,
+        shards: Shards,
+        *,
+        costs: LabelCosts | None = None,
+        f_beta: FBeta | None = None,
+        calibrator: MultiLabelCalibrator | Literal["auto"] = "auto",
+        random_state: RandomState = 0,
+    ) -> tuple[MultiLabelPolicy, LabelEvidence]:
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        first = next(shards.batches())
+        names = as_multilabel(first.outputs, CALLER).names
+        as_label_matrix(first.labels, CALLER)
+        table = _checked_costs(costs, f_beta).for_labels(names, CALLER)
+        seed = draw_seed(random_state, CALLER)
+        with cached(shards) as quick:
+            fitted = _fresh_calibrator(calibrator).fit(quick)
+            rule = LabelRule(table, f_beta, None, names)
+            if f_beta is not None:
+                rows = load_rows(quick)
+                rule = _with_thresholds(rule, fitted.predict_proba(rows.outputs), rows.weight)
+            evidence = _cross_fitted(quick, fitted, rule, seed)
+            n_rows = int(quick.sum(len))
+        for sentence in evidence.warnings:
+            warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
+        raw = _with_thresholds(rule, evidence.raw, evidence.batch.weight).decide(evidence.raw)
+        policy = cls(
+            costs=table,
+            f_beta=f_beta,
+            f_thresholds=rule.thresholds,
+            calibrator=fitted,
+            report=MultiLabelPolicyReport.of(evidence, rule, raw, seed),
+            provenance={
+                "dubito": __version__,
+                "created": utc_now(),
+                "fingerprint": fingerprint(shards),
+                "n_rows": n_rows,
+                "calibrator": fitted.summary(),
+                "random_state": seed,
+            },
+        )
+        return policy, evidence
+
+    @property
+    def label_names(self) -> tuple[ClassName, ...]:
+        """The names of the labels, or their column indices if they have none."""
+        return self.calibrator.label_names_ or tuple(range(self.calibrator.n_labels_))
+
+    @property
+    def rule(self) -> LabelRule:
+        """What turns calibrated probabilities into decisions."""
+        return LabelRule(self.costs, self.f_beta, self.f_thresholds, self.label_names)
+
+    def predict_proba(self, outputs: Any) -> FloatArray:
+        """Return calibrated probabilities.
+
+        Parameters
+        ----------
+        outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
+            Probabilities of the labels of the fit.
+
+        Returns
+        -------
+        array of float, rows x labels
+        """
+        return self.calibrator.predict_proba(outputs)
+
+    def decide(self, outputs: Any) -> MultiLabelDecisions:
+        """Return what is decided for each label of each row, and what is reviewed.
+
+        Parameters
+        ----------
+        outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
+            Probabilities of the labels of the fit.
+
+        Returns
+        -------
+        MultiLabelDecisions
+        """
+        caller = "MultiLabelPolicy.decide"
+        known = as_multilabel(outputs, caller)
+        require_labels(known, self.calibrator.n_labels_, self.calibrator.label_names_, caller)
+        blocks = row_blocks(known.n_rows, known.n_labels, BLOCK_ENTRIES) or [slice(0, 0)]
+        rule = self.rule
+
+        def decided(rows: slice) -> MultiLabelDecisions:
+            return rule.decide(self.calibrator.predict_proba(known.take(rows)))
+
+        with kept_threads():
+            return MultiLabelDecisions.joined(list(map_in_order(decided, blocks)))
+
+    @property
+    def thresholds(self) -> tuple[LabelThresholds, ...]:
+        """From which probability on each label is reviewed and predicted.
+
+        Reviews of whole rows come on top.
+        """
+        costs = self.costs.arrays
+        fp, fn = costs.false_positive, costs.false_negative
+        review, positive = costs.review / fn, 1 - costs.review / fp
+        is_reviewed = review < positive
+        ends: FloatArray = np.where(is_reviewed, positive, fp / (fp + fn))
+        if self.f_beta is not None:
+            ends = ends * np.nan if self.f_thresholds is None else self.f_thresholds
+        curves = self._curves()
+        result = []
+        for k, name in enumerate(self.label_names):
+            pair = (review[k] if is_reviewed[k] else np.nan, ends[k])
+            found = [None if np.isnan(one) else float(one) for one in pair]
+            raw = [
+                curves[k].raw_probability(one) if curves and one is not None else None
+                for one in found
+            ]
+            result.append(LabelThresholds(name, *found, *raw))
+        return tuple(result)
+
+    def _curves(self) -> list[CalibrationCurve]:
+        """Return the map of each label, none if it depends on other labels."""
+        if hasattr(self.calibrator, "other_weights_"):
+            return []
+        odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
+        grid = np.repeat(odds[:, np.newaxis], self.calibrator.n_labels_, axis=1)
+        calibrated = self.calibrator.transform(MultiLabel.from_logits(grid)).log_odds
+        return [CalibrationCurve(odds, expit(one)) for one in calibrated.T]
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> MultiLabelPolicy:
+        costs, calibrator = values["costs"], values["calibrator"]
+        n_labels = calibrator.n_labels_
+        for name in ("false_positive", "false_negative", "review"):
+            found = getattr(costs, name)
+            is_given = found is not None or name != "review"
+            if is_given and not (isinstance(found, tuple) and len(found) == n_labels):
+                place = entry.at("costs").at(name)
+                raise place.error(f"a list of {n_labels}, one per label", "other costs")
+        f_beta, thresholds = values["f_beta"], values["f_thresholds"]
+        has_thresholds = f_beta is not None and f_beta.average != "samples"
+        if (thresholds is not None) != has_thresholds or (
+            thresholds is not None and thresholds.size != n_labels
+        ):
+            rule = f"{n_labels} thresholds for a macro or micro average, and None otherwise"
+            got = "None" if thresholds is None else f"{thresholds.size}"
+            raise entry.at("f_thresholds").error(rule, got)
+        if f_beta is not None and (costs.review, costs.review_row) != (None, None):
+            raise entry.at("costs").error("must have no reviews with F-beta", "some")
+        if thresholds is not None:
+            values["f_thresholds"] = freeze(thresholds.astype(np.float64))
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        aim = "costs" if self.f_beta is None else f"{self.f_beta}"
+        return f"MultiLabelPolicy({len(self.label_names)} labels, {aim})"
+
+    def __str__(self) -> str:
+        lines = [*self._threshold_lines(), str(self.report)]
+        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
+        if "edited" in self.provenance:
+            when = self.provenance["edited"]
+            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
+        return "\n".join(lines)
+
+    def _threshold_lines(self) -> list[str]:
+        """Return the thresholds and figures of each label as a table."""
+        if self.f_beta is not None and self.f_thresholds is None:
+            head = [f"The labels of each row are those of highest expected {self.f_beta}."]
+        elif self.f_beta is not None:
+            head = [f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"]
+        else:
+            head = ["Thresholds by calibrated probability (raw in parentheses):"]
+        heads = ("label", "review from", "positive from", "recall", "precision", "reviewed", "cost")
+        cells = [
+            (
+                printable(str(one.label))[:24],
+                _threshold(one.review, one.raw_review),
+                _threshold(one.positive, one.raw_positive),
+                *self._outcomes(str(one.label)),
+            )
+            for one in self.thresholds[:MAX_SHOWN]
+        ]
+        columns = zip(heads, *cells, strict=True)
+        shown = [one for one in columns if one[0] == "label" or {*one[1:]} - {ABSENT, NONE}]
+        widths = [max(map(len, one)) for one in shown]
+        lines = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in zip(*shown, strict=True)
+        ]
+        more = len(self.thresholds) - MAX_SHOWN
+        end = [f"and {more} more labels"] if more > 0 else []
+        return [*head, *(f"  {line}" for line in [*lines, *end])]
+
+    def _outcomes(self, name: str) -> tuple[str, str, str, str]:
+        """Return recall and precision of what is decided, the reviews and the cost of a label."""
+        if name not in self.report.confusion:
+            return (ABSENT,) * 4
+        hit, false, missed, _, review = self.report.confusion[name].values()
+        recall = f"{hit / (hit + missed):.3f}" if hit + missed > 0 else ABSENT
+        precision = f"{hit / (hit + false):.3f}" if hit + false > 0 else ABSENT
+        return recall, precision, percent(review), f"{self.report.label_costs[name]:.3g}"
+
+
+def _threshold(calibrated: float | None, raw: float | None) -> str:
+    """Return a threshold on the calibrated probability, and on that of the model."""
+    if calibrated is None:
+        return ABSENT
+    return f"{calibrated:.3g}" + ("" if raw is None else f" ({raw:.3g})")
+
+
+def _checked_costs(costs: Any, f_beta: Any) -> LabelCosts:
+    """Return the costs; those of F-beta are 1 for each error."""
+    for argument, value, kind in (("costs", costs, LabelCosts), ("f_beta", f_beta, FBeta)):
+        if value is not None and not isinstance(value, kind):
+            fix = f"Pass {kind.__name__}(...)"
+            got = type(value).__name__
+            raise BadTypeError(argument, CALLER, f"must be None or a {kind.__name__}", got, fix)
+    if costs is not None and f_beta is not None:
+        rule, fix = "must be None with costs", "Pass one of them"
+        raise BadValueError("f_beta", CALLER, rule, f"{f_beta}", fix)
+    return LabelCosts() if costs is None else costs
+
+
+def _fresh_calibrator(calibrator: Any) -> MultiLabelCalibrator:
+    """Return an unfitted copy."""
+    if isinstance(calibrator, str) and calibrator == "auto":
+        return MultiLabelCalibrator()
+    if not isinstance(calibrator, MultiLabelCalibrator):
+        rule, fix = "must be 'auto' or a MultiLabelCalibrator", "Use MultiLabelCalibrator('platt')"
+        raise BadTypeError("calibrator", CALLER, rule, repr(calibrator)[:60], fix)
+    return clone(calibrator)
+
+
+def _with_thresholds(rule: LabelRule, p: FloatArray, weight: FloatArray) -> LabelRule:
+    """Return the rule with the thresholds of F-beta for some calibrated rows."""
+    if rule.f_beta is None:
+        return rule
+    thresholds = rule.f_beta.thresholds(p.astype(np.float64), weight)
+    return LabelRule(rule.costs, rule.f_beta, thresholds, rule.names)
+
+
+def _cross_fitted(
+    shards: Shards, calibrator: MultiLabelCalibrator, rule: LabelRule, seed: int
+) -> LabelEvidence:
+    """Decide each row by what the other folds learned."""
+    batch, folds = sample_folds(shards, seed, CALLER)
+    parts = []
+    with warnings.catch_warnings():  # the fit on all rows warned
+        warnings.simplefilter("ignore", DubitoWarning)
+        for train, test in folds:
+            rows = batch.take(train)
+            fitted = clone(calibrator).fit(rows)
+            own = rule
+            if rule.f_beta is not None:
+                own = _with_thresholds(rule, fitted.predict_proba(rows.outputs), rows.weight)
+            parts.append(own.decide(fitted.predict_proba(batch.outputs.take(test))))
+    decisions = MultiLabelDecisions.joined(parts)
+    order = np.concatenate([test for _, test in folds])
+    evaluation = f"cross-fitted in {len(folds)} folds"
+    found = (*rule.costs.warnings(rule.names), *_f_beta_warnings(rule, decisions))
+    return LabelEvidence(batch.take(order), decisions, evaluation, found)
+
+
+def _f_beta_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:
+    """Return a sentence on the labels that F-beta predicts in all rows."""
+    if rule.f_beta is None:
+        return []
+    always = [str(rule.names[k]) for k in np.flatnonzero(decisions.fallback.all(axis=0))]
+    if not always:
+        return []
+    more = [f"{len(always) - N_NAMED} more"] if len(always) > N_NAMED else []
+    which = join_words([*always[:N_NAMED], *more])
+    return [
+        f"{rule.f_beta} is highest if {which} is predicted in all rows: the scores say too little."
+    ]

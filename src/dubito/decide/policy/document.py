@@ -1,0 +1,101 @@
+"""A policy as one JSON file with a checksum: what policies of all kinds share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from os import PathLike, fspath
+from typing import Any, Self
+
+from dubito.data.sink import write_atomic
+from dubito.errors import BadFileError
+from dubito.serialization.documents import decode_document, encode_document, read_text
+from dubito.serialization.fields import Entry
+from dubito.serialization.objects import Record
+
+KINDS = ("Policy", "MultiLabelPolicy")
+
+
+class BasePolicy(Record):
+    """A policy that is written to one JSON file, and read with every entry checked."""
+
+    __slots__ = ()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy as one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, or a URL.
+        """
+        write_atomic(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return the policy in a file. Nothing in it is executed, and every entry is checked.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Policy or MultiLabelPolicy
+            Of the class that it is called on; `load_policy` reads either.
+        """
+        return cls.from_json(read_text(path), fspath(path))
+
+    def to_json(self) -> str:
+        """Return the text of the policy file."""
+        return encode_document(self.to_dict(), f"{type(self).__name__}.save")
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "The policy") -> Self:
+        """Return the policy in the text of a file, which error messages call `name`."""
+        return cls.from_document(*decode_document(text, name), name)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], is_intact: bool, name: str) -> Self:
+        """Return the policy in a decoded document, whose checksum matches or not."""
+        cls._require_kind(document, name)
+        if not is_intact:
+            problem = "its checksum does not match, so it was edited after it was saved"
+            fix = f"Run `dubito policy seal {name}` to accept the edit"
+            raise BadFileError(name, problem, fix)
+        return cls._read(document, Entry("values", f"{cls.__name__}.load", {}))
+
+    @classmethod
+    def seal(cls, path: str | PathLike[str]) -> None:
+        """Check a policy file that was edited by hand, and update its checksum so that it loads.
+
+        The policy will state that its report is older than the edit. A file whose checksum matches
+        is left unchanged.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is rewritten.
+        """
+        document, is_intact = decode_document(read_text(path), fspath(path))
+        cls._require_kind(document, fspath(path))
+        cls._read(document, Entry("values", f"{cls.__name__}.seal", {}))
+        if not is_intact:
+            document["provenance"] = {**document["provenance"], "edited": utc_now()}
+            write_atomic(path, encode_document(document, f"{cls.__name__}.seal"))
+
+    @classmethod
+    def _require_kind(cls, document: dict[str, Any], name: str) -> None:
+        """Raise for what is no policy, or a policy of another class."""
+        if "format" not in document:
+            problem = "it is not a dubito policy (the field `format` is missing)"
+            raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
+        kind = document.get("class")
+        if kind != cls.__name__ and kind in KINDS:
+            problem = f"it holds a {kind}, not a {cls.__name__}"
+            raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for either")
+
+
+def utc_now() -> str:
+    """Return the time, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
