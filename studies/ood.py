@@ -1,11 +1,15 @@
-"""Which scores detect out-of-distribution images? On the sample that ships with dubito.
+"""Which scores detect out-of-distribution images? On the shipped sample, and on digits.
 
-    python -m studies.ood            # prints the table
-    python -m studies.ood -o FILE    # also writes it to FILE
+    python -m studies.ood            # prints the tables
+    python -m studies.ood -o FILE    # also writes them to FILE
 
-Scores are fitted on validation images; test images are the known ones. AUROC is the probability
-that an OOD image has a higher score than a known one (0.5 is chance), FPR95 the fraction of known
-images above the threshold that detects 95 % of OOD images.
+Fashion-MNIST is the sample that ships with dubito: scores are fitted on validation images, test
+images are the known ones. Digits are those of scikit-learn: a small network learns eight of them,
+scores are fitted on its training images. AUROC is the probability that an OOD image has a higher
+score than a known one (0.5 is chance), FPR95 the fraction of known images above the threshold that
+detects 95 % of OOD images. Which score to use is then chosen by `diagnose_ood` on one kind of OOD
+image and half of the known ones, and measured on the other kinds with the other half. Gates of
+one score and of several are compared last.
 """
 
 import argparse
@@ -13,32 +17,46 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
 
 from dubito import Logits
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, IntArray
 from dubito.data import FashionMNISTSample, load_fashion_mnist
+from dubito.decide import OODGate
+from dubito.decide.policy.gate import combined_p_values
 from dubito.doubt import (
+    SCALE,
     ClassConditionalDensity,
+    DecisionBoundaryDistance,
     MahalanobisDistance,
     NearestNeighborDistance,
+    ReAct,
     VirtualLogitMatching,
+    diagnose_ood,
     energy,
     entropy,
+    generalized_entropy,
     least_confidence,
     margin_uncertainty,
     mental_model,
     negative_feature_norm,
     unfamiliarity,
 )
+from dubito.doubt.diagnosis import paired_gain
+from dubito.doubt.features import BaseOODScore
 from dubito.measure import false_positive_rate_at_recall, roc_auc
 
 BASELINE = "least confidence"
 OOD_KINDS = {"unseen classes": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
 Z_95 = 1.96  # standard errors
+UNSEEN_DIGITS = (8, 9)
+GATE = ("relative Mahalanobis", "neighbors", "energy")  # what gates use, alone and together
+ALPHA = 0.05
+WIDTH = 30  # of the names of scores
 
 
 class Images(NamedTuple):
@@ -47,8 +65,24 @@ class Images(NamedTuple):
     logits: Logits
     features: FloatArray
 
+    def take(self, rows: slice) -> "Images":
+        """Return some of the images."""
+        return Images(Logits(self.logits.array[rows]), self.features[rows])
+
 
 Score = Callable[[Images], FloatArray]
+
+
+class Setting(NamedTuple):
+    """A network's last layer, the features that scores are fitted on, and images to detect."""
+
+    name: str
+    reference: FloatArray
+    labels: IntArray
+    weight: FloatArray
+    bias: FloatArray
+    known: Images
+    ood: Mapping[str, Images]
 
 
 def images(sample: FashionMNISTSample, name: str) -> Images:
@@ -57,13 +91,76 @@ def images(sample: FashionMNISTSample, name: str) -> Images:
     return Images(Logits(logits), features.astype(np.float32))
 
 
-def scores(sample: FashionMNISTSample) -> Mapping[str, Score]:
-    """Return every score by name, fitted if necessary."""
-    known, labels = images(sample, "validation").features, sample.validation_labels.astype(int)
-    weight, bias = sample.weight, sample.bias
+def sample_setting() -> Setting:
+    """Return the shipped sample."""
+    sample = load_fashion_mnist()
+    return Setting(
+        "Fashion-MNIST, the shipped sample",
+        images(sample, "validation").features,
+        sample.validation_labels.astype(int),
+        sample.weight,
+        sample.bias,
+        images(sample, "test"),
+        {name: images(sample, kind) for name, kind in OOD_KINDS.items()},
+    )
+
+
+def digits_setting() -> Setting:
+    """Return a network that learned eight digits, and images that it did not learn."""
+    pixels, labels = load_digits(return_X_y=True)
+    rng, is_unseen = np.random.default_rng(0), np.isin(labels, UNSEEN_DIGITS)
+    known, y = pixels[~is_unseen] / 16, labels[~is_unseen]
+    order = rng.permutation(len(known))
+    train, test = order[: len(order) // 2], order[len(order) // 2 :]
+    network = MLPClassifier((64, 32), alpha=1e-4, max_iter=200, tol=1e-3, random_state=0)
+    network.fit(known[train], y[train])
+
+    def seen(rows: FloatArray) -> Images:
+        for weights, bias in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
+            rows = np.maximum(rows @ weights + bias, 0)
+        return Images(Logits(rows @ network.coefs_[-1] + network.intercepts_[-1]), rows)
+
+    return Setting(
+        "scikit-learn's digits 0 to 7",
+        seen(known[train]).features,
+        y[train],
+        network.coefs_[-1].T,
+        network.intercepts_[-1],
+        seen(known[test]),
+        {
+            "unseen digits": seen(pixels[is_unseen] / 16),
+            "transposed": seen(known[test].reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1, 64)),
+            "shuffled": seen(rng.permuted(known[test], axis=1)),
+        },
+    )
+
+
+def fitted_scores(setting: Setting) -> dict[str, BaseOODScore]:
+    """Return the scores that are fitted on features, by name."""
+    known, labels = setting.reference, setting.labels
+    weight, bias = setting.weight, setting.bias
+    return {
+        "Mahalanobis": MahalanobisDistance().fit(known, labels),
+        "Mahalanobis (normalized)": MahalanobisDistance(normalize=True).fit(known, labels),
+        "relative Mahalanobis": MahalanobisDistance(relative=True).fit(known, labels),
+        "neighbors": NearestNeighborDistance().fit(known),
+        "virtual logit": VirtualLogitMatching(weight, bias).fit(known),
+        "decision boundary (fDBD)": DecisionBoundaryDistance(weight, bias).fit(known),
+        "ReAct": ReAct(weight, bias).fit(known),
+        "SCALE": SCALE(weight, bias).fit(known),
+        "density (shared covariance)": ClassConditionalDensity("shared").fit(known, labels),
+        "density (own covariance)": ClassConditionalDensity("per_class").fit(known, labels),
+        "density (naive Bayes)": ClassConditionalDensity("diagonal").fit(known, labels),
+    }
+
+
+def scores(setting: Setting, fitted: Mapping[str, BaseOODScore]) -> Mapping[str, Score]:
+    """Return every score by name."""
+    weight = setting.weight
     of_outputs: dict[str, Callable[..., FloatArray]] = {
         BASELINE: least_confidence,
         "entropy": entropy,
+        "generalized entropy (GEN)": generalized_entropy,
         "margin uncertainty": margin_uncertainty,
         "energy": energy,
     }
@@ -72,17 +169,8 @@ def scores(sample: FashionMNISTSample) -> Mapping[str, Score]:
         "unfamiliarity": partial(unfamiliarity, weights=weight),
         "mental model (published)": partial(mental_model, weights=weight),
         "mental model (simplex)": partial(mental_model, weights=weight, form="simplex"),
+        **{name: one.score for name, one in fitted.items()},
     }
-    fitted = {
-        "Mahalanobis": MahalanobisDistance().fit(known, labels),
-        "Mahalanobis (normalized)": MahalanobisDistance(normalize=True).fit(known, labels),
-        "neighbors": NearestNeighborDistance().fit(known),
-        "virtual logit": VirtualLogitMatching(weight, bias).fit(known),
-        "density (shared covariance)": ClassConditionalDensity("shared").fit(known, labels),
-        "density (own covariance)": ClassConditionalDensity("per_class").fit(known, labels),
-        "density (naive Bayes)": ClassConditionalDensity("diagonal").fit(known, labels),
-    }
-    of_layer |= {name: one.score for name, one in fitted.items()}
     on_logits = {name: partial(of_field, "logits", score) for name, score in of_outputs.items()}
     on_features = {name: partial(of_field, "features", score) for name, score in of_layer.items()}
     return on_logits | on_features
@@ -111,58 +199,45 @@ def detection(known: Sequence[FloatArray], ood: Sequence[FloatArray]) -> Detecti
     return Detection(roc_auc(is_outlier, score), rate, gain, error)
 
 
-def paired_gain(known: Sequence[FloatArray], ood: Sequence[FloatArray]) -> tuple[float, float]:
-    """Return the difference of two AUROCs, and its standard error.
-
-    DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated ROC
-    curves", 1988.
-    """
-    among_known, among_ood = [], []
-    for first, second in zip(known, ood, strict=True):
-        ranks = rankdata(np.concatenate([first, second]))
-        below = (ranks[first.size :] - rankdata(second)) / first.size
-        above = 1 - (ranks[: first.size] - rankdata(first)) / second.size
-        among_ood.append(below)
-        among_known.append(above)
-    gains = among_ood[0] - among_ood[1], among_known[0] - among_known[1]
-    return float(gains[0].mean()), float(np.sqrt(sum(one.var(ddof=1) / one.size for one in gains)))
+def tables() -> str:
+    """Return the table of each setting, which scores beat least confidence, and the choices."""
+    return "\n\n\n".join(table(setting) for setting in (sample_setting(), digits_setting()))
 
 
-def table() -> str:
-    """Return the table, and which scores beat least confidence."""
-    sample = load_fashion_mnist()
-    known = images(sample, "test")
-    ood_images = {name: images(sample, kind) for name, kind in OOD_KINDS.items()}
-    functions = scores(sample)
+def table(setting: Setting) -> str:
+    """Return the figures of every score in a setting, and what they show."""
+    known, kinds = setting.known, setting.ood
+    fitted = fitted_scores(setting)
+    functions = scores(setting, fitted)
     baseline = functions[BASELINE]
     found = {
         name: {
             kind: detection([score(known), baseline(known)], [score(of), baseline(of)])
-            for kind, of in ood_images.items()
+            for kind, of in kinds.items()
         }
         for name, score in functions.items()
     }
-    heads = "".join(f" {kind:>17}" for kind in ood_images)
     lines = [
-        f"{known.logits.n_rows:,} known images; out of distribution: "
-        + ", ".join(f"{of.logits.n_rows:,} {kind}" for kind, of in ood_images.items()),
+        f"{setting.name}: {known.logits.n_rows:,} known images; out of distribution: "
+        + ", ".join(f"{of.logits.n_rows:,} {kind}" for kind, of in kinds.items()),
         "AUROC: the probability that an OOD image has a higher score than a known one "
         "(0.5 is chance);",
         "FPR95: the fraction of known images above the threshold that detects 95 % of OOD images",
         "",
-        f"{'':<28}{heads}",
-        f"{'':<28}" + f" {'AUROC':>9} {'FPR95':>7}" * len(ood_images),
+        f"{'':<{WIDTH}}" + "".join(f" {kind:>17}" for kind in kinds),
+        f"{'':<{WIDTH}}" + f" {'AUROC':>9} {'FPR95':>7}" * len(kinds),
     ]
     for name, entries in found.items():
         cells = "".join(f" {one.auroc:>9.4f} {one.fpr95:>7.4f}" for one in entries.values())
-        lines.append(f"{name:<28}{cells}")
-    return "\n".join([*lines, "", *words(found)])
+        lines.append(f"{name:<{WIDTH}}{cells}")
+    chosen, gates = choice_lines(setting, fitted), gate_lines(setting, functions)
+    return "\n".join([*lines, "", *words(found), "", *chosen, "", *gates])
 
 
 def words(found: dict[str, dict[str, Detection]]) -> list[str]:
     """Describe which scores are significantly better or worse than least confidence."""
     lines = []
-    for kind in OOD_KINDS:
+    for kind in found[BASELINE]:
         better, worse = (
             [
                 name
@@ -177,13 +252,84 @@ def words(found: dict[str, dict[str, Detection]]) -> list[str]:
     return lines
 
 
+class Choice(NamedTuple):
+    """A score that was chosen on one kind of OOD image, measured on another."""
+
+    chosen_on: str
+    score: str
+    kind: str
+    gain: float  # in AUROC, over least confidence
+    error: float
+
+
+def choices(setting: Setting, fitted: Mapping[str, BaseOODScore]) -> list[Choice]:
+    """Return what each kind's recommended score gains on the other kinds, and other known rows."""
+    seen, held_out = (setting.known.take(slice(start, None, 2)) for start in (0, 1))
+    functions = scores(setting, fitted)
+    baseline, found = functions[BASELINE], []
+    for chosen_on, ood in setting.ood.items():
+        options: dict[str, Any] = {"weights": setting.weight, "scores": fitted}
+        name = diagnose_ood(
+            seen.logits,
+            ood.logits,
+            id_features=seen.features,
+            ood_features=ood.features,
+            **options,
+        ).recommended.replace("_", " ")
+        score = functions[{"generalized entropy": "generalized entropy (GEN)"}.get(name, name)]
+        for kind, of in setting.ood.items():
+            if kind != chosen_on:
+                pairs = [score(held_out), baseline(held_out)], [score(of), baseline(of)]
+                found.append(Choice(chosen_on, name, kind, *paired_gain(*pairs)))
+    return found
+
+
+def choice_lines(setting: Setting, fitted: Mapping[str, BaseOODScore]) -> list[str]:
+    """Return the choices as a table."""
+    lines = [
+        f"Score that `diagnose_ood` recommends on one kind, and its gain in AUROC over {BASELINE}",
+        "on the other kinds (95 % interval; known images that the choice did not use)",
+        "",
+        f"{'chosen on':<16} {'recommended':<28} {'measured on':<16} {'gain':>8}    interval",
+    ]
+    for one in choices(setting, fitted):
+        low, high = (one.gain + side * Z_95 * one.error for side in (-1, 1))
+        head = f"{one.chosen_on:<16} {one.score:<28} {one.kind:<16}"
+        lines.append(f"{head} {one.gain:>+8.4f}    {low:+.4f} to {high:+.4f}")
+    return lines
+
+
+def gate_lines(setting: Setting, functions: Mapping[str, Score]) -> list[str]:
+    """Return which images gates of one score and of several flag, as a table."""
+    calibration, test = (setting.known.take(slice(start, None, 2)) for start in (0, 1))
+    lines = [
+        f"Fraction flagged by OOD gates at alpha={ALPHA:g}, calibrated on half of the known images",
+        "",
+        f"{'':<42} {'known':>8}" + "".join(f" {kind:>15}" for kind in setting.ood),
+    ]
+    for names in (*((name,) for name in GATE), GATE):
+        gate = OODGate(["energy"] * len(names), alpha=ALPHA)
+
+        def columns(of: Images, names: tuple[str, ...] = names) -> FloatArray:
+            return np.column_stack([functions[name](of) for name in names])
+
+        detectors = gate.fit_detectors(columns(calibration))
+        flagged = [
+            float((combined_p_values(detectors, columns(of)) < ALPHA).mean())
+            for of in (test, *setting.ood.values())
+        ]
+        cells = f"{flagged[0]:>8.4f}" + "".join(f" {one:>15.4f}" for one in flagged[1:])
+        lines.append(f"{' + '.join(names):<42} {cells}")
+    return lines
+
+
 def main() -> None:
-    """Print the table, and write it to a file if requested."""
+    """Print the tables, and write them to a file if requested."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("-o", type=Path, help="write the table to this file")
+    parser.add_argument("-o", type=Path, help="write the tables to this file")
     path = parser.parse_args().o
-    text = table()
+    text = tables()
     print(text)
     if path is not None:
         path.write_text(f"{text}\n")

@@ -10,6 +10,7 @@ import pytest
 from dubito.calibrate import TemperatureScaling
 from dubito.cli.fit import _read_prior
 from dubito.decide import Policy
+from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadFileError, DubitoWarning
 from dubito.outputs import Probabilities
 from tests.cli.conftest import Run, assert_same
@@ -142,6 +143,7 @@ def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> N
         (["--max-risk", "0.1"], "--max-risk requires a reject action, got 0.1"),
         (["--max-cost", "0.1"], "--max-cost requires a reject action, got 0.1"),
         (["--features", "feature_*"], "--features requires a reject action"),
+        (["--ood-score", "entropy"], "--ood-score requires a reject action"),
     ],
 )
 def test_options_that_reject_need_a_reject_action(
@@ -152,6 +154,45 @@ def test_options_that_reject_need_a_reject_action(
     assert got in done.stderr
     assert done.stderr.endswith("\nAdd --reject-cost 0.3.\n")
     assert not Path("policy.json").exists()
+
+
+@pytest.mark.slow
+def test_a_gate_combines_the_scores_that_are_named(run: Run, made: Path) -> None:
+    words = ["--reject-cost", "0.3", "--ood-alpha", "0.05", "--calibrator", "TemperatureScaling"]
+    scores = ["mahalanobis-relative", "neighbors", "energy"]
+    named = [word for score in scores for word in ("--ood-score", score)]
+    done = run("fit", made / "sure.csv", *words, *named)
+    assert done.exit_code == 0, done.output
+    policy = Policy.load("policy.json")
+    assert policy.ood is not None
+    assert policy.ood.name == "MahalanobisDistance + NearestNeighborDistance + energy"
+    assert isinstance(policy.ood.score_, list)
+    assert isinstance(policy.ood.score_[0], MahalanobisDistance)
+    assert policy.ood.score_[0].relative
+    assert f"OOD gate {policy.ood.name} alpha=0.05" in repr(policy)
+    done = run("decide", "policy.json", made / "sure.csv")
+    assert done.exit_code == 0, done.output
+    done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", "0")
+    assert "The p-value of 3 OOD scores (MahalanobisDistance + " in done.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sure.csv", "--ood-score", "surprise"], "must be one of mahalanobis, .*got surprise"),
+        (["fraud.csv", "--ood-score", "neighbors"], "requires features, .*Pass --features 'feat"),
+        (["fraud.csv", "--ood-score", "energy"], "requires logits, .*Pass --logits 'logit_"),
+    ],
+)
+def test_an_ood_score_that_cannot_be_used_is_refused(
+    run: Run, made: Path, words: list[str], message: str
+) -> None:
+    file, *options = words
+    if file == "fraud.csv":
+        options += ["--probability", "chance", "--positive", "fraud"]
+    done = run("fit", made / file, "--reject-cost", "0.3", *options)
+    assert done.exit_code == 2
+    assert re.search(f"--ood-score {message}", done.stderr.replace("\n", " "))
 
 
 def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:

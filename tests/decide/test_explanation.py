@@ -99,7 +99,7 @@ def test_a_bound_that_allows_all() -> None:
 def test_a_strange_input() -> None:
     policy = fitted(features=X, ood=OODGate(alpha=0.05))
     assert policy.ood is not None
-    far = policy.ood.ood_scores(None, [[60.0, -60.0]])[0]
+    far = policy.ood.ood_scores(None, [[60.0, -60.0]])[0, 0]
     lines = policy.explain(Logits([[9.0, 0.0, 0.0]]), [[60.0, -60.0]]).splitlines()
     assert lines[0] == "Action: ask, because the input is out-of-distribution."
     assert lines[3] == (

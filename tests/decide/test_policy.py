@@ -46,6 +46,7 @@ from dubito.decide import (
 from dubito.decide.policy import policy as module
 from dubito.doubt import (
     ClassConditionalDensity,
+    ConformalOutlierDetector,
     MahalanobisDistance,
     NearestNeighborDistance,
     VirtualLogitMatching,
@@ -192,7 +193,9 @@ def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | N
     policy = fitted(features=X, deploy_prior=prior, ood=OODGate(alpha=0.05), risk=RiskBound(0.2))
     assert policy.ood is not None
     assert isinstance(policy.ood.score_, MahalanobisDistance)
-    known = np.repeat(policy.ood.detector_.scores_, policy.ood.detector_.weight_.astype(int))
+    detector = policy.ood.detector_
+    assert isinstance(detector, ConformalOutlierDetector)
+    known = np.repeat(detector.scores_, detector.weight_.astype(int))
     assert known.size == 400
     features = NEW_X.copy()
     features[:5] += 50

@@ -28,6 +28,7 @@ PLAIN = OODDiagnosis(
     ood_norm=None,
     least_confidence=NONE,
     entropy=NONE,
+    generalized_entropy=NONE,
     margin_uncertainty=NONE,
     energy=None,
     negative_feature_norm=None,
@@ -57,8 +58,8 @@ Partial saturation: confidence separates OOD inputs only in part (AUROC 0.689).
 A threshold that accepts 95 % of in-distribution inputs accepts 89.4 % of OOD
 inputs. Feature norms do not separate them (AUROC 0.507). Feature angles
 separate them (AUROC 0.790).
-Detect OOD inputs with unfamiliarity (AUROC 0.790) instead of confidence.
-Calibration cannot fix this: it only sees in-distribution data.
+Detect OOD inputs with unfamiliarity (AUROC 0.790, 0.101 above that of
+confidence). Calibration cannot fix this: it only sees in-distribution data.
 
                                                    in-distr.       OOD
   rows                                                 4,000     1,000
@@ -67,13 +68,15 @@ Calibration cannot fix this: it only sees in-distribution data.
   at or above the median in-distr. confidence                   21.7 %
   accepted at 95 % in-distribution acceptance                   89.4 %
 
-  score                    AUROC      +-   (0.5 is chance; +- standard error)
-  unfamiliarity           0.7902  0.0077
-  entropy                 0.6901  0.0084
-  least_confidence        0.6890  0.0084
-  margin_uncertainty      0.6885  0.0084
-  energy                  0.6845  0.0091
-  negative_feature_norm   0.5071  0.0094"""
+  score                   AUROC      +-     gain      +-
+  unfamiliarity          0.7902  0.0077  +0.1012  0.0074
+  generalized_entropy    0.7002  0.0085  +0.0112  0.0034
+  entropy                0.6901  0.0084  +0.0011  0.0004
+  least_confidence       0.6890  0.0084
+  margin_uncertainty     0.6885  0.0084  -0.0005  0.0002
+  energy                 0.6845  0.0091  -0.0044  0.0056
+  negative_feature_norm  0.5071  0.0094  -0.1819  0.0085
+  (AUROC 0.5 is chance; gain over least confidence; +- standard error)"""
     )
 
 
@@ -121,10 +124,12 @@ def test_too_few_rows() -> None:
 
 
 def test_a_clearly_better_score_is_named() -> None:
-    found = replace(PLAIN, kind="partial saturation", least_confidence=FAIR, energy=GOOD)
-    better = "Detect OOD inputs with energy (AUROC 0.900) instead of confidence."
+    best = replace(GOOD, gain=0.15, gain_error=0.05)
+    found = replace(PLAIN, kind="partial saturation", least_confidence=FAIR, energy=best)
+    better = "Detect OOD inputs with energy (AUROC 0.900, 0.150 above that of confidence)."
     assert_advice(found, better, NO_CALIBRATION, PASS_FEATURES)
-    hardly = replace(found, energy=Separation(0.76, 0.01, 0.01))
+    # Of five scores, the best must gain 2.58 standard errors.
+    hardly = replace(found, energy=replace(best, gain_error=0.06))
     assert_advice(hardly, ELSEWHERE, NO_CALIBRATION, PASS_FEATURES)
 
 

@@ -40,14 +40,17 @@ from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import LinearPool, LogLinearPool, OODGate, RiskBound
 from dubito.doubt import (
+    SCALE,
     ClassConditionalDensity,
     ConformalClassifier,
     ConformalOutlierDetector,
     ConformalRegressor,
+    DecisionBoundaryDistance,
     JointDensity,
     MahalanobisDistance,
     MultiLabelRiskControl,
     NearestNeighborDistance,
+    ReAct,
     VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
@@ -114,9 +117,13 @@ def fitted() -> Iterator[Serializable]:
         ClassConditionalDensity("diagonal"),
         NearestNeighborDistance(3),
         NearestNeighborDistance(3, normalize=False),
+        MahalanobisDistance(relative=True),
         VirtualLogitMatching(np.eye(3, 4) + 1, np.ones(3), 2),
+        ReAct(np.eye(3, 4) + 1, np.ones(3)),
+        DecisionBoundaryDistance(np.eye(3, 4)),
     ):
         yield doubt.fit(FEATURES, names)
+    yield SCALE(np.eye(3, 4) + 1).fit(np.abs(FEATURES))
     yield JointDensity(2).fit(FEATURES[:, :2], TARGETS)
     yield ConformalOutlierDetector(0.1).fit(TARGETS)
     for sets in (
@@ -132,7 +139,7 @@ def fitted() -> Iterator[Serializable]:
             yield ConformalRegressor(0.8, "normalized").fit(outputs, TARGETS)
     yield RiskBound(0.1).with_threshold(0.75, "Accept above 0.75.")
     batch = Batch.of(LABELS, Logits(LOGITS), features=FEATURES)
-    for score in ("energy", MahalanobisDistance()):
+    for score in ("energy", MahalanobisDistance(), ["energy", MahalanobisDistance()]):
         gate = OODGate(score, alpha=0.1).resolved(has_features=True)
         yield gate.cross_fit(ArrayShards(batch), batch, make_folds(batch, 3))[0]
     yield LinearPool().fit([logits, Logits(LOGITS / 3, ("a", "b", "c"))], names)

@@ -1,5 +1,6 @@
 """The table of OOD scores is printed, written, and matches the stored one."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,13 +8,18 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from dubito.data import load_fashion_mnist
 from studies import ood
 
 DOCS = Path(__file__).parents[2] / "docs" / "ood.txt"
 
 
-def test_the_stored_table_matches_the_printed_one(
+def figures(text: str) -> list[float]:
+    """Return all numbers of a text."""
+    return [float(one.replace(",", "")) for one in re.findall(r"[+-]?\d[\d,]*\.?\d*", text)]
+
+
+@pytest.mark.slow
+def test_the_stored_tables_match_the_printed_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "table.txt"
@@ -21,34 +27,48 @@ def test_the_stored_table_matches_the_printed_one(
     ood.main()
     printed = capsys.readouterr().out
     assert printed == path.read_text()
-    shown, found = (text.split("\n\n")[1].splitlines() for text in (DOCS.read_text(), printed))
-    assert [line[:28] for line in shown] == [line[:28] for line in found]
-    for ours, theirs in zip(shown[2:], found[2:], strict=True):
-        figures = [[float(cell) for cell in line[28:].split()] for line in (ours, theirs)]
-        assert figures[0] == pytest.approx(figures[1], abs=1e-3)
+    # Of the sample that ships: a network trained elsewhere may differ.
+    shown, found = (text.split("\n\n\n")[0] for text in (DOCS.read_text(), printed))
+    assert re.sub(r"[\d.,+-]+", "#", shown) == re.sub(r"[\d.,+-]+", "#", found)
+    assert figures(shown) == pytest.approx(figures(found), abs=1e-3)
 
 
-def test_auroc_equals_that_of_scikit_learn() -> None:
-    sample = load_fashion_mnist()
-    known, ood_scores = ood.images(sample, "test"), ood.images(sample, "digits")
-    energy = ood.scores(sample)["energy"]
-    found = ood.detection([energy(known)] * 2, [energy(ood_scores)] * 2)
+@pytest.fixture(scope="module")
+def sample() -> ood.Setting:
+    return ood.sample_setting()
+
+
+def test_auroc_equals_that_of_scikit_learn(sample: ood.Setting) -> None:
+    energy = ood.scores(sample, {})["energy"]
+    of = sample.ood["digits"]
+    found = ood.detection([energy(sample.known)] * 2, [energy(of)] * 2)
     labels = np.repeat([0, 1], [4000, 1000])
-    expected = roc_auc_score(labels, np.concatenate([energy(known), energy(ood_scores)]))
+    expected = roc_auc_score(labels, np.concatenate([energy(sample.known), energy(of)]))
     assert found.auroc == pytest.approx(expected, abs=1e-12)
     assert (found.gain, found.error) == (0.0, 0.0)
 
 
-def test_the_paired_standard_error_equals_that_of_resampling() -> None:
-    rng = np.random.default_rng(0)
-    base, more = rng.normal(size=400), rng.normal(size=300) + 1
-    known = [base, base + rng.normal(size=400)]
-    ood_scores = [more, more + rng.normal(size=300)]
-    gain, error = ood.paired_gain(known, ood_scores)
-    draws = []
-    for _ in range(300):
-        rows, found = rng.integers(0, 400, 400), rng.integers(0, 300, 300)
-        pairs = ([one[rows] for one in known], [one[found] for one in ood_scores])
-        draws.append(ood.paired_gain(*pairs)[0])
-    assert gain == pytest.approx(np.mean(draws), abs=0.005)
-    assert error == pytest.approx(np.std(draws), rel=0.15)
+@pytest.mark.slow
+def test_a_score_chosen_on_one_kind_beats_least_confidence_on_the_others(
+    sample: ood.Setting,
+) -> None:
+    found = ood.choices(sample, ood.fitted_scores(sample))
+    assert len(found) == 6
+    for one in found:
+        assert one.gain > 0.02, one
+        assert one.gain - ood.Z_95 * one.error > 0, one
+
+
+@pytest.mark.slow
+def test_digits_that_were_not_learned_are_detected() -> None:
+    setting = ood.digits_setting()
+    assert set(setting.labels) == set(range(8))
+    # Logits are those of the last layer.
+    rows = setting.known.features @ setting.weight.T + setting.bias
+    assert np.allclose(rows, setting.known.logits.array)
+    fitted = ood.fitted_scores(setting)
+    score = ood.scores(setting, fitted)["relative Mahalanobis"]
+    for of in setting.ood.values():
+        flags = np.repeat([0, 1], [setting.known.logits.n_rows, of.logits.n_rows])
+        both = np.concatenate([score(setting.known), score(of)])
+        assert roc_auc_score(flags, both) > 0.9

@@ -20,10 +20,19 @@ from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.data import Columns
-    from dubito.decide import Policy
+    from dubito.data import Batch, Columns
+    from dubito.decide import OODGate, Policy
     from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
+
+OF_FEATURES: dict[str, tuple[str, dict[str, bool]]] = {
+    "mahalanobis": ("MahalanobisDistance", {}),
+    "mahalanobis-normalized": ("MahalanobisDistance", {"normalize": True}),
+    "mahalanobis-relative": ("MahalanobisDistance", {"relative": True}),
+    "neighbors": ("NearestNeighborDistance", {}),
+}
+OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-uncertainty", "energy")
+OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 
 
 @with_columns(
@@ -75,6 +84,13 @@ def fit(
     ood_alpha: Annotated[
         float, typer.Option(help="False positive rate of out-of-distribution detection.")
     ] = 0.01,
+    ood_score: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Score of out-of-distribution detection: {', '.join(OOD_SCORES)}. Repeat it to "
+            "combine several. Default: mahalanobis, with features."
+        ),
+    ] = None,
     calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
     evaluate_on: Annotated[
         str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
@@ -114,7 +130,7 @@ def fit(
     from dubito.cli.printing import passes, say, say_json, say_note, typed
     from dubito.cli.reading import require_output_paths
     from dubito.data.sources import open_source
-    from dubito.decide import OODGate, Policy, RiskBound
+    from dubito.decide import Policy, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
@@ -141,6 +157,7 @@ def fit(
         _require_unset("--max-cost", max_cost)
         _require_unset("--max-review-rate", max_review_rate)
         _require_unset("--features", options.features)
+        _require_unset("--ood-score", ood_score)
     [predictions] = options.open(file, has_features=can_reject, row_costs=given.expressions)
     if current_action is not None:
         columns = replace(predictions.columns, current_action=current_action)
@@ -166,7 +183,7 @@ def fit(
             costs=table,
             calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
-            ood=None if first.features is None else OODGate(alpha=ood_alpha),
+            ood=_ood_gate(ood_score, ood_alpha, first),
             risk=RiskBound(max_risk, risk_delta, max_cost) if is_bound else None,
             evaluate_on=held_out,
             random_state=seed,
@@ -238,6 +255,32 @@ def _require_unset(option: str, value: object) -> None:
     if value is not None:
         rule, fix = "requires a reject action", "Add --reject-cost 0.3"
         raise BadValueError("", option, rule, f"{value} without one", fix)
+
+
+def _ood_gate(names: list[str] | None, alpha: float, first: Batch) -> OODGate | None:
+    """Return the gate of the scores with these names; without any, a distance on features."""
+    from dubito import doubt
+    from dubito.decide import OODGate
+    from dubito.outputs import Logits
+
+    if not names:
+        return None if first.features is None else OODGate(alpha=alpha)
+    for name in names:
+        rule, fix = f"must be one of {', '.join(OOD_SCORES)}", "Pass --ood-score entropy"
+        if name in OF_FEATURES and first.features is None:
+            rule, fix = "requires features", "Pass --features 'feature_*', or --ood-score entropy"
+        elif name == "energy" and not isinstance(first.outputs, Logits):
+            rule, fix = "requires logits", "Pass --logits 'logit_*', or --ood-score entropy"
+        elif name in OOD_SCORES:
+            continue
+        raise BadValueError("", "--ood-score", rule, name, fix)
+    scores = [
+        getattr(doubt, OF_FEATURES[name][0])(**OF_FEATURES[name][1])
+        if name in OF_FEATURES
+        else name.replace("-", "_")
+        for name in names
+    ]
+    return OODGate(scores if len(scores) > 1 else scores[0], alpha)
 
 
 def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]:

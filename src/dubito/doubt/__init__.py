@@ -16,6 +16,7 @@ from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
 from dubito.doubt.joint_density import JointDensity
+from dubito.doubt.last_layer import SCALE, DecisionBoundaryDistance, ReAct
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.neighbors import NearestNeighborDistance
 from dubito.doubt.outliers import ConformalOutlierDetector
@@ -24,6 +25,7 @@ from dubito.doubt.scores import (
     UncertaintyScores,
     energy,
     entropy,
+    generalized_entropy,
     label_uncertainty,
     least_confidence,
     margin_uncertainty,
@@ -36,6 +38,7 @@ __all__ = [
     "ConformalClassifier",
     "ConformalOutlierDetector",
     "ConformalRegressor",
+    "DecisionBoundaryDistance",
     "JointDensity",
     "LabelUncertainty",
     "MahalanobisDistance",
@@ -44,6 +47,8 @@ __all__ = [
     "OODDiagnosis",
     "PredictionIntervals",
     "PredictionSets",
+    "ReAct",
+    "SCALE",
     "SoftmaxDecomposition",
     "UncertaintyDecomposition",
     "UncertaintyScores",
@@ -55,6 +60,7 @@ __all__ = [
     "entropy",
     "familiarity",
     "feature_norm",
+    "generalized_entropy",
     "label_uncertainty",
     "least_confidence",
     "margin_uncertainty",

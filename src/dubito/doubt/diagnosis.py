@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from statistics import NormalDist
 from typing import Any, Literal, final
 
 import numpy as np
 
 from dubito.arrays import FloatArray, require_rows
 from dubito.doubt.activations import as_layer, max_cosines, norms
-from dubito.doubt.features import as_feature_matrix
-from dubito.doubt.scores import UncertaintyScores, as_scored_outputs, uncertainty_scores
+from dubito.doubt.features import BaseFeatureScore, as_feature_matrix
+from dubito.doubt.scores import (
+    UncertaintyScores,
+    as_scored_outputs,
+    generalized_entropy,
+    uncertainty_scores,
+)
 from dubito.errors import BadValueError
 from dubito.formatting import percent, wrapped
 from dubito.measure.detection import roc_auc
 
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "inconclusive"]
 
+NORMAL = NormalDist()
+LEVEL = 0.05  # of the test whether a score is better than least confidence
 N_ERRORS = 2  # a difference is significant from this many standard errors
 USEFUL_AUROC = 0.6  # from which a score is said to separate OOD rows
 MAX_MARGIN = 0.1  # with a larger margin of error, no conclusion is drawn
@@ -50,11 +59,15 @@ class Separation:
 
     `standard_error` is DeLong's; `chance_error` is the standard error of an uninformative score
     with as many rows. Conclusions use the larger one: a few rows in perfect order prove little.
+    `gain` is the AUROC above that of least confidence on the same rows, `gain_error` its standard
+    error, as the two are correlated.
     """
 
     auroc: float
     standard_error: float
     chance_error: float
+    gain: float = 0.0
+    gain_error: float = 0.0
 
     @property
     def margin(self) -> float:
@@ -75,10 +88,6 @@ class Separation:
     def is_inconclusive(self) -> bool:
         """Whether there are too few rows for a conclusion."""
         return self.margin > MAX_MARGIN and not self.separates and not self.is_reversed
-
-    def beats(self, other: Separation) -> bool:
-        """Return whether this score is clearly better than another."""
-        return bool(self.auroc - other.auroc > np.hypot(self.margin, other.margin))
 
 
 @final
@@ -103,10 +112,12 @@ class OODDiagnosis:
         in-distribution rows.
     id_norm, ood_norm : float or None
         Median feature norms, None without features.
-    least_confidence, entropy, margin_uncertainty : Separation
+    least_confidence, entropy, generalized_entropy, margin_uncertainty : Separation
         The AUROC of each score, with standard errors.
     energy, negative_feature_norm, unfamiliarity : Separation or None
         The same; None without logits, features or weights.
+    fitted : dict of Separation
+        The same for the scores that were passed as `scores`, by name.
     """
 
     kind: Kind
@@ -120,17 +131,32 @@ class OODDiagnosis:
     ood_norm: float | None
     least_confidence: Separation
     entropy: Separation
+    generalized_entropy: Separation
     margin_uncertainty: Separation
     energy: Separation | None
     negative_feature_norm: Separation | None
     unfamiliarity: Separation | None
+    fitted: dict[str, Separation] = field(default_factory=dict)
 
     @property
     def separations(self) -> dict[str, Separation]:
         """The separation of every score that was measured, the best first."""
-        names = [field.name for field in fields(self) if "Separation" in str(field.type)]
-        measured = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return dict(sorted(measured.items(), key=lambda pair: -pair[1].auroc))
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        built_in = {name: one for name, one in values.items() if isinstance(one, Separation)}
+        return dict(sorted({**built_in, **self.fitted}.items(), key=lambda pair: -pair[1].auroc))
+
+    @property
+    def recommended(self) -> str:
+        """The name of the score to detect such outliers with.
+
+        It has the largest AUROC of all scores measured. If it is not better than least confidence
+        by a paired test at the 5 % level, corrected for the number of scores, it is
+        "least_confidence".
+        """
+        measured = self.separations
+        name, best = next(iter(measured.items()))
+        is_better = best.gain > NORMAL.inv_cdf(1 - LEVEL / (2 * len(measured))) * best.gain_error
+        return name if best.separates and is_better else "least_confidence"
 
     @property
     def verdict(self) -> str:
@@ -144,11 +170,11 @@ class OODDiagnosis:
     @property
     def advice(self) -> str:
         """What to do about it."""
-        name, best = next(iter(self.separations.items()))
-        sentences = [ADVICE.get(self.kind, NO_SCORE)]
-        if best.separates and best.beats(self.least_confidence):
-            found = f"{name} (AUROC {best.auroc:.3f})"
-            sentences = [f"Detect OOD inputs with {found} instead of confidence."]
+        name, sentences = self.recommended, [ADVICE.get(self.kind, NO_SCORE)]
+        if name != "least_confidence":
+            best = self.separations[name]
+            found = f"{name} (AUROC {best.auroc:.3f}, {best.gain:.3f} above that of confidence)"
+            sentences = [f"Detect OOD inputs with {found}."]
         if self.kind not in ADVICE:
             sentences.append(NO_CALIBRATION)
         if self.negative_feature_norm is None or self.unfamiliarity is None:
@@ -166,6 +192,7 @@ def diagnose_ood(
     id_features: Any = None,
     ood_features: Any = None,
     weights: Any = None,
+    scores: Mapping[str, BaseFeatureScore] | None = None,
 ) -> OODDiagnosis:
     """Return why confidence does or does not separate OOD inputs, and which score does.
 
@@ -181,6 +208,9 @@ def diagnose_ood(
         The inputs of the last layer, for both or for neither.
     weights : array-like of shape (n_classes, n_features), optional
         The weights of the last layer.
+    scores : dict of scores fitted on features, optional
+        Scores to compare as well, by name; ``{"distance": MahalanobisDistance().fit(...)}``. Fit
+        them on other rows than these.
 
     Returns
     -------
@@ -206,6 +236,19 @@ def diagnose_ood(
     a, b = known.least_confidence, ood.least_confidence
     by_confidence = _separation(a, b)
     fpr95 = float((b <= np.quantile(a, ACCEPTED, method="higher")).mean())
+
+    def compared(id_scores: FloatArray, ood_scores: FloatArray) -> Separation:
+        gain, error = paired_gain((id_scores, a), (ood_scores, b))
+        return replace(_separation(id_scores, ood_scores), gain=gain, gain_error=error)
+
+    def available(id_scores: FloatArray | None, ood_scores: FloatArray | None) -> Separation | None:
+        if id_scores is None or ood_scores is None:
+            return None
+        return compared(id_scores, ood_scores)
+
+    if scores and id_norms is None:
+        rule, fix = "must be given with scores fitted on features", "Pass those of both kinds"
+        raise BadValueError("id_features", CALLER, rule, "None", fix)
     return OODDiagnosis(
         kind=_kind(by_confidence, fpr95),
         n_id=a.size,
@@ -217,13 +260,34 @@ def diagnose_ood(
         id_norm=None if id_norms is None else float(np.median(id_norms)),
         ood_norm=None if ood_norms is None else float(np.median(ood_norms)),
         least_confidence=by_confidence,
-        entropy=_separation(known.entropy, ood.entropy),
-        margin_uncertainty=_separation(known.margin_uncertainty, ood.margin_uncertainty),
-        energy=_optional_separation(known.energy, ood.energy),
-        # Swapped: a smaller norm is more uncertain.
-        negative_feature_norm=_optional_separation(ood_norms, id_norms),
-        unfamiliarity=_optional_separation(id_angles, ood_angles),
+        entropy=compared(known.entropy, ood.entropy),
+        generalized_entropy=compared(
+            generalized_entropy(id_outputs), generalized_entropy(ood_outputs)
+        ),
+        margin_uncertainty=compared(known.margin_uncertainty, ood.margin_uncertainty),
+        energy=available(known.energy, ood.energy),
+        negative_feature_norm=None
+        if id_norms is None or ood_norms is None
+        else compared(-id_norms, -ood_norms),
+        unfamiliarity=available(id_angles, ood_angles),
+        fitted={
+            name: compared(one.score(id_features), one.score(ood_features))
+            for name, one in (scores or {}).items()
+        },
     )
+
+
+def paired_gain(known: Sequence[FloatArray], ood: Sequence[FloatArray]) -> tuple[float, float]:
+    """Return the difference of the AUROCs of two scores of the same rows, and its standard error.
+
+    DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated ROC
+    curves", 1988.
+    """
+    above = [_fractions_below(a, b) for a, b in zip(known, ood, strict=True)]
+    below = [_fractions_below(b, a) for a, b in zip(known, ood, strict=True)]
+    differences = above[0] - above[1], below[1] - below[0]
+    variance = sum(one.var(ddof=1) / one.size for one in differences if one.size > 1)
+    return float(differences[0].mean()), float(np.sqrt(variance))
 
 
 def _scores_of_both(
@@ -257,11 +321,6 @@ def _norms_and_angles(
         z, w = as_layer(features, weights, 1, CALLER, argument)
     require_rows(z, scores.entropy.size, argument, CALLER, f"{which}_outputs")
     return norms(z), None if w is None else 1 - max_cosines(z, w)
-
-
-def _optional_separation(known: FloatArray | None, ood: FloatArray | None) -> Separation | None:
-    """Return how well a score separates OOD rows, None if it is not available for both."""
-    return None if known is None or ood is None else _separation(known, ood)
 
 
 def _separation(known: FloatArray, ood: FloatArray) -> Separation:
@@ -335,7 +394,12 @@ def _table(found: OODDiagnosis) -> list[str]:
         norms = f"{found.id_norm:.4g}", f"{found.ood_norm:.4g}"
         cells.insert(3, ("median feature norm", *norms))
     lines = [f"  {name:<48} {known:>9} {ood:>9}" for name, known, ood in cells]
-    lines += ["", f"  {'score':<22} {'AUROC':>7} {'+-':>7}   (0.5 is chance; +- standard error)"]
+    width = max(map(len, found.separations))
+    head = f"{'AUROC':>7} {'+-':>7} {'gain':>8} {'+-':>7}"
+    lines += ["", f"  {'score':<{width}} {head}"]
     for name, one in found.separations.items():
-        lines.append(f"  {name:<22} {one.auroc:>7.4f} {one.standard_error:>7.4f}")
+        figures = f"{one.auroc:>7.4f} {one.standard_error:>7.4f}"
+        gain = "" if name == "least_confidence" else f" {one.gain:>+8.4f} {one.gain_error:>7.4f}"
+        lines.append(f"  {name:<{width}} {figures}{gain}")
+    lines.append("  (AUROC 0.5 is chance; gain over least confidence; +- standard error)")
     return lines

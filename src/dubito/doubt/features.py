@@ -222,6 +222,15 @@ class FeatureShards:
         with kept_threads(), np.errstate(over="ignore", invalid="ignore"):
             return self.shards.sum(quiet)
 
+    def pooled(self) -> FeatureShards:
+        """Return the same rows as a single class."""
+
+        def as_one(rows: FeatureRows) -> FeatureRows:
+            return replace(rows, codes=np.zeros_like(rows.codes))
+
+        weights = self.weights.sum(keepdims=True)
+        return replace(self, shards=self.shards.map(as_one), classes=None, weights=weights)
+
     def map_features(self, function: Callable[[FloatArray], FloatArray]) -> FeatureShards:
         """Return the same rows with a function of their features."""
 

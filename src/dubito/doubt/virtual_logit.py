@@ -8,19 +8,19 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dubito.arrays import FloatArray
-from dubito.doubt.activations import as_bias, as_weights
-from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
+from dubito.doubt.features import FeatureRows, FeatureShards
+from dubito.doubt.last_layer import BaseLastLayerScore
 from dubito.doubt.moments import require_summable
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadValueError
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import MOST, Entry, Omittable, declare, number, optional
+from dubito.serialization.fields import MOST, Entry, declare, number
 
 NAME = "VirtualLogitMatching"
 NEGLIGIBLE = 1e-10  # a residual below this fraction of the features is a rounding error
 
 
 @final
-class VirtualLogitMatching(BaseOODScore):
+class VirtualLogitMatching(BaseLastLayerScore):
     """Log odds of a virtual out-of-distribution class (ViM).
 
     Its logit is the norm of the features outside the principal subspace of the training
@@ -60,42 +60,26 @@ class VirtualLogitMatching(BaseOODScore):
     [-0.13, 7.87]
     """
 
-    weight_: FloatArray
-    bias_: FloatArray
     origin_: FloatArray
     residual_: FloatArray
     alpha_: float
 
-    param_fields = declare(
-        weights=Omittable(optional(array(None, None, low=-MOST, high=MOST))),
-        bias=Omittable(optional(array(None, low=-MOST, high=MOST))),
-    )
     fitted_fields = declare(
-        weight_=array(None, "n_features_", low=-MOST, high=MOST),
-        bias_=array("weight_", low=-MOST, high=MOST),
         origin_=array("n_features_", low=-MOST, high=MOST),
         residual_=array("n_features_", None, low=-MOST, high=MOST),
         alpha_=number(0, MOST),
     )
-
-    uses_labels = False
 
     def __init__(self, weights: Any = None, bias: Any = None, n_dimensions: int | None = None):
         self.weights = weights
         self.bias = bias
         self.n_dimensions = n_dimensions
 
-    def __repr__(self) -> str:
-        shape = None if self.weights is None else np.shape(self.weights)
-        return f"{NAME}(weights of shape {shape}, n_dimensions={self.n_dimensions})"
-
     def _check_fitted(self, entry: Entry) -> None:
         self._subspace_dimension()
-        if self.weights is not None:
-            self._last_layer()
+        super()._check_fitted(entry)
 
-    def _learn(self, rows: FeatureShards) -> None:
-        self.weight_, self.bias_ = self._last_layer()
+    def _learn_rows(self, rows: FeatureShards) -> None:
         n_dimensions = self._subspace_dimension()
         self.origin_ = -np.linalg.pinv(self.weight_) @ self.bias_
         second_moment = require_summable(rows.sum(self._second_moment), NAME)
@@ -114,13 +98,7 @@ class VirtualLogitMatching(BaseOODScore):
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
         virtual = self.alpha_ * self._residual_norms(features)
-        return np.asarray(virtual - logsumexp(self._logits(features), axis=1))
-
-    def _n_entries(self) -> int:
-        return max(self.n_features_, len(self.weight_))
-
-    def _logits(self, features: FloatArray) -> FloatArray:
-        return np.asarray(features @ self.weight_.T + self.bias_)
+        return np.asarray(virtual - logsumexp(self.logits(features), axis=1))
 
     def _residual_norms(self, features: FloatArray) -> FloatArray:
         """Return the norm of each row's component outside the principal subspace."""
@@ -132,17 +110,9 @@ class VirtualLogitMatching(BaseOODScore):
 
     def _sums(self, rows: FeatureRows) -> FloatArray:
         """Return weighted sums of the largest logits, of residual norms, and of norms."""
-        max_logits = self._logits(rows.features).max(axis=1)
+        max_logits = self.logits(rows.features).max(axis=1)
         norms = np.linalg.norm(rows.features - self.origin_, axis=1)
         return np.stack([max_logits, self._residual_norms(rows.features), norms]) @ rows.weight
-
-    def _last_layer(self) -> tuple[FloatArray, FloatArray]:
-        """Return weights and bias in float64, or raise if they do not fit the features."""
-        if self.weights is None:
-            rule, fix = "must be those of the last layer", "Use VirtualLogitMatching(weights, bias)"
-            raise BadTypeError("weights", NAME, rule, "None", fix)
-        weights = as_weights(self.weights, self.n_features_, NAME)
-        return weights.astype(np.float64), as_bias(self.bias, len(weights), NAME)
 
     def _subspace_dimension(self) -> int:
         """Return the dimension of the principal subspace, below the number of features."""

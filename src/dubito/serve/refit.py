@@ -99,7 +99,7 @@ def _gate_features(
     gates: Sequence[OODGate], ids: Sequence[str], find_features: FindFeatures
 ) -> tuple[FloatArray | None, str]:
     """Return the features that OOD gates need, and why they cannot be refitted, if so."""
-    n_required = max(int(np.ceil(1 / gate.alpha)) for gate in gates)
+    n_required = max(gate.n_required for gate in gates)
     if len(ids) < n_required:
         return None, TOO_FEW.format(n_required, len(ids))
     widths = {gate.n_features for gate in gates if gate.needs_features}

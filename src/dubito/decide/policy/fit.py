@@ -39,13 +39,12 @@ from dubito.decide.policy.decide import (
     posteriors,
     scaled_costs,
 )
-from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.gate import OODGate, RiskBound, combined_p_values
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
 from dubito.decide.ranked_losses import RankedLosses
 from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
 from dubito.decide.row_costs import RowCosts
-from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent
 from dubito.measure.binary import positive_column
@@ -251,16 +250,16 @@ class HeldOutRows:
     @cached_property
     def is_ood(self) -> BoolArray | None:
         """Which rows are out-of-distribution by the OOD scores of the other folds."""
-        if self.config.ood is None:
+        gate = self.config.ood
+        if gate is None:
             return None
         result = np.zeros(len(self.batch), np.bool_)
         for fold in np.unique(self.fold_of):
             is_here = self.fold_of == fold
             # The detector of all rows already warned.
             with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-                detector = ConformalOutlierDetector(self.config.ood.alpha)
-                detector.fit(self.ood_scores[~is_here])
-            result[is_here] = detector.predict(self.ood_scores[is_here])
+                detectors = gate.fit_detectors(self.ood_scores[~is_here])
+            result[is_here] = combined_p_values(detectors, self.ood_scores[is_here]) < gate.alpha
         return result
 
     def raw_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:

@@ -19,17 +19,29 @@ from dubito.doubt import (
     MahalanobisDistance,
     energy,
     entropy,
+    generalized_entropy,
     least_confidence,
     margin_uncertainty,
 )
 from dubito.doubt.features import BaseOODScore
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
-from dubito.serialization.fields import Entry, Omittable, declare, number, one_of, optional, text
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    Omittable,
+    declare,
+    list_of,
+    number,
+    one_of,
+    optional,
+    text,
+)
 from dubito.serialization.objects import Serializable, clone, estimator
 
 OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {
     "energy": energy,
     "entropy": entropy,
+    "generalized_entropy": generalized_entropy,
     "least_confidence": least_confidence,
     "margin_uncertainty": margin_uncertainty,
 }
@@ -49,42 +61,56 @@ def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
     return check
 
 
+def _one_or_several(one: Check) -> Check:
+    """Check for a value, or for a list of them."""
+    several = list_of(one)
+    return lambda value, entry: (several if isinstance(value, list) else one)(value, entry)
+
+
 @final
 class OODGate(Serializable):
     """Reject out-of-distribution inputs, whatever their class probabilities.
 
     Pass one to `Policy.fit(..., ood=OODGate(...))`, which fits it. A row is rejected where its
-    score is so high that fewer than a fraction `alpha` of known rows reach it.
+    score is so high that fewer than a fraction `alpha` of known rows reach it. Several scores
+    detect different kinds of outliers: the smallest of their conformal p-values, times their
+    number (Bonferroni), must be below `alpha`, so that the false alarm rate stays at most `alpha`
+    however the scores depend on each other.
 
     Parameters
     ----------
-    score : BaseOODScore, str or callable, optional
+    score : BaseOODScore, str, callable or list of them, optional
         What measures how unusual a row is: an estimator of `dubito.doubt` on features, or one of
-        "energy", "entropy", "least_confidence" and "margin_uncertainty" on the outputs. Without
-        one, `MahalanobisDistance()`. With `NearestNeighborDistance`, the file of a policy holds
-        the features of its reference rows.
+        "energy", "entropy", "generalized_entropy", "least_confidence" and "margin_uncertainty" on
+        the outputs. Without one, `MahalanobisDistance()`. With `NearestNeighborDistance`, the file
+        of a policy holds the features of its reference rows.
     alpha : float, default 0.01
         The fraction of in-distribution rows that may be rejected as outliers.
 
     Attributes
     ----------
-    score_ : BaseOODScore or str
-        The fitted score.
-    detector_ : ConformalOutlierDetector
-        Calibrated on scores of held-out rows.
+    score_ : BaseOODScore, str or list of them
+        The fitted scores.
+    detector_ : ConformalOutlierDetector or list of them
+        Calibrated on scores of held-out rows, one for each score.
 
     Examples
     --------
     >>> OODGate("energy", alpha=0.05)
     OODGate(alpha=0.05, score='energy')
+    >>> OODGate(["energy", MahalanobisDistance(normalize=True)])
+    OODGate(score=['energy', MahalanobisDistance(normalize=True)])
     """
 
-    score_: Score
-    detector_: ConformalOutlierDetector
+    score_: Score | list[Score]
+    detector_: ConformalOutlierDetector | list[ConformalOutlierDetector]
 
-    param_fields = declare(score=Omittable(optional(_checked_score(is_fitted=False))))
+    param_fields = declare(
+        score=Omittable(optional(_one_or_several(_checked_score(is_fitted=False))))
+    )
     fitted_fields = declare(
-        score_=_checked_score(is_fitted=True), detector_=estimator(ConformalOutlierDetector)
+        score_=_one_or_several(_checked_score(is_fitted=True)),
+        detector_=_one_or_several(estimator(ConformalOutlierDetector)),
     )
 
     def __init__(self, score: Any = None, alpha: float = 0.01) -> None:
@@ -92,14 +118,19 @@ class OODGate(Serializable):
         self.alpha = alpha
 
     def resolved(self, has_features: bool) -> OODGate:
-        """Return an unfitted copy, with the score chosen by name or by default."""
+        """Return an unfitted copy, with the scores chosen by name or by default."""
         self._check_params()
-        score = MahalanobisDistance() if self.score is None else _as_score(self.score)
-        if not isinstance(score, str) and not has_features:
+        given = MahalanobisDistance() if self.score is None else self.score
+        scores = [_as_score(one) for one in _each(given)]
+        if not scores:
+            rule, fix = "must name at least one score", "Use OODGate(['energy', 'entropy'])"
+            raise BadValueError("score", "OODGate", rule, "an empty list", fix)
+        if not has_features and any(not isinstance(one, str) for one in scores):
             rule = "must be given with this OOD score"
             fix = "Pass features=..., or use OODGate('entropy')"
             raise BadTypeError("features", "Policy.fit", rule, "None", fix)
-        gate: OODGate = clone(OODGate(score, float(self.alpha)))
+        used = scores if isinstance(given, list | tuple) else scores[0]
+        gate: OODGate = clone(OODGate(used, float(self.alpha)))
         return gate
 
     def cross_fit(
@@ -107,43 +138,73 @@ class OODGate(Serializable):
     ) -> tuple[OODGate, FloatArray]:
         """Return the fitted gate, and the out-of-fold scores of the rows of `batch`.
 
-        The score is fitted on all rows, the detector on scores of rows that their fit did not see.
+        Scores are fitted on all rows, detectors on scores of rows that their fit did not see.
         """
-        scores = np.full(len(batch), np.nan)
+        given = _each(self.score)
+        scores = np.full((len(batch), len(given)), np.nan)
         for train, test in folds:
             with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-                others = _fitted(self.score, ArrayShards(batch.take(train)))
+                others = [_fitted(one, ArrayShards(batch.take(train))) for one in given]
             rows = batch.take(test)
-            scores[test] = _scores_of(others, rows.outputs, rows.features)
+            scores[test] = _score_matrix(others, rows.outputs, rows.features)
         gate = OODGate(self.score, self.alpha)
-        gate.detector_ = ConformalOutlierDetector(self.alpha).fit(scores[~np.isnan(scores)])
+        detectors = self.fit_detectors(scores[~np.isnan(scores).any(axis=1)])
         # The calibrator's fit warned about the same rows.
         with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
-            gate.score_ = _fitted(self.score, shards)
+            fitted = [_fitted(one, shards) for one in given]
+        is_list = isinstance(self.score, list | tuple)
+        gate.score_ = fitted if is_list else fitted[0]
+        gate.detector_ = detectors if is_list else detectors[0]
         return gate, scores
+
+    def fit_detectors(self, scores: FloatArray) -> list[ConformalOutlierDetector]:
+        """Return one detector per column of scores, which share `alpha`."""
+        alpha = self.alpha / scores.shape[1]
+        return [ConformalOutlierDetector(alpha).fit(column) for column in scores.T]
+
+    @property
+    def n_required(self) -> int:
+        """The number of rows from which detectors can flag an outlier."""
+        return int(np.ceil(len(_each(self.score_)) / self.alpha))
 
     @property
     def needs_features(self) -> bool:
-        """Whether the score is computed from features rather than outputs."""
-        return not isinstance(self.score_, str)
+        """Whether a score is computed from features rather than outputs."""
+        return self.n_features is not None
 
     @property
     def name(self) -> str:
-        """The name of the score."""
-        return self.score_ if isinstance(self.score_, str) else type(self.score_).__name__
+        """The names of the scores."""
+        names = [one if isinstance(one, str) else type(one).__name__ for one in _each(self.score_)]
+        return " + ".join(names)
 
     @property
     def n_features(self) -> int | None:
-        """The number of features per row, None for a score of outputs."""
-        return None if isinstance(self.score_, str) else self.score_.n_features_
+        """The number of features per row, None for scores of outputs."""
+        widths = (one.n_features_ for one in _each(self.score_) if not isinstance(one, str))
+        return next(widths, None)
 
     def ood_scores(self, outputs: Any, features: Any) -> FloatArray:
-        """Return the OOD score of each row; higher is more unusual."""
-        return _scores_of(self.score_, outputs, features)
+        """Return the OOD scores of each row, one column per score; higher is more unusual."""
+        return _score_matrix(_each(self.score_), outputs, features)
+
+    def p_value(self, outputs: Any, features: Any) -> FloatArray:
+        """Return the p-value of each row: the smallest of its scores, times their number."""
+        return combined_p_values(_each(self.detector_), self.ood_scores(outputs, features))
 
     def predict(self, outputs: Any, features: Any) -> BoolArray:
         """Return which rows are out-of-distribution."""
-        return self.detector_.predict(self.ood_scores(outputs, features))
+        return np.asarray(self.p_value(outputs, features) < self.alpha)
+
+    def _check_fitted(self, entry: Entry) -> None:
+        scores, detectors = _each(self.score_), _each(self.detector_)
+        if not scores or len(scores) != len(detectors):
+            got = f"{len(detectors)} for {len(scores)}"
+            raise entry.at("detector_").error("one detector for each score", got)
+        widths = {one.n_features_ for one in scores if not isinstance(one, str)}
+        if len(widths) > 1:
+            got = f"{sorted(widths)} features"
+            raise entry.at("score_").error("scores of the same features", got)
 
     def _check_params(self) -> None:
         as_fraction(self.alpha, "alpha", "OODGate", is_open=True)
@@ -256,6 +317,24 @@ def _fitted(score: Score, shards: Shards) -> Score:
     return score if isinstance(score, str) else clone(score).fit(shards)
 
 
-def _scores_of(score: Score, outputs: Any, features: Any) -> FloatArray:
-    """Return the OOD score of each row."""
-    return OUTPUT_SCORES[score](outputs) if isinstance(score, str) else score.score(features)
+def _score_matrix(scores: Sequence[Score], outputs: Any, features: Any) -> FloatArray:
+    """Return OOD scores of each row, one column per score."""
+    columns = [
+        OUTPUT_SCORES[one](outputs) if isinstance(one, str) else one.score(features)
+        for one in scores
+    ]
+    return np.column_stack(columns)
+
+
+def combined_p_values(
+    detectors: Sequence[ConformalOutlierDetector], scores: FloatArray
+) -> FloatArray:
+    """Return the smallest p-value of each row times the number of detectors, at most 1."""
+    pairs = zip(detectors, scores.T, strict=True)
+    smallest = np.min([one.p_value(column) for one, column in pairs], axis=0)
+    return np.asarray(np.minimum(len(detectors) * smallest, 1.0))
+
+
+def _each(value: Any) -> list[Any]:
+    """Return the entries of a list, or a single value as a list."""
+    return list(value) if isinstance(value, list | tuple) else [value]

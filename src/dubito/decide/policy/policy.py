@@ -696,11 +696,14 @@ def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_cost
 
 def _ood_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
     """Return how unusual the row is among known rows."""
-    scores = gate.ood_scores(outputs, features)
-    p_value = gate.detector_.p_value(scores)[0]
-    is_ood = gate.predict(outputs, features)[0]
+    [scores], [p_value] = gate.ood_scores(outputs, features), gate.p_value(outputs, features)
+    if scores.size == 1:
+        line = f"{percent(p_value, 2)} of known rows have an OOD score ({gate.name}) of "
+        line += f"{scores[0]:.4g} or more"
+    else:
+        line = f"The p-value of {scores.size} OOD scores ({gate.name}) is {percent(p_value, 2)}"
+    is_ood = p_value < gate.alpha
     return (
-        f"{percent(p_value, 2)} of known rows have an OOD score ({gate.name}) of {scores[0]:.4g} "
-        f"or more; {'below' if is_ood else 'not below'} {percent(gate.alpha, 2)}, so the input is "
+        f"{line}; {'below' if is_ood else 'not below'} {percent(gate.alpha, 2)}, so the input is "
         f"{'out-of-distribution' if is_ood else 'in-distribution'}."
     )
