@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, freeze
+from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
 from dubito.measure.binary import THRESHOLD, rank_positives
-from dubito.measure.calibration_error import ReliabilityState, uniform_edges
+from dubito.measure.calibration_error import (
+    ReliabilityState,
+    assign,
+    debiased_error,
+    uniform_edges,
+)
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.groups import DecisionState, RowCosts
@@ -124,67 +129,70 @@ class AuditState(State):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BootstrapState(State):
-    """Proper scores and reliability bins of many Poisson bootstrap resamples.
+    """Sums per confidence bin of many Poisson bootstrap resamples.
 
     A row's draw depends on its number in the whole data set, so that any split into shards gives
-    the same resamples.
+    the same resamples. The sums are: weight, noise (see `ReliabilityState`), confidence, correct,
+    Brier score, log loss where finite, and the weight of infinite losses.
     """
 
-    scores: tuple[ProperScoresState, ...]
-    reliability: tuple[ReliabilityState, ...]
+    edges: FloatArray
+    sums: FloatArray  # resamples x sums x bins
+    n_top_only: int
+    shared = "edges"
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0) -> Self:
-        both = partial(_both_states, edges=uniform_edges(n_bins, "audit"))
-        pairs = list(over_resamples(batch, both, seed, n_resamples))
-        return cls(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+        rows = {"": np.arange(len(batch))}
+        return cls._of_parts(batch, rows, n_bins, n_resamples, seed)[""]
 
     @classmethod
     def of_groups(
         cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0
     ) -> GroupedState[Self]:
         """Return the resamples of each group: the rows of each resample of the whole batch."""
-        edges, rows = uniform_edges(n_bins, "audit"), rows_of_groups(batch)
-        parts = {name: batch.take(some) for name, some in rows.items()}
-        _ = [part.rows for part in parts.values()]  # computed once, shared by all resamples
+        rows = rows_of_groups(batch)
+        return GroupedState(cls._of_parts(batch, rows, n_bins, n_resamples, seed))
 
-        def drawn(resample: Batch) -> list[tuple[ProperScoresState, ReliabilityState]]:
-            return [
-                _both_states(part.reweighted(resample.weight[rows[name]]), edges)
-                for name, part in parts.items()
-            ]
-
-        lines = list(over_resamples(batch, drawn, seed, n_resamples))
-        found: dict[str, Any] = {}
-        for name, pairs in zip(parts, zip(*lines, strict=True), strict=True):
-            found[name] = cls(tuple(one for one, _ in pairs), tuple(one for _, one in pairs))
-        return GroupedState(found)
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            tuple(a + b for a, b in zip(self.scores, other.scores, strict=True)),
-            tuple(a + b for a, b in zip(self.reliability, other.reliability, strict=True)),
+    @classmethod
+    def _of_parts(
+        cls, batch: Batch, parts: Mapping[str, IntArray], n_bins: int, n_resamples: int, seed: int
+    ) -> dict[str, Self]:
+        """Return the sums of parts of a batch over the resamples of the whole."""
+        edges, rows = uniform_edges(n_bins, "audit"), batch.rows
+        cells = assign(rows.confidence, edges)
+        for number, indices in enumerate(parts.values()):
+            cells[indices] += number * n_bins
+        is_top_only = isinstance(batch.outputs, TopLabel)
+        nothing = np.zeros(len(batch))  # what top labels do not determine is summed as 0
+        loss = nothing if rows.log_loss is None else rows.log_loss
+        is_finite = loss < np.inf
+        columns = (
+            rows.confidence,
+            rows.correct,
+            nothing if rows.brier_score is None else rows.brier_score,
+            np.where(is_finite, loss, 0.0),
+            ~is_finite,
         )
+        given = np.where(batch.weight > 0, batch.weight, 1.0)
+
+        def drawn(resample: Batch) -> FloatArray:
+            weight = resample.labeled_weight
+            weighted = (weight, weight * weight / given, *(weight * one for one in columns))
+            n_cells = len(parts) * n_bins
+            return np.stack([np.bincount(cells, one, n_cells) for one in weighted])
+
+        sums = np.stack(list(over_resamples(batch, drawn, seed, n_resamples)))
+        split = np.split(sums, len(parts), axis=2) if parts else []
+        return {
+            name: cls(edges, part, indices.size if is_top_only else 0)
+            for (name, indices), part in zip(parts.items(), split, strict=True)
+        }
 
     @property
     def value(self) -> dict[str, list[float]]:
         """The values of each metric over the resamples; unknown or infinite ones are left out."""
-        return _values_of(zip(self.scores, self.reliability, strict=True))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {f.name: [s.to_dict() for s in getattr(self, f.name)] for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return cls(
-            tuple(ProperScoresState.from_dict(state) for state in values["scores"]),
-            tuple(ReliabilityState.from_dict(state) for state in values["reliability"]),
-        )
-
-
-def _both_states(batch: Batch, edges: FloatArray) -> tuple[ProperScoresState, ReliabilityState]:
-    """Return what the bootstrap resamples."""
-    return ProperScoresState.of(batch), ReliabilityState.of(batch, edges)
+        return _values_of(self.sums, is_top_only=self.n_top_only > 0)
 
 
 @final
@@ -227,12 +235,6 @@ class BootstrapMoments(State):
 
     def resampled(self, n_resamples: int, seed: int = 0) -> dict[str, list[float]]:
         """Return the values of each metric over so many resamples, as of `BootstrapState`."""
-        return _values_of(self._resamples(n_resamples, seed))
-
-    def _resamples(
-        self, n_resamples: int, seed: int
-    ) -> Iterator[tuple[ProperScoresState, ReliabilityState]]:
-        """Yield the sums of each resample."""
         rng = np.random.default_rng(seed)
         bins, _ = held = np.nonzero(self.sums[:, :, 1])
         count, weight, *moments = self.sums[held].T
@@ -240,7 +242,9 @@ class BootstrapMoments(State):
         covariance = products.reshape(-1, 4, 4) - mean[:, :, np.newaxis] * mean[:, np.newaxis]
         variance, axes = np.linalg.eigh(covariance)
         spread = axes * np.sqrt(np.maximum(variance, 0.0))[:, np.newaxis]
-        for _ in range(n_resamples):
+        n_bins = self.edges.size - 1
+        resamples = np.zeros((n_resamples, 7, n_bins))
+        for resample in resamples:
             normal = weight + np.sqrt(weight) * rng.standard_normal(weight.size)
             poisson = rng.poisson(np.minimum(weight, MOST_POISSON))
             drawn = np.where(weight < MOST_POISSON, poisson, normal)
@@ -248,46 +252,32 @@ class BootstrapMoments(State):
             sums = drawn[:, np.newaxis] * mean + np.sqrt(drawn)[:, np.newaxis] * noise
             # What the noise of `ReliabilityState` is on average, given the number of draws.
             repeated = drawn / weight * (count - 1 + drawn)
-            total, repeated, confidence, correct = (
-                np.asarray(np.bincount(bins, column, self.edges.size - 1), np.float64)
-                for column in (drawn, repeated, sums[:, 0], sums[:, 1])
-            )
-            _, _, loss, brier = sums.sum(axis=0)
-            yield (
-                ProperScoresState(
-                    n_rows=int(count.sum()), n_missing=0, n_top_only=self.n_top_only,
-                    weight=total.sum(), correct=correct.sum(), confidence=confidence.sum(),
-                    entropy=0.0, squares=0.0, brier_score=brier, log_loss=loss,
-                    impossible=0.0, n_impossible=0,
-                ),
-                ReliabilityState(
-                    self.edges, total, repeated, confidence, correct,
-                    variance=np.zeros(total.size), count=total,
-                ),
-            )  # fmt: skip
+            confidence, correct, loss, brier = sums.T
+            columns = (drawn, repeated, confidence, correct, brier, loss)
+            resample[:6] = [np.bincount(bins, column, n_bins) for column in columns]
+        return _values_of(resamples, is_top_only=self.n_top_only > 0)
 
 
-def _values_of(
-    resamples: Iterable[tuple[ProperScoresState, ReliabilityState]],
-) -> dict[str, list[float]]:
-    """Return the values of each metric over resamples; unknown or infinite ones are left out."""
-    values: dict[str, list[float]] = {}
-    for scores, bins in resamples:
-        if not scores.weight > 0:
-            continue  # a resample of few rows may draw none of them
-        figures = {
-            "accuracy": scores.value.accuracy,
-            "confidence": scores.value.confidence,
-            "gap": scores.value.gap,
-            "log_loss": scores.value.log_loss,
-            "brier_score": scores.value.brier_score,
-            "expected_calibration_error": bins.expected(),
-            "debiased_calibration_error": bins.debiased,
-        }
-        for name, figure in figures.items():
-            if figure is not None and np.isfinite(figure):
-                values.setdefault(name, []).append(figure)
-    return values
+def _values_of(sums: FloatArray, *, is_top_only: bool) -> dict[str, list[float]]:
+    """Return the values of each metric over resamples, given the sums of a `BootstrapState`.
+
+    Unknown or infinite values are left out.
+    """
+    sums = sums[sums[:, 0].sum(axis=1) > 0]  # a resample of few rows may draw none of them
+    weight, noise, confidence, correct, *_ = np.moveaxis(sums, 1, 0)
+    totals = sums.sum(axis=2).T
+    means = totals / totals[0]
+    values = {
+        "accuracy": means[3],
+        "confidence": means[2],
+        "gap": means[2] - means[3],
+        "log_loss": means[5][totals[6] == 0],
+        "brier_score": means[4],
+        "expected_calibration_error": np.abs(confidence - correct).sum(axis=1) / totals[0],
+        "debiased_calibration_error": debiased_error(weight, noise, confidence, correct),
+    }
+    unknown = ("log_loss", "brier_score") if is_top_only else ()
+    return {k: column.tolist() for k, column in values.items() if column.size and k not in unknown}
 
 
 @final

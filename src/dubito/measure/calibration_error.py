@@ -166,20 +166,30 @@ class ReliabilityState(State):
     @property
     def debiased(self) -> float:
         """The L2 error minus the part that sampling noise adds, at least 0."""
-        weight, correct = self.weight[self.used], self.correct[self.used]
-        gaps = (self.confidence[self.used] - correct) / weight
-        accuracy = correct / weight
-        n_rows = weight**2 / self.noise[self.used]  # the total weight, less in a resample
-        # The gap of a bin with one row may be all noise.
-        is_several = n_rows > 1 + 1e-9
-        chance = accuracy * (1 - accuracy) / np.where(is_several, n_rows - 1, 1.0)
-        squares = np.where(is_several, gaps**2 - chance, 0.0)
-        return float(np.sqrt(max((weight @ squares) / weight.sum(), 0.0)))
+        used = self.used
+        sums = (self.weight, self.noise, self.confidence, self.correct)
+        return float(debiased_error(*(one[used] for one in sums)))
 
     @property
     def expected_if_calibrated(self) -> float:
         """The mean L1 error of a perfectly calibrated model on so many rows."""
         return float(expected_gaps(self.variance[self.used]).sum() / self.weight.sum())
+
+
+def debiased_error(
+    weight: FloatArray, noise: FloatArray, confidence: FloatArray, correct: FloatArray
+) -> FloatArray:
+    """Return the debiased L2 error for the sums of bins, along the last axis; bins may be empty."""
+    is_used = weight > 0
+    held = np.where(is_used, weight, 1.0)
+    gaps, accuracy = (confidence - correct) / held, correct / held
+    n_rows = weight**2 / np.where(is_used, noise, 1.0)  # the total weight, less in a resample
+    # The gap of a bin with one row may be all noise.
+    is_several = n_rows > 1 + 1e-9
+    chance = accuracy * (1 - accuracy) / np.where(is_several, n_rows - 1, 1.0)
+    squares = np.where(is_several, gaps**2 - chance, 0.0)
+    mean = (weight * squares).sum(axis=-1) / weight.sum(axis=-1)
+    return np.asarray(np.sqrt(np.maximum(mean, 0.0)))
 
 
 def expected_gaps(variance: FloatArray, row_weight: FloatArray | float = 1.0) -> FloatArray:
