@@ -7,13 +7,15 @@ import inspect
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar, final
 
+from studies.claims import CLAIMS
 from studies.common.images import FOLDER
 from studies.common.reporting import StudyReport, put_into_readme
 from studies.common.runs import Arrays, RunResult, run_all
+from studies.verdicts import with_verdicts
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 CACHE = Path.home() / ".cache" / "dubito-studies"
@@ -73,6 +75,10 @@ class Study(Generic[Setting]):
         folder = requested.cache_folder(self.cache_name or self.name)
         runs = run_all(self.work, self.settings(requested), folder, options.processes)
         report = self.summarize(runs)
+        text = f"{report.text}\n\nSeeds: {len(seeds)}."
+        if is_full:
+            text = with_verdicts(text, CLAIMS.get(self.name, ()))
+        report = replace(report, text=text)
         report.write(output, self.name)
         print(report.text)
         print(f"\n{output / self.name}.md and .png, {time.monotonic() - start:.0f} s")

@@ -14,7 +14,7 @@ from studies.common.runs import Arrays
 from studies.common.seeds import mean_interval, points
 from studies.noisy_pairs.losses import CHOSEN, FLOORS, LOSSES
 from studies.noisy_pairs.picture import picture
-from studies.noisy_pairs.training import CIFAR, CIFAR_RATES, FASHION, RATES, Setting
+from studies.noisy_pairs.training import CIFAR, FASHION, RATES, Setting
 
 PLAIN, SLIP, FAITHFUL = "cross-entropy", "slip", "faithful"
 NO_FLOOR = FLOORS[-1]
@@ -50,6 +50,10 @@ class Table:
         """Return a figure of each seed, or the last of a curve."""
         return np.array([np.atleast_1d(run[name])[-1] for run in self.runs[loss, rate]])
 
+    def cell(self, loss: str, rate: float, name: str) -> str:
+        """Return the mean and spread of a figure, or nothing where the loss was not run."""
+        return mean_and_spread(self.last(loss, rate, name)) if (loss, rate) in self.runs else ""
+
     def chosen(self, rate: float) -> str:
         """Say how often each floor was chosen."""
         runs = self.runs[CHOSEN, rate]
@@ -70,9 +74,9 @@ class Table:
         ]
         rows = []
         for loss in SHOWN:
-            figures = [self.last(loss, rate, "test accuracy") for rate in self.rates]
-            gain = figures[-1] - self.last(PLAIN, last, "test accuracy")
-            cells = [mean_and_spread(one) for one in figures]
+            cells = [self.cell(loss, rate, "test accuracy") for rate in self.rates]
+            accuracy, plain = (self.last(one, last, "test accuracy") for one in (loss, PLAIN))
+            gain = accuracy - plain
             cells.append("" if loss == PLAIN else points(mean_interval(gain)))
             cells += [
                 mean_and_spread(self.last(loss, last, name)) for name in ("test log loss", "ECE")
@@ -91,9 +95,10 @@ class Table:
             if loss == PLAIN:
                 rows.append([loss, *[""] * (len(self.rates) + 1), entropy])
                 continue
-            found = [self.last(loss, rate, "s for noisy classes") for rate in self.rates]
-            bounds = f"{found[-1].min():.3f} to {found[-1].max():.3f}"
-            rows.append([loss, *map(mean_and_spread, found), bounds, entropy])
+            found = self.last(loss, self.rates[-1], "s for noisy classes")
+            bounds = f"{found.min():.3f} to {found.max():.3f}"
+            cells = [self.cell(loss, rate, "s for noisy classes") for rate in self.rates]
+            rows.append([loss, *cells, bounds, entropy])
         return markdown_table(heads, rows)
 
     def errors(self) -> str:
@@ -102,7 +107,7 @@ class Table:
         heads = [title, "swapped", "s", "entropy", "s minus entropy, in hundredths"]
         rows = []
         for loss in (CHOSEN, FAITHFUL):
-            for rate in self.rates:
+            for rate in (rate for rate in self.rates if (loss, rate) in self.runs):
                 by_s, by_entropy = (
                     self.last(loss, rate, f"{score} for errors") for score in ("s", "entropy")
                 )
@@ -145,7 +150,7 @@ def validation_loss(run: Arrays) -> float:
 
 def summarize(found: Mapping[Setting, Arrays]) -> StudyReport:
     """Return tables of both sets of images, and the picture."""
-    on_fashion, on_cifar = Table.of(found, FASHION, RATES), Table.of(found, CIFAR, CIFAR_RATES)
+    on_fashion, on_cifar = Table.of(found, FASHION, RATES), Table.of(found, CIFAR, RATES)
     texts = [part for table in (on_fashion, on_cifar) if table.runs for part in parts_of(table)]
     if not on_cifar.runs:
         texts.append(NO_CIFAR)

@@ -38,7 +38,6 @@ PAIRS = {
     CIFAR: ((0, 2), (1, 9), (3, 5), (4, 7)),  # airplane-bird, automobile-truck, cat-dog, deer-horse
 }
 RATES = (0.0, 0.2, 0.4)
-CIFAR_RATES = (0.0, 0.4)
 VOTERS = ("cross-entropy", "joint, floor -4", "faithful")
 VOTED_RATES = (0.0, 0.4)
 N_LAYERS = 3

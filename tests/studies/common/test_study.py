@@ -80,7 +80,7 @@ def test_a_study_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture
     study = Study("throws", settings, thrown, summarize)
     arguments = ["--quick", "--seeds", "2", "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
     study.main(arguments)
-    table = "| what | figure |\n|---|---:|\n| throw | 1.000 ± 1.414 |"
+    table = "| what | figure |\n|---|---:|\n| throw | 1.000 ± 1.414 |\n\nSeeds: 2."
     assert (tmp_path / "out" / "throws.md").read_text() == f"{table}\n"
     assert (tmp_path / "out" / "throws.png").stat().st_size > 1_000
     assert capsys.readouterr().out.startswith(table)
