@@ -116,6 +116,32 @@ def test_bad_labels_are_named(
         read(frame.assign(**change), Columns(multilabel="p_*", label="y_*", **columns))
 
 
+def test_labels_that_are_missing_unknown_or_constant_are_stated(
+    run: Run, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    words = ("--multilabel", "p_*", "--uncertain", "ignore")
+    frame.drop(columns=["y_rash"]).to_csv("fewer.csv", index=False)
+    assert "one column per label (cough, fever, rash)" in run("audit", "fewer.csv", *words).stderr
+    frame.filter(like="p_").to_csv("none.csv", index=False)
+    assert "needs one set of label columns" in run("audit", "none.csv", *words).stderr
+    frame.assign(y_cough="", y_fever=0).to_csv("constant.csv", index=False)
+    done = run("audit", "constant.csv", *words)
+    assert "Labels without a known row, left out: cough" in done.stdout
+    assert done.exit_code == 0
+    done = run("audit", "constant.csv", *words, "--json")
+    assert "NaN" not in done.stdout
+    found = json.loads(done.stdout)
+    assert found["n_known"]["cough"] == 0
+    assert found["labels"]["fever"]["roc_auc"] is None
+    done = run("calibrate", "constant.csv", *words, "-o", "map.json")
+    assert "only the common map for cough and fever" in " ".join(done.stdout.split())
+    frame.assign(y_cough="", y_fever="", y_rash="").to_csv("unknown.csv", index=False)
+    for command in (("audit", "unknown.csv"), ("calibrate", "unknown.csv", "-o", "map.json")):
+        done = run(*command, *words)
+        assert "needs at least 1 labeled row" in done.stderr
+        assert done.exit_code == 2
+
+
 def test_sigmoids_are_not_taken_for_classes(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "findings.csv"
     frame.to_csv(path, index=False)
@@ -126,5 +152,15 @@ def test_sigmoids_are_not_taken_for_classes(run: Run, frame: pd.DataFrame, tmp_p
     swapped.to_csv("swapped.csv", index=False)
     done = run("audit", "swapped.csv", "--multilabel", "p_*")
     assert "Exchange --label and --multilabel" in done.stderr
+    done = run("calibrate", "swapped.csv", "--multilabel", "p_*", "-o", "map.json")
+    assert "Exchange --label and --multilabel" in done.stderr
+    same = p.join(p.rename(columns=lambda name: f"y{name[1:]}"))
+    same.to_csv("same.csv", index=False)
+    done = run("audit", "same.csv", "--multilabel", "p_*")
+    assert "the same numbers in every row" in done.stderr
+    assert "Check --label and --multilabel" in done.stderr
+    (6 * frame.filter(like="p_") - 3).join(frame.filter(like="y_")).to_csv("z.csv", index=False)
+    done = run("audit", "z.csv", "--multilabel", "p_*", "--uncertain", "ignore")
+    assert "Pass --multilabel-logits instead of --multilabel" in done.stderr
     done = run("audit", path, "--multilabel", "p_*", "--positive", "rash")
     assert "without --costs, --cost and --positive" in done.stderr

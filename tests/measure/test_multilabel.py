@@ -10,7 +10,9 @@ from sklearn import metrics
 
 from dubito import MultiLabel, audit
 from dubito.arrays import FloatArray
+from dubito.calibrate import MultiLabelCalibrator
 from dubito.data import ArrayShards, Batch
+from dubito.doubt import MultiLabelRiskControl
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.measure import MultiLabelAudit, MultiLabelState
 from dubito.measure.multilabel import _areas_of
@@ -266,8 +268,20 @@ def test_labels_without_positives_or_rows_have_stated_figures() -> None:
 
 def test_bad_input_is_refused() -> None:
     y, p = findings(30)
-    with pytest.raises(BadValueError, match="Pass the labels first, then the outputs"):
-        audit(p, MultiLabel(y))
+    for run in (
+        lambda y, p: audit(y, MultiLabel(p)),
+        lambda y, p: MultiLabelCalibrator().fit(p, y),
+        lambda y, p: MultiLabelRiskControl().fit(p, y),
+    ):
+        with pytest.raises(BadValueError, match=r"such as 0\.\d+\. Exchange labels and outputs"):
+            run(p, y)
+        with pytest.raises(BadValueError, match="the same numbers in every row"):
+            run(y, y)
+        with pytest.raises(BadValueError, match="the same numbers in every row"):
+            run(with_gaps(p), p)
+    assert audit(y[:9], MultiLabel(y[:9]), n_resamples=0).hamming_loss == 0  # may be by chance
+    with pytest.raises(BadValueError, match=r"got -1.* in row 3, column 1\. .*from_logits"):
+        MultiLabel(np.where(np.arange(120).reshape(30, 4) == 13, -1, p))
     with pytest.raises(EmptyStateError):
         audit(np.full((30, 4), np.nan), MultiLabel(p))
     with pytest.raises(BadTypeError, match="must be the labels"):

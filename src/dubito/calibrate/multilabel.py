@@ -30,7 +30,7 @@ from dubito.calibrate.cross_validation import (
 )
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.labels import LabelMatrix, as_label_matrix
+from dubito.data.labels import LabelMatrix, as_label_matrix, require_own_places
 from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
 from dubito.errors import EmptyStateError
 from dubito.formatting import join_words, percent
@@ -549,7 +549,7 @@ class MultiLabelCalibrator(Serializable):
         )
         first = next(shards.batches())
         known = as_multilabel(first.outputs, name)
-        as_label_matrix(first.labels, name)
+        require_own_places(known, as_label_matrix(first.labels, name), "y", name)
         self._forget()
         self.n_labels_, self.label_names_ = known.n_labels, known.label_names
         try:

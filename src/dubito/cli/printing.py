@@ -28,7 +28,9 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities",
     r"uncertain='ignore'": "--uncertain ignore",
     r"uncertain=0\.5": "--uncertain 0.5",
-    r"Pass the labels first, then the outputs": "Exchange --label and --multilabel",
+    r"Exchange labels and outputs": "Exchange --label and --multilabel",
+    r"Pass the probabilities of the model as outputs.*labels": "Check --label and --multilabel",
+    r"Use MultiLabel\.from_logits\(\w+\)": "Pass --multilabel-logits instead of --multilabel",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks

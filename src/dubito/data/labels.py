@@ -28,6 +28,8 @@ from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel
 
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
+FEW_ROWS = 1000
+MIN_SAME = 50  # known labels; fewer may equal the outputs by chance
 POLICIES = ("ignore", "multi-class", "zeros", "ones", "soft")
 UncertainPolicy = Literal["ignore", "multi-class", "zeros", "ones", "soft"] | float
 
@@ -377,3 +379,24 @@ def as_label_matrix(labels: Any, caller: str) -> LabelMatrix:
         got = "None" if labels is None else type(labels).__name__
         raise BadTypeError("y", caller, "must hold the labels, rows x labels", got, fix)
     return labels
+
+
+def require_own_places(
+    outputs: MultiLabel, labels: LabelMatrix, argument: str, caller: str
+) -> None:
+    """Raise if several labels and their probabilities are exchanged, or the same columns."""
+    for n_rows in (FEW_ROWS, outputs.n_rows):  # most inputs are fine by their first rows
+        p, y = outputs.array[:n_rows], labels.values[:n_rows]
+        is_known, is_soft = ~np.isnan(y), (y > 0) & (y < 1)
+        is_hard = bool(((p == 0) | (p == 1)).all())
+        is_swapped = is_hard and is_soft.sum() > is_known.sum() / 2
+        is_same = bool(((p == y) | ~is_known).all() and is_known.sum() >= MIN_SAME)
+        if not (is_swapped or is_same):
+            return
+    if is_swapped:
+        rule = "must hold the labels: the outputs are all 0 or 1, like labels"
+        got, fix = f"probabilities such as {y[is_soft][0]:g}", "Exchange labels and outputs"
+    else:
+        rule, got = "must differ from the outputs", "the same numbers in every row"
+        fix = "Pass the probabilities of the model as outputs, and the true labels"
+    raise BadValueError(argument, caller, rule, got, fix)

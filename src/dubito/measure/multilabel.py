@@ -12,9 +12,9 @@ import numpy as np
 
 from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch
-from dubito.data.labels import LabelMatrix
+from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
+from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
 from dubito.formatting import percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.label_sums import (
@@ -443,11 +443,7 @@ def _require_labels(batch: Batch) -> None:
         raise BadTypeError("outputs", "MultiLabelAudit.of", rule, type(outputs).__name__, fix)
     batch.require_labels("audit")
     assert isinstance(labels, LabelMatrix)
-    known = labels.values[~np.isnan(labels.values)]
-    is_soft = (known > 0) & (known < 1)
-    if is_soft.sum() > known.size / 2 and ((outputs.array == 0) | (outputs.array == 1)).all():
-        rule, got = "must be 0 and 1 where outputs are", f"labels such as {known[is_soft][0]:g}"
-        raise BadValueError("y_true", "audit", rule, got, "Pass the labels first, then the outputs")
+    require_own_places(outputs, labels, "y_true", "audit")
 
 
 def _read(

@@ -21,6 +21,8 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs.base import BaseOutputs, set_field, unchecked
 from dubito.outputs.classification import ClassName, Members, Probabilities, as_names
 
+LOGITS = "Use MultiLabel.from_logits(array) for logits"
+
 
 class BaseMultiLabel(BaseOutputs):
     """Probabilities of several binary labels, with the labels on the last axis."""
@@ -38,7 +40,8 @@ class BaseMultiLabel(BaseOutputs):
         require_dimensions(floats, (len(self.axes),), "array", caller, shape)
         is_share = (floats >= 0) & (floats <= 1)
         rule = "must be between 0 and 1"
-        require_everywhere(is_share, floats, "array", caller, rule, PERCENTAGES)
+        fix = LOGITS if (floats < 0).any() else PERCENTAGES
+        require_everywhere(is_share, floats, "array", caller, rule, fix)
         set_field(self, "array", own(floats, array))
         names = _as_label_names(label_names, self.n_labels, caller)
         set_field(self, "label_names", names)

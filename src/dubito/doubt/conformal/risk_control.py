@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dubito.arrays import FloatArray, as_fraction, freeze, require_bool, require_choice
-from dubito.data.labels import as_label_matrix
+from dubito.data.labels import as_label_matrix, require_own_places
 from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
@@ -137,6 +137,7 @@ class MultiLabelRiskControl(Serializable):
         labels = as_label_matrix(batch.labels, name)
         if not (batch.labeled_weight > 0).any():
             raise EmptyStateError(name)
+        require_own_places(known, labels, "y", name)
         self._forget()
         self.n_labels_, self.label_names_ = known.n_labels, known.label_names
         self.is_per_label_ = bool(self.per_label)
