@@ -108,3 +108,18 @@ def test_the_binary_demo_as_json(run: Run) -> None:
     assert printed["audit"]["n_rows"] == 15_000
     assert printed["fit"]["report"]["current_saved"][0] > 0
     assert printed["folder"] == "dubito-demo"
+
+
+@pytest.mark.slow
+def test_several_findings_are_audited_and_calibrated(run: Run) -> None:
+    done = run("demo", "--multilabel", "--folder", "findings")
+    assert done.exit_code == 0, done.output
+    assert "'effusion' the most: calibration slope 0.4" in " ".join(done.stdout.split())
+    assert "edema, calibration gap" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "cannot be combined" in run("demo", "--multilabel", "--binary").stderr
+    made = pd.read_csv("findings/findings.csv")
+    marks = made.filter(like="y_").stack().value_counts(normalize=True)
+    assert set(map(str, marks.index)) == {"0", "1", "u"}
+    assert 0.05 < marks["u"] < 0.15
+    assert Path("findings/findings.csv").stat().st_size < 400_000

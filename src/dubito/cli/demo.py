@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito import Logits
@@ -43,6 +46,21 @@ BINARY_COMMANDS: list[tuple[list[str], set[str]]] = [  # with the words that are
 ]
 
 
+LABELS_STORY = (
+    "A model gives each chest X-ray a probability of each of eight findings. Readers marked some "
+    "as uncertain (u), and did not mention others. Which of the probabilities are right, and at "
+    "which site?"
+)
+LABELS = ["--multilabel", "p_*", "--label", "y_*", "--uncertain", "ignore"]
+LABELS_COMMANDS: list[tuple[list[str], set[str]]] = [
+    (["audit", "findings.csv", *LABELS, "--group", "site"], {"findings.csv"}),
+    (
+        ["calibrate", "findings.csv", *LABELS, "-o", "calibrator.json"],
+        {"findings.csv", "calibrator.json"},
+    ),
+]
+
+
 def demo(
     folder: Annotated[
         Path, typer.Option(help="Directory for the report, policy and decisions.")
@@ -50,15 +68,27 @@ def demo(
     is_binary: Annotated[
         bool, typer.Option("--binary", help="A fraud model instead: one probability per payment.")
     ] = False,
+    is_multilabel: Annotated[
+        bool,
+        typer.Option("--multilabel", help="A model of chest X-rays instead: several findings."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
     Example: dubito demo --binary
     """
+    if is_binary and is_multilabel:
+        rule, fix = "cannot be combined with --multilabel", "Leave one of them out"
+        raise BadValueError("", "--binary", rule, "both", fix)
     folder.mkdir(parents=True, exist_ok=True)
     if is_binary:
-        _run_binary_demo(folder, as_json)
+        _write_payments(folder)
+        _run_commands(BINARY_STORY, BINARY_COMMANDS, folder, as_json)
+        return
+    if is_multilabel:
+        _write_findings(folder)
+        _run_commands(LABELS_STORY, LABELS_COMMANDS, folder, as_json)
         return
     from dubito import audit
     from dubito.cli.ahead import compile_ahead
@@ -96,8 +126,37 @@ def demo(
     _print_results(figures, policy, folder)
 
 
-def _run_binary_demo(folder: Path, as_json: bool) -> None:
-    """Write files of payments and run the commands that lead from them to decisions."""
+def _write_payments(folder: Path) -> None:
+    """Write payments whose outcome is known, new ones, and costs."""
+    from dubito.data import load_payments
+
+    sample = load_payments()
+    unlabeled = {name: column for name, column in sample.new.items() if name != "label"}
+    _write_tables(folder, {"payments.csv": sample.labeled, "new.csv": unlabeled})
+    (folder / "costs.csv").write_text(PAYMENT_COSTS)
+
+
+def _write_findings(folder: Path) -> None:
+    """Write X-rays with findings, and new ones."""
+    from dubito.data import make_findings
+
+    sample = make_findings()
+    _write_tables(folder, {"findings.csv": sample.labeled, "new.csv": sample.new})
+
+
+def _write_tables(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write tables by the names of their files."""
+    from dubito.data import Sink
+
+    for name, columns in tables.items():
+        with Sink(folder / name) as sink:
+            sink.write(columns)
+
+
+def _run_commands(
+    story: str, commands: Sequence[tuple[list[str], set[str]]], folder: Path, as_json: bool
+) -> None:
+    """Run the commands that lead from files to results."""
     import json
     from contextlib import redirect_stdout
     from io import StringIO
@@ -105,18 +164,11 @@ def _run_binary_demo(folder: Path, as_json: bool) -> None:
 
     from dubito.cli.app import app
     from dubito.cli.printing import say, say_json
-    from dubito.data import Sink, load_payments
 
-    sample = load_payments()
-    unlabeled = {name: column for name, column in sample.new.items() if name != "label"}
-    for name, columns in {"payments.csv": sample.labeled, "new.csv": unlabeled}.items():
-        with Sink(folder / name) as sink:
-            sink.write(columns)
-    (folder / "costs.csv").write_text(PAYMENT_COSTS)
     if not as_json:
-        say(BINARY_STORY)
+        say(story)
     results: dict[str, Any] = {}
-    for words, files in BINARY_COMMANDS:
+    for words, files in commands:
         typed = [str(folder / word) if word in files else word for word in words]
         if not as_json:
             say(f"\n$ dubito {join(typed)}\n")

@@ -9,9 +9,11 @@ from dubito.data.directory_sink import DirectorySink
 from dubito.data.files import FileShards, read, scan
 from dubito.data.samples import (
     FashionMNISTSample,
+    FindingsSample,
     PaymentsSample,
     load_fashion_mnist,
     load_payments,
+    make_findings,
 )
 from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.data.sink import EncodedLabels, Sink
@@ -28,12 +30,14 @@ __all__ = [
     "EncodedLabels",
     "FashionMNISTSample",
     "FileShards",
+    "FindingsSample",
     "PaymentsSample",
     "Shards",
     "Sink",
     "as_shards",
     "load_fashion_mnist",
     "load_payments",
+    "make_findings",
     "read",
     "scan",
 ]

@@ -9,11 +9,28 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FashionMNISTSample", "PaymentsSample", "load_fashion_mnist", "load_payments"]
+__all__ = [
+    "FashionMNISTSample",
+    "FindingsSample",
+    "PaymentsSample",
+    "load_fashion_mnist",
+    "load_payments",
+    "make_findings",
+]
 
 Float32Array = npt.NDArray[np.float32]
 Float16Array = npt.NDArray[np.float16]
 LabelArray = npt.NDArray[np.int8]
+FINDINGS = {  # with log odds of their frequency
+    "atelectasis": -1.0,
+    "cardiomegaly": -1.5,
+    "consolidation": -2.0,
+    "edema": -1.2,
+    "effusion": -0.6,
+    "fracture": -3.2,
+    "nodule": -2.6,
+    "pneumothorax": -3.5,
+}
 
 
 @final
@@ -140,6 +157,75 @@ def load_payments() -> PaymentsSample:
         }
         first += n_rows
     return PaymentsSample(**parts, meta=meta)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FindingsSample:
+    """Probabilities of a simulated multi-label model of chest X-rays, which is over-confident.
+
+    Attributes
+    ----------
+    labeled, new : dict of str to array
+        The columns of read images, and of later ones: `id`, the `site`, for each finding the
+        model's probability `p_NAME`, and in read images `y_NAME`: 0, 1, "u" where the reader was
+        uncertain, None where the report does not mention it.
+    names : tuple of str
+        The findings.
+    """
+
+    labeled: Mapping[str, npt.NDArray[Any]]
+    new: Mapping[str, npt.NDArray[Any]]
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        rows = f"{len(self.labeled['id'])} labeled, {len(self.new['id'])} new rows"
+        return f"FindingsSample({rows}, {len(self.names)} findings)"
+
+
+def make_findings(
+    n_labeled: int = 4000, n_new: int = 1000, random_state: int = 0
+) -> FindingsSample:
+    """Generate the outputs of a multi-label model, and labels of which some are uncertain.
+
+    Findings depend on each other. The probabilities are too extreme, more so for rare findings, and
+    those of edema are too high at one of two sites.
+
+    Parameters
+    ----------
+    n_labeled, n_new : int
+        The numbers of rows.
+    random_state : int, default=0
+        The seed.
+
+    Returns
+    -------
+    FindingsSample
+        Columns of labeled and of new rows.
+
+    Examples
+    --------
+    >>> sample = make_findings(100, 10)
+    >>> sample, sample.names[:2]
+    (FindingsSample(100 labeled, 10 new rows, 8 findings), ('atelectasis', 'cardiomegaly'))
+    """
+    n_rows, n_findings, rng = n_labeled + n_new, len(FINDINGS), np.random.default_rng(random_state)
+    severity, own = rng.normal(size=(n_rows, 1)), rng.normal(size=(n_rows, n_findings))
+    odds = np.array([*FINDINGS.values()]) + 1.2 * severity + 1.2 * own
+    y = rng.random(odds.shape) < 1 / (1 + np.exp(-odds))
+    site = np.where(rng.random(n_rows) < 0.4, "south", "north")
+    seen = np.linspace(1.3, 2.2, n_findings) * (odds + rng.normal(0, 0.6, odds.shape))
+    seen[:, list(FINDINGS).index("edema")] += 1.2 * (site == "south")
+    p = (1 / (1 + np.exp(-seen))).round(5).clip(1e-5, 1 - 1e-5)
+    marks = np.where(y, "1", "0").astype(object)
+    marks[rng.random(p.shape) < 0.4 / (1 + odds**2) ** 2] = "u"
+    marks[rng.random(p.shape) < 0.08] = None
+    rows: dict[str, npt.NDArray[Any]] = {"id": np.arange(1, n_rows + 1), "site": site}
+    rows |= {f"p_{name}": column for name, column in zip(FINDINGS, p.T, strict=True)}
+    read = {f"y_{name}": column for name, column in zip(FINDINGS, marks.T, strict=True)}
+    labeled = {name: column[:n_labeled] for name, column in (rows | read).items()}
+    new = {name: column[n_labeled:] for name, column in rows.items()}
+    return FindingsSample(labeled, new, tuple(FINDINGS))
 
 
 def _stored(name: str) -> dict[str, npt.NDArray[Any]]:
