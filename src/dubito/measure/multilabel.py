@@ -352,12 +352,12 @@ class MultiLabelAudit:
             rows = quantity(self.n_rows, "row")
             return f"No sign of miscalibration of any of {n_labels} on {rows}."
         worst = self.labels[found[0]]
-        slope = worst.intervals.get("calibration_slope")
-        is_sloped = slope is not None and not slope.low <= 1 <= slope.high
-        sloped = f"calibration slope {worst.calibration_slope:.2f} (1 if calibrated), "
+        slope, sloped = worst.intervals.get("calibration_slope"), ""
+        if slope is not None and not slope.low <= 1 <= slope.high:
+            sloped = f"calibration slope {slope.value:.2f} (1 if calibrated), "
         return (
             f"{len(found)} of {n_labels} {'is' if len(found) == 1 else 'are'} miscalibrated, "
-            f"'{found[0]}' the most: {sloped if is_sloped else ''}mean probability "
+            f"'{found[0]}' the most: {sloped}mean probability "
             f"{percent(worst.mean_probability)}, observed frequency {percent(worst.base_rate)}."
         )
 
