@@ -28,10 +28,10 @@ def or_dash(value: object) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a fraction in percent, or a dash for None.
 
-    >>> percent(0.9356), percent(0.05, 0), percent(None)
-    ('93.6 %', '5 %', '–')
+    >>> percent(0.9356), percent(0.05, 0), percent(-1e-9), percent(None)
+    ('93.6 %', '5 %', '0.0 %', '–')
     """
-    return ABSENT if value is None else f"{value * 100:.{digits}f} %"
+    return ABSENT if value is None else f"{value * 100:z.{digits}f} %"
 
 
 def short_percent(value: float) -> str:

@@ -63,7 +63,7 @@ def test_rows_where_a_column_holds_a_value(tmp_path: Path, ending: str) -> None:
     frame = pd.DataFrame({"id": np.arange(500), "action": actions, "review_value": rng.random(500)})
     path = tmp_path / f"f.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
-    found = rows_where([path, path], "action", "ask", by="review_value")
+    found = rows_where([path, path], "action", ["ask"], by="review_value")
     twice = pd.concat([frame, frame])
     expected = twice[twice["action"] == "ask"].sort_values(
         "review_value", ascending=False, kind="stable"
@@ -72,7 +72,7 @@ def test_rows_where_a_column_holds_a_value(tmp_path: Path, ending: str) -> None:
     for name, column in found.items():
         values = pd.Series(column.to_pylist()).astype(expected[name].dtype)
         assert values.tolist() == expected[name].tolist()
-    nothing = rows_where([path], "action", "stay", by="review_value")
+    nothing = rows_where([path], "action", ["stay"], by="review_value")
     assert len(nothing["id"]) == 0
     counts = expected.shape[0], 1000 - expected.shape[0]
     wanted = dict(zip(["ask", "go", "stay"], [*counts, 0], strict=True))

@@ -11,14 +11,14 @@ import typer
 
 from dubito.cli.columns import (
     FOLD_GROUPS,
-    MULTILABEL,
-    NOT_CLASSIFICATION,
+    NOT_FOR_POLICIES,
     ColumnOptions,
     note_single_class,
     require_positive,
     with_columns,
 )
-from dubito.cli.reading import CALIBRATOR_HELP, Reader, calibrator_named
+from dubito.cli.label_options import require_unused
+from dubito.cli.reading import CALIBRATOR_HELP, Reader, calibrator_named, multilabel_calibrator
 from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
@@ -31,10 +31,7 @@ Z = 1.96  # standard errors to each side of a 95 % interval
 PREFIX = "calibrated_"
 
 
-UNSUPPORTED = [name for name in NOT_CLASSIFICATION if name not in MULTILABEL]
-
-
-@with_columns("features", *UNSUPPORTED, group=FOLD_GROUPS)
+@with_columns("features", *NOT_FOR_POLICIES, group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -100,7 +97,10 @@ def _fit(
     from dubito.data.sink import write_atomic
 
     [predictions] = options.open(file)
-    chosen_by = _by_label(options, name) if options.is_multilabel else calibrator_named(name)
+    if options.is_multilabel:
+        require_unused({"--positive": options.positive})
+    named = multilabel_calibrator if options.is_multilabel else calibrator_named
+    chosen_by: Any = named(name)
     fitted = AutoCalibrator() if chosen_by == "auto" else chosen_by
     with passes():
         rows = reader.rows(predictions)
@@ -125,20 +125,6 @@ def _fit(
     shown = replace(options, label=None, weight=None, group=None, uncertain=None)
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o calibrated.parquet")
-
-
-def _by_label(options: ColumnOptions, name: str) -> MultiLabelCalibrator:
-    """Return the calibrator of several labels per row that a name stands for."""
-    from dubito.calibrate import MultiLabelCalibrator
-    from dubito.calibrate.multilabel import BASES
-
-    if name not in BASES:
-        rule, fix = f"must be {', '.join(BASES[:-1])} or {BASES[-1]} for several labels", "Use auto"
-        raise BadValueError("", "--calibrator", rule, name, fix)
-    if options.positive is not None:
-        rule, fix = "cannot be used with --multilabel", "Leave it out"
-        raise BadValueError("", "--positive", rule, options.positive, fix)
-    return MultiLabelCalibrator(base=name)
 
 
 def _show_leaderboard(lines: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import wraps
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -17,6 +18,7 @@ from dubito.errors import BadValueError
 if TYPE_CHECKING:
     from dubito.data import Columns, Shards
     from dubito.data.sources import BaseSource
+    from dubito.decide import MultiLabelPolicy, Policy
     from dubito.outputs import ClassName
 
 
@@ -52,7 +54,8 @@ FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
 OUTPUTS = ("logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-NOT_CLASSIFICATION = ("confidence", "correct", "mean", "std", *MULTILABEL)
+NOT_FOR_POLICIES = ("confidence", "correct", "mean", "std")
+NOT_CLASSIFICATION = (*NOT_FOR_POLICIES, *MULTILABEL)
 
 
 @final
@@ -148,6 +151,27 @@ class ColumnOptions:
             detected = [", ".join(one) for one in (dict.fromkeys(found_by_name), notations) if one]
             put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
         return result
+
+    def open_for(
+        self, policy: Policy | MultiLabelPolicy, path: Path, *files: str
+    ) -> list[Predictions]:
+        """Open files of new predictions for the policy of a file, or raise for the other kind."""
+        from dubito.decide import Policy
+
+        fitted, settings = policy.provenance.get("columns", {}), dict[str, Any]()
+        is_by_label = not isinstance(policy, Policy)
+        if isinstance(policy, Policy):
+            settings["has_features"] = policy.ood is not None and policy.ood.needs_features
+            settings["classes"] = policy.costs.classes
+            settings["row_costs"] = [str(one) for one in policy.costs.expressions]
+        found = self.open(*files, label="unused", fitted=fitted, **settings)
+        for one in found:
+            columns = one.columns.multilabel or one.columns.multilabel_logits
+            if (columns is not None) != is_by_label:
+                rule = f"decides on {'several labels per row' if is_by_label else 'classes'}"
+                fix = "Pass --multilabel 'p_*'" if is_by_label else "Leave --multilabel out"
+                raise BadValueError("", str(path), rule, "columns of the other kind", fix)
+        return found
 
     def _require_one_kind(self) -> None:
         """Raise for two kinds of outputs, or for one of two options that belong together."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import NOT_FOR_POLICIES, ColumnOptions, with_columns
 from dubito.cli.reading import Reader, require_output_paths
 from dubito.cli.writing import COLUMNS_HELP, DIGITS, RowRun, bad_rows_remedy, is_directory
 from dubito.errors import BadValueError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dubito.data import Batch
-    from dubito.decide import Policy
+    from dubito.decide import MultiLabelPolicy, Policy
 
 MAX_ACTIONS = 6  # whose numbers of rows are printed
 
@@ -26,7 +26,8 @@ MAX_ACTIONS = 6  # whose numbers of rows are printed
     "label",
     "weight",
     "group",
-    *NOT_CLASSIFICATION,
+    "uncertain",
+    *NOT_FOR_POLICIES,
     id="Column of row identifiers, written as `id`. Default: id, or else the row number.",
 )
 def decide(
@@ -70,6 +71,7 @@ def decide(
     """Choose an action for each row of new predictions, written beside the input columns.
 
     Results: action, class (the most probable one), probability_CLASS, ...
+    Of several labels per row: action, decision_LABEL, probability_LABEL, ...
     An input column that is named like a result is written as input_NAME.
 
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
@@ -77,30 +79,23 @@ def decide(
     from dubito.cli.printing import say, say_json
     from dubito.data.sink import TEXTS
     from dubito.data.table_queries import value_counts
-    from dubito.decide import Policy
+    from dubito.decide import MultiLabelPolicy, load_policy
+    from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
     from dubito.decide.policy.table import decision_columns, decision_names
     from dubito.formatting import quantity
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
     require_output_paths(paths, [policy, *files], {"--review": TEXTS, "--bad-rows": TEXTS})
-    loaded = Policy.load(policy)
-    if review is not None and loaded.costs.reject is None:
-        rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
-        raise BadValueError("--review", "dubito decide", rule, f"{policy} without one", fix)
+    loaded = load_policy(policy)
+    if review is not None:
+        _require_reviews(loaded, policy)
     is_directory(output)  # raises for a file of an unknown kind, before any file is opened
 
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
         return decision_columns(loaded, batch, source, has_probabilities)
 
     with bad_rows_remedy(bad_rows):
-        predictions = options.open(
-            *dict.fromkeys(files),
-            label="unused",
-            has_features=loaded.ood is not None and loaded.ood.needs_features,
-            classes=loaded.costs.classes,
-            row_costs=[str(one) for one in loaded.costs.expressions],
-            fitted=loaded.provenance.get("columns", {}),
-        )
+        predictions = options.open_for(loaded, policy, *dict.fromkeys(files))
         run = RowRun.open(
             columns_of,
             predictions,
@@ -118,14 +113,18 @@ def decide(
             bad_rows_file=bad_rows,
         )
         parts = run.write(output)
-    taken = value_counts(list(parts), "action", loaded.costs.actions)
+    actions = ROW_ACTIONS if isinstance(loaded, MultiLabelPolicy) else loaded.costs.actions
+    taken = value_counts(list(parts), "action", actions)
     counts: dict[str, Any] = {
         "rows": sum(parts.values()),
         "actions": taken,
         "files": len(predictions),
     }
     if review is not None:
-        counts["for_review"] = _write_review(list(parts), review, loaded)
+        if isinstance(loaded, MultiLabelPolicy):
+            counts["for_review"] = _write_label_review(list(parts), review, loaded)
+        else:
+            counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
     if as_json:
@@ -140,6 +139,20 @@ def decide(
     if bad_rows is not None:
         rows = "row was" if counts["bad_rows"] == 1 else "rows were"
         say(f"{counts['bad_rows']:,} invalid {rows} set aside in {bad_rows}.")
+
+
+def _require_reviews(policy: Policy | MultiLabelPolicy, path: Path) -> None:
+    """Raise if a policy sends nothing to review."""
+    from dubito.decide import Policy
+
+    rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
+    if isinstance(policy, Policy):
+        has_reviews = policy.costs.reject is not None
+    else:
+        has_reviews = (policy.costs.review, policy.costs.review_row) != (None, None)
+        rule, fix = "needs a policy with reviews", "Run dubito fit with --review or --review-row"
+    if not has_reviews:
+        raise BadValueError("--review", "dubito decide", rule, f"{path} without one", fix)
 
 
 def _in_words(taken: dict[str, int]) -> str:
@@ -167,7 +180,7 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
 
     assert policy.costs.reject is not None
     action = policy.costs.actions[policy.costs.reject]
-    found = rows_where(decided, "action", action, by="review_value")
+    found = rows_where(decided, "action", [action], by="review_value")
     known = {f"probability_{name}" for name in policy.classes}
     by_class = [name for name in found if name in known]
     p = {name: np.array(found[name].to_pylist(), dtype=np.float64) for name in by_class}
@@ -192,3 +205,38 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
     with Sink(review, DIGITS) as sink:
         sink.write({**inputs, **values, "label": empty, "comment": empty})
     return reasons.size
+
+
+def _write_label_review(decided: Sequence[str], review: Path, policy: MultiLabelPolicy) -> int:
+    """Write the rows with a review of some or all labels, highest review value first.
+
+    `to_review` names the labels; a column `label_NAME` for each is to be filled in.
+    """
+    import numpy as np
+
+    from dubito.data import EncodedLabels, Sink
+    from dubito.data.table_queries import rows_where
+    from dubito.decide.multilabel.label_decisions import ACTIONS, REVIEW, ROW_ACTIONS
+    from dubito.decide.policy.table import decision_names
+
+    found = rows_where(decided, "action", ROW_ACTIONS[1:], by="review_value")
+    names = [str(name) for name in policy.label_names]
+    asked = [np.array(found[f"decision_{name}"].to_pylist()) == ACTIONS[REVIEW] for name in names]
+    to_review = [", ".join(np.array(names)[row]) for row in np.stack(asked, axis=1)]
+    known = {*decision_names(policy, has_probabilities=True)}
+    numbers = [one for one in found if one in known and one.startswith("probability_")]
+    values = {
+        one: np.array(found[one].to_pylist(), dtype=np.float64)
+        for one in [*numbers, "review_value"]
+    }
+    empty = EncodedLabels(np.full(len(to_review), -1), ())
+    blanks = dict.fromkeys([*(f"label_{name}" for name in names), "comment"], empty)
+    inputs = {
+        f"input_{name}" if name in blanks else name: column
+        for name, column in found.items()
+        if name not in known
+    }
+    asks = {"action": found["action"], "to_review": np.array(to_review, dtype=object)}
+    with Sink(review, DIGITS) as sink:
+        sink.write({**inputs, **asks, **values, **blanks})
+    return len(to_review)

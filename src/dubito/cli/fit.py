@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dubito.cli.columns import (
-    NOT_CLASSIFICATION,
+    NOT_FOR_POLICIES,
     ColumnOptions,
     note_single_class,
     require_positive,
     with_columns,
 )
 from dubito.cli.cost_options import CELL_HELP, CostOptions, review_hint
-from dubito.cli.reading import CALIBRATOR_HELP, Predictions, Reader, calibrator_named
+from dubito.cli.label_options import LabelOptions, require_unused
+from dubito.cli.reading import (
+    CALIBRATOR_HELP,
+    Predictions,
+    Reader,
+    calibrator_named,
+    multilabel_calibrator,
+)
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 
 @with_columns(
     "id",
-    *NOT_CLASSIFICATION,
+    *NOT_FOR_POLICIES,
     group="Column of groups whose decisions are compared; rows of one group stay in one fold.",
 )
 def fit(
@@ -52,7 +59,8 @@ def fit(
     costs: Annotated[
         Path | None,
         typer.Option(
-            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. Default: 0-1."
+            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON; of several "
+            "labels per row, CSV of label,false_positive,false_negative,review. Default: 0-1."
         ),
     ] = None,
     cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
@@ -66,6 +74,27 @@ def fit(
             help="The reject action in --costs or --cost, e.g. review; or a name for that of "
             "--reject-cost."
         ),
+    ] = None,
+    false_positive: Annotated[
+        float | None, typer.Option(help="Several labels: cost of a false positive. Default: 1.")
+    ] = None,
+    false_negative: Annotated[
+        float | None, typer.Option(help="Several labels: cost of a false negative. Default: 1.")
+    ] = None,
+    review: Annotated[
+        float | None, typer.Option(help="Several labels: cost of the review of one label.")
+    ] = None,
+    review_row: Annotated[
+        float | None,
+        typer.Option(help="Several labels: cost of the review of a row, with all of its labels."),
+    ] = None,
+    f_beta: Annotated[
+        float | None,
+        typer.Option(help="Several labels: maximize F-beta instead, e.g. 1 for F1."),
+    ] = None,
+    average: Annotated[
+        str | None,
+        typer.Option(help="What --f-beta averages: macro, micro or samples. Default: macro."),
     ] = None,
     max_risk: Annotated[
         float | None,
@@ -124,6 +153,8 @@ def fit(
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
+
+    Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --false-negative 5 --review 0.4
     """
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
@@ -140,6 +171,22 @@ def fit(
     _require_fraction("--risk-delta", risk_delta)
     _require_fraction("--current-threshold", current_threshold)
     _require_fraction("--max-review-rate", max_review_rate)
+    by_label = LabelOptions(false_positive, false_negative, review, review_row, f_beta, average)
+    if options.is_multilabel:
+        unsuited = {
+            "--cost": cost, "--reject-cost": reject_cost, "--reject-action": reject_action,
+            "--max-risk": max_risk, "--max-cost": max_cost, "--deploy-prior": deploy_prior,
+            "--evaluate-on": evaluate_on, "--current-threshold": current_threshold,
+            "--current-action": current_action, "--max-review-rate": max_review_rate,
+            "--rows-per-day": rows_per_day, "--positive": options.positive,
+            "--features": options.features,
+        }  # fmt: skip
+        require_unused(unsuited)
+        settings: dict[str, Any] = {**by_label.read(costs), "random_state": seed}
+        settings["calibrator"] = multilabel_calibrator(calibrator)
+        _fit_labels(file, options, reader, settings, output, report, as_json)
+        return
+    by_label.require_none()
     if rows_per_day is not None and not 0 < rows_per_day <= 1e15:
         rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
         raise BadValueError("", "--rows-per-day", rule, f"{rows_per_day:g}", fix)
@@ -212,6 +259,48 @@ def fit(
     say(str(replace(policy, report=replace(policy.report, notes=untold))))
     if evidence.batch.groups is not None:
         say(_compared_groups(policy, evidence))
+    _say_next(file, options, output, report)
+
+
+def _fit_labels(
+    file: str,
+    options: ColumnOptions,
+    reader: Reader,
+    settings: dict[str, Any],
+    output: Path,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Fit a policy for several labels per row, save it and print its results."""
+    from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.decide import MultiLabelPolicy
+
+    [predictions] = options.open(file)
+    with passes():
+        rows = reader.rows(predictions)
+        policy, evidence = MultiLabelPolicy.fit_shards(rows, **settings)
+        if report is not None:
+            from dubito.report import Report
+
+            title = f"Policy for {PurePath(file).name}"
+            page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
+    policy.provenance["columns"] = _output_columns(predictions.columns)
+    policy.save(output)
+    if report is not None:
+        page.save(report)
+    if as_json:
+        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        say_json({**results, "output": str(output)})
+        return
+    untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
+    say(str(replace(policy, report=replace(policy.report, notes=untold))))
+    _say_next(file, replace(options, uncertain=None), output, report)
+
+
+def _say_next(file: str, options: ColumnOptions, output: Path, report: Path | None) -> None:
+    """Print where the results are, and the command that decides new rows."""
+    from dubito.cli.printing import say
+
     written = f"{output}" if report is None else f"{output}, and the report to {report}"
     say(f"\nWritten to {written}. Next:")
     shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
@@ -221,7 +310,8 @@ def fit(
 
 def _output_columns(columns: Columns) -> dict[str, str]:
     """Return the option that names the columns of outputs, for later files."""
-    kind = "logits" if columns.probabilities is None else "probabilities"
+    kinds = ("logits", "multilabel", "multilabel_logits", "probabilities")
+    kind = next(kind for kind in kinds if getattr(columns, kind) is not None)
     name = getattr(columns, kind)
     if kind == "probabilities" and columns.classes is not None and "*" not in name:
         kind = "probability"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import NOT_FOR_POLICIES, ColumnOptions, with_columns
 from dubito.cli.cost_options import cost_table
 
 policy = typer.Typer(help="Show, explain or seal a policy file.", no_args_is_help=True)
@@ -23,21 +23,23 @@ def show(
     Example: dubito policy show policy.json
     """
     from dubito.cli.printing import put, say, say_json
-    from dubito.decide import Policy
+    from dubito.decide import Policy, load_policy
 
-    loaded = Policy.load(file)
+    loaded = load_policy(file)
     if as_json:
         say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
         return
     say(str(loaded))
-    if max(loaded.costs.array.shape) <= MAX_SHOWN:
+    if not isinstance(loaded, Policy):
+        say(f"Costs: {loaded.costs}.")
+    elif max(loaded.costs.array.shape) <= MAX_SHOWN:
         put(cost_table(loaded.costs, [str(name) for name in loaded.classes]))
     origin = loaded.provenance
     say(f"Fitted {origin['created']} on {origin['n_rows']:,} rows by dubito {origin['dubito']}.")
 
 
 @policy.command()
-@with_columns("label", "weight", "group", *NOT_CLASSIFICATION)
+@with_columns("label", "weight", "group", "uncertain", *NOT_FOR_POLICIES)
 def explain(
     file: File,
     rows: Annotated[str, typer.Argument(help="Predictions that contain the row to explain.")],
@@ -51,24 +53,17 @@ def explain(
     """
     from dubito.cli.printing import say, say_json
     from dubito.data import read
-    from dubito.decide import Policy
+    from dubito.decide import Policy, load_policy
     from dubito.errors import BadValueError
 
-    loaded = Policy.load(file)
-    has_features = loaded.ood is not None and loaded.ood.needs_features
-    [predictions] = options.open(
-        rows,
-        label="unused",
-        has_features=has_features,
-        classes=loaded.costs.classes,
-        row_costs=[str(one) for one in loaded.costs.expressions],
-        fitted=loaded.provenance.get("columns", {}),
-    )
+    loaded = load_policy(file)
+    [predictions] = options.open_for(loaded, file, rows)
     batch = read(predictions.source, predictions.columns)
     if not 0 <= row < len(batch):
         rule, fix = f"must be between 0 and {len(batch) - 1}", f"Pass a row of {rows}"
         raise BadValueError("", "--row", rule, str(row), fix)
-    explanation = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
+    others = (batch.features, batch.row_costs) if isinstance(loaded, Policy) else ()
+    explanation = loaded.explain(batch.outputs, *others, row=row)
     if as_json:
         say_json({"row": row, "explanation": explanation})
         return

@@ -18,7 +18,7 @@ import typer
 from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
-    from dubito.calibrate import BaseCalibrator
+    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
 
@@ -212,6 +212,17 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
         raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
     calibrator: BaseCalibrator = kind()
     return calibrator
+
+
+def multilabel_calibrator(name: str) -> MultiLabelCalibrator:
+    """Return the calibrator of several labels per row that a name stands for."""
+    from dubito.calibrate import MultiLabelCalibrator
+    from dubito.calibrate.multilabel import BASES
+
+    if name not in BASES:
+        rule, fix = f"must be {', '.join(BASES[:-1])} or {BASES[-1]} for several labels", "Use auto"
+        raise BadValueError("", "--calibrator", rule, name, fix)
+    return MultiLabelCalibrator(base=name)
 
 
 def require_output_paths(

@@ -40,7 +40,8 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
         what = f"columns that match {pattern!r}" if "*" in pattern else f"column {pattern!r}"
         near = get_close_matches(pattern.replace("*", "0"), names, n=1)
         fix = f"Use {near[0]!r}, or another of its columns" if near else "Use one of its columns"
-        raise BadValueError("", where, f"has no {what} for `{role}`", _shown(names), fix)
+        use = ", which the costs depend on" if role == "row_costs" else f" for `{role}`"
+        raise BadValueError("", where, f"has no {what}{use}", _shown(names), fix)
     return sorted(found, key=natural_order)
 
 

@@ -110,24 +110,27 @@ def number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str,
     return {name: kind for name, kind in left.items() if kind != pa.null()}
 
 
-def rows_where(sources: Sequence[Any], column: str, value: str, *, by: str) -> dict[str, Any]:
-    """Return the rows of tables where a column equals a value, sorted by another, highest first.
+def rows_where(
+    sources: Sequence[Any], column: str, values: Sequence[str], *, by: str
+) -> dict[str, Any]:
+    """Return the rows of tables where a column has one of some values, sorted, highest first.
 
-    Categories become plain values. Values of a text file are text, and the value is compared as a
-    `Sink` writes it there.
+    They are sorted by another column. Categories become plain values. Values of a text file are
+    text, and compared as a `Sink` writes them there.
 
     >>> table = pa.table({"id": [1, 2, 3], "action": ["go", "ask", "ask"], "cost": [1.0, 0.5, 2.0]})
-    >>> rows_where([table], "action", "ask", by="cost")["id"].to_pylist()
+    >>> rows_where([table], "action", ["ask"], by="cost")["id"].to_pylist()
     [3, 2]
     """
     parts = []
     for source in map(open_source, sources):
-        names, wanted = source.schema.names, value if source.has_types else quoted_formula(value)
+        names, plain_texts = source.schema.names, source.has_types
+        wanted = pa.array([one if plain_texts else quoted_formula(one) for one in values])
         with file_errors(source.name):
             for batch in source.batches(names, names, n_rows=1 << 16):
                 plain = pa.schema([(one.name, plain_type(one.type)) for one in batch.schema])
                 table = pa.Table.from_batches([batch]).cast(plain)
-                parts.append(table.filter(pc.equal(table[column], wanted)))
+                parts.append(table.filter(pc.is_in(table[column], wanted)))
     found = pa.concat_tables(parts)
     order = np.argsort(-np.array(found[by].to_pylist(), dtype=np.float64), kind="stable")
     return {name: found[name].take(order) for name in found.column_names}

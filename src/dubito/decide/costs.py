@@ -627,6 +627,27 @@ def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:
 
 def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[Any]], list[str], list[str]]:
     """Return costs, actions and classes from a CSV file whose corner says `action` or `truth`."""
+    table, decimal = read_cells(path)
+    corner = table[0][0].lower() if table else ""
+    if corner not in ("action", "truth"):
+        rule = "its first header cell must be `action` or `truth` (what the rows are)"
+        fix = "Use a header such as action,healthy,ill"
+        raise BadFileError(fspath(path), f"{rule}, got {corner!r}", fix)
+    columns, rows = table[0][1:], [line[0] for line in table[1:]]
+    costs = [_cells_of(line, len(columns), path, decimal) for line in table[1:]]
+    if not rows or not columns:
+        fix = "Add one row of numbers per action below the names"
+        raise BadFileError(fspath(path), "it holds no costs", fix)
+    if corner == "action":
+        return costs, rows, columns
+    return [list(column) for column in zip(*costs, strict=True)], columns, rows
+
+
+def read_cells(path: str | PathLike[str]) -> tuple[list[list[str]], str]:
+    """Return the cells of a CSV file of costs, without blank lines, and its decimal separator.
+
+    The first row and the first column hold names.
+    """
     lines = read_text(path).splitlines()
     try:
         separator = separator_of(lines)
@@ -635,21 +656,8 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[Any]], list[s
     except csv.Error as error:
         fix = "Write one row of costs per line"
         raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
-    corner = table[0][0].lower() if table else ""
-    if corner not in ("action", "truth"):
-        rule = "its first header cell must be `action` or `truth` (what the rows are)"
-        fix = "Use a header such as action,healthy,ill"
-        raise BadFileError(fspath(path), f"{rule}, got {corner!r}", fix)
-    columns, rows = table[0][1:], [line[0] for line in table[1:]]
     cells = {} if separator == "," else {"costs": [one for line in table[1:] for one in line[1:]]}
-    decimal = decimal_separator(cells, fspath(path))
-    costs = [_cells_of(line, len(columns), path, decimal) for line in table[1:]]
-    if not rows or not columns:
-        fix = "Add one row of numbers per action below the names"
-        raise BadFileError(fspath(path), "it holds no costs", fix)
-    if corner == "action":
-        return costs, rows, columns
-    return [list(column) for column in zip(*costs, strict=True)], columns, rows
+    return table, decimal_separator(cells, fspath(path))
 
 
 def _cells_of(

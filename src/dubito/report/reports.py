@@ -11,15 +11,17 @@ from markupsafe import Markup
 
 from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
+from dubito.calibrate.calibrator import drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, MultiLabelPolicy, MultiLabelPolicyReport, Policy
 from dubito.decide.costs import as_costs
+from dubito.decide.multilabel.label_report import LabelEvidence
 from dubito.decide.policy.report import Evidence
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
-from dubito.outputs import MultiLabel, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, MultiLabel, Normal, Quantiles, Samples
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.abstention import decisions_section, review_section
@@ -31,6 +33,7 @@ from dubito.report.sections.calibration import (
 from dubito.report.sections.error_detection import uncertainty_section
 from dubito.report.sections.group_differences import groups_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
+from dubito.report.sections.label_policies import label_decisions_section, label_policy_verdict
 from dubito.report.sections.labels import labels_sections, labels_verdict
 from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
@@ -79,8 +82,8 @@ class Report:
         calibration: Any = None,
         ood: Any = None,
         costs: CostMatrix | None = None,
-        policy: Policy | None = None,
-        evidence: Evidence | None = None,
+        policy: Policy | MultiLabelPolicy | None = None,
+        evidence: Evidence | LabelEvidence | None = None,
         title: str | None = None,
         command: str | None = None,
         audit: Audit | MultiLabelAudit | RegressionAudit | None = None,
@@ -97,9 +100,9 @@ class Report:
             Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
         calibration, ood, costs, policy, title, command, random_state
             As in `make_report`.
-        evidence : Evidence, optional
+        evidence : Evidence or LabelEvidence, optional
             The rows that the fit of the policy held out, and its decisions, from
-            `Policy.fit_shards`: the report is about them, with the figures of `policy.report`.
+            `fit_shards`: the report is about them, with the figures of `policy.report`.
         audit : Audit, MultiLabelAudit or RegressionAudit, optional
             The audit of the same rows, if there is one already.
 
@@ -112,15 +115,16 @@ class Report:
         if costs is not None:
             as_costs(costs, "costs", CALLER)
         if policy is not None:
-            if not isinstance(policy, Policy):
-                rule, fix = "must be a fitted Policy", "Use Policy.fit(...) or Policy.load(path)"
-                raise BadTypeError("policy", CALLER, rule, type(policy).__name__, fix)
+            _require_policy(policy, next(shards.batches()).outputs)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
         outputs = next(shards.batches()).outputs
         if isinstance(outputs, MultiLabel):
-            given = {"costs": costs, "ood": ood, "policy": policy, "calibration": calibration}
+            given = {"costs": costs, "ood": ood, "calibration": calibration}
             _require_none("must be None for several labels per row", **given)
+            if isinstance(policy, MultiLabelPolicy):
+                assert not isinstance(evidence, Evidence)
+                return _label_policy_report(policy, evidence, shards, title, command, seed)
             if not isinstance(audit, MultiLabelAudit):
                 audit = MultiLabelAudit.of(shards, random_state=seed)
             rows = sample_rows(shards, MAX_ROWS_MEASURED, seed)
@@ -140,6 +144,8 @@ class Report:
             return _regression_report(found, title)
         if not (ood is None or isinstance(ood, Batch)):
             ood = Batch.of(None, ood, caller=CALLER)
+        assert not isinstance(policy, MultiLabelPolicy)
+        assert not isinstance(evidence, LabelEvidence)
         summary = Summary.of(
             shards,
             calibration=others,
@@ -182,7 +188,7 @@ def make_report(
     calibration: Any = None,
     ood: Any = None,
     costs: CostMatrix | None = None,
-    policy: Policy | None = None,
+    policy: Policy | MultiLabelPolicy | None = None,
     title: str | None = None,
     command: str | None = None,
     random_state: Any = 0,
@@ -217,7 +223,7 @@ def make_report(
         Outputs of out-of-distribution rows, or a `Batch` of them with features.
     costs : CostMatrix, optional
         Costs of actions; by default an error costs 1 and a review 0.1.
-    policy : Policy, optional
+    policy : Policy or MultiLabelPolicy, optional
         A fitted policy, whose calibrator and costs are used, compared with other decision rules.
     title : str, optional
         The title of the page.
@@ -330,6 +336,52 @@ def _labels_report(audit: MultiLabelAudit, provenance: Provenance, title: str) -
     sections = [*labels_sections(audit), provenance_section(facts, provenance.command)]
     verdict = labels_verdict(audit)
     return Report(title, verdict.text, render(title, verdict, sections))
+
+
+def _label_policy_report(
+    policy: MultiLabelPolicy,
+    evidence: LabelEvidence | None,
+    shards: Shards,
+    title: str,
+    command: str | None,
+    seed: int,
+) -> Report:
+    """Return the report on a policy for several labels per row: the decisions come first.
+
+    Its figures are those of the held-out rows of the fit, or else of the rows themselves.
+    """
+    figures = policy.report
+    if evidence is None:
+        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
+        evidence = LabelEvidence(batch, policy.decide(batch.outputs), "the rows of this report")
+        figures = MultiLabelPolicyReport.of(evidence, policy.rule, seed)
+    batch, p = evidence.batch, evidence.decisions.probabilities
+    calibrated = replace(batch, outputs=MultiLabel(p, policy.calibrator.label_names_))
+    audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=seed)
+    provenance = Provenance.of([batch], seed, command)
+    facts = (
+        ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
+        ("Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"),
+        INTERVALS,
+        ("Calibration", policy.provenance["calibrator"]),
+        *provenance.facts,
+    )
+    sections = [
+        label_decisions_section(policy, figures),
+        *labels_sections(audit, figures),
+        provenance_section(facts, provenance.command),
+    ]
+    verdict = label_policy_verdict(policy, figures, audit)
+    return Report(title, verdict.text, render(title, verdict, sections))
+
+
+def _require_policy(policy: Any, outputs: BaseOutputs) -> None:
+    """Raise unless a policy is one for the outputs."""
+    kind = MultiLabelPolicy if isinstance(outputs, MultiLabel) else Policy
+    if not isinstance(policy, kind):
+        name = kind.__name__
+        rule, fix = f"must be a fitted {name}", f"Use {name}.fit(...) or {name}.load(path)"
+        raise BadTypeError("policy", CALLER, rule, type(policy).__name__, fix)
 
 
 def _require_none(rule: str, **given: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray
 from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.action_intervals import too_costly
-from dubito.errors import BadTypeError, BadValueError
+from dubito.decide.costs import read_cells
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.formatting import join_words
 from dubito.outputs import ClassName
 from dubito.serialization.fields import Check, Entry, declare, dict_of, list_of, number, optional
@@ -20,6 +22,7 @@ from dubito.serialization.objects import Record
 Costs = float | tuple[float | None, ...] | dict[str, float | None]
 
 CALLER = "LabelCosts"
+COLUMNS = ("false_positive", "false_negative", "review")
 EVERY = "*"  # stands for all labels that a mapping does not name
 TIE = 1e-9  # relative: at equal cost a label is reviewed
 N_SHOWN = 5  # names of labels in a message
@@ -80,6 +83,65 @@ class LabelCosts(Record):
             object.__setattr__(self, "review", _as_costs(self.review, "review"))
         if self.review_row is not None:
             object.__setattr__(self, "review_row", _as_cost(self.review_row, "review_row"))
+
+    @classmethod
+    def from_csv(cls, path: str | PathLike[str], **others: Any) -> LabelCosts:
+        """Return the costs of a CSV file, one row per label.
+
+        Parameters
+        ----------
+        path : str or path
+            Its header starts with `label`, and names any of `false_positive`, `false_negative` and
+            `review`. The label `*` stands for all others; a blank review is none.
+        **others : float
+            The costs that the file does not have.
+
+        Returns
+        -------
+        LabelCosts
+        """
+        name = fspath(path)
+        [header, *rows], decimal = read_cells(path)
+        columns = header[1:]
+        is_known = header[0].lower() == "label" and {*columns} <= {*COLUMNS}
+        if not is_known or not columns or len({*columns}) != len(columns) or not rows:
+            problem = f"its header must be label,{','.join(COLUMNS)}, or some of these"
+            raise BadFileError(name, problem, "Write one label per line below it")
+        labels = [row[0] for row in rows]
+        if len({*labels}) != len(labels):
+            raise BadFileError(name, "a label occurs twice", "Write one line per label")
+        found: dict[str, Any] = {column: {} for column in columns}
+        for label, *cells in rows:
+            if len(cells) != len(columns):
+                problem = f"row {label!r} has {len(cells)} costs instead of {len(columns)}"
+                raise BadFileError(name, problem, "Give one cost per column")
+            for column, cell in zip(columns, cells, strict=True):
+                try:
+                    is_none = column == "review" and not cell
+                    found[column][label] = None if is_none else float(cell.replace(decimal, "."))
+                except ValueError as error:
+                    problem = f"{cell!r} in row {label!r}, column `{column}`, is not a number"
+                    raise BadFileError(name, problem, "Write a positive number") from error
+        for column in columns:
+            if column in others:
+                rule, fix = "must not be given twice", "Leave it out, or remove it from the file"
+                raise BadValueError(column, CALLER, rule, f"{others[column]:g} and {name}", fix)
+        try:
+            return cls(**found, **others)
+        except BadValueError as error:
+            problem = f"a cost in column `{error.argument}` {error.rule}, got {error.got}"
+            raise BadFileError(name, problem, error.fix) from error
+
+    def __str__(self) -> str:
+        parts = [
+            f"false positive {_range(self.false_positive)}",
+            f"false negative {_range(self.false_negative)}",
+        ]
+        if self.review is not None:
+            parts.append(f"review of a label {_range(self.review)}")
+        if self.review_row is not None:
+            parts.append(f"review of a row {self.review_row:g}")
+        return ", ".join(parts)
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> LabelCosts:
@@ -183,6 +245,20 @@ class CostArrays(NamedTuple):
         """Return which labels are cheaper to review than any decision, which costs the least."""
         margin = TIE * np.maximum(self.false_positive, self.false_negative)
         return np.asarray(self.review <= least + margin)
+
+
+def _range(costs: Costs) -> str:
+    """Return the lowest and the highest cost of labels.
+
+    >>> _range(1.0), _range((1.0, 20.0, None))
+    ('1', '1 to 20')
+    """
+    if isinstance(costs, float):
+        return f"{costs:g}"
+    values = costs.values() if isinstance(costs, dict) else costs
+    found = [one for one in values if one is not None]
+    low, high = min(found, default=0.0), max(found, default=0.0)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _as_costs(value: Any, argument: str) -> Costs:

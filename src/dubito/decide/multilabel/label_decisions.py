@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 import numpy as np
@@ -124,6 +124,13 @@ class LabelRule:
     f_beta: FBeta | None
     thresholds: FloatArray | None
     names: tuple[ClassName, ...]
+
+    def with_thresholds(self, probabilities: FloatArray, weight: FloatArray) -> LabelRule:
+        """Return the rule with the thresholds of F-beta for some rows, if it has any."""
+        if self.f_beta is None:
+            return self
+        thresholds = self.f_beta.thresholds(probabilities.astype(np.float64), weight)
+        return replace(self, thresholds=thresholds)
 
     def decide(self, probabilities: FloatArray) -> MultiLabelDecisions:
         """Decide rows by their calibrated probabilities."""

@@ -18,7 +18,12 @@ from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
 from dubito.data.shards import Shards, as_shards, fingerprint, load_rows
 from dubito.decide.multilabel.f_beta import FBeta
 from dubito.decide.multilabel.label_costs import LabelCosts
-from dubito.decide.multilabel.label_decisions import LabelRule, MultiLabelDecisions
+from dubito.decide.multilabel.label_decisions import (
+    ACTIONS,
+    ROW_ACTIONS,
+    LabelRule,
+    MultiLabelDecisions,
+)
 from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
 from dubito.decide.policy.document import BasePolicy, utc_now
@@ -207,18 +212,17 @@ class MultiLabelPolicy(BasePolicy):
             rule = LabelRule(table, f_beta, None, names)
             if f_beta is not None:
                 rows = load_rows(quick)
-                rule = _with_thresholds(rule, fitted.predict_proba(rows.outputs), rows.weight)
+                rule = rule.with_thresholds(fitted.predict_proba(rows.outputs), rows.weight)
             evidence = _cross_fitted(quick, fitted, rule, seed)
             n_rows = int(quick.sum(len))
         for sentence in evidence.warnings:
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
-        raw = _with_thresholds(rule, evidence.raw, evidence.batch.weight).decide(evidence.raw)
         policy = cls(
             costs=table,
             f_beta=f_beta,
             f_thresholds=rule.thresholds,
             calibrator=fitted,
-            report=MultiLabelPolicyReport.of(evidence, rule, raw, seed),
+            report=MultiLabelPolicyReport.of(evidence, rule, seed),
             provenance={
                 "dubito": __version__,
                 "created": utc_now(),
@@ -277,6 +281,28 @@ class MultiLabelPolicy(BasePolicy):
 
         with kept_threads():
             return MultiLabelDecisions.joined(list(map_in_order(decided, blocks)))
+
+    def explain(self, outputs: Any, *, row: int = 0) -> str:
+        """Explain what is decided for each label of one row, and why.
+
+        Parameters
+        ----------
+        outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
+            Probabilities of the labels of the fit.
+        row : int, default 0
+            The row to explain.
+
+        Returns
+        -------
+        str
+        """
+        known = as_multilabel(outputs, "MultiLabelPolicy.explain")
+        is_whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+        if not (is_whole and 0 <= row < known.n_rows):
+            rule, fix = f"must be an integer from 0 to {known.n_rows - 1}", "Pass row=0"
+            raise BadValueError("row", "MultiLabelPolicy.explain", rule, f"{row}", fix)
+        one = known.take(slice(row, row + 1))
+        return _explanation(self, one, self.decide(one))
 
     @property
     def thresholds(self) -> tuple[LabelThresholds, ...]:
@@ -355,14 +381,16 @@ class MultiLabelPolicy(BasePolicy):
         elif self.f_beta is not None:
             head = [f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"]
         else:
-            head = ["Thresholds by calibrated probability (raw in parentheses):"]
+            head = [
+                "Thresholds by calibrated probability (raw in parentheses), and what is decided:"
+            ]
         heads = ("label", "review from", "positive from", "recall", "precision", "reviewed", "cost")
         cells = [
             (
                 printable(str(one.label))[:24],
                 _threshold(one.review, one.raw_review),
                 _threshold(one.positive, one.raw_positive),
-                *self._outcomes(str(one.label)),
+                *self.report.outcomes(str(one.label)),
             )
             for one in self.thresholds[:MAX_SHOWN]
         ]
@@ -377,14 +405,32 @@ class MultiLabelPolicy(BasePolicy):
         end = [f"and {more} more labels"] if more > 0 else []
         return [*head, *(f"  {line}" for line in [*lines, *end])]
 
-    def _outcomes(self, name: str) -> tuple[str, str, str, str]:
-        """Return recall and precision of what is decided, the reviews and the cost of a label."""
-        if name not in self.report.confusion:
-            return (ABSENT,) * 4
-        hit, false, missed, _, review = self.report.confusion[name].values()
-        recall = f"{hit / (hit + missed):.3f}" if hit + missed > 0 else ABSENT
-        precision = f"{hit / (hit + false):.3f}" if hit + false > 0 else ABSENT
-        return recall, precision, percent(review), f"{self.report.label_costs[name]:.3g}"
+
+def _explanation(
+    policy: MultiLabelPolicy, outputs: MultiLabel, decisions: MultiLabelDecisions
+) -> str:
+    """Return a line on one row, and one on each of its labels."""
+    costs, p = policy.costs.arrays, decisions.probabilities[0].astype(np.float64)
+    expected = decisions.expected_cost[0]
+    action = ROW_ACTIONS[decisions.row_action[0]]
+    first = f"Action: {action}, at an expected cost of {expected:.4g}."
+    if decisions.review_row[0]:
+        value = decisions.review_value[0]
+        first = f"Action: {action}, which saves {value:.4g} over deciding all of its labels."
+    elif policy.f_beta is not None:
+        first = f"Action: {action}, for the highest expected {policy.f_beta}."
+    lines = [first]
+    for k, name in enumerate(policy.label_names):
+        pairs = {"negative": costs.false_negative[k] * p[k]}
+        pairs["positive"] = costs.false_positive[k] * (1 - p[k])
+        pairs |= {"review": costs.review[k]} if np.isfinite(costs.review[k]) else {}
+        shown = ", ".join(f"{one} {cost:.4g}" for one, cost in pairs.items())
+        lines.append(
+            f"{name}: {ACTIONS[decisions.action[0, k]]}. The model predicts "
+            f"{percent(outputs.array[0, k], 2)}; calibrated, {percent(p[k], 2)}. Expected costs: "
+            f"{shown}."
+        )
+    return "\n".join(lines)
 
 
 def _threshold(calibrated: float | None, raw: float | None) -> str:
@@ -417,14 +463,6 @@ def _fresh_calibrator(calibrator: Any) -> MultiLabelCalibrator:
     return clone(calibrator)
 
 
-def _with_thresholds(rule: LabelRule, p: FloatArray, weight: FloatArray) -> LabelRule:
-    """Return the rule with the thresholds of F-beta for some calibrated rows."""
-    if rule.f_beta is None:
-        return rule
-    thresholds = rule.f_beta.thresholds(p.astype(np.float64), weight)
-    return LabelRule(rule.costs, rule.f_beta, thresholds, rule.names)
-
-
 def _cross_fitted(
     shards: Shards, calibrator: MultiLabelCalibrator, rule: LabelRule, seed: int
 ) -> LabelEvidence:
@@ -438,7 +476,7 @@ def _cross_fitted(
             fitted = clone(calibrator).fit(rows)
             own = rule
             if rule.f_beta is not None:
-                own = _with_thresholds(rule, fitted.predict_proba(rows.outputs), rows.weight)
+                own = rule.with_thresholds(fitted.predict_proba(rows.outputs), rows.weight)
             parts.append(own.decide(fitted.predict_proba(batch.outputs.take(test))))
     decisions = MultiLabelDecisions.joined(parts)
     order = np.concatenate([test for _, test in folds])

@@ -27,7 +27,7 @@ from dubito.decide.policy.report import (
     proportion,
 )
 from dubito.decide.value import MeanInterval
-from dubito.formatting import decimal, percent
+from dubito.formatting import ABSENT, decimal, percent
 from dubito.measure.intervals import Interval
 from dubito.outputs import as_multilabel
 
@@ -130,12 +130,11 @@ class MultiLabelPolicyReport(BaseReport):
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, evidence: LabelEvidence, rule: LabelRule, raw: MultiLabelDecisions, seed: int = 0
-    ) -> MultiLabelPolicyReport:
-        """Return the figures of decided rows; `raw` is decided on uncalibrated outputs."""
+    def of(cls, evidence: LabelEvidence, rule: LabelRule, seed: int = 0) -> MultiLabelPolicyReport:
+        """Return the figures of decided rows with labels."""
         bootstrap = MeanInterval.of(LEVEL, seed, 1000, "MultiLabelPolicy.fit")
         y, weight, decisions = evidence.y, evidence.batch.labeled_weight, evidence.decisions
+        raw = rule.with_thresholds(evidence.raw, weight).decide(evidence.raw)
         known = _KnownLabels.of(y, weight)
         costs = rule.costs.arrays
         is_current = evidence.raw >= THRESHOLD
@@ -182,6 +181,15 @@ class MultiLabelPolicyReport(BaseReport):
             **scores,
             notes=evidence.warnings,
         )
+
+    def outcomes(self, label: str) -> tuple[str, ...]:
+        """Return recall and precision of what is decided, the reviews and the cost of a label."""
+        if label not in self.confusion:
+            return (ABSENT,) * 4
+        hit, false, missed, _, review = self.confusion[label].values()
+        recall = f"{hit / (hit + missed):.3f}" if hit + missed > 0 else ABSENT
+        precision = f"{hit / (hit + false):.3f}" if hit + false > 0 else ABSENT
+        return recall, precision, percent(review), f"{self.label_costs[label]:.3g}"
 
     def __str__(self) -> str:
         return "\n".join([*self.lines, *self.notes])

@@ -12,13 +12,15 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.data.sink import EncodedLabels, Sink, class_columns
+from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS, posteriors
 from dubito.decide.policy.policy import Policy
 from dubito.outputs import ClassName
 
 
 def write_decisions(
-    policy: Policy,
+    policy: Policy | MultiLabelPolicy,
     shards: Shards,
     sink: Sink,
     *,
@@ -45,7 +47,7 @@ N_TOP = 3  # classes that a reviewer sees, of more
 
 
 def decision_columns(
-    policy: Policy,
+    policy: Policy | MultiLabelPolicy,
     batch: Batch,
     source: str | None = None,
     has_probabilities: bool | None = None,
@@ -54,12 +56,15 @@ def decision_columns(
 
     `probability` is that of `class`, the most probable one. It is left out if the probability of
     each class is written: then it is the largest of them. If there are too many classes for that,
-    `top_classes` names the most probable ones of rejected rows, for a review.
+    `top_classes` names the most probable ones of rejected rows, for a review. Of several labels per
+    row, `action` is what is done with the row, and each label has a decision and a probability.
     """
+    if isinstance(policy, MultiLabelPolicy):
+        return {**batch.beside(source), **_label_columns(policy, batch, has_probabilities)}
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
     is_many = len(found.classes) > MAX_CLASSES
     by_class: dict[str, Any] = {"probability": found.probability}
-    if has_probabilities or (has_probabilities is None and not is_many):
+    if _has_each(has_probabilities, len(found.classes)):
         by_class = class_columns(
             "probability_", found.probabilities, found.classes, policy.pos_column
         )
@@ -84,13 +89,41 @@ def decision_columns(
     return columns
 
 
-def decision_names(policy: Policy, has_probabilities: bool | None = None) -> list[str]:
+def _label_columns(
+    policy: MultiLabelPolicy, batch: Batch, has_probabilities: bool | None
+) -> dict[str, Any]:
+    """Return the decisions on several labels per row."""
+    found = policy.decide(batch.outputs)
+    codes = np.ascontiguousarray(found.action.T).astype(np.int64)
+    columns: dict[str, Any] = {"action": EncodedLabels(found.row_action, ROW_ACTIONS)}
+    for name, one in zip(found.label_names, codes, strict=True):
+        columns[f"decision_{name}"] = EncodedLabels(one, ACTIONS)
+    if _has_each(has_probabilities, len(codes)):
+        chances = np.ascontiguousarray(found.probabilities.T)
+        pairs = zip(found.label_names, chances, strict=True)
+        columns |= {f"probability_{name}": one for name, one in pairs}
+    return {**columns, "expected_cost": found.expected_cost, "review_value": found.review_value}
+
+
+def decision_names(
+    policy: Policy | MultiLabelPolicy, has_probabilities: bool | None = None
+) -> list[str]:
     """Return the names of the columns that decisions may have, besides `file` and `id`."""
+    if isinstance(policy, MultiLabelPolicy):
+        names = ["action", "expected_cost", "review_value"]
+        has_each = _has_each(has_probabilities, len(policy.label_names))
+        kinds = ["decision", *(["probability"] if has_each else [])]
+        return names + [f"{kind}_{name}" for kind in kinds for name in policy.label_names]
     names = ["action", "class", "probability", "expected_cost", "reason", "review_value"]
     names += ["fallback_action", "fallback_cost", "top_classes"]
-    if has_probabilities or (has_probabilities is None and len(policy.classes) <= MAX_CLASSES):
+    if _has_each(has_probabilities, len(policy.classes)):
         names += [f"probability_{name}" for name in policy.classes]
     return names
+
+
+def _has_each(wanted: bool | None, n_classes: int) -> bool:
+    """Return whether the probability of each class or label is written."""
+    return n_classes <= MAX_CLASSES if wanted is None else wanted
 
 
 def top_classes(probabilities: FloatArray, classes: Sequence[ClassName]) -> NDArray[Any]:

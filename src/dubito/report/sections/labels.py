@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import log
 
+from dubito.decide import MultiLabelPolicyReport
 from dubito.formatting import ABSENT, percent, quantity
 from dubito.measure import BinaryAudit, Interval, MultiLabelAudit
 from dubito.report.content import Block, Card, Cards, Row, Section, Table, Text, Verdict
@@ -47,11 +48,23 @@ def labels_verdict(audit: MultiLabelAudit) -> Verdict:
     return Verdict(f"{headline}.", (worst.replace("' the most:", "':"),), "bad")
 
 
-def labels_sections(audit: MultiLabelAudit) -> list[Section]:
-    """Return all sections except how the report was computed."""
+def labels_sections(
+    audit: MultiLabelAudit, policy: MultiLabelPolicyReport | None = None
+) -> list[Section]:
+    """Return all sections except how the report was computed.
+
+    With the results of a policy, the audit is of its calibrated probabilities.
+    """
+    intro: tuple[Block, ...] = ()
+    if policy is not None:
+        change = f"from {policy.log_loss_before:.4f} to {policy.log_loss_after:.4f}"
+        text = "These are the calibrated probabilities that the policy decides on, out of sample: "
+        intro = (Text(f"{text}the mean log loss of a label went {change}."),)
+    style = "before" if policy is None else "after"
+    blocks = (*intro, _cards(audit), *_heat_map(audit))
     sections = [
-        Section("labels", "Which labels are calibrated?", (_cards(audit), *_heat_map(audit))),
-        _reliability_section(audit),
+        Section("labels", "Which labels are calibrated?", blocks),
+        _reliability_section(audit, style),
         Section("means", "Means over labels and rows", (_means_table(audit),)),
     ]
     if audit.groups:
@@ -113,7 +126,7 @@ def _cell(value: float | None, style: str) -> str:
     return percent(value) if style == "%" else f"{value:z{style}}"
 
 
-def _reliability_section(audit: MultiLabelAudit) -> Section:
+def _reliability_section(audit: MultiLabelAudit, style: str) -> Section:
     """Return a reliability diagram of each label, the worst calibrated first."""
     intro = (
         "Observed frequency over probability, in equally filled bins. On the dashed line they are "
@@ -123,7 +136,7 @@ def _reliability_section(audit: MultiLabelAudit) -> Section:
     shown = list(audit.labels.items())[:MAX_FIGURES]
     if len(shown) < len(audit.labels):
         intro += f" Shown are the worst {len(shown)} of {len(audit.labels)} labels."
-    figures = tuple(positive_figure(name, one, "before") for name, one in shown)
+    figures = tuple(positive_figure(name, one, style) for name, one in shown)
     blocks = (Text(intro), Row(figures, is_small=True))
     return Section("reliability", "Reliability of each label", blocks)
 

@@ -1,0 +1,180 @@
+"""`dubito fit --multilabel`, and what decides and shows such policies."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dubito import MultiLabel, MultiLabelPolicy
+from dubito.decide import load_policy
+from tests.cli.conftest import Run, assert_same
+
+NAMES = ["cough", "fever", "tumor"]
+FIT = ("--multilabel", "p_*", "--uncertain", "ignore", "--calibrator", "platt")
+COSTS = ("--false-negative", "2", "--review", "0.45", "--review-row", "1")
+
+
+def simulated(n_rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    odds = rng.normal([-1, -0.5, -2], 1.5, (n_rows, 3))
+    y = (rng.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(int).astype(object)
+    y[rng.random(odds.shape) < 0.05] = "u"
+    y[rng.random(odds.shape) < 0.05] = ""
+    p = (1 / (1 + np.exp(-2 * odds))).round(6)
+    columns = {f"p_{name}": p[:, k] for k, name in enumerate(NAMES)}
+    labels = {f"y_{name}": y[:, k] for k, name in enumerate(NAMES)}
+    return pd.DataFrame({"id": [f"r{k}" for k in range(n_rows)], **columns, **labels})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labels")
+    simulated(300, 0).to_csv(folder / "valid.csv", index=False)
+    new = simulated(60, 1)
+    new.drop(columns=[f"y_{name}" for name in NAMES]).to_csv(folder / "new.csv", index=False)
+    return folder
+
+
+@pytest.fixture
+def policy(run: Run, files: Path) -> Path:
+    done = run("fit", files / "valid.csv", *FIT, *COSTS)
+    assert done.exit_code == 0, done.output
+    assert done.stderr == "Detected columns: label = y_*.\n"
+    assert_same(done.stdout, "fit_labels")
+    return Path("policy.json").resolve()
+
+
+def test_decisions_equal_the_api(run: Run, files: Path, policy: Path) -> None:
+    done = run("decide", policy, files / "new.csv", "-o", "all.parquet", "--review", "review.csv")
+    assert done.exit_code == 0, done.output
+    assert done.stderr == "Detected columns: multilabel = p_*.\n"
+    assert_same(done.stdout.replace(str(files), ""), "decide_labels")
+    loaded, new = MultiLabelPolicy.load(policy), pd.read_csv(files / "new.csv")
+    found = loaded.decide(MultiLabel(new.filter(like="p_").to_numpy(), NAMES))
+    expected = pd.DataFrame(found.columns())
+    got = pd.read_parquet("all.parquet")
+    assert list(got) == [*new, *expected]
+    for name in expected:
+        assert got[name].astype(expected[name].dtype).tolist() == expected[name].tolist()
+    review = pd.read_csv("review.csv")
+    assert review["id"].tolist() == new["id"].iloc[found.review_order].tolist()
+    assert review["label_tumor"].isna().all()
+    for row, names in zip(found.review_order, review["to_review"], strict=True):
+        asked = [name for k, name in enumerate(NAMES) if found.action[row, k] == 2]
+        assert names == ", ".join(asked)
+    run("decide", policy, files / "new.csv", "-o", "few.csv", "--no-probabilities")
+    assert not list(pd.read_csv("few.csv").filter(like="probability_"))
+
+
+def test_a_policy_is_shown_and_explained(run: Run, files: Path, policy: Path) -> None:
+    shown = run("policy", "show", policy)
+    assert "Costs: false positive 1, false negative 2, review of a label 0.45, " in shown.stdout
+    values = json.loads(run("policy", "show", policy, "--json").stdout)
+    assert values["report"]["cost"][0] == MultiLabelPolicy.load(policy).report.cost.value
+    lines = run("policy", "explain", policy, files / "new.csv", "--row", "2").stdout
+    found = load_policy(policy).decide(
+        MultiLabel(pd.read_csv(files / "new.csv").filter(like="p_").to_numpy(), NAMES)
+    )
+    assert f"fever: {found.actions[found.action[2, 1]]}. The model predicts" in lines  # type: ignore[union-attr]
+    assert (
+        "must be between 0 and 59"
+        in run("policy", "explain", policy, files / "new.csv", "--row", "60").stderr
+    )
+    text = policy.read_text().replace('"review_row": 1.0', '"review_row": 0.8')
+    Path("edited.json").write_text(text)
+    assert "dubito policy seal edited.json" in run("policy", "show", "edited.json").stderr
+    assert run("policy", "seal", "edited.json").exit_code == 0
+    assert "Edited by hand" in run("policy", "show", "edited.json").stdout
+
+
+@pytest.mark.slow
+def test_a_report_starts_with_the_decision(run: Run, files: Path) -> None:
+    done = run("fit", files / "valid.csv", *FIT, *COSTS, "--report", "report.html", "--json")
+    assert done.exit_code == 0, done.output
+    page = Path("report.html").read_text()
+    titles = ["What is decided?", "Which labels are calibrated?", "Reliability of each label"]
+    places = [page.index(f">{title}</h2>") for title in titles]
+    assert places == sorted(places)
+    cost = json.loads(done.stdout)["report"]["cost"][0]
+    assert f"Decisions cost {cost:.4f} per row." in page
+
+
+def test_costs_of_labels_come_from_a_file(run: Run, files: Path) -> None:
+    Path("costs.csv").write_text("label,false_negative,review\ntumor,30,\n*,5,0.3\n")
+    done = run("fit", files / "valid.csv", *FIT, "--costs", "costs.csv", "--json")
+    assert done.exit_code == 0, done.output
+    costs = load_policy("policy.json").costs
+    assert costs.false_negative == (5.0, 5.0, 30.0)  # type: ignore[union-attr]
+    assert costs.review == (0.3, 0.3, None)  # type: ignore[union-attr]
+    Path("costs.csv").write_text("label;false_negative\ntumor;30,5\n*;5\n")
+    run("fit", files / "valid.csv", *FIT, "--costs", "costs.csv")
+    assert load_policy("policy.json").costs.false_negative[2] == 30.5  # type: ignore[union-attr]
+
+
+def test_the_score_is_an_aim(run: Run, files: Path) -> None:
+    done = run("fit", files / "valid.csv", *FIT, "--f-beta", "2", "--average", "micro")
+    assert done.exit_code == 0, done.output
+    assert "Thresholds of highest expected micro F2" in done.stdout
+    done = run("decide", "policy.json", files / "new.csv", "--review", "review.csv")
+    assert "needs a policy with reviews" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (("--reject-cost", "0.3"), ("--reject-cost cannot be used with --multilabel",)),
+        (("--rows-per-day", "9"), ("--rows-per-day cannot be used with --multilabel",)),
+        (("--review", "0"), ("--review must be above 0, got 0", "Pass --review 0.5")),
+        (("--average", "micro"), ("--average requires --f-beta", "Pass --f-beta 1")),
+        (
+            ("--f-beta", "1", "--false-negative", "2"),
+            ("cannot be combined with costs", "Leave out --false-negative"),
+        ),
+        (("--f-beta", "1", "--average", "mean"), ("macro", "mean")),
+        (("--calibrator", "isotonic"), ("--calibrator must be auto, temperature",)),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    run: Run, files: Path, words: tuple[str, ...], messages: tuple[str, ...]
+) -> None:
+    done = run("fit", files / "valid.csv", *FIT, *words)
+    assert done.exit_code == 2
+    for message in messages:
+        assert message in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("action,a\nx,1\n", "its header must be label,false_positive"),
+        ("label,false_negative\ntumor,cheap\n", "'cheap' in row 'tumor', column `false_negative`"),
+        ("label,false_negative\ntumor,-1\n*,1\n", "must be a positive number"),
+        ("label,false_negative\nnose,2\n*,1\n", "labels cough, fever and tumor, got 'nose'"),
+        ("label,false_negative\ntumor,2\n", "none for 'cough'"),
+        ("label,false_negative\ntumor,2\ntumor,3\n", "a label occurs twice"),
+        ("label,false_negative\ntumor,2,3\n", "has 2 costs instead of 1"),
+    ],
+)
+def test_bad_files_of_costs_are_named(run: Run, files: Path, text: str, message: str) -> None:
+    Path("costs.csv").write_text(text)
+    done = run("fit", files / "valid.csv", *FIT, "--costs", "costs.csv")
+    assert done.exit_code == 2
+    assert message in done.stderr.replace("\n", " ")
+
+
+def test_kinds_of_policies_and_columns_are_not_mixed(
+    run: Run, made: Path, files: Path, policy: Path
+) -> None:
+    done = run("decide", policy, files / "new.csv", "--probabilities", "p_*")
+    assert "decides on several labels per row" in done.stderr
+    assert "Pass --multilabel 'p_*'" in done.stderr
+    done = run("decide", made / "policy.json", files / "new.csv", "--multilabel", "p_*")
+    assert "Leave --multilabel out" in done.stderr
+    done = run("fit", made / "sure.csv", "--review-row", "2")
+    assert "--review-row requires --multilabel" in done.stderr
+    both = ("--costs", "costs.csv", "--false-negative", "2")
+    Path("costs.csv").write_text("label,false_negative\n*,1\n")
+    done = run("fit", files / "valid.csv", *FIT, *both)
+    assert "must not be given twice" in done.stderr
