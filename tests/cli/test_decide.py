@@ -376,7 +376,7 @@ def test_the_columns_of_costs_are_found_and_needed(run: Run, made: Path) -> None
     kept.drop(columns="amount").to_csv("without.csv")
     done = run("decide", "fraud.json", "without.csv", "--probability", "chance", "-o", "e.csv")
     assert done.exit_code == 2
-    assert "without.csv has no column 'amount' for `row_costs`" in done.stderr
+    assert "without.csv has no column 'amount', which the costs depend on" in done.stderr
     chance = kept["chance"].to_numpy()
     expected = policy.decide(
         np.column_stack([1 - chance, chance]), row_costs=kept["amount"].to_numpy()

@@ -77,7 +77,7 @@ def test_a_policy_is_shown_and_explained(run: Run, files: Path, policy: Path) ->
     found = load_policy(policy).decide(
         MultiLabel(pd.read_csv(files / "new.csv").filter(like="p_").to_numpy(), NAMES)
     )
-    assert f"fever: {found.actions[found.action[2, 1]]}. The model predicts" in lines  # type: ignore[union-attr]
+    assert f"fever: {found.actions[found.action[2, 1]]}. The model predicts" in lines
     assert (
         "must be between 0 and 59"
         in run("policy", "explain", policy, files / "new.csv", "--row", "60").stderr
