@@ -31,10 +31,9 @@ from dubito.calibrate import (
     cross_validate_calibrator,
 )
 from dubito.calibrate.auto import _FixedMixture
-from dubito.calibrate.cross_validation import make_folds
+from dubito.calibrate.cross_validation import HeldOutLabels, make_folds
 from dubito.calibrate.selection import (
     Candidate,
-    HeldOutLabels,
     Selection,
     _best_step,
     _cross_validated_likelihoods,
@@ -429,7 +428,7 @@ CANDIDATES = [IdentityCalibrator(), TemperatureScaling(), VectorScaling()]
 def selected(likelihoods: FloatArray, weights: FloatArray | None = None) -> Selection:
     """Return the selection among as many candidates as columns, in five folds."""
     rows = np.arange(len(likelihoods))
-    labels = HeldOutLabels(np.ones(rows.size) if weights is None else weights, rows, rows % 5)
+    labels = HeldOutLabels(np.ones(rows.size) if weights is None else weights, rows)
     return _select_among(candidates_with(likelihoods), labels, 5, 3)
 
 
@@ -532,8 +531,8 @@ def test_only_parametric_candidates_are_tried_on_request() -> None:
 def test_rows_held_out_twice_count_once() -> None:
     likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
     rows = np.arange(120)
-    once = HeldOutLabels(np.ones(120), rows, rows % 5)
-    twice = HeldOutLabels(np.ones(240), np.tile(rows, 2), np.arange(240) // 24)
+    once = HeldOutLabels(np.ones(120), rows)
+    twice = HeldOutLabels(np.ones(240), np.tile(rows, 2))
     found = _select_among(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10, 3)
     assert found.evidence.n_rows == twice.n_rows == once.n_rows == 120
     values = likelihoods[:, 0]
@@ -543,7 +542,7 @@ def test_rows_held_out_twice_count_once() -> None:
 def test_a_single_fold_is_enough() -> None:
     likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
     rows = np.arange(120)
-    single = HeldOutLabels(np.ones(120), rows, 0 * rows)
+    single = HeldOutLabels(np.ones(120), rows)
     found = _select_among(candidates_with(likelihoods), single, 1, 3)
     assert np.isfinite(found.evidence.log_loss_after)
 
@@ -556,7 +555,6 @@ def test_held_out_likelihoods_are_those_of_other_folds() -> None:
     (candidate,), labels = _cross_validated_likelihoods([TemperatureScaling()], batch, folds)
     order = np.concatenate([test for _, test in folds])
     assert labels.rows.tolist() == order.tolist()
-    assert labels.folds.tolist() == np.repeat([0, 1, 2], 30).tolist()
     assert labels.weights.tolist() == weight[order].tolist()
     for train, test in folds:
         fitted = TemperatureScaling().fit(Logits(logits[train]), y[train], weight[train])
@@ -669,7 +667,7 @@ def test_the_unfitted_copy_of_a_simple_calibrator_has_its_settings_alone() -> No
 def test_a_part_must_gain_more_than_noise_and_parts_are_limited() -> None:
     rng = np.random.default_rng(0)
     rows = np.arange(600)
-    labels = HeldOutLabels(np.ones(600), rows, rows % 5)
+    labels = HeldOutLabels(np.ones(600), rows)
     best = rng.uniform(0.4, 0.9, 600)
     alike = best * np.exp(rng.normal(0, 0.001, 600))  # differs by noise only
     both = np.column_stack([best, alike])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,44 @@ class CalibrationEvidence(Record):
             metrics.append(f"{name} from {self.ece_before:.3f} to {self.ece_after:.3f}")
         how = "cross-fitted on" if self.n_folds else "on"
         return f"{', '.join(metrics)}, {how} {self.n_rows:,} rows"
+
+
+class HeldOutLabels(NamedTuple):
+    """The weight and the row of each held-out label; a soft label has several entries."""
+
+    weights: FloatArray
+    rows: IntArray
+
+    @property
+    def n_rows(self) -> int:
+        """The number of different rows."""
+        return int(np.unique(self.rows).size)
+
+    def first(self, n_labels: int) -> HeldOutLabels:
+        """Return the labels of the first folds."""
+        return HeldOutLabels(self.weights[:n_labels], self.rows[:n_labels])
+
+    def mean(self, values: FloatArray) -> float:
+        """Return the weighted mean of one value per label, never -0."""
+        return float(self.weights @ values / self.weights.sum()) + 0.0
+
+    def standard_error(self, values: FloatArray) -> float:
+        """Return the standard error of that mean; labels of one row vary together."""
+        deviation = self.weights / self.weights.sum() * (values - self.mean(values))
+        return float(np.sqrt(np.sum(np.bincount(self.rows, deviation) ** 2)))
+
+    def evidence(
+        self, before: FloatArray, after: FloatArray, n_folds: int, **scores: float
+    ) -> CalibrationEvidence:
+        """Return the mean log losses before and after calibration, beside other scores."""
+        return CalibrationEvidence(
+            log_loss_before=self.mean(before),
+            log_loss_after=self.mean(after),
+            standard_error=self.standard_error(after - before),
+            n_rows=self.n_rows,
+            n_folds=n_folds,
+            **scores,
+        )
 
 
 @final
@@ -259,7 +297,8 @@ def _classification_evidence(
 ) -> CalibrationEvidence:
     """Return the metrics of a calibrator of classes."""
     logits = held_out_logits(clone(calibrator), batch, folds)
-    held_out = batch.take(np.concatenate([test for _, test in folds]))
+    order = np.concatenate([test for _, test in folds])
+    held_out = batch.take(order)
     calibrated = np.concatenate([part.array for part in logits])
     rows = LabeledRows.of(held_out)
     outputs = rows.outputs, Logits(calibrated, logits[0].classes)
@@ -267,17 +306,12 @@ def _classification_evidence(
         [np.exp(log_probabilities(one)) for one in outputs]
     )
     losses = -np.log(np.maximum(likelihoods, FLOOR))
-    change = losses[:, 1] - losses[:, 0]
-    before_loss, after_loss = (weighted_mean(column, weights) for column in losses.T)
     batches = [replace(held_out, outputs=one) for one in outputs]
     scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
     errors = [ReliabilityState.of(one).expected() for one in batches]
-    return CalibrationEvidence(
-        log_loss_before=before_loss,
-        log_loss_after=after_loss,
-        standard_error=standard_error(change, weights, entry_rows),
-        n_rows=len(np.unique(np.concatenate([test for _, test in folds]))),
-        n_folds=len(folds),
+    return HeldOutLabels(weights, order[entry_rows]).evidence(
+        *losses.T,
+        len(folds),
         brier_before=scores[0],
         brier_after=scores[1],
         ece_before=errors[0],
@@ -294,7 +328,7 @@ def _multilabel_evidence(
     y = batch.labels.values[held_out]
     is_known = ~np.isnan(y)
     rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
-    y, weights = y[is_known], batch.weight[rows]
+    y, labels = y[is_known], HeldOutLabels(batch.weight[rows], rows)
     # The fit on all rows warns.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         parts = [
@@ -306,16 +340,8 @@ def _multilabel_evidence(
     losses = [
         -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR)) for p in both
     ]
-    squares = [weighted_mean((p - y) ** 2, weights) for p in both]
-    return CalibrationEvidence(
-        log_loss_before=weighted_mean(losses[0], weights),
-        log_loss_after=weighted_mean(losses[1], weights),
-        standard_error=standard_error(losses[1] - losses[0], weights, rows),
-        n_rows=len(np.unique(rows)),
-        n_folds=len(folds),
-        brier_before=squares[0],
-        brier_after=squares[1],
-    )
+    before_score, after_score = (labels.mean((p - y) ** 2) for p in both)
+    return labels.evidence(*losses, len(folds), brier_before=before_score, brier_after=after_score)
 
 
 def _regression_evidence(
@@ -352,18 +378,6 @@ def held_out_logits(
     # The fit on all rows warns.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         return list((map if is_selection else map_in_order)(held_out, folds))
-
-
-def weighted_mean(values: FloatArray, weights: FloatArray) -> float:
-    """Return a weighted mean, never -0."""
-    return float(weights @ values / weights.sum()) + 0.0
-
-
-def standard_error(values: FloatArray, weights: FloatArray, rows: IntArray) -> float:
-    """Return the standard error of a weighted mean, whose entries of one row vary together."""
-    fraction = weights / weights.sum()
-    deviation = fraction * (values - weighted_mean(values, weights))
-    return float(np.sqrt(np.sum(np.bincount(rows, deviation) ** 2)))
 
 
 def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrator") -> list[Fold]:

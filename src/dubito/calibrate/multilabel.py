@@ -22,12 +22,7 @@ from dubito.arrays import (
     require_random_state,
 )
 from dubito.calibrate.calibrator import FLOOR, drop_unlabeled
-from dubito.calibrate.cross_validation import (
-    CalibrationEvidence,
-    make_folds,
-    standard_error,
-    weighted_mean,
-)
+from dubito.calibrate.cross_validation import CalibrationEvidence, HeldOutLabels, make_folds
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, as_label_matrix, require_own_places
@@ -357,9 +352,9 @@ class _Selection:
         self.parts = [(entries.take(train), entries.take(test)) for train, test in folds]
         weight = np.concatenate([test.weight for _, test in self.parts])
         self.is_known = weight > 0
-        self.weights = weight[self.is_known]
         order = np.concatenate([test for _, test in folds])
-        self.rows = np.broadcast_to(order[:, np.newaxis], weight.shape)[self.is_known]
+        rows = np.broadcast_to(order[:, np.newaxis], weight.shape)[self.is_known]
+        self.labels = HeldOutLabels(weight[self.is_known], rows)
         n_labels, self.n_components = weight.shape[1], entries.others.shape[1]
         self.tried: list[_Tried] = []
         start = _Fit(np.zeros((n_labels, 0)), np.zeros(0))
@@ -375,17 +370,9 @@ class _Selection:
         self.tried.append(tried)
         return tried
 
-    def mean(self, values: FloatArray) -> float:
-        """Return the weighted mean over held-out entries."""
-        return weighted_mean(values, self.weights)
-
-    def standard_error(self, values: FloatArray) -> float:
-        """Return the standard error of that mean; entries of one row vary together."""
-        return standard_error(values, self.weights, self.rows)
-
     def best(self, candidates: Iterable[_Tried]) -> _Tried:
         """Return the candidate of lowest held-out loss, the first of equals."""
-        return min(candidates, key=lambda one: self.mean(one.losses))
+        return min(candidates, key=lambda one: self.labels.mean(one.losses))
 
     def try_all(self, priors: Iterable[_Prior], last: _Tried) -> _Tried:
         """Fit candidates, each from where the one before ended, and return the best of them."""
@@ -406,7 +393,7 @@ class _Selection:
         for kind in kinds:
             found = self.best(one for one in simpler if one.prior.complexity == kind)
             excess = found.losses - best.losses
-            if self.mean(excess) <= N_STANDARD_ERRORS * self.standard_error(excess):
+            if self.labels.mean(excess) <= N_STANDARD_ERRORS * self.labels.standard_error(excess):
                 return found
         return best
 
@@ -654,30 +641,23 @@ class MultiLabelCalibrator(Serializable):
         n_tried = len(selection.tried)
         if not chosen.prior.n_features:
             return f"none of {n_tried - 1} maps lowers the held-out log loss beyond noise"
-        before, after = (selection.mean(one.losses) for one in (selection.unchanged, chosen))
+        before, after = (selection.labels.mean(one.losses) for one in (selection.unchanged, chosen))
         reason = f"no simpler one of {n_tried} candidates has as low a held-out log loss"
         return f"{reason}, {percent(1 - after / max(before, FLOOR))} below that of the model"
 
     def _state_evidence(self, selection: _Selection, chosen: _Tried, n_folds: int) -> None:
         """Set the leaderboard, and the figures of the selected candidate."""
-        self.chosen_ = str(chosen.prior)
+        self.chosen_, labels = str(chosen.prior), selection.labels
         lines = [
             {
                 "name": str(one.prior),
-                "log_loss": selection.mean(one.losses),
-                "standard_error": selection.standard_error(one.losses),
+                "log_loss": labels.mean(one.losses),
+                "standard_error": labels.standard_error(one.losses),
             }
             for one in selection.tried
         ]
         self.leaderboard_ = sorted(lines, key=lambda line: float(line["log_loss"]))
-        before, after = selection.unchanged.losses, chosen.losses
-        self.evidence_ = CalibrationEvidence(
-            log_loss_before=selection.mean(before),
-            log_loss_after=selection.mean(after),
-            standard_error=selection.standard_error(after - before),
-            n_rows=int(np.unique(selection.rows).size),
-            n_folds=n_folds,
-        )
+        self.evidence_ = labels.evidence(selection.unchanged.losses, chosen.losses, n_folds)
 
     def _keep(self, fit: _Fit, prior: _Prior, scale: _Scale) -> None:
         """Set the coefficients, in the units of the log odds."""

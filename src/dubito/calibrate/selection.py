@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import (
     FLOOR,
@@ -20,12 +20,7 @@ from dubito.calibrate.calibrator import (
     drop_unlabeled,
     log_probabilities,
 )
-from dubito.calibrate.cross_validation import (
-    CalibrationEvidence,
-    Fold,
-    standard_error,
-    weighted_mean,
-)
+from dubito.calibrate.cross_validation import CalibrationEvidence, Fold, HeldOutLabels
 from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.matrix import StructuredMatrixScaling, VectorScaling
@@ -129,32 +124,6 @@ class Candidate(NamedTuple):
     seconds: float
 
 
-class HeldOutLabels(NamedTuple):
-    """The weight, row and fold of each held-out label; a soft label has several entries."""
-
-    weights: FloatArray
-    rows: IntArray
-    folds: IntArray
-
-    @property
-    def n_rows(self) -> int:
-        """The number of different rows."""
-        return int(np.unique(self.rows).size)
-
-    def first(self, n_labels: int) -> HeldOutLabels:
-        """Return the labels of the first folds."""
-        some = slice(n_labels)
-        return HeldOutLabels(self.weights[some], self.rows[some], self.folds[some])
-
-    def mean(self, values: FloatArray) -> float:
-        """Return the weighted mean of one value per label."""
-        return weighted_mean(values, self.weights)
-
-    def standard_error(self, values: FloatArray) -> float:
-        """Return the standard error of that mean."""
-        return standard_error(values, self.weights, self.rows)
-
-
 @final
 class _CrossValidation:
     """Fits calibrators on folds, and evaluates the labels that each fold holds out."""
@@ -163,10 +132,10 @@ class _CrossValidation:
         self.batch, self.folds = batch, folds
         self.end = np.inf if time_budget is None else time.perf_counter() + time_budget
         columns = []
-        for fold, (_, test) in enumerate(folds):
+        for _, test in folds:
             rows = LabeledRows.of(batch.take(test))
             _, weights, positions = rows.label_likelihoods([rows.array])
-            columns.append((weights, test[positions], np.full(weights.size, fold)))
+            columns.append((weights, test[positions]))
         self.labels = HeldOutLabels(*map(np.concatenate, zip(*columns, strict=True)))
 
     def evaluate(
@@ -460,21 +429,15 @@ def _select_among(
         chosen="mixture" if is_mixed else names[parts[0]],
         reason=reason + _cost_of_simpler(parts, names, losses, mixture_of, labels),
         leaderboard=sorted(leaderboard, key=lambda entry: float(entry["log_loss"])),
-        evidence=CalibrationEvidence(
-            log_loss_before=labels.mean(losses[0]),
-            log_loss_after=labels.mean(mixed),
-            standard_error=labels.standard_error(mixed - losses[0]),
-            n_rows=labels.n_rows,
-            n_folds=n_folds,
-        ),
+        evidence=labels.evidence(losses[0], mixed, n_folds),
     )
 
 
 def select_nothing(batch: Batch) -> Selection:
     """Return the identity, for too few rows to select anything."""
     rows = LabeledRows.of(batch)
-    likelihoods, weights, _ = rows.label_likelihoods([np.exp(log_probabilities(rows.outputs))])
-    loss = weighted_mean(-np.log(np.maximum(likelihoods[:, 0], FLOOR)), weights)
+    likelihoods, *known = rows.label_likelihoods([np.exp(log_probabilities(rows.outputs))])
+    loss = -np.log(np.maximum(likelihoods[:, 0], FLOOR))
     unchanged = IdentityCalibrator()
     return Selection(
         calibrators=[unchanged],
@@ -483,5 +446,5 @@ def select_nothing(batch: Batch) -> Selection:
         chosen=constructor_call(unchanged),
         reason=f"{len(batch)} rows are too few to select a calibrator",
         leaderboard=[],
-        evidence=CalibrationEvidence(loss, loss, 0.0, len(batch), 0),
+        evidence=HeldOutLabels(*known).evidence(loss, loss, n_folds=0),
     )
