@@ -107,9 +107,10 @@ class Cells:
 
     def values(self) -> NDArray[Any]:
         """Return the values of any type; a null among integers is None."""
-        if types.is_integer(self.array.type) and self.array.null_count:
+        kind, has_gaps = self.array.type, self.array.null_count > 0
+        if is_text(kind) or (types.is_integer(kind) and has_gaps):
             return np.array(self.array.to_pylist(), dtype=object)
-        return np.asarray(self.array.to_numpy(zero_copy_only=False))
+        return _as_numpy(self.array)
 
     def distinct(self) -> tuple[list[Any], IntArray]:
         """Return the distinct values, None for a null, and the position of each row's value."""
@@ -172,8 +173,9 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_numpy(numbers: pa.Array) -> NDArray[Any]:
-    """Return numbers as a NumPy array, without a copy unless there are gaps."""
-    if numbers.null_count == 0:
+    """Return values as a NumPy array, numbers without a copy unless there are gaps."""
+    kind = numbers.type
+    if numbers.null_count == 0 and (types.is_integer(kind) or types.is_floating(kind)):
         return np.from_dlpack(numbers)  # `to_numpy` would import pandas first
     return np.asarray(numbers.to_numpy(zero_copy_only=False))
 

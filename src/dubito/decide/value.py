@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import nan
 from typing import Any, final
 
 import numpy as np
@@ -18,13 +16,11 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent, quantity, short_percent
-from dubito.kernels.blocks import kept_threads, map_in_order
 from dubito.measure.intervals import (
     Interval,
     as_n_resamples,
-    confidence_interval,
     interval_of,
-    redrawn,
+    resampled_sums,
 )
 
 
@@ -216,15 +212,17 @@ def cost_report(
     constant = realized_costs.by_action[:, realized_costs.best_constant]
     names = realized_costs.costs.actions
     fractions = np.bincount(realized_costs.action, weight, len(names)) / weight.sum()
+    columns = [realized, expected - realized, realized - constant, realized - oracle]
+    paid, gap, to_constant, to_oracle = interval.of_columns(columns, weight)
     return CostReport(
-        realized=interval(realized, weight),
+        realized=paid,
         expected=float(np.average(expected, weights=weight)),
-        gap=interval(expected - realized, weight),
+        gap=gap,
         constant_action=names[realized_costs.best_constant],
         constant=float(np.average(constant, weights=weight)),
-        regret_to_constant=interval(realized - constant, weight),
+        regret_to_constant=to_constant,
         oracle=float(np.average(oracle, weights=weight)),
-        regret_to_oracle=interval(realized - oracle, weight),
+        regret_to_oracle=to_oracle,
         fractions=dict(zip(names, fractions.tolist(), strict=True)),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),
@@ -255,47 +253,37 @@ class MeanInterval:
 
         `weight` is how many rows each stands for, `importance` how much each of these counts.
         """
-        mean = partial(_mean_or_ratio, importance=importance)
-        with kept_threads():
-            return confidence_interval(
-                mean, None, values, level=self.level, random_state=self.seed,
-                n_resamples=self.n_resamples, sample_weight=weight,
-            )  # fmt: skip
+        means, drawn = self._means([*np.reshape(values, (weight.size, -1)).T], weight, importance)
+        if means.size == 1:
+            return self._interval(float(means[0]), drawn[:, 0])
+        require_weight(np.abs(means[1:]), "A ratio")
+        first, second = np.abs(drawn[drawn[:, 1] != 0]).T
+        return self._interval(float(abs(means[0]) / abs(means[1])), first / second)
 
     def of_columns(
-        self, columns: Sequence[FloatArray], weight: FloatArray, importance: FloatArray
+        self,
+        columns: Sequence[FloatArray],
+        weight: FloatArray,
+        importance: FloatArray | float = 1.0,
     ) -> list[Interval]:
         """Return the mean of each column, as single calls would: resamples are drawn once."""
-        values = np.stack(columns, axis=1)
+        means, drawn = self._means(columns, weight, importance)
+        return [self._interval(*pair) for pair in zip(means.tolist(), drawn.T, strict=True)]
 
-        def means(weight: FloatArray) -> FloatArray:
-            counted = weight * importance
-            total = counted.sum()
-            return np.asarray(counted @ values / total) if total > 0 else np.full(len(columns), nan)
+    def _means(
+        self, columns: Sequence[FloatArray], weight: FloatArray, importance: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mean of each column, and those of each resample, resamples x columns."""
+        counted = np.stack([np.ones(weight.size), *columns]) * importance
+        sums = (counted * weight).sum(axis=1)
+        require_weight(sums[:1], "A mean")
+        drawn = resampled_sums([*counted], weight, self.seed, self.n_resamples)[:, 2:, 0]
+        drawn = drawn[drawn[:, 0] > 0]
+        return sums[1:] / sums[0], drawn[:, 1:] / drawn[:, :1]
 
-        def resampled(number: int) -> FloatArray:
-            return means(redrawn(weight, self.seed, number))
-
-        with kept_threads():
-            drawn = np.array(list(map_in_order(resampled, range(self.n_resamples))))
-        drawn = drawn[~np.isnan(drawn[:, 0])]
-        return [
-            interval_of(float(mean), some, self.level, "Policy.fit")
-            for mean, some in zip(means(weight), drawn.T, strict=True)
-        ]
-
-
-def _mean_or_ratio(
-    y_true: None, values: FloatArray, *, sample_weight: FloatArray, importance: FloatArray | float
-) -> float:
-    """Return the mean of one column, or the ratio of the means of two, in size."""
-    weight = sample_weight * importance
-    require_weight(weight, "A mean")
-    means = weight @ values / weight.sum()
-    if np.ndim(means) == 0:
-        return float(means)
-    require_weight(np.abs(means[1:]), "A ratio")
-    return float(abs(means[0]) / abs(means[1]))
+    def _interval(self, mean: float, drawn: FloatArray) -> Interval:
+        """Return the interval of a mean from those of resamples."""
+        return interval_of(mean, drawn[~np.isnan(drawn)], self.level, "A mean")
 
 
 @final

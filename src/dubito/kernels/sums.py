@@ -77,8 +77,47 @@ def poisson_weights(weights, seed, first_row, resampled):
     The draw of a row depends on `seed` and its number alone, so that any split of the rows into
     pieces gives the same resample. A large weight gets a number of the same mean and variance.
     """
+    numbers = np.empty(weights.size, np.uint64)
     for i in range(weights.size):
-        uniform = _uniform_of(seed, first_row + i)
+        numbers[i] = np.uint64(first_row + i + 1) * STEP
+    _draw(weights, np.uint64(seed), numbers, resampled)
+
+
+@kernel
+def resample_sums(columns, weights, numbers, ends, seeds, sums):
+    """Fill `sums`, resamples x sums x groups, with weighted sums of columns over resamples.
+
+    Rows are in the order of their groups, which end at `ends`; `numbers` are theirs times `STEP`,
+    counted from 1. The first two sums are the weight and the noise, as in `reliability_sums`.
+    """
+    resampled = np.empty(weights.size)
+    for r in range(seeds.size):
+        _draw(weights, seeds[r], numbers, resampled)
+        low = 0
+        for g in range(ends.size):
+            drawn, given = resampled[low : ends[g]], weights[low : ends[g]]
+            weight = noise = 0.0
+            for i in range(drawn.size):
+                weight += drawn[i]
+                noise += drawn[i] * drawn[i] / given[i]
+            sums[r, 0, g], sums[r, 1, g] = weight, noise
+            for k in range(columns.shape[0]):
+                column = columns[k, low : ends[g]]
+                total = 0.0
+                for i in range(drawn.size):
+                    total += drawn[i] * column[i]
+                sums[r, 2 + k, g] = total
+            low = ends[g]
+
+
+STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64, from one row to the next
+
+
+@inner
+def _draw(weights, seed, numbers, resampled):
+    """Fill `resampled` with a Poisson draw whose mean is the weight."""
+    for i in range(weights.size):
+        uniform = _uniform_of(numbers[i] + seed)
         times = 0
         for j in range(ABOVE.size):
             times += uniform < ABOVE[j]
@@ -90,7 +129,7 @@ def poisson_weights(weights, seed, first_row, resampled):
         elif weight != 1.0:
             probability = np.exp(-weight)
             above, times = 1.0 - probability, 0
-            while _uniform_of(seed, first_row + i) < above * 2.0**32 and probability > 0.0:
+            while _uniform_of(numbers[i] + seed) < above * 2.0**32 and probability > 0.0:
                 times += 1
                 probability *= weight / times
                 above -= probability
@@ -98,9 +137,8 @@ def poisson_weights(weights, seed, first_row, resampled):
 
 
 @inner
-def _uniform_of(seed, row):
-    """Return a random 32-bit number of a row, by the mixing of SplitMix64."""
-    x = np.uint64(row + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+def _uniform_of(x):
+    """Return a random 32-bit number, by the mixing of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.uint32((x ^ (x >> np.uint64(31))) >> np.uint64(32))

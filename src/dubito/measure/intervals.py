@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_count, as_fraction, draw_seed, freeze
+from dubito.arrays import FloatArray, IntArray, as_count, as_fraction, draw_seed, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import number_format
-from dubito.kernels.blocks import map_in_order
-from dubito.kernels.sums import poisson_weights
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.sums import STEP, poisson_weights, resample_sums
 from dubito.measure.scorers import CATALOG, Metric
 from dubito.measure.state import labeled_batch
 
 Result = TypeVar("Result")
+
+RESAMPLES_AT_ONCE = 50  # in one thread
 
 
 @final
@@ -209,7 +211,7 @@ def _bootstrap(
 
     def value_if_any(resample: int) -> float:
         try:
-            return value_of(redrawn(weight, seed, resample))
+            return value_of(_redrawn(weight, seed, resample))
         except (EmptyStateError, BadValueError):
             return np.nan
 
@@ -232,19 +234,59 @@ def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
     A row's draw depends on its number in the whole data set, so that any split into shards gives
     the same resamples.
     """
-    return batch.reweighted(redrawn(batch.weight, seed, resample, batch.first_row))
+    return batch.reweighted(_redrawn(batch.weight, seed, resample, batch.first_row))
 
 
-def redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
+def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
     """Return how often the rows that a weight stands for are drawn.
 
-    >>> redrawn(np.ones(4), 0, 1).tolist()
+    >>> _redrawn(np.ones(4), 0, 1).tolist()
     [1.0, 2.0, 0.0, 3.0]
     """
     drawn = np.empty(weight.size)
-    key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
-    poisson_weights(freeze(weight), key, first_row, drawn)
+    poisson_weights(freeze(weight), _key(seed, resample), first_row, drawn)
     return drawn
+
+
+def _key(seed: int, resample: int) -> np.uint64:
+    """Return what the draws of a resample are made of."""
+    return np.uint64(np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0])
+
+
+def resampled_sums(
+    columns: Sequence[FloatArray],
+    weight: FloatArray,
+    seed: int,
+    n_resamples: int,
+    *,
+    groups: IntArray | None = None,
+    n_groups: int = 1,
+    first_row: int = 0,
+) -> FloatArray:
+    """Return weighted sums over Poisson bootstrap resamples: resamples x sums x groups.
+
+    The sums are the weight, the weight of repeated rows (their number times that of draws), and
+    that of each column. Resamples are those of `over_resamples`; rows without weight are left out.
+
+    >>> resampled_sums([np.array([0.0, 1.0, 5.0, 2.0])], np.ones(4), 0, 2)[1, :, 0].tolist()
+    [6.0, 14.0, 8.0]
+    """
+    rows = np.flatnonzero(weight)
+    ends = np.array([rows.size])
+    if groups is not None:
+        rows = rows[np.argsort(groups[rows], kind="stable")]
+        ends = np.cumsum(np.bincount(groups[rows], minlength=n_groups))
+    numbers = (rows + first_row + 1).astype(np.uint64) * STEP
+    values = freeze(np.stack([column[rows] for column in columns]).astype(np.float64, copy=False))
+    keys = np.array([_key(seed, k) for k in range(n_resamples)], np.uint64)
+    fixed = (values, freeze(weight[rows]), freeze(numbers), freeze(ends))
+    sums = np.zeros((n_resamples, 2 + len(columns), ends.size))
+
+    def fill(some: slice) -> None:
+        resample_sums(*fixed, freeze(keys[some]), sums[some])
+
+    list(map_in_order(fill, row_blocks(n_resamples, 1, RESAMPLES_AT_ONCE)))
+    return sums
 
 
 def interval_of(
