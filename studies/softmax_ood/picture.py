@@ -124,10 +124,12 @@ def draw_scaled(axes: Axes, stacks: Stacks) -> None:
     for name, means in zip(SCALED, stacks["scaled_confidence"].mean(axis=0), strict=True):
         axes.plot(FACTORS, means, "-o", markersize=3, color=colors[name], label=f"images, {name}")
     blues = ("#08306b", "#4292c6", "#9ecae1")
-    for size, means, color in zip(DIMENSIONS, stacks["toy"].mean(axis=0), blues, strict=True):
+    toy = stacks["toy"][:, :, 0].mean(axis=0)
+    for size, means, color in zip(DIMENSIONS, toy, blues, strict=True):
         axes.plot(
             FACTORS, means[1:], "--s", markersize=3, color=color, label=f"toy, {size} dimensions"
         )
+        axes.axhline(means[0], color=color, linewidth=0.8, linestyle=":")  # known rows
     axes.set_xscale("log")
     axes.set_xticks(FACTORS, [str(factor) for factor in FACTORS])
     axes.minorticks_off()

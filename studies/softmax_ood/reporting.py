@@ -36,6 +36,9 @@ def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
         "**Median norm relative to known images**, by layer": layer_table(stacks),
         "**Fraction of active units**, after training": active_table(stacks),
         "**Mean confidence** for inputs multiplied by a factor": scaled_table(stacks),
+        "**Saturation or extrapolation?** Known rows and random directions of a toy set": toy_table(
+            stacks
+        ),
         "**2 penultimate features instead of 84**, least confidence": plane_table(stacks),
     }
     texts = [f"{title}\n\n{table}" for title, table in tables.items()]
@@ -124,7 +127,7 @@ def scaled_table(stacks: Stacks) -> str:
         for row, name in enumerate(SCALED)
     }
     rows |= {
-        f"random directions, {size} dimensions": [stacks["toy"][:, row, 1 + i] for i in columns]
+        f"random directions, {size} dimensions": [stacks["toy"][:, row, 0, 1 + i] for i in columns]
         for row, size in enumerate(DIMENSIONS)
     }
     mahalanobis = SCORES.index("Mahalanobis")
@@ -135,6 +138,21 @@ def scaled_table(stacks: Stacks) -> str:
         for name, score in (("least confidence", PLAIN), ("Mahalanobis", mahalanobis))
     }
     return table_of([f"times {factor}" for factor in FACTORS], rows)
+
+
+def toy_table(stacks: Stacks) -> str:
+    """Return confidence in known rows and random directions, and which are more confident."""
+    heads = ["confidence, known rows"]
+    for what in ("confidence", "AUROC of least confidence"):
+        heads += [f"{what}, directions times {FACTORS[place]}" for place in (0, -1)]
+    rows = {
+        f"{size} dimensions": [
+            stacks["toy"][:, row, figure, place]
+            for figure, place in ((0, 0), (0, 1), (0, -1), (1, 1), (1, -1))
+        ]
+        for row, size in enumerate(DIMENSIONS)
+    }
+    return table_of(heads, rows)
 
 
 def plane_table(stacks: Stacks) -> str:

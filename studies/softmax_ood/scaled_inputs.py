@@ -10,6 +10,7 @@ from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.doubt import least_confidence
 from dubito.learn import Categorical
+from dubito.measure import roc_auc
 from studies.common.images import Images
 from studies.common.networks import seeded
 from studies.common.training import Recipe, train
@@ -32,9 +33,11 @@ def blobs(n_rows: int, n_dimensions: int, generator: torch.Generator) -> Images:
 
 
 def far_confidence(n_dimensions: int, n_rows: int, recipe: Recipe, seed: int) -> FloatArray:
-    """Return the mean confidence in known rows, and in random directions at each factor.
+    """Return mean confidence and AUROC: of known rows, and of random directions at each factor.
 
-    Of a factor 1, a direction is as long as the median known row.
+    At factor 1, a direction is as long as the median known row. The AUROC is that of least
+    confidence, random directions against known rows: above 0.5 they are less confident, near 0.5
+    they saturate, below 0.5 the network extrapolates. That of known rows is 0.5 by definition.
     """
     generator = seeded(seed)
     network = nn.Sequential(
@@ -51,5 +54,7 @@ def far_confidence(n_dimensions: int, n_rows: int, recipe: Recipe, seed: int) ->
     length = known.norm(dim=1).median() / directions.norm(dim=1, keepdim=True)
     requested = [known, *(directions * length * factor for factor in FACTORS)]
     with torch.no_grad():
-        said = [Logits(network(rows).numpy()) for rows in requested]
-    return np.array([1 - least_confidence(one).mean() for one in said])
+        doubts = [least_confidence(Logits(network(rows).numpy())) for rows in requested]
+    is_far = np.repeat([False, True], n_rows)
+    aurocs = [roc_auc(is_far, np.concatenate([doubts[0], one])) for one in doubts]
+    return np.array([[1 - one.mean() for one in doubts], aurocs])

@@ -20,6 +20,12 @@ from dubito.doubt.last_layer import SCALE, DecisionBoundaryDistance, ReAct
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.neighbors import NearestNeighborDistance
 from dubito.doubt.outliers import ConformalOutlierDetector
+from dubito.doubt.relu_networks import (
+    ActivationPatterns,
+    RayConfidence,
+    activation_patterns,
+    ray_confidence,
+)
 from dubito.doubt.scores import (
     LabelUncertainty,
     UncertaintyScores,
@@ -34,6 +40,7 @@ from dubito.doubt.scores import (
 from dubito.doubt.virtual_logit import VirtualLogitMatching
 
 __all__ = [
+    "ActivationPatterns",
     "ClassConditionalDensity",
     "ConformalClassifier",
     "ConformalOutlierDetector",
@@ -47,6 +54,7 @@ __all__ = [
     "OODDiagnosis",
     "PredictionIntervals",
     "PredictionSets",
+    "RayConfidence",
     "ReAct",
     "SCALE",
     "SoftmaxDecomposition",
@@ -54,6 +62,7 @@ __all__ = [
     "UncertaintyScores",
     "VirtualLogitMatching",
     "Vote",
+    "activation_patterns",
     "decompose_uncertainty",
     "diagnose_ood",
     "energy",
@@ -66,6 +75,7 @@ __all__ = [
     "margin_uncertainty",
     "mental_model",
     "negative_feature_norm",
+    "ray_confidence",
     "softmax_decomposition",
     "uncertainty_scores",
     "unfamiliarity",

@@ -11,9 +11,14 @@ from studies.softmax_ood.scaled_inputs import FACTORS, blobs, far_confidence
 def test_far_directions_are_certain_in_the_end() -> None:
     """Hein et al.: along almost every direction a ReLU network's confidence goes to 1."""
     found = far_confidence(2, 300, Recipe(8, learning_rate=1e-2, batch_rows=32), seed=0)
-    assert found.shape == (1 + len(FACTORS),)
-    assert found[-1] > 0.99
-    assert found[1] < found[-1]
+    assert found.shape == (2, 1 + len(FACTORS))
+    confidence, auroc = found
+    assert confidence[-1] > 0.99
+    assert confidence[1] < confidence[-1]
+    # Directions as long as known rows are less confident than those; far away it is the reverse.
+    assert confidence[1] < confidence[0]
+    assert auroc[0] == 0.5
+    assert auroc[1] > 0.5 > auroc[-1]
 
 
 def test_blobs_differ_in_two_directions() -> None:
