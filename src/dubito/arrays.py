@@ -262,14 +262,32 @@ def as_fraction(value: Any, argument: str, caller: str, *, is_open: bool = False
     return float(value)
 
 
+def as_number(
+    value: Any, argument: str, caller: str, low: float = -np.inf, *, fix: str, is_open: bool = False
+) -> float:
+    """Return a finite number of at least `low`, or above it if `is_open`."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and low <= value < np.inf) or (is_open and value == low):
+        bound = f" {'above' if is_open else 'of at least'} {low:g}" if low > -np.inf else ""
+        raise BadValueError(argument, caller, f"must be a finite number{bound}", repr(value), fix)
+    return float(value)
+
+
 def as_count(
-    value: Any, argument: str, caller: str, least: int = 1, example: int | None = None
+    value: Any,
+    argument: str,
+    caller: str,
+    least: int = 1,
+    most: int | None = None,
+    *,
+    example: int | None = None,
 ) -> int:
-    """Return an integer of at least `least`."""
+    """Return an integer of at least `least`, and at most `most` if there is such a bound."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_integer and value >= least):
-        rule, fix = f"must be an integer of at least {least}", f"Use {argument}={example or least}"
-        raise BadValueError(argument, caller, rule, repr(value), fix)
+    if not (is_integer and least <= value and (most is None or value <= most)):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+        fix = f"Use {argument}={least if example is None else example}"
+        raise BadValueError(argument, caller, f"must be an integer {bounds}", repr(value), fix)
     return int(value)
 
 

@@ -10,7 +10,7 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.decide import REASON_TEXTS, REASONS
-from dubito.decide.policy.policy import REASON_CLAUSES
+from dubito.decide.policy.explanation import REASON_CLAUSES
 from dubito.errors import DubitoWarning
 from tests.decide.growing import growing
 

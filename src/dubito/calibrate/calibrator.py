@@ -13,11 +13,11 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_fraction, contiguous, freeze
+from dubito.arrays import FloatArray, IntArray, as_fraction, as_number, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.errors import BadTypeError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
 from dubito.kernels.softmax import log_softmax_rows, softmax_rows
@@ -323,11 +323,7 @@ class LabeledRows:
 
 def as_penalty(value: Any, argument: str, caller: str) -> float:
     """Return a penalty weight: a finite, non-negative number."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and 0 <= value < np.inf):
-        rule, fix = "must be a finite number of at least 0", f"Pass {argument}=1.0"
-        raise BadValueError(argument, caller, rule, repr(value), fix)
-    return float(value)
+    return as_number(value, argument, caller, 0, fix=f"Pass {argument}=1.0")
 
 
 def as_class_outputs(

@@ -175,7 +175,7 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
     from dubito.data import EncodedLabels, Sink
     from dubito.data.table_queries import rows_where
     from dubito.decide.policy.decide import REASONS
-    from dubito.decide.policy.policy import REASON_CLAUSES
+    from dubito.decide.policy.explanation import REASON_CLAUSES
     from dubito.decide.policy.table import N_TOP, top_classes
 
     assert policy.costs.reject is not None

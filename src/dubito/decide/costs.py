@@ -20,6 +20,7 @@ from dubito.arrays import (
     as_floats,
     as_list,
     freeze,
+    require_choice,
     require_everywhere,
 )
 from dubito.data.batch import Batch
@@ -235,9 +236,7 @@ class CostMatrix(Record):
         >>> CostMatrix.from_loss(loss, rows="truth").array.tolist()
         [[0.0, 1.0], [1000.0, 0.0]]
         """
-        if rows not in ("truth", "actions"):
-            rule, fix = "must be 'truth' or 'actions'", "Use rows='truth' for a textbook's matrix"
-            raise BadValueError("rows", "CostMatrix.from_loss", rule, repr(rows), fix)
+        require_choice(rows, ("truth", "actions"), "rows", "CostMatrix.from_loss")
         cells = _as_cells(loss, "loss", "CostMatrix.from_loss")
         return cls(cells.T if rows == "truth" else cells, actions, classes, reject=reject)
 
@@ -364,10 +363,6 @@ class CostMatrix(Record):
         if self.pos_label is None:
             del values["pos_label"]
         return values
-
-    @classmethod
-    def _from_values(cls, values: dict[str, Any], entry: Entry) -> CostMatrix:
-        return cls(**values)
 
     @property
     def reject_name(self) -> str | None:

@@ -22,6 +22,7 @@ from dubito.arrays import (
     contiguous,
     draw_seed,
     freeze,
+    require_choice,
 )
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch
@@ -427,9 +428,7 @@ def estimate_prior(
     if not known.n_rows:
         fix = "Pass the outputs of rows met in deployment"
         raise BadValueError("outputs", caller, "must have at least 1 row", "0", fix)
-    if method not in ("em", "bbse"):
-        rule, fix = "must be 'em' or 'bbse'", "Use method='em'"
-        raise BadValueError("method", caller, rule, repr(method), fix)
+    require_choice(method, ("em", "bbse"), "method", caller)
     kind = PriorLikelihood if method == "em" else PriorConfusion
     model: PriorLikelihood | PriorConfusion = kind.of(known, train_prior, validation, caller)
     prior = model.estimate()

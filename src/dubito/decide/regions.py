@@ -9,7 +9,16 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, as_finite, as_floats, freeze
+from dubito.arrays import (
+    ArrayResult,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_count,
+    as_finite,
+    as_floats,
+    freeze,
+)
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import row_statistics
 from dubito.decide.actions import MARGIN, expected_costs, least_costs
@@ -168,7 +177,7 @@ def decision_regions(
     [0.39, 0.39, 0.22]
     """
     caller = "decision_regions"
-    n_points = _as_n_points(n_points, caller)
+    n_points = as_count(n_points, "n_points", caller, 2, MAX_POINTS, example=200)
     side_x = np.linspace(*_as_range(x, "x", caller), n_points)
     side_y = np.linspace(*_as_range(y, "y", caller), n_points)
     outputs = _outputs_on(posterior, side_x, side_y, caller)
@@ -236,12 +245,3 @@ def _as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
         rule, fix = "must be the lowest and the highest value", f"Pass {argument}=(0, 1)"
         raise BadValueError(argument, caller, rule, shown, fix)
     return float(array[0]), float(array[1])
-
-
-def _as_n_points(n_points: Any, caller: str) -> int:
-    """Return the number of points per side."""
-    is_whole = isinstance(n_points, int | np.integer) and not isinstance(n_points, bool)
-    if not is_whole or not 2 <= n_points <= MAX_POINTS:
-        rule = f"must be an integer from 2 to {MAX_POINTS:,}"
-        raise BadValueError("n_points", caller, rule, repr(n_points), "Use n_points=200")
-    return int(n_points)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from scipy.special import gammaln, ndtri
 
-from dubito.arrays import ArrayResult, BoolArray, FloatArray
+from dubito.arrays import ArrayResult, BoolArray, FloatArray, as_number
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import target_batch, values_of
@@ -344,7 +344,7 @@ def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDec
     >>> estimate_or_reject(Normal([5.0, 5.0], [3.0, 0.1]), cost=1.0).is_rejected.tolist()
     [True, False]
     """
-    price = _as_positive(cost, "cost", "estimate_or_reject", "Use cost=1.0", is_zero_fine=True)
+    price = as_number(cost, "cost", "estimate_or_reject", 0, fix="Use cost=1.0")
     estimate, losses = _least(outputs, q, "estimate_or_reject")
     loss = losses if losses.ndim == 1 else losses.sum(axis=1)
     return RegressionDecision(estimate, loss, np.asarray(loss >= price - TIE))
@@ -378,8 +378,9 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
     """
     caller = "newsvendor_estimate"
     wrapped = _as_regression(outputs, caller)
-    lost = _as_positive(under, "under", caller, "Use under=1.0")
-    level = 1 / (1 + _as_positive(over, "over", caller, "Use over=1.0") / lost)
+    lost = as_number(under, "under", caller, 0, fix="Use under=1.0", is_open=True)
+    paid = as_number(over, "over", caller, 0, fix="Use over=1.0", is_open=True)
+    level = 1 / (1 + paid / lost)
     if not 0 < level < 1:
         got, fix = f"{under!r} and {over!r}", "Use costs of similar size"
         rule = "must be within a factor of 1e15 of `over`"
@@ -441,7 +442,8 @@ def decompose_squared_loss(
 def _least(outputs: Any, q: float, caller: str) -> LeastPower:
     """Return the best estimate of each row and coordinate, and its loss."""
     wrapped = _as_regression(outputs, caller)
-    power = _as_positive(q, "q", caller, "Use q=2 for the mean, q=1 for the median")
+    fix = "Use q=2 for the mean, q=1 for the median"
+    power = as_number(q, "q", caller, 0, fix=fix, is_open=True)
     if isinstance(wrapped, Normal):
         return LeastPower(wrapped.mean.astype(np.float64), _normal_loss(wrapped, power))
     estimate, loss = _least_powers(Pieces.of(wrapped), power)
@@ -478,15 +480,3 @@ def _as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
         rule, fix = "must be Normal, Samples or Quantiles", "Wrap them, as in Normal(mean, std)"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return outputs
-
-
-def _as_positive(
-    value: Any, argument: str, caller: str, fix: str, *, is_zero_fine: bool = False
-) -> float:
-    """Return a finite number above 0, or at least 0."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    is_fine = is_number and np.isfinite(value) and (value > 0 or (is_zero_fine and value == 0))
-    if not is_fine:
-        rule = f"must be a finite number {'of at least 0' if is_zero_fine else 'above 0'}"
-        raise BadValueError(argument, caller, rule, repr(value), fix)
-    return float(value)

@@ -14,6 +14,7 @@ from dubito.arrays import (
     IntArray,
     as_array,
     as_floats,
+    as_number,
     contiguous,
     require_choice,
 )
@@ -270,11 +271,7 @@ def _as_threshold(threshold: Any, by: str) -> float | None:
     if by in ("mode", "mean"):
         rule, fix = f"must be None with by={by!r}", "Use by='confidence' or by='certainty'"
         raise BadValueError("threshold", VOTE, rule, repr(threshold), fix)
-    is_number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if not (is_number and np.isfinite(threshold)):
-        rule, fix = "must be a finite number or None", "Use threshold=0.5"
-        raise BadValueError("threshold", VOTE, rule, repr(threshold), fix)
-    return float(threshold)
+    return as_number(threshold, "threshold", VOTE, fix="Use threshold=0.5")
 
 
 def _top_classes(members: Members) -> tuple[IntArray, FloatArray]:

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, as_count
 from dubito.doubt.features import FeatureRows, FeatureShards
 from dubito.doubt.last_layer import BaseLastLayerScore
 from dubito.doubt.moments import require_summable
@@ -119,9 +119,4 @@ class VirtualLogitMatching(BaseLastLayerScore):
         n_features, given = self.n_features_, self.n_dimensions
         if given is None:
             return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
-        is_integer = isinstance(given, int | np.integer) and not isinstance(given, bool)
-        if not (is_integer and 0 <= given < n_features):
-            rule = f"must be an integer from 0 to {n_features - 1}, below the number of features"
-            fix = f"Use n_dimensions={n_features // 2}"
-            raise BadValueError("n_dimensions", NAME, rule, repr(given), fix)
-        return int(given)
+        return as_count(given, "n_dimensions", NAME, 0, n_features - 1, example=n_features // 2)

@@ -8,9 +8,9 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, freeze
+from dubito.arrays import FloatArray, IntArray, as_count, freeze, require_choice
 from dubito.data.batch import Batch
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import EmptyStateError
 from dubito.kernels.bins import bin_indices, reliability_sums
 from dubito.measure.state import State, labeled_batch
 
@@ -23,7 +23,7 @@ def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
     >>> uniform_edges(4).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    return np.linspace(0.0, 1.0, _as_n_bins(n_bins, caller) + 1)
+    return np.linspace(0.0, 1.0, as_count(n_bins, "n_bins", caller, most=MAX_BINS, example=15) + 1)
 
 
 def _quantile_edges(
@@ -37,7 +37,7 @@ def _quantile_edges(
     >>> _quantile_edges(np.array([0.1, 0.1, 0.1, 0.9]), np.ones(4), 2).tolist()
     [0.0, 0.1, 1.0]
     """
-    n_bins = _as_n_bins(n_bins, caller)
+    as_count(n_bins, "n_bins", caller, most=MAX_BINS, example=15)
     order = np.argsort(values, kind="stable")
     ranked = values[order][weight[order] > 0]
     if ranked.size == 0:
@@ -48,15 +48,6 @@ def _quantile_edges(
     cuts = ranked[np.searchsorted(cumulative, wanted * (1 - 1e-12))]
     inner = np.unique(cuts[(cuts > 0) & (cuts < ranked[-1])])
     return np.concatenate([[0.0], inner, [1.0]])
-
-
-def _as_n_bins(n_bins: Any, caller: str) -> int:
-    """Return a valid number of bins, or raise."""
-    is_whole = isinstance(n_bins, int | np.integer) and not isinstance(n_bins, bool)
-    if not is_whole or not 1 <= n_bins <= MAX_BINS:
-        rule = f"must be an integer from 1 to {MAX_BINS:,}"
-        raise BadValueError("n_bins", caller, rule, repr(n_bins), "Use n_bins=15")
-    return int(n_bins)
 
 
 def assign(values: FloatArray, edges: FloatArray) -> IntArray:
@@ -151,6 +142,7 @@ class ReliabilityState(State):
 
     def expected(self, norm: Norm = "l1") -> float:
         """Return the mean (L1), root mean square (L2) or maximum gap over the bins."""
+        require_choice(norm, ("l1", "l2", "max"), "norm", "expected_calibration_error")
         # Sums, not means: each gap already carries its bin's weight.
         gaps = np.abs(self.confidence - self.correct)[self.used]
         weight = self.weight[self.used]
@@ -158,10 +150,7 @@ class ReliabilityState(State):
             return float(gaps.sum() / weight.sum())
         if norm == "l2":
             return float(np.sqrt((gaps**2 / weight).sum() / weight.sum()))
-        if norm == "max":
-            return float((gaps / weight).max())
-        caller, rule = "expected_calibration_error", "must be 'l1', 'l2' or 'max'"
-        raise BadValueError("norm", caller, rule, repr(norm), "Use norm='l1'")
+        return float((gaps / weight).max())
 
     @property
     def debiased(self) -> float:
@@ -206,13 +195,11 @@ def _reliability_state(
 ) -> ReliabilityState:
     """Return the reliability bins for the arguments of a metric."""
     batch = labeled_batch(y_true, outputs, sample_weight, caller, stacklevel=5)
+    require_choice(strategy, ("uniform", "quantile"), "strategy", caller)
     if strategy == "uniform":
         return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
-    if strategy == "quantile":
-        confidence, weight = batch.rows.confidence, batch.labeled_weight
-        return ReliabilityState.of(batch, _quantile_edges(confidence, weight, n_bins, caller))
-    rule, fix = "must be 'uniform' or 'quantile'", "Use strategy='uniform'"
-    raise BadValueError("strategy", caller, rule, repr(strategy), fix)
+    confidence, weight = batch.rows.confidence, batch.labeled_weight
+    return ReliabilityState.of(batch, _quantile_edges(confidence, weight, n_bins, caller))
 
 
 def expected_calibration_error(

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import as_array, as_floats
+from dubito.arrays import as_array, as_floats, require_choice
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError
@@ -45,9 +45,7 @@ class PixelShards(Shards):
     class_axis: int = -3
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        if self.kind not in ("logits", "probabilities"):
-            rule, fix = "must be 'logits' or 'probabilities'", "Use kind='logits'"
-            raise BadValueError("kind", "PixelShards", rule, repr(self.kind), fix)
+        require_choice(self.kind, ("logits", "probabilities"), "kind", "PixelShards")
         if not isinstance(self.maps, Iterable) or iter(self.maps) is self.maps:
             rule, fix = "must be iterable more than once", "Pass a list of pairs or a data loader"
             raise BadTypeError("maps", "PixelShards", rule, type(self.maps).__name__, fix)

@@ -12,6 +12,7 @@ from dubito.arrays import (
     FloatArray,
     as_fraction,
     as_fractions,
+    as_number,
     as_numbers,
     require_everywhere,
     require_rows,
@@ -93,9 +94,8 @@ class SequentialAlarm:
     def __post_init__(self) -> None:
         as_fraction(self.level, "level", CALLER, is_open=True)
         as_fraction(self.tolerance, "tolerance", CALLER)
-        if not (np.isfinite(self.max_weight) and self.max_weight > 0):
-            rule, fix = "must be finite and above 0", "Pass 1 / the smallest sampling probability"
-            raise BadValueError("max_weight", CALLER, rule, repr(self.max_weight), fix)
+        fix = "Pass 1 / the smallest sampling probability"
+        as_number(self.max_weight, "max_weight", CALLER, 0, fix=fix, is_open=True)
 
     def update(self, stated: Any, observed: Any, weight: Any = None) -> SequentialAlarm:
         """Return the alarm after more labels, which is checked after each of them.

@@ -8,7 +8,7 @@ import numpy as np
 
 from dubito.decide import CostReport, Policy, PolicyReport
 from dubito.decide.action_intervals import action_intervals
-from dubito.decide.policy.policy import typical_policy
+from dubito.decide.policy.explanation import typical_policy
 from dubito.formatting import decimal, join_words, percent
 from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 import scipy
 
-from dubito.arrays import FloatArray, as_fraction, freeze, require_bool, require_choice
+from dubito.arrays import FloatArray, as_fraction, as_number, freeze, require_bool, require_choice
 from dubito.data.labels import as_label_matrix, require_own_places
 from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
@@ -212,12 +212,11 @@ class MultiLabelRiskControl(Serializable):
             raise BadValueError("metric", name, rule, repr(self.metric), fix)
         require_choice(self.metric, METRICS, "metric", name)
         require_bool(self.per_label, "per_label", name)
-        is_number = isinstance(self.target, int | float | np.number)
         if self.metric != "false_positives":
             as_fraction(self.target, "target", name, is_open=True)
-        elif not (is_number and not isinstance(self.target, bool) and 0 < self.target < np.inf):
-            rule, fix = "must be a positive number of false labels per row", "Pass target=0.5"
-            raise BadValueError("target", name, rule, repr(self.target), fix)
+        else:
+            fix = "Pass target=0.5, a number of false labels per row"
+            as_number(self.target, "target", name, 0, fix=fix, is_open=True)
         if (self.delta is not None) != (self.metric == "precision"):
             rule, fix = f"must be None for {self.metric}", "Leave it out"
             if self.metric == "precision":

@@ -1,0 +1,206 @@
+"""A policy in sentences: the thresholds of its actions, and why a row is decided as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.decide.actions import expected_costs
+from dubito.decide.costs import CostMatrix
+from dubito.decide.policy.decide import Decisions, cost_range, posteriors
+from dubito.decide.policy.gate import OODGate
+from dubito.decide.ranked_losses import accepted_below
+from dubito.decide.reject import ERRORS, LossUnit
+from dubito.decide.row_costs import RowCosts
+from dubito.errors import BadValueError
+from dubito.formatting import join_words, percent, short_percent
+from dubito.outputs import ClassName, Logits, Probabilities
+
+if TYPE_CHECKING:
+    from dubito.decide.policy.policy import Policy
+
+MAX_PAIRED = 4  # classes whose pairs have their thresholds printed
+MAX_ACTIONS = 5  # whose expected costs an explanation shows
+REASON_CLAUSES = (  # in the order of REASONS
+    "it has the lowest expected cost",
+    "rejecting costs less than any other action",
+    "no other action is certain enough for the risk bound",
+    "the input is out-of-distribution",
+)
+
+
+def threshold_lines(policy: Policy) -> list[str]:
+    """Return from which probabilities on each action is taken: of two classes, or of each pair."""
+    rejecting = [
+        name
+        for name, one in (("the risk bound", policy.risk), ("the OOD gate", policy.ood))
+        if one is not None
+    ]
+    lines: list[str] = []
+    if policy.thresholds:
+        lines.append(f"By {_threshold_line(policy)}")
+    elif (typical := typical_policy(policy)) is not None:
+        medians = policy.provenance["medians"]
+        values = join_words([f"{name} {medians[name]:.4g}" for name in policy.costs.columns])
+        which = "the median" if len(policy.costs.columns) == 1 else "the medians"
+        lines.append(f"For a row with {values} ({which}), by {_threshold_line(typical)}")
+    elif "row_costs" in policy.provenance:
+        return ["The costs of each row were given (row_costs): there are no common thresholds."]
+    elif 2 < len(policy.classes) <= MAX_PAIRED and not policy.costs.columns:
+        pairs = list(combinations(policy.classes, 2))
+        names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}
+        if len(names) == 1 and len(pairs) > 1:  # the same between any two
+            lines += [f"Between any two classes A and B{names.pop()}"]
+        else:
+            lines += [
+                f"Between {pair[0]} and {pair[1]}{_pair_line(policy, pair, pair)}" for pair in pairs
+            ]
+    if lines and rejecting:
+        lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
+    return lines
+
+
+def _pair_line(
+    policy: Policy, pair: tuple[ClassName, ClassName], names: tuple[ClassName, ClassName]
+) -> str:
+    """Return the thresholds between two classes, whose own actions get the given names."""
+    shown = {str(old): str(new) for old, new in zip(pair, names, strict=True)}
+    *firsts, last = policy.thresholds_between(*pair)
+    parts = [f"{shown.get(one.action, one.action)} up to {one.high:.3g}, " for one in firsts]
+    end = f"{shown.get(last.action, last.action)} {'above' if firsts else 'always'}"
+    return f", by calibrated P({names[1]}): {''.join(parts)}{end}."
+
+
+def _threshold_line(policy: Policy) -> str:
+    """Return from which probability of the positive class on each action is taken."""
+    parts = []
+    *firsts, last = policy.thresholds
+    known = [one for one in policy.report.raw_thresholds if one is not None]
+    for place, one in enumerate(firsts):
+        limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
+        if raw is not None:
+            ends = [f", {k.low:.3g} to {k.high:.3g}" for k in known if np.isclose(k.value, raw)]
+            limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
+        parts.append(f"{one.action} {'below' if place == 0 else 'from there to'} {limit}")
+    parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
+    return f"calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
+
+
+def typical_policy(policy: Policy) -> Policy | None:
+    """Return the policy with the costs of a row of median columns, if it can be stated so."""
+    medians, columns = policy.provenance.get("medians", {}), set(policy.costs.columns)
+    if len(policy.classes) != 2 or not columns or not columns <= medians.keys():
+        return None
+    try:
+        return replace(policy, costs=policy.costs.at(medians))
+    except BadValueError:  # no cost is defined there
+        return None
+
+
+def explain_row(
+    policy: Policy, outputs: Logits | Probabilities, features: Any, row_costs: RowCosts
+) -> str:
+    """Return some lines on one row: the action, probabilities, costs, the bound and the gate."""
+    decisions = policy.decide(outputs, features, row_costs)
+    action = policy.costs.actions[decisions.action[0]]
+    clause = REASON_CLAUSES[decisions.reason[0]]
+    costs = expected_costs(decisions.calibrated, policy.costs, row_costs)[0]
+    lines = [
+        f"Action: {action}, because {clause}.",
+        _probability_line(policy, outputs, decisions),
+        _cost_line(policy, costs),
+        *_row_lines(policy, row_costs),
+    ]
+    if policy.risk is not None:
+        lines.append(_risk_line(policy, decisions, costs, row_costs))
+    if policy.ood is not None:
+        lines.append(_ood_line(policy.ood, outputs, features))
+    return "\n".join(lines)
+
+
+def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions: Decisions) -> str:
+    """Return the top class before and after calibration, of two classes the positive one."""
+
+    def top(probabilities: FloatArray) -> str:
+        if probabilities.size == 2:
+            k = policy.pos_column
+            return f"P({policy.classes[k]}) = {percent(probabilities[k], 2)}"
+        k = int(probabilities.argmax())
+        return f"{policy.classes[k]!r} at {percent(probabilities[k])}"
+
+    raw = top(posteriors(outputs, slice(None))[0])
+    calibrated = top(policy.calibrator.predict_proba(outputs)[0])
+    line = f"The model predicts {raw}; calibrated, {calibrated}"
+    if policy.deploy_prior is None:
+        return f"{line}."
+    return f"{line}; under the deployment prior, {top(decisions.probabilities[0])}."
+
+
+def _row_lines(policy: Policy, row_costs: RowCosts) -> list[str]:
+    """Return the expressions in the costs of one row, and the thresholds of two classes."""
+    lines = []
+    if policy.costs.columns and row_costs.entries is policy.costs.entries:
+        pairs = zip(policy.costs.expressions, row_costs.values[:, 0], strict=True)
+        shown = [f"{one} = {value:.6g}" for one, value in pairs]
+        lines.append(f"In the costs of this row, {join_words(shown)}.")
+    if len(policy.classes) == 2:
+        table = np.column_stack([row_costs.in_class(k)[:, 0] for k in (0, 1)])
+        origin = {k: v for k, v in policy.provenance.items() if k != "row_costs"}
+        costs = CostMatrix(
+            table, policy.costs.actions, policy.costs.classes, reject=policy.costs.reject_name
+        )
+        same = replace(policy, costs=costs, provenance=origin)
+        lines.append(f"Thresholds of {_threshold_line(same)}")
+    return lines
+
+
+def _cost_line(policy: Policy, costs: FloatArray) -> str:
+    """Return the expected cost of each action, the cheapest first."""
+    order = np.argsort(costs, kind="stable")[:MAX_ACTIONS]
+    shown = ", ".join(f"{policy.costs.actions[number]} {costs[number]:.4g}" for number in order)
+    more = costs.size - order.size
+    return f"Expected costs: {shown}{f' and {more} more' if more else ''}."
+
+
+def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_costs: RowCosts) -> str:
+    """Return the error probability of the best action that does not reject, and its limit.
+
+    If the bound is on the cost, it is the expected cost.
+    """
+    assert policy.risk is not None
+    others = costs.copy()
+    others[policy.costs.reject] = np.inf
+    action = np.array([others.argmin()])
+    p = posteriors(decisions.calibrated, slice(None))
+    loss = policy.rule.expected_loss(p, action, row_costs)[0]
+    limit = max(0.0, accepted_below(policy.risk.threshold_))
+    if policy.risk.max_risk is not None:
+        unit, name = ERRORS, "Error probability"
+        most = f"at most {short_percent(policy.risk.max_risk)} errors among decided rows"
+    else:
+        unit, name = LossUnit(*cost_range(policy.costs), is_cost=True), "Expected cost"
+        most = f"a mean cost of at most {policy.risk.max_cost:.6g} among decided rows"
+    line = f"{name} of the best non-reject action: {unit.text(loss, '.2f')}"
+    if limit >= 1 - 1e-6:
+        return f"{line}; the risk bound rejects no further rows."
+    where = f"{'below' if loss < limit else 'above'} the limit of {unit.text(limit, '.2f')}"
+    return f"{line}, {where} set by the risk bound ({most})."
+
+
+def _ood_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
+    """Return how unusual the row is among known rows."""
+    [scores], [p_value] = gate.ood_scores(outputs, features), gate.p_value(outputs, features)
+    if scores.size == 1:
+        line = f"{percent(p_value, 2)} of known rows have an OOD score ({gate.name}) of "
+        line += f"{scores[0]:.4g} or more"
+    else:
+        line = f"The p-value of {scores.size} OOD scores ({gate.name}) is {percent(p_value, 2)}"
+    is_ood = p_value < gate.alpha
+    return (
+        f"{line}; {'below' if is_ood else 'not below'} {percent(gate.alpha, 2)}, so the input is "
+        f"{'out-of-distribution' if is_ood else 'in-distribution'}."
+    )
