@@ -21,7 +21,7 @@ A message names the problem, the offending value and its place, then the remedy:
 must be finite, got nan in row 1, column 0. Drop such rows, or use -10000 for a masked class."
 """
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "BadFileError",
@@ -82,6 +82,11 @@ class BaseRuleError(DubitoError):
         super().__init__(argument, caller, rule, got, fix, row, column)
         self.argument, self.caller, self.rule, self.got, self.fix = argument, caller, rule, got, fix
         self.row, self.column = row, column
+
+    def moved(self, **changes: Any) -> Self:
+        """Return the same error with another argument, caller, remedy, row or column."""
+        names = ("argument", "caller", "rule", "got", "fix", "row", "column")
+        return type(self)(*(changes.get(name, getattr(self, name)) for name in names))
 
     def __str__(self) -> str:
         where = [f"column {self.column}"] if self.column is not None else []

@@ -127,7 +127,7 @@ def test_weights_and_streams_count_rows() -> None:
         ({"metric": "precision", "delta": 0.1, "per_label": True}, "must be False for precision"),
         ({"delta": 0.1}, "must be None for recall"),
         ({"target": 90}, "target"),
-        ({"metric": "false_positives", "target": 0}, "positive number of false labels"),
+        ({"metric": "false_positives", "target": 0}, "a number of false labels per row"),
     ],
 )
 def test_settings_that_cannot_be_kept_raise(settings: Any, message: str) -> None:

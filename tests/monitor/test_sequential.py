@@ -158,7 +158,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: SequentialAlarm(max_weight=0.0),
         BadValueError,
-        r"`max_weight` must be finite and above 0, got 0\.0\. Pass 1 / the smallest sampling",
+        r"`max_weight` must be a finite number above 0, got 0\.0\. Pass 1 / the smallest sampling",
     ),
     (lambda: SequentialAlarm().update([1.5], [1]), BadValueError, r"`stated`.*1\.5 in row 0"),
     (lambda: SequentialAlarm().update([0.5], [np.nan]), BadValueError, r"`observed`.*nan in row 0"),

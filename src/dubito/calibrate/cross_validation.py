@@ -305,12 +305,13 @@ def _classification_evidence(
     likelihoods, weights, entry_rows = rows.label_likelihoods(
         [np.exp(log_probabilities(one)) for one in outputs]
     )
-    losses = -np.log(np.maximum(likelihoods, FLOOR))
+    before, after = -np.log(np.maximum(likelihoods, FLOOR)).T
     batches = [replace(held_out, outputs=one) for one in outputs]
     scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
     errors = [ReliabilityState.of(one).expected() for one in batches]
     return HeldOutLabels(weights, order[entry_rows]).evidence(
-        *losses.T,
+        before,
+        after,
         len(folds),
         brier_before=scores[0],
         brier_after=scores[1],
@@ -340,8 +341,10 @@ def _multilabel_evidence(
     losses = [
         -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR)) for p in both
     ]
-    before_score, after_score = (labels.mean((p - y) ** 2) for p in both)
-    return labels.evidence(*losses, len(folds), brier_before=before_score, brier_after=after_score)
+    scores = [labels.mean((p - y) ** 2) for p in both]
+    return labels.evidence(
+        losses[0], losses[1], len(folds), brier_before=scores[0], brier_after=scores[1]
+    )
 
 
 def _regression_evidence(

@@ -436,15 +436,16 @@ def _select_among(
 def select_nothing(batch: Batch) -> Selection:
     """Return the identity, for too few rows to select anything."""
     rows = LabeledRows.of(batch)
-    likelihoods, *known = rows.label_likelihoods([np.exp(log_probabilities(rows.outputs))])
+    unchanged = np.exp(log_probabilities(rows.outputs))
+    likelihoods, weights, positions = rows.label_likelihoods([unchanged])
     loss = -np.log(np.maximum(likelihoods[:, 0], FLOOR))
-    unchanged = IdentityCalibrator()
+    calibrator = IdentityCalibrator()
     return Selection(
-        calibrators=[unchanged],
+        calibrators=[calibrator],
         weights=np.ones(1),
         uniform_weight=0.0,
-        chosen=constructor_call(unchanged),
+        chosen=constructor_call(calibrator),
         reason=f"{len(batch)} rows are too few to select a calibrator",
         leaderboard=[],
-        evidence=HeldOutLabels(*known).evidence(loss, loss, n_folds=0),
+        evidence=HeldOutLabels(weights, positions).evidence(loss, loss, n_folds=0),
     )

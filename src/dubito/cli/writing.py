@@ -144,8 +144,7 @@ def bad_rows_remedy(bad_rows: Path | None) -> Iterator[None]:
         if error.row is None or bad_rows is not None:
             raise
         fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside"
-        values = (error.argument, error.caller, error.rule, error.got, fix, error.row, error.column)
-        raise type(error)(*values) from error
+        raise error.moved(fix=fix) from error
 
 
 def is_directory(output: str) -> bool:

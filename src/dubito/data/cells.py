@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -64,25 +65,23 @@ class Cells:
         if not is_text(self.array.type):
             return self.numbers()
         self.require_no_gaps()
-        texts, positions = self.distinct()
-        found = [parsing.number_or_boolean(text) for text in texts]
-        if None in found:
-            first = found.index(None)
-            row = int(np.argmax(positions == first))
-            raise self.wrong_value("must be numbers, true or false", repr(texts[first]), FIX, row)
-        return np.asarray(np.array(found, dtype=np.float64)[positions])
+        return self.parsed(parsing.number_or_boolean, "must be numbers, true or false")
 
     def marks(self) -> FloatArray:
         """Return labels of 0 and 1 or probabilities: NaN where unknown, -1 for a mark such as u."""
         if not is_text(self.array.type):
             return self.numbers(has_gaps=True)
+        rule = "must be 0, 1, a probability, u or -1 if uncertain, or blank"
+        return self.parsed(parsing.mark, rule)
+
+    def parsed(self, parse: Callable[[Any], float | None], rule: str) -> FloatArray:
+        """Return each text parsed as a number, or raise at the first that cannot be."""
         texts, positions = self.distinct()
-        found = [parsing.mark(text) for text in texts]
+        found = [parse(text) for text in texts]
         if None in found:
             first = found.index(None)
-            rule, fix = "must be 0, 1, a probability, u or -1 if uncertain, or blank", FIX
             row = int(np.argmax(positions == first))
-            raise self.wrong_value(rule, repr(texts[first]), fix, row)
+            raise self.wrong_value(rule, repr(texts[first]), FIX, row)
         return np.asarray(np.array(found, dtype=np.float64)[positions])
 
     def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:

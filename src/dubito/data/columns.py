@@ -215,7 +215,7 @@ class BoundColumns:
         if error.caller != self.where:
             argument, column = self.place(argument, column)
         row = None if error.row is None else error.row + first_row
-        return type(error)(argument, self.where, error.rule, error.got, error.fix, row, column)
+        return error.moved(argument=argument, caller=self.where, row=row, column=column)
 
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
         """Return the column of an argument of outputs or a batch, and the entry of its list."""

@@ -134,9 +134,7 @@ class FileShards(Shards):
             if error.row is None:
                 raise
             file, row = self.source.place(error.row)
-            raise type(error)(
-                error.argument, file, error.rule, error.got, error.fix, row, error.column
-            ) from error
+            raise error.moved(caller=file, row=row) from error
 
     def spans(self) -> list[FileSpan]:
         """Return the same rows in parts that can be read independently: row groups, or files."""

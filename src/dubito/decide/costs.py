@@ -20,7 +20,6 @@ from dubito.arrays import (
     as_floats,
     as_list,
     freeze,
-    require_choice,
     require_everywhere,
 )
 from dubito.data.batch import Batch
@@ -236,7 +235,9 @@ class CostMatrix(Record):
         >>> CostMatrix.from_loss(loss, rows="truth").array.tolist()
         [[0.0, 1.0], [1000.0, 0.0]]
         """
-        require_choice(rows, ("truth", "actions"), "rows", "CostMatrix.from_loss")
+        if rows not in ("truth", "actions"):
+            rule, fix = "must be 'truth' or 'actions'", "Use rows='truth' for a textbook's matrix"
+            raise BadValueError("rows", "CostMatrix.from_loss", rule, repr(rows), fix)
         cells = _as_cells(loss, "loss", "CostMatrix.from_loss")
         return cls(cells.T if rows == "truth" else cells, actions, classes, reject=reject)
 
@@ -587,8 +588,7 @@ def _as_cells(value: Any, argument: str, caller: str) -> NDArray[Any]:
         try:
             cells[row, column] = _as_cell(cells[row, column], argument, caller)
         except BadValueError as error:
-            place = (error.rule, error.got, error.fix, row, column)
-            raise BadValueError(argument, caller, *place) from error
+            raise error.moved(argument=argument, row=row, column=column) from error
     return cells if _has_expression(cells).any() else cells.astype(np.float64)
 
 

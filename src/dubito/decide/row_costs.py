@@ -237,8 +237,7 @@ def _columns_of(
         try:
             found[name] = as_numbers(as_array(row_costs[name], name, caller), name, caller, n_rows)
         except (BadTypeError, BadValueError) as error:
-            values = (error.rule, error.got, error.fix, error.row)
-            raise type(error)(f"row_costs[{name!r}]", caller, *values) from error
+            raise error.moved(argument=f"row_costs[{name!r}]", column=None) from error
     return found
 
 

@@ -33,7 +33,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.state import GroupedState, json_ready
+from dubito.measure.state import GroupedState, json_fields
 from dubito.measure.text import audit_lines, verdict_on
 from dubito.outputs import (
     BaseClassOutputs,
@@ -305,8 +305,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON-ready values; an infinite log loss is None."""
-        values = {f.name: json_ready(getattr(self, f.name)) for f in fields(self)}
-        return {**values, "verdict": self.verdict}
+        return {**json_fields(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
         return "\n".join(audit_lines(self))
@@ -422,28 +421,14 @@ def audit(
     No sign of miscalibration of P(1) on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
-    if isinstance(batch.outputs, Normal | Samples | Quantiles):
-        return RegressionAudit.of(ArrayShards(batch))
     rows = ArrayShards(batch)
+    if isinstance(batch.outputs, Normal | Samples | Quantiles):
+        return RegressionAudit.of(rows)
+    settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    settings |= {"n_bins": n_bins, "bin_strategy": bin_strategy, "threshold": threshold}
     if isinstance(batch.outputs, MultiLabel):
-        return MultiLabelAudit.of(
-            rows,
-            n_bins=n_bins,
-            n_resamples=n_resamples,
-            random_state=random_state,
-            bin_strategy=bin_strategy,
-            threshold=threshold,
-        )
-    return Audit.of(
-        rows,
-        n_bins=n_bins,
-        n_resamples=n_resamples,
-        random_state=random_state,
-        pos_label=pos_label,
-        bin_strategy=bin_strategy,
-        threshold=threshold,
-        costs=costs,
-    )
+        return MultiLabelAudit.of(rows, **settings)
+    return Audit.of(rows, pos_label=pos_label, costs=costs, **settings)
 
 
 def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Self, final
+from typing import Self, final
 
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
 from dubito.measure.binary import THRESHOLD, rank_positives
 from dubito.measure.calibration_error import (
@@ -97,32 +97,6 @@ class AuditState(State):
         """The state itself, from which `Audit` is computed; raises for no rows."""
         _ = self.scores.value
         return self
-
-    def to_dict(self) -> dict[str, Any]:
-        parts = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
-        states = {name: None if part is None else part.to_dict() for name, part in parts.items()}
-        return {**states, "classes": None if self.classes is None else list(self.classes)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        if missing := {f.name for f in fields(cls)} - set(values):
-            rule, fix = (
-                "must hold all parts of an audit",
-                "Pass what `to_dict` of the same version returned",
-            )
-            got = f"none of {', '.join(sorted(missing))}"
-            raise BadValueError("values", "AuditState.from_dict", rule, got, fix)
-        by_class, positive, classes = (values[k] for k in ("by_class", "positive", "classes"))
-        return cls(
-            ProperScoresState.from_dict(values["scores"]),
-            ReliabilityState.from_dict(values["reliability"]),
-            CalibrationTestState.from_dict(values["test"]),
-            RankingState.from_dict(values["ranked"]),
-            SmoothCalibrationErrorState.from_dict(values["smooth"]),
-            None if by_class is None else ClasswiseCalibrationState.from_dict(by_class),
-            None if positive is None else RankingState.from_dict(positive),
-            None if classes is None else tuple(classes),
-        )
 
 
 @final

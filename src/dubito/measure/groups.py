@@ -276,7 +276,7 @@ def _estimates(
     """Return the figures of a group as functions from a level to an interval."""
     found: dict[str, _Estimate] = {}
     if audit.positive is None:
-        found["accuracy"] = partial(_clopper_pearson, sums.outcome, sums.weight)
+        found["accuracy"] = partial(clopper_pearson, sums.outcome, sums.weight)
         found["gap"] = partial(_gap, sums)
         if ECE in draws:
             drawn = (np.asarray(draws[ECE]), np.asarray(draws[IF_CALIBRATED]))
@@ -304,7 +304,7 @@ def _positive_estimates(
         ("precision", sums.hit, sums.selected),
     ):
         if whole > 0:
-            found[name] = partial(_clopper_pearson, part, whole)
+            found[name] = partial(clopper_pearson, part, whole)
     found["positive_gap"] = partial(_gap, sums)
     if n_resamples:
         drawn = error_draws(positive.ranked, positive.curve.edges, n_resamples, seed)
@@ -330,10 +330,10 @@ def _largest_difference(known: Mapping[str, _Estimate], level: float) -> Dispari
     return Disparity(highest, lowest, Interval(value, low, high))
 
 
-def _clopper_pearson(part: float, whole: float, level: float) -> Interval:
+def clopper_pearson(part: float, whole: float, level: float) -> Interval:
     """Return a proportion with its exact interval.
 
-    >>> print(_clopper_pearson(0, 10, 0.95))
+    >>> print(clopper_pearson(0, 10, 0.95))
     0.0000 (0.0000 to 0.3085)
     """
     from scipy.special import betaincinv  # not needed by audits without groups
@@ -357,7 +357,7 @@ def _gap(sums: DecisionState, level: float) -> Interval:
     """Return the mean probability minus the frequency of the outcome."""
     mean, n = sums.probability / sums.weight, sums.weight
     if min(sums.outcome, n - sums.outcome) < MIN_EVENTS:
-        rate = _clopper_pearson(sums.outcome, n, level)
+        rate = clopper_pearson(sums.outcome, n, level)
         return Interval(mean - rate.value, mean - rate.high, mean - rate.low)
     return _student(mean - sums.outcome / n, sums.square / n, n, level)
 

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar, final
+from dataclasses import dataclass, fields, is_dataclass
+from types import UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeVar,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -71,23 +82,39 @@ def _shown(value: Any) -> Any:
 
 
 def to_plain(state: Any) -> dict[str, Any]:
-    """Return the fields of a state as numbers and lists."""
-    values = {field.name: getattr(state, field.name) for field in fields(state)}
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+    """Return the fields of a state as numbers and lists, those of states inside it too."""
+    return {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
+
+
+def _plain(value: Any) -> Any:
+    """Return one field as numbers and lists."""
+    if isinstance(value, State):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
     """Return a state from numbers and lists."""
-    arrays = {
-        k: np.array(v, dtype=np.float64) if isinstance(v, list) else v for k, v in values.items()
-    }
+    hints = get_type_hints(kind)
     try:
-        return kind(**arrays)
+        return kind(**{name: _restored(value, hints.get(name)) for name, value in values.items()})
     except TypeError as error:
         rule = f"must be the fields of {kind.__name__}"
         fix = "Pass what `to_dict` of the same version returned"
         got = ", ".join(map(str, values)) or "none"
         raise BadValueError("values", "from_dict", rule, got, fix) from error
+
+
+def _restored(value: Any, hint: Any) -> Any:
+    """Return a field of a declared type: a state, a tuple, an array, or anything else as it is."""
+    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
+        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, State):
+            return kind.from_dict(value)
+        if isinstance(value, list) and get_origin(kind) is tuple:
+            return tuple(_restored(one, get_args(kind)[0]) for one in value)
+    return np.array(value, dtype=np.float64) if isinstance(value, list) else value
 
 
 def json_ready(value: Any) -> Any:
@@ -98,12 +125,18 @@ def json_ready(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, dict):
         return {name: json_ready(inner) for name, inner in value.items()}
-    if isinstance(value, tuple | list | np.ndarray):
-        values = value.tolist() if isinstance(value, np.ndarray) else value
-        return [json_ready(inner) for inner in values]
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: json_ready(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        return json_ready(value.tolist())
+    if isinstance(value, tuple | list):
+        return [json_ready(inner) for inner in value]
+    if is_dataclass(value):
+        return json_fields(value)
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def json_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as `json_ready` values."""
+    return {field.name: json_ready(getattr(value, field.name)) for field in fields(value)}
 
 
 def labeled_batch(

@@ -16,14 +16,13 @@ from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval, interval_of
-from dubito.measure.state import warn_of_missing
+from dubito.measure.state import json_fields, warn_of_missing
 from dubito.monitor.metrics import (
     HIGHER_IS_BETTER,
     TITLES,
     PositiveRows,
     adjusted,
     normal_p_value,
-    plain,
     resampled_metrics,
     row_losses,
     row_metrics,
@@ -176,7 +175,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values; infinite numbers become None."""
-        return {**plain(self), "verdict": self.verdict}
+        return {**json_fields(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
         return "\n".join(comparison_lines(self))

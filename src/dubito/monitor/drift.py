@@ -20,8 +20,8 @@ from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertai
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
-from dubito.measure.state import warn_of_missing
-from dubito.monitor.metrics import MIN_ROWS, N_BINS, TITLES, adjusted, plain
+from dubito.measure.state import json_fields, warn_of_missing
+from dubito.monitor.metrics import MIN_ROWS, N_BINS, TITLES, adjusted
 from dubito.monitor.shifts import (
     N_PERMUTATIONS,
     DistributionShift,
@@ -102,7 +102,7 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        values = plain(self)
+        values = json_fields(self)
         if self.prior is not None:
             names = ("prior", "low", "high", "is_identified", "method")
             values["prior"] = {name: values["prior"][name] for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -170,16 +170,3 @@ def normal_p_value(interval: Interval, level: float) -> float:
     if error == 0:
         return 1.0 if interval.value == 0 else 0.0
     return float(2 * ndtr(-abs(interval.value) / error))
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON: dataclasses as objects, numbers that are not finite as None."""
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {name: plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dubito.decide.value import negated
-from dubito.formatting import decimal, percent, points, short_percent, wrapped
+from dubito.formatting import decimal, join_words, percent, points, short_percent, wrapped
 from dubito.monitor.metrics import MIN_ROWS, TITLES
 from dubito.monitor.shifts import DistributionShift
 
@@ -32,7 +32,7 @@ def comparison_verdict(found: Comparison) -> str:
     infinite = [model for model, loss in losses.items() if loss and np.isinf(loss.value)]
     if infinite:
         reason = "infinite: a class with probability 0 occurred"
-        sentences.append(f"The log loss of {_listed(infinite)} is {reason}.")
+        sentences.append(f"The log loss of {join_words(infinite)} is {reason}.")
     return " ".join(sentences)
 
 
@@ -43,10 +43,12 @@ def _pair_sentence(found: Comparison, model: str, baseline: str) -> str:
     worse = [_amount(d) for d in pair if d.is_better is False]
     others = [TITLES[d.metric] for d in pair if d.is_better is None]
     if not better and not worse:
-        return f"No significant difference between {model} and {baseline} in {_listed(others)}."
-    parts = [f"better than {baseline} in {_listed(better)}"] if better else []
-    parts += [f"worse {'' if better else f'than {baseline} '}in {_listed(worse)}"] if worse else []
-    rest = f"; no significant difference in {_listed(others)}" if others else ""
+        return f"No significant difference between {model} and {baseline} in {join_words(others)}."
+    parts = [f"better than {baseline} in {join_words(better)}"] if better else []
+    parts += (
+        [f"worse {'' if better else f'than {baseline} '}in {join_words(worse)}"] if worse else []
+    )
+    rest = f"; no significant difference in {join_words(others)}" if others else ""
     return f"{model} is {' but '.join(parts)}{rest}."
 
 
@@ -57,9 +59,9 @@ def _best_sentence(found: Comparison) -> str:
     others = [model for model in found.models if model != best and model not in beaten]
     text = f"Best by {TITLES[found.best_by]} on these rows: {best}"
     if beaten:
-        text += f", significantly better than {_listed(beaten)}"
+        text += f", significantly better than {join_words(beaten)}"
     if others:
-        text += f", but not than {_listed(others)}" if beaten else ", but not significantly"
+        text += f", but not than {join_words(others)}" if beaten else ", but not significantly"
     return f"{text}."
 
 
@@ -75,11 +77,6 @@ def _amount(difference: Difference) -> str:
     """Return a metric and the size of its difference."""
     one = difference.interval
     return f"{TITLES[difference.metric]} by {one if one.value >= 0 else negated(one)}"
-
-
-def _listed(words: list[str]) -> str:
-    """Return words as an enumeration."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def comparison_lines(found: Comparison) -> list[str]:

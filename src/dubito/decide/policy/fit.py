@@ -182,8 +182,7 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
 
 def _require_two_classes(batch: Batch) -> None:
     """Raise an error if all labels are of one class, which says nothing about the others."""
-    labels = batch.labels
-    assert isinstance(labels, Labels)
+    labels = batch.class_labels
     codes = labels.codes[batch.labeled_weight > 0]
     if labels.probabilities is None and codes.size > 1 and (codes == codes[0]).all():
         got = f"{names_of(labeled_outputs(batch, CALLER))[codes[0]]!r} in every row"

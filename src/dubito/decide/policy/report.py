@@ -8,7 +8,6 @@ from math import isfinite
 from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy import special
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze
 from dubito.calibrate.calibrator import as_class_outputs
@@ -27,6 +26,7 @@ from dubito.decide.value import MeanInterval, negated
 from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent
 from dubito.measure.calibration_error import expected_calibration_error as ece
+from dubito.measure.groups import clopper_pearson
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
 from dubito.outputs import Logits, Probabilities
@@ -444,10 +444,7 @@ def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: Floa
     """
     mean, used = float(np.average(values, weights=weight)), weight > 0
     n = float(weight.sum() ** 2 / (weight[used] ** 2 / n_given[used]).sum())
-    k, tail = mean * n, (1 - LEVEL) / 2
-    low = special.betaincinv(k, n - k + 1, tail) if k > 0 else 0.0
-    high = special.betaincinv(k + 1, n - k, 1 - tail) if n - k > 1e-9 else 1.0
-    return Interval(mean, float(low), float(high))
+    return clopper_pearson(mean * n, n, LEVEL)
 
 
 def _fractions(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
