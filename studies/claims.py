@@ -15,6 +15,7 @@ CHOSEN = "joint, chosen floor"
 PAIR, END = "swapped pair, stopped", "swapped pair, to the end"
 FEW, MANY = "250 rows", "16,000 rows"
 STOPPED, TO_THE_END = "Networks stopped at", "Networks trained to the end"
+LOSS_MINUS_IGNORE = "log loss minus ignore"
 
 
 def _accuracy(data: str, rate: str, n_seeds: int | None = None) -> Evidence:
@@ -430,6 +431,52 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                         "minus mean teacher",
                     ),
                 ),
+            ),
+        ),
+    ),
+    "uncertain_labels": (
+        Claim(
+            "ignoring uncertain labels is less effective than to take them for positive",
+            "Irvin et al. 2019",
+            tuple(
+                Evidence(
+                    f"ROC-AUC, ones minus ignore, marked {mechanism}",
+                    (f"Marked: {mechanism}", "ones", "ROC-AUC minus ignore"),
+                )
+                for mechanism in ("at random", "mainly positive", "mainly negative", "hard to tell")
+            ),
+        ),
+        Claim(
+            "the best policy depends on why labels are uncertain",
+            "Irvin et al. 2019",
+            (
+                Evidence(
+                    "log loss, ones minus ignore, marked mainly positive",
+                    ("Marked: mainly positive", "ones", LOSS_MINUS_IGNORE),
+                    "below",
+                ),
+                Evidence(
+                    "log loss, ones minus ignore, marked mainly negative",
+                    ("Marked: mainly negative", "ones", LOSS_MINUS_IGNORE),
+                ),
+                Evidence(
+                    "log loss, multi-class minus ignore, marked hard to tell",
+                    ("Marked: hard to tell", "multi-class", LOSS_MINUS_IGNORE),
+                    "below",
+                ),
+            ),
+        ),
+        Claim(
+            "soft labels are better than positive ones",
+            "Pham et al. 2021",
+            tuple(
+                Evidence(
+                    f"log loss, 0.7 minus ones, marked {mechanism}",
+                    (f"Marked: {mechanism}", "soft: 0.7", "log loss"),
+                    "below",
+                    minus=(f"Marked: {mechanism}", "ones", "log loss"),
+                )
+                for mechanism in ("at random", "mainly positive", "mainly negative", "hard to tell")
             ),
         ),
     ),
