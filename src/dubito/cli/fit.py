@@ -27,7 +27,7 @@ from dubito.cli.reading import (
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.data import Batch, Columns
+    from dubito.data import Batch, Columns, Shards
     from dubito.decide import OODGate, Policy
     from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
@@ -158,7 +158,7 @@ def fit(
     """
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import passes, say, say_json, say_note, typed
+    from dubito.cli.printing import passes, say, say_note
     from dubito.cli.reading import require_output_paths
     from dubito.data.sources import open_source
     from dubito.decide import Policy, RiskBound
@@ -242,24 +242,13 @@ def fit(
             figures = policy.report
             notes = (*figures.notes, figures.saved_per_day(rows_per_day))
             policy = replace(policy, report=replace(figures, notes=notes))
-        if report is not None:
-            from dubito.report import Report
-
-            title = f"Policy for {PurePath(file).name}"
-            page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
-    policy.provenance["columns"] = _output_columns(predictions.columns)
-    policy.save(output)
-    if report is not None:
-        page.save(report)
-    if as_json:
-        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
-        say_json({**results, "output": str(output)})
-        return
-    untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
-    say(str(replace(policy, report=replace(policy.report, notes=untold))))
-    if evidence.batch.groups is not None:
-        say(_compared_groups(policy, evidence))
-    _say_next(file, options, output, report)
+        policy.provenance["columns"] = _output_columns(predictions.columns)
+        _save(policy, evidence, rows, file, output, report)
+    _say_results(policy, evidence, output, as_json)
+    if not as_json:
+        if evidence.batch.groups is not None:
+            say(_compared_groups(policy, evidence))
+        _say_next(file, options, output, report)
 
 
 def _fit_labels(
@@ -272,29 +261,47 @@ def _fit_labels(
     as_json: bool,
 ) -> None:
     """Fit a policy for several labels per row, save it and print its results."""
-    from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.printing import passes
     from dubito.decide import MultiLabelPolicy
 
     [predictions] = options.open(file)
     with passes():
         rows = reader.rows(predictions)
         policy, evidence = MultiLabelPolicy.fit_shards(rows, **settings)
-        if report is not None:
-            from dubito.report import Report
+        policy.provenance["columns"] = _output_columns(predictions.columns)
+        _save(policy, evidence, rows, file, output, report)
+    _say_results(policy, evidence, output, as_json)
+    if not as_json:
+        _say_next(file, replace(options, uncertain=None), output, report)
 
-            title = f"Policy for {PurePath(file).name}"
-            page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
-    policy.provenance["columns"] = _output_columns(predictions.columns)
-    policy.save(output)
+
+def _save(
+    policy: Any, evidence: Any, rows: Shards, file: str, output: Path, report: Path | None
+) -> None:
+    """Write a policy, and a report on it if one is wanted."""
+    from dubito.cli.printing import typed
+
+    page = None
     if report is not None:
+        from dubito.report import Report
+
+        title = f"Policy for {PurePath(file).name}"
+        page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
+    policy.save(output)
+    if page is not None and report is not None:
         page.save(report)
+
+
+def _say_results(policy: Any, evidence: Any, output: Path, as_json: bool) -> None:
+    """Print the report of a policy, without the notes that were printed as warnings."""
+    from dubito.cli.printing import say, say_json
+
     if as_json:
         results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
         say_json({**results, "output": str(output)})
         return
     untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
     say(str(replace(policy, report=replace(policy.report, notes=untold))))
-    _say_next(file, replace(options, uncertain=None), output, report)
 
 
 def _say_next(file: str, options: ColumnOptions, output: Path, report: Path | None) -> None:
@@ -378,16 +385,13 @@ def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]
     import csv
 
     from dubito.data.labels import names_of
+    from dubito.serialization.documents import read_text
 
     fix = "Write one line per class, such as cat,0.25"
     try:
-        lines = [line for line in csv.reader(path.read_text("utf-8-sig").splitlines()) if line]
-    except FileNotFoundError as error:
-        raise BadFileError(str(path), "there is no such file", "Check the path") from error
-    except OSError as error:
-        raise BadFileError(str(path), f"{error.strerror}", "Pass the path of a CSV file") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadFileError(str(path), f"it is not a CSV file in UTF-8 ({error})", fix) from error
+        lines = [line for line in csv.reader(read_text(path).splitlines()) if line]
+    except csv.Error as error:
+        raise BadFileError(str(path), f"it is not a CSV file ({error})", fix) from error
     known = {str(name): name for name in names_of(outputs)}
     rows = lines[1:] if lines and lines[0][0].strip() not in known else lines
     try:
