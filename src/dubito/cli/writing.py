@@ -52,8 +52,8 @@ class KeptColumns:
         from dubito.cli.printing import say_note
         from dubito.data import scan
         from dubito.data.directory_sink import settings_of
-        from dubito.data.kept import common_columns, kept_types, nested_columns
         from dubito.data.sink import TEXTS
+        from dubito.data.table_queries import common_columns, kept_types, nested_columns
 
         shards = [scan(one.source, one.columns) for one in predictions]
         common = common_columns(shards)
@@ -99,8 +99,8 @@ def _few(names: list[str]) -> str:
 
 def _require_kept(name: str, common: list[str], shards: list[FileShards]) -> None:
     """Raise unless all files have a column, once and with one value per row."""
-    from dubito.data.kept import files_of
     from dubito.data.patterns import matching
+    from dubito.data.table_queries import files_of
 
     if name in common:
         return
@@ -238,7 +238,7 @@ class RowRun:
         from dubito.cli.printing import progress
         from dubito.data import DirectorySink
         from dubito.data.directory_sink import key_of
-        from dubito.data.kept import files_of
+        from dubito.data.table_queries import files_of
 
         with (
             DirectorySink(output, self.settings).exclusive() as directory,
@@ -274,7 +274,7 @@ class RowRun:
         """Write the results, one part per file, except for parts that are already finished."""
         from dubito.data import scan
         from dubito.data.files import without_rows
-        from dubito.data.kept import files_of
+        from dubito.data.table_queries import files_of
 
         sources = files_of(predictions.source)
         directory.drop_stale({source.name: [""] for source in sources})

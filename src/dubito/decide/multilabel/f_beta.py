@@ -11,7 +11,7 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.f_beta import best_sets
+from dubito.kernels.label_sets import best_sets
 from dubito.serialization.fields import Check, Entry, declare, number, text
 from dubito.serialization.objects import Record
 

@@ -8,8 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import BadRows, Columns, read, scan
-from dubito.data.kept import common_columns, kept_types, nested_columns
-from dubito.data.table_queries import number_types
+from dubito.data.table_queries import common_columns, kept_types, nested_columns, number_types
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 
