@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import BadRows, Columns, read, scan
-from dubito.data.table_queries import common_columns, kept_types, nested_columns, number_types
+from dubito.data.table_queries import _number_types, common_columns, kept_types, nested_columns
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 
@@ -83,5 +83,5 @@ def test_numbers_of_text_files_are_told_from_identifiers(
     tmp_path: Path, cells: list[str], kind: pa.DataType | None
 ) -> None:
     (tmp_path / "f.csv").write_text("\n".join(["x,y", *(f"{cell},0" for cell in cells)]))
-    found = number_types(tmp_path / "f.csv", ["x"], ".")
+    found = _number_types(tmp_path / "f.csv", ["x"], ".")
     assert found == ({} if kind is None else {"x": kind})

@@ -92,7 +92,7 @@ def value_counts(sources: Sequence[Any], column: str, values: Sequence[str]) -> 
     return {value: found[value] for value in values}
 
 
-def number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str, pa.DataType]:
+def _number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str, pa.DataType]:
     """Return the columns of a text file that hold numbers only, or nothing, and their types.
 
     Numbers with leading zeros or more than 15 digits are taken for identifiers, which stay text.
@@ -201,7 +201,7 @@ def _types_of(
     numbers = dict.fromkeys({*roles.needed} - {*roles.texts}, pa.float64())
     others = [name for name in names if name not in numbers]
     if has_numbers and others:
-        numbers |= number_types(file, others, roles.decimal)
+        numbers |= _number_types(file, others, roles.decimal)
     return {name: numbers.get(name, pa.string()) for name in names}
 
 
