@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 FRAUD = ROOT / "docs" / "fraud.md"
+FINDINGS = ROOT / "docs" / "multilabel.md"
 
 
 def run_blocks(page: Path) -> int:
@@ -35,7 +36,7 @@ def run_blocks(page: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 17)])
+@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13)])
 def test_code_blocks_of_a_page_run(
     page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +78,7 @@ def test_speed_tables_of_the_guide_are_those_of_the_benchmarks() -> None:
     assert {line for table in tables for line in table.splitlines()} <= lines
 
 
-@pytest.mark.parametrize("page", [README, GUIDE, FRAUD])
+@pytest.mark.parametrize("page", [README, GUIDE, FRAUD, FINDINGS])
 def test_links_of_a_page_exist(page: Path) -> None:
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
     assert links

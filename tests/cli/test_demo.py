@@ -123,3 +123,4 @@ def test_several_findings_are_audited_and_calibrated(run: Run) -> None:
     assert set(map(str, marks.index)) == {"0", "1", "u"}
     assert 0.05 < marks["u"] < 0.15
     assert Path("findings/findings.csv").stat().st_size < 400_000
+    assert len(pd.read_csv("findings/decisions.csv")) == 1000

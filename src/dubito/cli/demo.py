@@ -58,6 +58,17 @@ LABELS_COMMANDS: list[tuple[list[str], set[str]]] = [
         ["calibrate", "findings.csv", *LABELS, "-o", "calibrator.json"],
         {"findings.csv", "calibrator.json"},
     ),
+    (
+        [
+            *("fit", "findings.csv", *LABELS, "--false-negative", "4", "--review", "0.6"),
+            *("--review-row", "3", "-o", "policy.json"),
+        ],
+        {"findings.csv", "policy.json"},
+    ),
+    (
+        ["decide", "policy.json", "new.csv", "-o", "decisions.csv", "--review", "review.csv"],
+        {"policy.json", "new.csv", "decisions.csv", "review.csv"},
+    ),
 ]
 
 
