@@ -188,6 +188,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             (
                 _detection(FASHION, "20%"),
                 _detection(FASHION, "40%"),
+                _detection(CIFAR, "20%", 3),
                 _detection(CIFAR, "40%", 3),
             ),
         ),
@@ -198,6 +199,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                 _accuracy(FASHION, "0% swapped"),
                 _accuracy(FASHION, "20% swapped"),
                 _accuracy(FASHION, "40% swapped"),
+                _accuracy(CIFAR, "20% swapped", 3),
                 _accuracy(CIFAR, "40% swapped", 3),
             ),
         ),

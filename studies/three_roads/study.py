@@ -6,7 +6,7 @@
 
 Generative, discriminative and discriminant models (see `approaches`): when costs change after
 training, when a class becomes rare, when rows are out of distribution or few, when rows may be
-rejected, and when models are combined.
+rejected, and when models are combined. Then the three approaches to regression (see `regressions`).
 
 Each set is drawn 20 times into training and test rows. Simulated sets are new at every draw
 (Student's intervals); draws of real ones overlap (intervals after Nadeau and Bengio, 2003).
@@ -35,6 +35,7 @@ from dubito.decide import (
 from dubito.doubt import ClassConditionalDensity, least_confidence
 from dubito.measure import Interval, paired_difference, roc_auc
 from studies.credit_costs import corrected_interval
+from studies.three_roads import regressions
 from studies.three_roads.approaches import (
     OODRows,
     Rows,
@@ -349,7 +350,41 @@ def report(is_quick: bool) -> str:
             what="error",
         ),
     ]
+    parts += regression_parts(is_quick, n_draws)
     return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def regression_parts(is_quick: bool, n_draws: int) -> list[list[str]]:
+    """Return the parts on joint, conditional and direct models of a number."""
+    by_source = regressions.sources(is_quick)
+    run = partial(part, by_source=by_source, n_draws=n_draws)
+    others = [("joint", "direct"), ("conditional", "direct")]
+    return [
+        run(
+            "(f) Regression: root mean squared error",
+            regressions.errors,
+            [*others, ("joint", "conditional")],
+            what="error",
+        ),
+        run(
+            f"(f) Regression: costs change after training, too low costs "
+            f"{regressions.UNDER:g} times too high; cost per row",
+            regressions.costs,
+            [*others, ("joint", "conditional")],
+        ),
+        run(
+            "(f) Regression: the most important feature is missing; root mean squared error",
+            regressions.errors_without_a_feature,
+            [*others],
+            what="error",
+        ),
+        run(
+            "(f) Regression: rows 3 times as far out; AUROC of what each approach offers",
+            regressions.detection,
+            [("joint density", "conditional std")],
+            what="AUROC",
+        ),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

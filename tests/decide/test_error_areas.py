@@ -146,6 +146,78 @@ def test_where_nothing_is_to_be_decided_nothing_changes() -> None:
     assert apart.cost == pytest.approx(0, abs=1e-12)
 
 
+def mass(one: Any, low: float, high: float) -> float:
+    """Return the mass of a density, by quadrature."""
+    return float(integrate.quad(one.pdf, low, high, epsabs=1e-13, limit=200)[0])
+
+
+def test_three_classes_have_the_boundaries_and_areas_of_the_closed_form() -> None:
+    priors, means = np.array([0.2, 0.5, 0.3]), (-2.0, 0.0, 2.5)
+    three = gaussians(means, (1, 1, 1))
+    areas = error_areas(priors, [one.pdf for one in three], GRID, [-2.0, 3.0])
+    cuts = [
+        (low + high) / 2 + np.log(priors[k] / priors[k + 1]) / (high - low)
+        for k, (low, high) in enumerate(pairwise(means))
+    ]
+    assert areas.best.boundaries.tolist() == pytest.approx(cuts, abs=1e-9)
+    assert areas.best.decided.tolist() == areas.decision.decided.tolist() == [0, 1, 2]
+    for decision, bounds in ((areas.best, cuts), (areas.decision, [-2.0, 3.0])):
+        edges = [-12, *bounds, 12]
+        hit = [priors[k] * mass(three[k], edges[k], edges[k + 1]) for k in range(3)]
+        np.testing.assert_allclose(decision.correct, hit, atol=1e-9)
+        np.testing.assert_allclose(decision.missed, priors - hit, atol=1e-9)
+        assert decision.p_correct == pytest.approx(sum(hit), abs=1e-9)
+        assert decision.p_correct + decision.p_mistake == pytest.approx(1, abs=1e-9)
+        assert decision.cost == pytest.approx(decision.p_mistake, abs=1e-9)
+
+
+def test_costs_of_three_classes_with_reject_have_the_least_expected_cost_everywhere() -> None:
+    priors = np.array([0.3, 0.4, 0.3])
+    four = gaussians((-1.5, 0.2, 1.0), (1, 0.4, 1.6))
+    costs = CostMatrix([[0, 2, 6], [1, 0, 1], [3, 4, 0]]).with_reject(0.45)
+    best = error_areas(priors, [one.pdf for one in four], GRID, costs=costs).best
+
+    def least(x: float) -> float:
+        joint = priors * [one.pdf(x) for one in four]
+        return float((costs.array @ joint).min())
+
+    edges = [-12, *best.boundaries, 12]
+    expected = sum(
+        integrate.quad(least, low, high, epsabs=1e-12, limit=200)[0]
+        for low, high in pairwise(edges)
+    )
+    assert best.cost == pytest.approx(expected, abs=1e-9)
+    assert costs.reject in best.decided
+    rejected = sum(
+        priors[k] * mass(four[k], low, high)
+        for (low, high), action in zip(pairwise(edges), best.decided, strict=True)
+        for k in range(3)
+        if action == costs.reject
+    )
+    assert best.p_correct + best.p_mistake + rejected == pytest.approx(1, abs=1e-9)
+    inner = np.setdiff1d(np.linspace(-6, 6, 301), best.boundaries)
+    joint = priors[:, None] * np.stack([one.pdf(inner) for one in four])
+    assert best.at(inner).tolist() == (costs.array @ joint).argmin(axis=0).tolist()
+
+
+def test_a_third_region_inside_one_step_of_the_grid_is_found() -> None:
+    # The boundaries of the class in the middle are -0.02 and 0.02, between two grid points.
+    priors = np.array([1, np.exp(-1.96), 1])
+    priors /= priors.sum()
+    three = gaussians((-2, 0, 2), (1, 1, 1))
+    best = error_areas(priors, [one.pdf for one in three], GRID + 0.05).best
+    assert best.decided.tolist() == [0, 1, 2]
+    assert best.boundaries.tolist() == pytest.approx([-0.02, 0.02], abs=1e-9)
+
+
+def test_intervals_take_the_actions_that_are_given() -> None:
+    areas = error_areas([0.5, 0.5], PAIR, GRID, [-1, 1], decided=[1, 1, 0])
+    assert areas.decision.decided.tolist() == [1, 1, 0]
+    assert areas.decision.missed.tolist() == pytest.approx(
+        [0.5 * stats.norm(-1).cdf(1), 0.5 * stats.norm(1).sf(1)], abs=1e-9
+    )
+
+
 PAIR = (stats.norm(-1).pdf, stats.norm(1).pdf)
 NAME = "of error_areas must be"
 
@@ -163,12 +235,12 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"densities": PAIR[:1]},
         BadValueError,
-        r"`densities` .*got 1\. Pass two functions of",
+        r"`densities` .*got 1\. Pass one function of",
     ),
     (
         {"densities": PAIR[0]},
         BadTypeError,
-        r"`densities` .*got method\. Pass two functions of",
+        r"`densities` .*got method\. Pass one function of",
     ),
     (
         {"densities": (PAIR[0], lambda x: 2 * PAIR[1](x))},
@@ -206,14 +278,14 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
         r"`boundary` .*got nan in row 1\. Pass sorted numbers inside",
     ),
     (
-        {"costs": CostMatrix.zero_one(2).with_reject(0.1)},
-        BadValueError,
-        r"`costs` .*got 3 x 2, 'reject' to reject\. Use CostMatrix\.from_errors\(\.\.\.\)",
-    ),
-    (
         {"costs": CostMatrix.zero_one(3)},
         BadValueError,
-        r"`costs` .*got 3 x 3\. Use CostMatrix\.from_errors\(\.\.\.\)",
+        r"3 classes",
+    ),
+    (
+        {"boundary": 0.0, "decided": [0, 2]},
+        BadValueError,
+        r"`decided` must be 2 actions from 0 to 1, one per interval, got \[0, 2\]\. Pass one",
     ),
 ]
 

@@ -17,6 +17,7 @@ from dubito.decide.cost_curves import (
 )
 from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
+from dubito.decide.minkowski import MinkowskiCurve, minkowski_curve
 from dubito.decide.multilabel.f_beta import FBeta
 from dubito.decide.multilabel.label_costs import LabelCosts
 from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
@@ -69,6 +70,7 @@ __all__ = [
     "LabelCosts",
     "LinearPool",
     "LogLinearPool",
+    "MinkowskiCurve",
     "MultiLabelDecisions",
     "MultiLabelPolicy",
     "MultiLabelPolicyReport",
@@ -98,6 +100,7 @@ __all__ = [
     "expected_risk",
     "load_policy",
     "minimum_expected_loss",
+    "minkowski_curve",
     "minkowski_estimate",
     "newsvendor_estimate",
     "optimal_actions",

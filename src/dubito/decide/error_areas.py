@@ -1,4 +1,4 @@
-"""Two classes along one feature: the areas of error, and the boundaries that minimize them."""
+"""Classes along one feature: the areas of error, and the boundaries that minimize the cost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import scipy
 
 from dubito.arrays import (
     ArrayResult,
+    BoolArray,
     FloatArray,
     IntArray,
     as_distributions,
@@ -28,22 +29,28 @@ from dubito.errors import BadValueError
 Density = Callable[[FloatArray], FloatArray]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)  # of each interval between grid points
+ROUNDING = 1e-12  # costs this close, relative to the largest, are equal
 MASS_TOLERANCE = 0.01  # a density may miss this much of its mass on the grid
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IntervalDecision(ArrayResult):
-    """The class decided in each interval of a feature, and the resulting errors.
+    """The action taken in each interval of a feature, and the resulting errors.
+
+    An action is correct for a class if it is the cheapest one there; for 0-1 costs it is that class
+    itself. Rejecting is neither correct nor a mistake.
 
     Attributes
     ----------
     boundaries : array of float
         The ends of the intervals, increasing.
     decided : array of int
-        The class of each interval, one more than there are boundaries.
+        The action of each interval, one more than there are boundaries.
     missed : array of float
-        Per class, the fraction of all rows of this class that are misclassified.
+        Per class, the fraction of all rows that are of this class and get a wrong action.
+    correct : array of float
+        Per class, the fraction of all rows that are of this class and get its correct action.
     cost : float
         The mean cost per row.
     """
@@ -51,17 +58,28 @@ class IntervalDecision(ArrayResult):
     boundaries: FloatArray
     decided: IntArray
     missed: FloatArray
+    correct: FloatArray
     cost: float
 
+    @property
+    def p_correct(self) -> float:
+        """The probability of a correct decision."""
+        return float(self.correct.sum())
+
+    @property
+    def p_mistake(self) -> float:
+        """The probability of a mistake; with p_correct it sums to 1 unless rows are rejected."""
+        return float(self.missed.sum())
+
     def at(self, x: Any) -> Any:
-        """Return the class decided at each x; a boundary belongs to the interval on its left."""
+        """Return the action taken at each x; a boundary belongs to the interval on its left."""
         return self.decided[np.searchsorted(self.boundaries, x)]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorAreas:
-    """Joint densities of two classes, a decision, and the optimal decision.
+    """Joint densities of the classes, a decision, and the optimal decision.
 
     Attributes
     ----------
@@ -70,9 +88,10 @@ class ErrorAreas:
     joint : array of float, classes x points
         The joint densities p(x, class).
     costs : CostMatrix
-        The costs of the two actions.
+        The costs of the actions.
     decision, best : IntervalDecision
-        `missed[1]` is the integral of p(x, C2) over R1, `missed[0]` that of p(x, C1) over R2.
+        For two classes `missed[1]` is the integral of p(x, C2) over R1, `missed[0]` that of
+        p(x, C1) over R2.
     """
 
     x: FloatArray
@@ -84,6 +103,11 @@ class ErrorAreas:
     def __repr__(self) -> str:
         cost, best = self.decision.cost, self.best.cost
         return f"ErrorAreas({self.x.size:,} points, cost {cost:.4g}, at best {best:.4g})"
+
+    def is_mistake(self, action: int) -> BoolArray:
+        """Return for which classes an action is a mistake."""
+        is_rejected = action == self.costs.reject
+        return np.asarray(~_correct_actions(self.costs)[action] & (not is_rejected))
 
     @property
     def avoidable(self) -> float:
@@ -97,23 +121,26 @@ def error_areas(
     x: Any,
     boundary: Any = None,
     *,
+    decided: Any = None,
     costs: CostMatrix | None = None,
 ) -> ErrorAreas:
-    """Return the areas of error of a decision boundary, and the optimal boundaries.
+    """Return the areas of error of decision boundaries, and the optimal boundaries.
 
     Parameters
     ----------
-    priors : array of 2 floats
+    priors : array of K floats
         The class priors.
-    densities : pair of callables or arrays
+    densities : list of K callables or arrays
         The class-conditional densities, as functions of x or as values on the grid.
     x : array
-        An increasing grid that covers both densities.
+        An increasing grid that covers all densities. Regions narrower than its steps may be missed.
     boundary : float or array, optional
-        The first class is decided on its left, and the classes alternate at each boundary. By
-        default the optimal boundaries.
+        The boundaries between intervals. By default the optimal ones.
+    decided : array of int, optional
+        The action of each interval, one more than there are boundaries. By default the classes in
+        order, starting again after the last: two classes alternate.
     costs : CostMatrix, optional
-        Two actions and two classes without reject. By default every error costs 1.
+        Any actions, also to reject, and K classes. By default every error costs 1.
 
     Returns
     -------
@@ -121,7 +148,7 @@ def error_areas(
 
     References
     ----------
-    Bishop, "Pattern recognition and machine learning", 2006, figure 1.24.
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5 and figure 1.24.
 
     Examples
     --------
@@ -129,37 +156,94 @@ def error_areas(
     >>> pair = norm(-1, 1).pdf, norm(1, 1).pdf
     >>> error_areas([0.5, 0.5], pair, np.linspace(-9, 9, 99), 1).decision.missed.round(4).tolist()
     [0.0114, 0.25]
+
+    >>> three = [norm(mean, 1).pdf for mean in (-2, 0, 2)]
+    >>> best = error_areas([0.25, 0.5, 0.25], three, np.linspace(-9, 9, 99)).best
+    >>> best.boundaries.round(3).tolist(), round(best.p_correct, 4)
+    ([-1.347, 1.347], 0.7826)
     """
     caller = "error_areas"
     grid = _as_increasing(x, "x", caller)
-    table = CostMatrix.zero_one(2) if costs is None else _as_two_by_two(costs, caller)
     joint = _as_joint(priors, densities, grid, caller)
+    table = CostMatrix.zero_one(len(joint)) if costs is None else as_constant_costs(costs, caller)
+    table = table.for_classes(table.classes, len(joint))
     best = _best_decision(joint, grid, table)
     decision = best
     if boundary is not None:
         cuts = _as_cuts(boundary, grid, caller)
-        decision = _decision_of(joint, grid, table, cuts, np.arange(cuts.size + 1) % 2)
+        actions = _as_decided(decided, cuts.size + 1, len(joint), table, caller)
+        decision = _decision_of(joint, grid, table, cuts, actions)
     values = np.stack([one(grid) for one in joint])
     return ErrorAreas(freeze(grid), freeze(values), table, decision, best)
 
 
 def _best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> IntervalDecision:
-    """Decide by the sign of the cost difference of the two actions."""
-    surplus = costs.array[1] - costs.array[0]
+    """Take the cheapest action at each grid point, and find where it changes between points."""
 
-    def gain(at: Any) -> Any:
-        return surplus[0] * joint[0](np.asarray(at)) + surplus[1] * joint[1](np.asarray(at))
+    def expected(at: Any) -> FloatArray:
+        points = np.atleast_1d(np.asarray(at, dtype=np.float64))
+        return costs.array @ np.stack([one(points) for one in joint])
 
-    gains = gain(x)
-    # Where both densities vanish, the neighboring interval continues.
-    rows = np.flatnonzero(gains)
-    is_second = gains[rows] < 0
-    turns = np.flatnonzero(is_second[1:] != is_second[:-1])
-    ends = zip(x[rows[turns]], x[rows[turns + 1]], strict=True)
-    cuts = [scipy.optimize.brentq(lambda at: float(gain([at])[0]), *pair) for pair in ends]
-    start = int(is_second[0]) if rows.size else 0
-    decided = (start + np.arange(len(cuts) + 1)) % 2
-    return _decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), decided)
+    values = expected(x)
+    # Where all densities vanish, the neighboring interval continues.
+    rows = np.flatnonzero(np.ptp(values, axis=0))
+    cheapest = _cheapest(values[:, rows], costs.reject)
+    cuts: list[float] = []
+    decided = [int(cheapest[0]) if rows.size else 0]
+    for turn in np.flatnonzero(np.diff(cheapest)):
+        ends = float(x[rows[turn]]), float(x[rows[turn + 1]])
+        actions = int(cheapest[turn]), int(cheapest[turn + 1])
+        for cut, action in _turns(expected, ends, actions, costs.reject):
+            cuts.append(cut)
+            decided.append(action)
+    return _decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), np.array(decided))
+
+
+def _cheapest(costs: FloatArray, reject: int | None) -> IntArray:
+    """Return the cheapest action of each column; reject wins ties."""
+    order = sorted(range(len(costs)), key=lambda action: action != reject)
+    return np.asarray(np.array(order)[costs[order].argmin(axis=0)])
+
+
+def _turns(
+    expected: Callable[[Any], FloatArray],
+    ends: tuple[float, float],
+    actions: tuple[int, int],
+    reject: int | None,
+) -> list[tuple[float, int]]:
+    """Return where the cheapest action changes between two points, and to which action.
+
+    If a third action is cheaper where the two cost the same, both sides are searched.
+    """
+    left, right = actions
+
+    def gap(at: float) -> float:
+        costs = expected(at)
+        return float((costs[left] - costs[right])[0])
+
+    # A tie at an end is a change there.
+    at_ends = [gap(end) for end in ends]
+    if 0 in at_ends:
+        root = ends[at_ends.index(0)]
+    else:
+        root = float(scipy.optimize.brentq(gap, *ends, xtol=1e-14))
+    costs = expected(root)[:, 0]
+    third = int(_cheapest(costs[:, np.newaxis], reject)[0])
+    is_lower = costs[third] < min(costs[left], costs[right]) - ROUNDING * np.abs(costs).max()
+    if third in actions or not is_lower or root in ends:
+        return [(root, right)]
+    return [
+        *_turns(expected, (ends[0], root), (left, third), reject),
+        *_turns(expected, (root, ends[1]), (third, right), reject),
+    ]
+
+
+def _correct_actions(costs: CostMatrix) -> BoolArray:
+    """Return actions x classes: which actions are the cheapest for a class, without reject."""
+    taken = np.array(costs.array, dtype=np.float64)
+    if costs.reject is not None:
+        taken[costs.reject] = np.inf
+    return np.asarray(taken <= taken.min(axis=0))
 
 
 def _decision_of(
@@ -171,10 +255,14 @@ def _decision_of(
     action = decided[np.searchsorted(cuts, edges[1:])]
     masses = np.stack([_masses_of(one, edges) for one in joint])
     # Actions x classes: the joint probability of action and class.
-    met = np.stack([(masses * (action == number)).sum(axis=1) for number in (0, 1)])
+    met = np.stack([(masses * (action == number)).sum(axis=1) for number in range(costs.n_actions)])
     cost = float((costs.array * met).sum())
-    missed = np.array([met[1, 0], met[0, 1]])
-    return IntervalDecision(freeze(cuts), freeze(decided), freeze(missed), cost)
+    is_correct = _correct_actions(costs)
+    is_missed = ~is_correct
+    if costs.reject is not None:
+        is_missed[costs.reject] = False
+    missed, correct = (met * is_missed).sum(axis=0), (met * is_correct).sum(axis=0)
+    return IntervalDecision(freeze(cuts), freeze(decided), freeze(missed), freeze(correct), cost)
 
 
 def _masses_of(density: Density, edges: FloatArray) -> FloatArray:
@@ -186,16 +274,16 @@ def _masses_of(density: Density, edges: FloatArray) -> FloatArray:
 
 
 def _as_joint(priors: Any, densities: Any, x: FloatArray, caller: str) -> list[Density]:
-    """Return two functions, each the prior of a class times its density."""
+    """Return one function per class, its prior times its density."""
     prior = as_floats(priors, "priors", caller).astype(np.float64)
-    if prior.shape != (2,):
-        rule, fix = "must be 2 probabilities, one per class", "Use priors=[0.5, 0.5]"
+    if prior.ndim != 1 or prior.size < 2:
+        rule, fix = "must be at least 2 probabilities, one per class", "Use priors=[0.5, 0.5]"
         raise BadValueError("priors", caller, rule, f"shape {prior.shape}", fix)
     prior = as_distributions(prior[np.newaxis], "priors", caller)[0]
-    rule = "must be 2 densities, one per class"
-    fix = "Pass two functions of x, or two arrays of the length of x"
+    rule = f"must be {prior.size} densities, one per class"
+    fix = "Pass one function of x, or one array of the length of x, per prior"
     listed = as_list(densities, "densities", caller, rule, fix)
-    if len(listed) != 2:
+    if len(listed) != prior.size:
         raise BadValueError("densities", caller, rule, f"{len(listed)}", fix)
     return [
         _as_density(one, float(prior[number]), x, f"densities[{number}]", caller)
@@ -252,13 +340,15 @@ def _as_cuts(boundary: Any, x: FloatArray, caller: str) -> FloatArray:
     return cuts
 
 
-def _as_two_by_two(costs: Any, caller: str) -> CostMatrix:
-    """Return costs of two actions, neither of them reject, in two classes."""
-    table = as_constant_costs(costs, caller)
-    if table.array.shape != (2, 2) or table.reject is not None:
-        got = f"{table.n_actions} x {table.n_classes}"
-        got += "" if table.reject is None else f", {table.actions[table.reject]!r} to reject"
-        rule = "must have 2 actions and 2 classes, without reject"
-        fix = "Use CostMatrix.from_errors(...)"
-        raise BadValueError("costs", caller, rule, got, fix)
-    return table.for_classes(table.classes, 2)
+def _as_decided(
+    decided: Any, n_intervals: int, n_classes: int, costs: CostMatrix, caller: str
+) -> IntArray:
+    """Return the action of each interval; by default the classes in turn."""
+    if decided is None:
+        decided = np.arange(n_intervals) % min(n_classes, costs.n_actions)
+    array = as_floats(decided, "decided", caller)
+    is_fine = array.shape == (n_intervals,) and bool(np.isin(array, range(costs.n_actions)).all())
+    if not is_fine:
+        rule = f"must be {n_intervals} actions from 0 to {costs.n_actions - 1}, one per interval"
+        raise BadValueError("decided", caller, rule, repr(decided), "Pass one action per interval")
+    return array.astype(np.int64)

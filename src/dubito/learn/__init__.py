@@ -31,6 +31,7 @@ from dubito.learn.likelihoods import (
     BaseLikelihood,
     Bernoulli,
     Gaussian,
+    GeneralizedNormal,
     HeteroscedasticGaussian,
     Laplace,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "EarlyLearningRegularization",
     "Gaussian",
     "GeneralizedCrossEntropy",
+    "GeneralizedNormal",
     "HeteroscedasticGaussian",
     "Laplace",
     "LogitNoise",

@@ -452,6 +452,10 @@ def wrap_outputs(
             return Logits(log_odds)
         return MultiLabel.from_logits(log_odds.astype(np.float64))
     if isinstance(likelihood, BaseRegressionLikelihood):
+        if likelihood.family is None:
+            rule = "must predict normal or Laplace distributions"
+            fix = "Call likelihood.predict(outputs), or train with Gaussian()"
+            raise BadValueError("likelihood", caller, rule, type(likelihood).__name__, fix)
         _finite_rows(columns, caller)  # torch would not say where
         found = likelihood.predict(columns)
         shape = (1, -1) if likelihood.n_targets == 1 else (1, -1, likelihood.n_targets)

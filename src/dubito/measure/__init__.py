@@ -23,6 +23,7 @@ from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     continuous_ranked_probability_score,
     interval_coverage,
+    minkowski_loss,
     negative_log_likelihood,
     pinball_loss,
     probability_integral_transform,
@@ -90,6 +91,7 @@ __all__ = [
     "interval_coverage",
     "log_loss",
     "maximum_calibration_error",
+    "minkowski_loss",
     "negative_log_likelihood",
     "paired_difference",
     "pinball_loss",

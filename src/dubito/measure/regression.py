@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, as_fraction
+from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -110,6 +110,48 @@ def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> flo
     batch = target_batch(y_true, outputs, sample_weight, "pinball_loss", (Quantiles,))
     assert isinstance(batch.outputs, Quantiles)
     return _weighted_mean(batch, pinballs(batch.outputs, values_of(batch)).mean(axis=1))
+
+
+def minkowski_loss(y_true: Any, y_pred: Any, q: float = 2.0, *, sample_weight: Any = None) -> float:
+    """Return the mean |y - prediction|^q of point predictions.
+
+    It is minimized by the mean of the targets at q = 2 (mean squared error), by their median at q =
+    1 (mean absolute error) and near their mode as q goes to 0; `dubito.decide.minkowski_estimate`
+    returns the best prediction of a predictive distribution.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    y_pred : array-like of the shape of y_true
+        Predictions.
+    q : float, default=2.0
+        The power, above 0.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        At least 0; lower is better.
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.5.
+
+    Examples
+    --------
+    >>> minkowski_loss([0.0, 3.0], [1.0, 1.0], q=3)
+    4.5
+    """
+    caller = "minkowski_loss"
+    is_number = isinstance(q, int | float | np.number) and not isinstance(q, bool)
+    if not (is_number and np.isfinite(q) and q > 0):
+        rule, fix = "must be a finite number above 0", "Use q=2 for the mean squared error"
+        raise BadValueError("q", caller, rule, repr(q), fix)
+    points = as_floats(y_pred, "y_pred", caller)
+    batch = target_batch(y_true, Samples(points[:, np.newaxis]), sample_weight, caller)
+    return _weighted_mean(batch, np.abs(values_of(batch) - points) ** q)
 
 
 def interval_coverage(

@@ -5,6 +5,7 @@ from dubito.report.content import Section, Verdict
 from dubito.report.displays.areas import (
     DecisionRegionDisplay,
     ErrorAreasDisplay,
+    MinkowskiDisplay,
     UncertaintyMapDisplay,
 )
 from dubito.report.displays.curves import CostDisplay, ReliabilityDisplay, RiskCoverageDisplay
@@ -15,6 +16,7 @@ __all__ = [
     "CostDisplay",
     "DecisionRegionDisplay",
     "ErrorAreasDisplay",
+    "MinkowskiDisplay",
     "ReliabilityDisplay",
     "Report",
     "RiskCoverageDisplay",

@@ -13,7 +13,12 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import error_areas
 from dubito.decide.regions import decision_regions
 from dubito.errors import BadValueError
-from dubito.report import DecisionRegionDisplay, ErrorAreasDisplay, UncertaintyMapDisplay
+from dubito.report import (
+    DecisionRegionDisplay,
+    ErrorAreasDisplay,
+    MinkowskiDisplay,
+    UncertaintyMapDisplay,
+)
 from dubito.report.charts.mpl import cycle_color
 
 X = np.linspace(-8, 8, 801)
@@ -174,3 +179,33 @@ def test_color_images_and_maps_of_zeros_are_drawn() -> None:
     nothing = np.zeros((6, 8))
     display = UncertaintyMapDisplay.from_maps(RNG.random((6, 8, 3)), nothing, nothing)
     assert display.axes_[1].get_images()[0].get_clim() == (0, 1e-12)
+
+
+def test_minkowski_estimates_move_from_the_mode_to_the_middle() -> None:
+    def bimodal(at: Any) -> Any:
+        return 0.65 * stats.norm(2, 0.6).pdf(at) + 0.35 * stats.norm(6, 1).pdf(at)
+
+    x = np.linspace(0, 14, 141)
+    display = MinkowskiDisplay.from_densities({"skewed": stats.gamma(2).pdf, "two": bimodal}, x)
+    assert len(display.axes_) == 5
+    for name, above in zip(display.curves, display.axes_[1::2], strict=True):
+        estimates = [curve.estimate for curve in display.curves[name]]
+        assert estimates == sorted(estimates)
+        drawn = [np.asarray(line.get_xdata())[0] for line in above.lines[1:]]
+        assert drawn == estimates
+        assert above.get_title() == name
+    assert [text.get_text() for text in display.figure_.legends[0].get_texts()] == [
+        *("q = 0.3", "q = 1", "q = 2", "q = 10")
+    ]
+    with pytest.raises(BadValueError, match="`densities` must not be empty"):
+        MinkowskiDisplay.from_densities({}, x)
+
+
+def test_three_classes_are_drawn_with_what_is_avoidable() -> None:
+    three = [stats.norm(mean, 1).pdf for mean in (-2, 0, 2)]
+    display = ErrorAreasDisplay.from_densities([0.3, 0.4, 0.3], three, X, [-1, 2])
+    areas = error_areas([0.3, 0.4, 0.3], three, X, [-1, 2])
+    drawn = by_label(display)
+    assert [label for label in drawn if label.startswith("p(")] == ["p(x, 0)", "p(x, 1)", "p(x, 2)"]
+    hatched = [one for one in display.ax_.collections if one.get_hatch()]
+    assert sum(map(area, hatched)) == pytest.approx(areas.avoidable, rel=1e-2)

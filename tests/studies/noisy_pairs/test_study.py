@@ -51,7 +51,7 @@ def test_quick_tells_of_both_sets(
 def test_all_runs_are_asked_for(tiny_fashion: Path, cifar: Path) -> None:
     whole = Options((0, 1, 2, 3, 4), is_quick=False, folder=tiny_fashion, cifar=cifar)
     requested = settings(whole)
-    assert len(set(requested)) == len(requested) == len(LOSSES) * (5 * 3 + 3 * 2)
+    assert len(set(requested)) == len(requested) == len(LOSSES) * (5 * 3 + 3 * 2) + 3 * 4
 
 
 def test_a_wrong_path_is_told_before_any_run(tiny_fashion: Path, tmp_path: Path) -> None:

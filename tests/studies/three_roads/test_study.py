@@ -91,7 +91,7 @@ def test_titles_match_the_stored_text(tmp_path: Path, capsys: pytest.CaptureFixt
         [line for line in text.splitlines() if line[:1] == "("] for text in (printed, shown)
     )
     assert titles == theirs
-    assert len(titles) == 7
+    assert len(titles) == 11
 
 
 def test_the_page_quotes_only_the_stored_text() -> None:

@@ -309,17 +309,18 @@ def span_chart(
 
 
 def error_areas_chart(areas: ErrorAreas, feature: str) -> Chart:
-    """Return the joint densities of two classes, filled where the other class is decided."""
+    """Return the joint densities of the classes, filled where a wrong action is taken."""
     marks: list[Mark] = []
-    for k, name in enumerate(areas.costs.classes or (0, 1)):
+    n_classes = len(areas.joint)
+    for k, name in enumerate(areas.costs.classes or range(n_classes)):
         joint, style = areas.joint[k], f"class-{k}"
         marks.append(Line(areas.x, joint, style, f"p({feature}, {name})"))
         missed = f"{name} missed: {areas.decision.missed[k]:.3g}"
         for x in _pieces(areas.x, areas.decision.boundaries):
-            if areas.decision.at(x[:2].mean()) != k:
+            if areas.is_mistake(areas.decision.at(x[:2].mean()))[k]:
                 marks.append(Band(x, 0 * x, np.interp(x, areas.x, joint), style, missed))
                 missed = ""
-    if np.array_equal(areas.costs.array, [[0, 1], [1, 0]]):  # otherwise areas are not costs
+    if np.array_equal(areas.costs.array, 1 - np.eye(n_classes)):  # otherwise areas are not costs
         marks += _avoidable(areas)
     marks.append(_boundaries("boundary", "boundary", areas.decision))
     if areas.decision is not areas.best:
@@ -330,12 +331,13 @@ def error_areas_chart(areas: ErrorAreas, feature: str) -> Chart:
 
 
 def _avoidable(areas: ErrorAreas) -> Iterator[Band]:
-    """Yield the areas between the densities where the optimal decision is the other one."""
+    """Yield the areas between the densities of the decided and of the optimal class."""
     label = f"avoidable: {areas.avoidable:.3g}"
     for x in _pieces(areas.x, np.union1d(areas.decision.boundaries, areas.best.boundaries)):
         inside = x[:2].mean()
-        if areas.decision.at(inside) != areas.best.at(inside):
-            low, high = (np.interp(x, areas.x, one) for one in areas.joint)
+        taken, best = areas.decision.at(inside), areas.best.at(inside)
+        if taken != best:
+            low, high = (np.interp(x, areas.x, areas.joint[k]) for k in (taken, best))
             yield Band(x, low, high, "neutral", label, is_hatched=True)
             label = ""
 

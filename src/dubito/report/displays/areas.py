@@ -1,8 +1,8 @@
-"""Displays of areas: decision errors along a feature, decision regions, uncertainty maps."""
+"""Displays of areas: decision errors, regions, Minkowski estimates and uncertainty maps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, error_areas
+from dubito.decide.minkowski import MinkowskiCurve, minkowski_curve
 from dubito.decide.regions import DecisionRegions, decision_regions
 from dubito.errors import BadValueError
 from dubito.report.charts.builders import error_areas_chart
@@ -25,7 +26,7 @@ MAPS = "UncertaintyMapDisplay"
 
 @final
 class ErrorAreasDisplay(BaseDisplay):
-    """Joint densities of two classes along one feature, with the two areas of error filled.
+    """Joint densities of the classes along one feature, with the areas of error filled.
 
     Solid lines are the decision boundaries, dashed lines the optimal ones where they differ; what
     the optimal boundaries would avoid is hatched.
@@ -69,6 +70,7 @@ class ErrorAreasDisplay(BaseDisplay):
         x: Any,
         boundary: Any = None,
         *,
+        decided: Any = None,
         costs: CostMatrix | None = None,
         feature_name: str = "x",
         ax: Axes | None = None,
@@ -77,16 +79,18 @@ class ErrorAreasDisplay(BaseDisplay):
 
         Parameters
         ----------
-        priors : array-like of shape (2,)
-            Prior probabilities of both classes.
-        densities : pair of callables or arrays
+        priors : array-like of shape (n_classes,)
+            Prior probabilities of the classes.
+        densities : list of callables or arrays
             Class-conditional densities, as functions of `x` or as values at `x`.
         x : array-like of shape (n_points,)
             Increasing values of the feature.
         boundary : float or array-like, optional
             Decision boundaries; by default the optimal ones.
+        decided : array-like of int, optional
+            The action of each interval; by default the classes in order.
         costs : CostMatrix, optional
-            Costs of the two decisions; 0-1 by default.
+            Costs of the actions; 0-1 by default.
         feature_name : str, default "x"
             The name of the feature.
         ax : matplotlib.axes.Axes, optional
@@ -96,7 +100,7 @@ class ErrorAreasDisplay(BaseDisplay):
         -------
         ErrorAreasDisplay
         """
-        areas = error_areas(priors, densities, x, boundary, costs=costs)
+        areas = error_areas(priors, densities, x, boundary, decided=decided, costs=costs)
         return cls(areas, feature_name=feature_name).plot(ax)
 
     @classmethod
@@ -236,6 +240,133 @@ def _legend_patch(regions: DecisionRegions, number: int) -> Any:
         edge = text_color()
         return Patch(facecolor="none", edgecolor=edge, hatch=HATCH, linewidth=0, label=label)
     return Patch(facecolor=cycle_color(number), alpha=OPACITY, label=label)
+
+
+@final
+class MinkowskiDisplay:
+    """The losses |y - t|^q of several powers, and the estimate of least expected loss by each.
+
+    The first panel has the losses. Each further one has a density, and below it the expected loss
+    of every t, divided by its minimum; dots and vertical lines mark the minima.
+
+    Parameters
+    ----------
+    densities : mapping from str to array of shape (n_points,)
+        Densities on the grid, by name.
+    curves : mapping from str to list of MinkowskiCurve
+        The expected losses of each density, one per power.
+
+    Attributes
+    ----------
+    axes_ : tuple of matplotlib.axes.Axes
+        The axes of the losses, then two per density.
+    figure_ : matplotlib.figure.Figure
+        Their figure.
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, figure 1.29.
+
+    Examples
+    --------
+    >>> from scipy.stats import gamma
+    >>> x = np.linspace(0, 20, 201)
+    >>> display = MinkowskiDisplay.from_densities({"skewed": gamma(2).pdf}, x)
+    >>> [round(curve.estimate, 2) for curve in display.curves["skewed"]]
+    [1.45, 1.68, 2.0, 4.41]
+    """
+
+    axes_: tuple[Axes, ...]
+    figure_: Any
+
+    def __init__(
+        self, densities: Mapping[str, FloatArray], curves: Mapping[str, Sequence[MinkowskiCurve]]
+    ) -> None:
+        self.densities, self.curves = densities, curves
+
+    @classmethod
+    def from_densities(
+        cls,
+        densities: Mapping[str, Callable[[FloatArray], Any]],
+        x: Any,
+        powers: Sequence[float] = (0.3, 1, 2, 10),
+    ) -> Self:
+        """Draw the losses, and the estimates for given densities.
+
+        Parameters
+        ----------
+        densities : mapping from str to callable
+            Densities by name, as functions of an array.
+        x : array-like of shape (n_points,)
+            An increasing grid that covers the densities.
+        powers : sequence of float, default (0.3, 1, 2, 10)
+            The powers q.
+
+        Returns
+        -------
+        MinkowskiDisplay
+        """
+        curves = {
+            name: [minkowski_curve(density, x, q) for q in powers]
+            for name, density in densities.items()
+        }
+        if not curves or not powers:
+            rule, fix = "must not be empty", "Pass {'skewed': scipy.stats.gamma(2).pdf}"
+            argument = "powers" if curves else "densities"
+            raise BadValueError(argument, cls.__name__, rule, "none", fix)
+        grid = next(iter(curves.values()))[0].t
+        values = {name: np.asarray(density(grid)) for name, density in densities.items()}
+        return cls(values, curves).plot()
+
+    def plot(self) -> Self:
+        """Draw on a new figure, and return the display."""
+        n_panels = 1 + len(self.curves)
+        first = axes_for(None, type(self).__name__, size=(3.6 * n_panels, 4.2))
+        figure: Any = first.figure
+        first.remove()
+        grid = figure.add_gridspec(2, n_panels)
+        losses = figure.add_subplot(grid[:, 0])
+        _draw_losses(losses, [curve.q for curve in next(iter(self.curves.values()))])
+        axes = [losses]
+        for column, (name, curves) in enumerate(self.curves.items(), start=1):
+            above = figure.add_subplot(grid[0, column])
+            below = figure.add_subplot(grid[1, column], sharex=above)
+            _draw_estimates(above, below, self.densities[name], curves)
+            above.set_title(name, fontsize="medium")
+            axes += [above, below]
+        for ax in axes:
+            ax.spines[["top", "right"]].set_visible(False)
+        handles, labels = losses.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        self.axes_, self.figure_ = tuple(axes), figure
+        return self
+
+
+def _draw_losses(ax: Axes, powers: Sequence[float]) -> None:
+    """Draw |y - t|^q over y - t."""
+    distance = np.linspace(-2, 2, 401)
+    for number, q in enumerate(powers):
+        ax.plot(distance, np.abs(distance) ** q, color=cycle_color(number), label=f"q = {q:g}")
+    ax.set(xlabel="y - t", ylabel="Loss", ylim=(0, 2))
+    ax.set_title("|y - t|^q", fontsize="medium")
+
+
+def _draw_estimates(
+    above: Axes, below: Axes, density: FloatArray, curves: Sequence[MinkowskiCurve]
+) -> None:
+    """Draw a density with the estimates, and the expected losses with their minima."""
+    t = curves[0].t
+    above.fill_between(t, density, color=text_color(), alpha=0.15, linewidth=0)
+    above.plot(t, density, color=text_color(), linewidth=1)
+    for number, curve in enumerate(curves):
+        color = cycle_color(number)
+        above.axvline(curve.estimate, color=color, linewidth=1.4)
+        below.axvline(curve.estimate, color=color, linewidth=0.8, alpha=0.5)
+        below.plot(t, curve.loss / curve.minimum, color=color)
+        below.plot(curve.estimate, 1, "o", color=color, markersize=4)
+    above.set(ylabel="Density", ylim=(0, None), xlim=(t[0], t[-1]))
+    above.tick_params(labelbottom=False)
+    below.set(xlabel="t", ylabel="Loss / minimum", ylim=(0.9, 2.5))
 
 
 @final
