@@ -17,7 +17,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -26,16 +26,26 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito import Logits
+from dubito import Logits, MultiLabel
 from dubito.calibrate import (
     AutoCalibrator,
     ForestCalibration,
     IsotonicCalibration,
+    MultiLabelCalibrator,
     OneVsRest,
     StructuredMatrixScaling,
     TemperatureScaling,
 )
-from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
+from dubito.decide import (
+    CostMatrix,
+    FBeta,
+    LabelCosts,
+    MultiLabelPolicy,
+    OODGate,
+    Policy,
+    RiskBound,
+    load_policy,
+)
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadValueError, DubitoError
 from dubito.serialization.documents import decode_document, encode_document, read_text
@@ -93,7 +103,7 @@ ODD: Sequence[Any] = (
 DEEP = "replaced by deeply nested lists"
 
 
-def sound_policies() -> dict[str, Policy]:
+def sound_policies() -> dict[str, Policy | MultiLabelPolicy]:
     """Return policies of many kinds, fitted to simulated rows."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 3))
@@ -111,7 +121,13 @@ def sound_policies() -> dict[str, Policy]:
             arguments: dict[str, Any] = {"costs": costs, "calibrator": scaling} | others
             return Policy.fit(Logits(logits[rows]), y[rows], **arguments)
 
+    names = ["ant", "bee", "cat"]
+    outputs, labels = MultiLabel.from_logits(logits[some], names), np.eye(3)[y[some]]
+    platt = MultiLabelCalibrator("platt")
+    both = LabelCosts({"cat": 9, "*": 3}, [4, 5, 6], review=0.4, review_row=1)
     return {
+        "labels": MultiLabelPolicy.fit(outputs, labels, costs=both, calibrator=platt),
+        "labels, F1": MultiLabelPolicy.fit(outputs, labels, f_beta=FBeta(), calibrator=platt),
         "temperature": fitted(),
         "bound and prior": fitted(risk=RiskBound(0.3), deploy_prior=[0.2, 0.3, 0.5]),
         "Mahalanobis gate": fitted(features=features[some], ood=OODGate(MahalanobisDistance())),
@@ -311,18 +327,25 @@ def tried(path: Path) -> str:
     refused: DubitoError | None = None
     with executed_events() as heard:
         try:
-            policy = Policy.load(path)
+            policy = load_policy(path)
         except DubitoError as error:
             refused = error
         assert not heard, heard
     if refused is not None:
         assert 20 < len(str(refused)) < 50_000, len(str(refused))
         return type(refused).__name__
+    assert str(policy)
     rng = np.random.default_rng(1)
+    if isinstance(policy, MultiLabelPolicy):
+        found = policy.decide(rng.random((20, len(policy.label_names))))
+        for numbers in (found.probabilities, found.expected_cost, found.review_value):
+            assert np.isfinite(numbers).all()
+        assert np.isin(found.action, range(3)).all()
+        assert policy.explain(rng.random((20, len(policy.label_names))))
+        return DECIDED
     outputs = Logits(3 * rng.normal(size=(20, policy.costs.n_classes)))
     gate = policy.ood
     features = rng.normal(size=(20, gate.n_features or 1)) if gate else None
-    assert str(policy)
     row_costs = {name: 1 + rng.random(20) for name in policy.costs.columns} or None
     try:
         decisions = policy.decide(outputs, features, row_costs)
@@ -338,13 +361,15 @@ def tried(path: Path) -> str:
     return DECIDED
 
 
-def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0) -> Outcomes:
+def fuzz(
+    policies: Mapping[str, Policy | MultiLabelPolicy], n_files: int, folder: Path, seed: int = 0
+) -> Outcomes:
     """Corrupt files of all policies in every way in turn, and try each."""
     texts = []
     for number, policy in enumerate(policies.values()):
         sound = folder / f"sound-{number}.json"
         policy.save(sound)
-        Policy.load(sound)  # imports what every load needs
+        load_policy(sound)  # imports what every load needs
         assert tried(sound) == DECIDED
         texts.append(sound.read_bytes())
     corruptor, result, path = Corruptor(seed), Outcomes(), folder / "corrupted.json"

@@ -14,6 +14,7 @@ from dubito.arrays import FloatArray
 from dubito.calibrate import MultiLabelCalibrator
 from dubito.data import ArrayShards, Batch
 from dubito.data.labels import LabelMatrix
+from dubito.data.shards import CountedShards
 from dubito.decide import CostMatrix, FBeta, Policy, load_policy
 from dubito.decide.multilabel.label_decisions import LabelRule
 from dubito.decide.policy.loading import policy_from_json, seal_policy
@@ -255,6 +256,25 @@ def test_a_file_is_the_same_policy(
             np.testing.assert_array_equal(before.expected_cost, after.expected_cost)
 
 
+def test_results_show_what_they_are(policy: MultiLabelPolicy, samples: MultiLabelPolicy) -> None:
+    assert repr(policy) == "MultiLabelPolicy(4 labels, costs)"
+    assert repr(samples) == "MultiLabelPolicy(4 labels, samples F1)"
+    found = policy.decide(MultiLabel([[0.9, 0.1, 0.5, 0.0]], NAMES))
+    assert repr(found).startswith("MultiLabelDecisions(shape (1, 4), mean review_row ")
+    assert str(found).startswith("1 row x 4 labels: negative ")
+    explained = policy.explain(MultiLabel([[0.9, 0.1, 0.5, 0.0]] * 3, NAMES), row=2).splitlines()
+    assert len(explained) == 5
+    cost = found.expected_cost[0]
+    expected = f"Action: review labels, at an expected cost of {cost:.4g}."
+    assert explained[0] == expected or found.review_row[0]
+    for k, line in enumerate(explained[1:]):
+        assert line.startswith(
+            f"{NAMES[k]}: {found.actions[found.action[0, k]]}. The model predicts "
+        )
+    with pytest.raises(BadValueError, match="from 0 to 2, got 3"):
+        policy.explain([[0.9, 0.1, 0.5, 0.0]] * 3, row=3)
+
+
 def test_each_class_names_the_one_that_reads_a_file(
     policy: MultiLabelPolicy, tmp_path: Path
 ) -> None:
@@ -341,6 +361,45 @@ def test_blocks_of_rows_decide_like_all_rows(
             few = np.concatenate([getattr(each, name) for each in single])
             np.testing.assert_array_equal(getattr(whole, name)[:5], few)
     assert len(policy.decide(outputs.take(slice(0, 0)))) == 0
+
+
+@pytest.mark.slow
+def test_streamed_rows_fit_the_same_policy() -> None:
+    odds, y = simulated(1000)
+    batch = Batch.of(y, MultiLabel.from_logits(odds, NAMES))
+    streamed = CountedShards(ArrayShards(batch, 300))  # not taken for rows in memory
+    assert len(list(streamed.batches())) > 1
+    for settings in ({"costs": COSTS}, {"f_beta": FBeta()}):
+        one, two = (
+            MultiLabelPolicy.fit(rows, calibrator=PLATT, **settings) for rows in (streamed, batch)
+        )
+        assert one.report.cost.value == pytest.approx(two.report.cost.value, rel=1e-6)
+        for first, second in zip(one.thresholds, two.thresholds, strict=True):
+            assert first.positive == pytest.approx(second.positive, rel=1e-6)
+            assert first.raw_positive == pytest.approx(second.raw_positive, rel=1e-6)
+
+
+def test_single_precision_decides_the_same(policy: MultiLabelPolicy) -> None:
+    odds, _ = simulated(100, seed=11)
+    exact = policy.decide(MultiLabel.from_logits(odds, NAMES))
+    short = policy.decide(MultiLabel.from_logits(odds.astype(np.float32), NAMES))
+    assert short.probabilities.dtype == np.float32
+    np.testing.assert_array_equal(exact.action, short.action)
+    np.testing.assert_allclose(exact.expected_cost, short.expected_cost, rtol=1e-5)
+
+
+@pytest.mark.parametrize("average", ["macro", "micro"])
+def test_linearized_scores_vary_like_resampled_ones(average: str) -> None:
+    rng = np.random.default_rng(12)
+    y = (rng.random((500, 3)) < 0.3).astype(float)
+    chosen = rng.random((500, 3)) < 0.2 + 0.5 * y
+    aim, ones = FBeta(1, average), np.ones(500)
+    values = aim.row_scores(y, chosen, ones)
+    drawn = []
+    for _ in range(400):
+        rows = rng.integers(500, size=500)
+        drawn.append(aim.row_scores(y[rows], chosen[rows], ones).mean())
+    assert values.std() / np.sqrt(500) == pytest.approx(np.std(drawn), rel=0.15)
 
 
 def test_thresholds_are_where_decisions_change(

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide import Policy
+from dubito.decide import MultiLabelPolicy, Policy
 from studies import policy_fuzz
 
 
 @pytest.fixture(scope="module")
-def sound() -> dict[str, Policy]:
+def sound() -> dict[str, Policy | MultiLabelPolicy]:
     return policy_fuzz.sound_policies()
 
 
 @pytest.mark.slow
-def test_broken_files_are_refused_or_decide(sound: dict[str, Policy], tmp_path: Path) -> None:
+def test_broken_files_are_refused_or_decide(
+    sound: dict[str, Policy | MultiLabelPolicy], tmp_path: Path
+) -> None:
     outcomes = policy_fuzz.fuzz(sound, 1000, tmp_path, seed=1)
     assert outcomes.faults == []
     assert sum(outcomes.counts.values()) == 1000

@@ -164,11 +164,13 @@ def audit(
             say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
         if output is not None:
             say(f"\nThe report is in {output}.")
-        is_for_policy = not (options.is_regression or options.is_multilabel)
-        if is_for_policy and options.confidence is None:
-            say("\nNext, fit a policy that sends uncertain rows to human review:")
+        if not options.is_regression and options.confidence is None:
+            what = "labels" if options.is_multilabel else "rows"
+            say(f"\nNext, fit a policy that sends uncertain {what} to human review:")
             more = f" {given}".rstrip()
-            if matrix is None or matrix.reject is None:
+            if options.is_multilabel:
+                more += " --review 0.3"
+            elif matrix is None or matrix.reject is None:
                 more += " --reject-cost 0.3"
             columns = replace(options, group=None, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))

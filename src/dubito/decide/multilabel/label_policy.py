@@ -29,7 +29,7 @@ from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCur
 from dubito.decide.policy.document import BasePolicy, utc_now
 from dubito.decide.policy.fit import sample_folds
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import ABSENT, join_words, percent, printable
+from dubito.formatting import ABSENT, join_words, percent, printable, quantity
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
@@ -364,7 +364,7 @@ class MultiLabelPolicy(BasePolicy):
 
     def __repr__(self) -> str:
         aim = "costs" if self.f_beta is None else f"{self.f_beta}"
-        return f"MultiLabelPolicy({len(self.label_names)} labels, {aim})"
+        return f"MultiLabelPolicy({quantity(len(self.label_names), 'label')}, {aim})"
 
     def __str__(self) -> str:
         lines = [*self._threshold_lines(), str(self.report)]

@@ -30,6 +30,7 @@ from dubito.decide.value import MeanInterval
 from dubito.formatting import ABSENT, decimal, percent
 from dubito.measure.intervals import Interval
 from dubito.outputs import as_multilabel
+from dubito.serialization.fields import Entry
 
 CURRENT = "each label at 0.5"
 THRESHOLD = 0.5  # on uncalibrated probabilities, which the policy is compared with
@@ -181,6 +182,15 @@ class MultiLabelPolicyReport(BaseReport):
             **scores,
             notes=evidence.warnings,
         )
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> MultiLabelPolicyReport:
+        for name in ("confusion", "label_costs", "current_label_costs"):
+            if [*values[name]] != [*values["n_known"]]:
+                raise entry.at(name).error("must have the labels of `n_known`", "others")
+        if any(tuple(row) != CONFUSION for row in values["confusion"].values()):
+            raise entry.at("confusion").error(f"must have the keys {CONFUSION}", "others")
+        return cls(**values)
 
     def outcomes(self, label: str) -> tuple[str, ...]:
         """Return recall and precision of what is decided, the reviews and the cost of a label."""

@@ -91,7 +91,7 @@ class BasePolicy(Record):
             problem = "it is not a dubito policy (the field `format` is missing)"
             raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
         kind = document.get("class")
-        if kind != cls.__name__ and kind in KINDS:
+        if isinstance(kind, str) and kind != cls.__name__ and kind in KINDS:
             problem = f"it holds a {kind}, not a {cls.__name__}"
             raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for either")
 

@@ -21,6 +21,14 @@ def load_policy(path: str | PathLike[str]) -> Policy | MultiLabelPolicy:
     Returns
     -------
     Policy or MultiLabelPolicy
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/policy.json"
+    >>> MultiLabelPolicy.fit([[0.9], [0.2]] * 20, [[1.0], [0.0]] * 20).save(path)
+    >>> load_policy(path)
+    MultiLabelPolicy(1 label, costs)
     """
     return policy_from_json(read_text(path), fspath(path))
 
@@ -51,4 +59,6 @@ def seal_policy(path: str | PathLike[str]) -> None:
 
 def _class_of(document: dict[str, Any]) -> type[Policy] | type[MultiLabelPolicy]:
     """Return the class of the policy in a document."""
-    return MultiLabelPolicy if document.get("class") == "MultiLabelPolicy" else Policy
+    kind = document.get("class")
+    is_by_label = isinstance(kind, str) and kind == MultiLabelPolicy.__name__
+    return MultiLabelPolicy if is_by_label else Policy
