@@ -52,13 +52,27 @@ def points(value: float | None) -> str:
     return ABSENT if value is None else f"{value * 100:+.1f}"
 
 
-def join_words(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence.
+def join_words(words: Sequence[str], most: int | None = None) -> str:
+    """Return words as a list in a sentence, of more than `most` the first and how many follow.
 
-    >>> join_words(["a", "b", "c"])
-    'a, b and c'
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b", "c"], most=2)
+    ('a, b and c', 'a, b and 1 more')
     """
+    if most is not None and len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def align_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table: the first column to the left, numbers to the right.
+
+    >>> align_table([("", "rows"), ("cat", "8"), ("bird", "12")])
+    ['      rows', 'cat      8', 'bird    12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
 
 
 def plain(value: float) -> str:

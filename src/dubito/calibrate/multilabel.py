@@ -585,10 +585,8 @@ class MultiLabelCalibrator(Serializable):
         text = f"{self.chosen_}, because {self.reason_}"
         if self.unfitted_:
             names = self.label_names_ or tuple(range(self.n_labels_))
-            shown = [str(names[k]) for k in self.unfitted_[:N_SHOWN]]
-            if len(self.unfitted_) > N_SHOWN:
-                shown.append(f"{len(self.unfitted_) - N_SHOWN} more")
-            text += f"; only the common map for {join_words(shown)}, without both outcomes"
+            shown = join_words([str(names[k]) for k in self.unfitted_], N_SHOWN)
+            text += f"; only the common map for {shown}, without both outcomes"
         return text
 
     def _learn(self, shards: Shards) -> None:

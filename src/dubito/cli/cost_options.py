@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.errors import BadValueError
+from dubito.formatting import align_table
 
 if TYPE_CHECKING:
     from dubito.decide import CostMatrix
@@ -222,9 +223,5 @@ def cost_table(costs: CostMatrix, classes: list[str]) -> str:
     """
     rows = [[one if isinstance(one, str) else f"{one:g}" for one in row] for row in costs.texts]
     table = [["", *classes], *([name, *row] for name, row in zip(costs.actions, rows, strict=True))]
-    widths = [max(len(row[k]) for row in table) for k in range(len(table[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in table
-    ]
+    lines = [line.rstrip() for line in align_table(table)]
     return "\n  ".join(["Costs by action and class:", *lines])

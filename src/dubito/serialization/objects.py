@@ -164,7 +164,10 @@ class Record:
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Self:
-        return cls(**values)
+        try:
+            return cls(**values)
+        except (BadTypeError, BadValueError) as error:
+            raise entry.at(error.argument).error(error.rule, error.got) from error
 
 
 Kind = TypeVar("Kind", bound=Serializable)

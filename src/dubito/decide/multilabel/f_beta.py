@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
-from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.errors import BadValueError
+from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.label_sets import best_sets
-from dubito.serialization.fields import Check, Entry, declare, number, text
+from dubito.serialization.fields import Check, declare, number, text
 from dubito.serialization.objects import Record
 
 AVERAGES = ("macro", "micro", "samples")
@@ -65,13 +65,6 @@ class FBeta(Record):
             raise BadValueError("beta", "FBeta", rule, repr(self.beta), fix)
         require_choice(self.average, AVERAGES, "average", "FBeta")
         object.__setattr__(self, "beta", float(beta))
-
-    @classmethod
-    def _from_values(cls, values: dict[str, Any], entry: Entry) -> FBeta:
-        try:
-            return cls(**values)
-        except (BadTypeError, BadValueError) as error:
-            raise entry.at(error.argument).error(error.rule, error.got) from error
 
     def __str__(self) -> str:
         return f"{self.average} F{self.beta:g}"
@@ -128,8 +121,7 @@ class FBeta(Record):
         def fill(rows: slice) -> None:
             best_sets(contiguous(p[rows]), self.beta**2, result[rows], values[rows])
 
-        for _ in map_in_order(fill, row_blocks(len(p), p.shape[1], BLOCK_ENTRIES)):
-            pass
+        run_in_order(fill, row_blocks(len(p), p.shape[1], BLOCK_ENTRIES))
         return result
 
     def row_scores(self, y: FloatArray, is_positive: BoolArray, weight: FloatArray) -> FloatArray:

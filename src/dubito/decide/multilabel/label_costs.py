@@ -13,7 +13,7 @@ from dubito.arrays import BoolArray, FloatArray
 from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.action_intervals import too_costly
 from dubito.decide.costs import read_cells
-from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.errors import BadFileError, BadValueError
 from dubito.formatting import join_words
 from dubito.outputs import ClassName
 from dubito.serialization.fields import Check, Entry, declare, dict_of, list_of, number, optional
@@ -142,13 +142,6 @@ class LabelCosts(Record):
         if self.review_row is not None:
             parts.append(f"review of a row {self.review_row:g}")
         return ", ".join(parts)
-
-    @classmethod
-    def _from_values(cls, values: dict[str, Any], entry: Entry) -> LabelCosts:
-        try:
-            return cls(**values)
-        except (BadTypeError, BadValueError) as error:
-            raise entry.at(error.argument).error(error.rule, error.got) from error
 
     def for_labels(self, names: Sequence[ClassName], caller: str = CALLER) -> LabelCosts:
         """Return the same costs as one per label.
@@ -316,5 +309,4 @@ def _shown(names: Sequence[ClassName], is_shown: BoolArray) -> str:
     found = [str(names[k]) for k in np.flatnonzero(is_shown).tolist()]
     if len(found) == len(names) > 1:
         return "single labels"
-    more = [f"{len(found) - N_SHOWN} more"] if len(found) > N_SHOWN else []
-    return join_words([*found[:N_SHOWN], *more])
+    return join_words(found, N_SHOWN)

@@ -10,12 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import numpy as np
 from scipy.special import expit
 
-from dubito import __version__
-from dubito.arrays import FloatArray, RandomState, draw_seed, freeze
+from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, freeze
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
-from dubito.data.shards import Shards, as_shards, fingerprint, load_rows
+from dubito.data.shards import Shards, as_shards, load_rows
 from dubito.decide.multilabel.f_beta import FBeta
 from dubito.decide.multilabel.label_costs import LabelCosts
 from dubito.decide.multilabel.label_decisions import (
@@ -26,23 +25,19 @@ from dubito.decide.multilabel.label_decisions import (
 )
 from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
-from dubito.decide.policy.document import BasePolicy, utc_now
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.fit import sample_folds
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import ABSENT, join_words, percent, printable, quantity
+from dubito.formatting import ABSENT, align_table, join_words, percent, printable, quantity
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
     Check,
     Entry,
-    Omittable,
     declare,
-    dict_of,
-    integer,
     optional,
     record,
-    text,
 )
 from dubito.serialization.objects import clone, estimator, record_of
 
@@ -113,16 +108,7 @@ class MultiLabelPolicy(BasePolicy):
     """
 
     fields: ClassVar[Mapping[str, Check]] = declare(
-        provenance=record(
-            dubito=text,
-            created=text,
-            fingerprint=text,
-            n_rows=integer(),
-            calibrator=text,
-            random_state=integer(0, 2**32 - 1),
-            edited=Omittable(text),
-            columns=Omittable(dict_of(text)),
-        ),
+        provenance=record(**PROVENANCE),
         report=record_of(MultiLabelPolicyReport),
         costs=record_of(LabelCosts),
         f_beta=optional(record_of(FBeta)),
@@ -214,7 +200,7 @@ class MultiLabelPolicy(BasePolicy):
                 rows = load_rows(quick)
                 rule = rule.with_thresholds(fitted.predict_proba(rows.outputs), rows.weight)
             evidence = _cross_fitted(quick, fitted, rule, seed)
-            n_rows = int(quick.sum(len))
+            provenance = provenance_of(quick, fitted.summary(), seed)
         for sentence in evidence.warnings:
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
         policy = cls(
@@ -223,14 +209,7 @@ class MultiLabelPolicy(BasePolicy):
             f_thresholds=rule.thresholds,
             calibrator=fitted,
             report=MultiLabelPolicyReport.of(evidence, rule, seed),
-            provenance={
-                "dubito": __version__,
-                "created": utc_now(),
-                "fingerprint": fingerprint(shards),
-                "n_rows": n_rows,
-                "calibrator": fitted.summary(),
-                "random_state": seed,
-            },
+            provenance=provenance,
         )
         return policy, evidence
 
@@ -297,10 +276,7 @@ class MultiLabelPolicy(BasePolicy):
         str
         """
         known = as_multilabel(outputs, "MultiLabelPolicy.explain")
-        is_whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-        if not (is_whole and 0 <= row < known.n_rows):
-            rule, fix = f"must be an integer from 0 to {known.n_rows - 1}", "Pass row=0"
-            raise BadValueError("row", "MultiLabelPolicy.explain", rule, f"{row}", fix)
+        as_count(row, "row", "MultiLabelPolicy.explain", 0, known.n_rows - 1)
         one = known.take(slice(row, row + 1))
         return _explanation(self, one, self.decide(one))
 
@@ -396,11 +372,7 @@ class MultiLabelPolicy(BasePolicy):
         ]
         columns = zip(heads, *cells, strict=True)
         shown = [one for one in columns if one[0] == "label" or {*one[1:]} - {ABSENT, NONE}]
-        widths = [max(map(len, one)) for one in shown]
-        lines = [
-            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-            for line in zip(*shown, strict=True)
-        ]
+        lines = align_table(list(zip(*shown, strict=True)))
         more = len(self.thresholds) - MAX_SHOWN
         end = [f"and {more} more labels"] if more > 0 else []
         return [*head, *(f"  {line}" for line in [*lines, *end])]
@@ -469,8 +441,8 @@ def _cross_fitted(
     """Decide each row by what the other folds learned."""
     batch, folds = sample_folds(shards, seed, CALLER)
     parts = []
-    with warnings.catch_warnings():  # the fit on all rows warned
-        warnings.simplefilter("ignore", DubitoWarning)
+    # The fit on all rows warned.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         for train, test in folds:
             rows = batch.take(train)
             fitted = clone(calibrator).fit(rows)
@@ -492,8 +464,7 @@ def _f_beta_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[st
     always = [str(rule.names[k]) for k in np.flatnonzero(decisions.fallback.all(axis=0))]
     if not always:
         return []
-    more = [f"{len(always) - N_NAMED} more"] if len(always) > N_NAMED else []
-    which = join_words([*always[:N_NAMED], *more])
+    which = join_words(always, N_NAMED)
     return [
         f"{rule.f_beta} is highest if {which} is predicted in all rows: the scores say too little."
     ]

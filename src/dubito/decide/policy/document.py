@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from os import PathLike, fspath
 from typing import Any, Self
 
+from dubito import __version__
+from dubito.data.shards import Shards, fingerprint
 from dubito.data.sink import write_atomic
 from dubito.errors import BadFileError
 from dubito.serialization.documents import decode_document, encode_document, read_text
-from dubito.serialization.fields import Entry
+from dubito.serialization.fields import Check, Entry, Omittable, declare, dict_of, integer, text
 from dubito.serialization.objects import Record
 
 KINDS = ("Policy", "MultiLabelPolicy")
@@ -81,7 +84,7 @@ class BasePolicy(Record):
         cls._require_kind(document, fspath(path))
         cls._read(document, Entry("values", f"{cls.__name__}.seal", {}))
         if not is_intact:
-            document["provenance"] = {**document["provenance"], "edited": utc_now()}
+            document["provenance"] = {**document["provenance"], "edited": _utc_now()}
             write_atomic(path, encode_document(document, f"{cls.__name__}.seal"))
 
     @classmethod
@@ -96,6 +99,30 @@ class BasePolicy(Record):
             raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for either")
 
 
-def utc_now() -> str:
+PROVENANCE: Mapping[str, Check] = declare(
+    dubito=text,
+    created=text,
+    fingerprint=text,
+    n_rows=integer(),
+    calibrator=text,
+    random_state=integer(0, 2**32 - 1),
+    edited=Omittable(text),
+    columns=Omittable(dict_of(text)),
+)
+
+
+def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
+    """Return where a policy comes from: the version, the time, the rows, and how it was fitted."""
+    return {
+        "dubito": __version__,
+        "created": _utc_now(),
+        "fingerprint": fingerprint(shards),
+        "n_rows": int(shards.sum(len)),
+        "calibrator": calibrator,
+        "random_state": seed,
+    }
+
+
+def _utc_now() -> str:
     """Return the time, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

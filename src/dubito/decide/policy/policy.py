@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from dubito import __version__
 from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze, require_rows
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch, column_names
 from dubito.data.cache import cached
-from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
+from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.decide.action_intervals import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
@@ -22,7 +21,7 @@ from dubito.decide.policy.decide import (
     DecisionRule,
     Decisions,
 )
-from dubito.decide.policy.document import BasePolicy, utc_now
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
     PolicyConfig,
@@ -46,7 +45,6 @@ from dubito.serialization.fields import (
     Omittable,
     declare,
     dict_of,
-    integer,
     list_of,
     number,
     optional,
@@ -98,15 +96,8 @@ class Policy(BasePolicy):
 
     fields: ClassVar[Mapping[str, Check]] = declare(
         provenance=record(
-            dubito=text,
-            created=text,
-            fingerprint=text,
-            n_rows=integer(),
-            calibrator=text,
-            random_state=integer(0, 2**32 - 1),
-            edited=Omittable(text),
+            **PROVENANCE,
             positive=Omittable(text),
-            columns=Omittable(dict_of(text)),
             medians=Omittable(dict_of(number())),
             row_costs=Omittable(text),
         ),
@@ -229,14 +220,7 @@ class Policy(BasePolicy):
             found = fit_parts(quick, config, evaluation_shards(evaluate_on))
         for sentence in found.evidence.warnings:
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
-        provenance = {
-            "dubito": __version__,
-            "created": utc_now(),
-            "fingerprint": fingerprint(shards),
-            "n_rows": int(shards.sum(len)),
-            "calibrator": _description(found.parts["calibrator"]),
-            "random_state": config.seed,
-        }
+        provenance = provenance_of(shards, _description(found.parts["calibrator"]), config.seed)
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
         given = found.evidence.batch.row_costs

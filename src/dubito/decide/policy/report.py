@@ -24,7 +24,7 @@ from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval, negated
 from dubito.errors import BadValueError
-from dubito.formatting import decimal, percent
+from dubito.formatting import align_table, decimal, percent
 from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.groups import clopper_pearson
 from dubito.measure.intervals import Interval
@@ -361,12 +361,7 @@ class PolicyReport(BaseReport):
         table = [("  action", *(f"true {name}" for name in classes))]
         for action, row in self.confusion.items():
             table.append((f"  {action}", *(f"{PER * part:,.0f}" for part in row.values())))
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        rows = (
-            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-            for line in table
-        )
-        return [f"Of {PER:,} rows:", *rows]
+        return [f"Of {PER:,} rows:", *align_table(table)]
 
 
 _CHECKS: dict[Any, Check] = {  # of each type of field

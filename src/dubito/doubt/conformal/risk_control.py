@@ -194,9 +194,7 @@ class MultiLabelRiskControl(Serializable):
         bound, what = (0.0, "always") if self.metric == "recall" else (NEVER, "never")
         at_bound = np.flatnonzero(self.thresholds_ == bound)
         if at_bound.size:
-            names = [str(outputs.names[k]) for k in at_bound[:N_SHOWN]]
-            more = at_bound.size - len(names)
-            which = join_words([*names, *([f"{more} more"] if more else [])])
+            which = join_words([str(outputs.names[k]) for k in at_bound], N_SHOWN)
             few = "rows with the label" if self.per_label else "rows"
             text = (
                 f"MultiLabelRiskControl: for {self.metric} {self.target:g}, labels are {what} in "
