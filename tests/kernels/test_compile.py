@@ -6,15 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import dubito.kernels
 from dubito.kernels import Workload
-from dubito.kernels.compile import CompilationNotice, LockedCache
+from dubito.kernels.compile import KERNELS, CompilationNotice, LockedCache
 from dubito.kernels.row_statistics import narrow_rows
 
 NOTICE = "dubito: compiling kernels, once per machine: 0 ready, about 1 s each\n"
@@ -73,6 +76,15 @@ def test_a_kernel_loads_from_disk_without_the_compiler(tmp_path: Path) -> None:
     script = f"{ONE_KERNEL}import sys; print('numba.np.arraymath' in sys.modules)"
     outputs = [run(script, NUMBA_CACHE_DIR=str(tmp_path)).stdout for _ in range(2)]
     assert [output.split()[-1] for output in outputs] == ["True", "False"]
+
+
+def test_no_kernel_calls_another_as_its_cache_holds_nothing_to_inline() -> None:
+    for module in iter_modules(dubito.kernels.__path__):
+        import_module(f"dubito.kernels.{module.name}")
+    functions = [one.py_func for one in KERNELS]
+    names = {name for one in functions for name in one.__code__.co_names}
+    assert len(functions) > 40
+    assert not names & {one.__name__ for one in functions}
 
 
 def compilation_of(function: Any) -> Any:

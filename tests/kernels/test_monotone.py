@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
@@ -140,10 +141,14 @@ def test_every_class_has_its_own_curve() -> None:
     assert_allclose(curve_at(scores, curves), np.stack(expected, axis=1), rtol=1e-12)
 
 
+@njit
+def index_and_parts(knots, offsets):  # type: ignore[no-untyped-def]
+    return _index_of(knots, offsets), [_part_of(knot) for knot in knots]
+
+
 def test_the_index_tells_where_each_class_and_part_starts() -> None:
     knots, offsets = np.array([-99.0, -28.0, 0.0, 0.01, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
-    starts = _index_of(contiguous(knots), contiguous(offsets))
-    parts = [_part_of(knot) for knot in knots]
+    starts, parts = index_and_parts(contiguous(knots), contiguous(offsets))
     assert parts == [0, 0, N_PARTS // 2, N_PARTS // 2, N_PARTS - 1, N_PARTS - 1, 603]
     for k in range(3):
         own = parts[offsets[k] : offsets[k + 1]]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.row_statistics import CHUNK
 
@@ -10,7 +10,7 @@ ROWS = 64  # summed in the precision of x before float64 takes over
 LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision
 
 
-@kernel
+@inner
 def _softmax_loss(scores, code, soft, probabilities):
     """Fill `probabilities` with the softmax of a row's scores, and return its loss."""
     kind = scores.dtype.type

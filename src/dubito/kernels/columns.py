@@ -8,7 +8,7 @@ inner kernels compile once.
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, logarithm
 
 TILE = 256  # rows
@@ -17,13 +17,13 @@ LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
 FARTHEST = -1e30  # log probabilities that products leave finite
 
 
-@kernel
+@inner
 def _tile_size(n_classes):
     """Return how many rows of a tile of exponentials stay in the L1 cache."""
     return max(16, min(TILE, TILE_ENTRIES // n_classes))
 
 
-@kernel
+@inner
 def _fill_tops(x, low, size, top):
     """Fill `top` with the highest entry of some rows."""
     for j in range(size):
@@ -34,7 +34,7 @@ def _fill_tops(x, low, size, top):
             top[j] = column[j] if column[j] > top[j] else top[j]
 
 
-@kernel
+@inner
 def _fill_log_sums(x, beta, low, size, top, total):
     """Fill `top` with the highest entry of some rows, and `total` with their log-sum-exp above it.
 

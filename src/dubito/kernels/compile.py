@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
+import llvmlite.binding as llvm
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.runtime.nrt import rtsys
 
 from dubito.kernels import Workload
@@ -34,7 +35,10 @@ PAUSE = 10.0  # seconds between two lines where a line cannot be overwritten
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` on its first call, without the GIL, and cache it on disk."""
+    """Compile `function` on its first call, without the GIL, and cache it on disk.
+
+    No other kernel may call it: what several kernels share is `inner`.
+    """
     compiled: Any = njit(nogil=True, **FAST)(function)
     with suppress(RuntimeError):  # no writable directory: compile in every process
         cache: Any = LockedCache
@@ -43,12 +47,26 @@ def kernel(function: Callable[..., Any]) -> Any:
     return compiled
 
 
+class _MachineCode(CompileResultCacheImpl):
+    """What is cached of a kernel: its machine code, and of the bitcode for callers only a name.
+
+    No kernel calls another, and bitcode takes longer to load than machine code.
+    """
+
+    def reduce(self, cres: Any) -> Any:
+        (name, kind, (code, _)), *others = cres._reduce()
+        named = f'define void @"{cres.fndesc.llvm_cpython_wrapper_name}"() {{ ret void }}'
+        return (name, kind, (code, llvm.parse_assembly(named).as_bitcode())), *others
+
+
 @final
 class LockedCache(FunctionCache):
     """Numba's cache on disk, to which one process writes at a time.
 
     Two that save a kernel for different types at once could give both the same file name.
     """
+
+    _impl_class = _MachineCode
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         # Numba would import all that it can compile, and with it scipy.linalg. A kernel that is

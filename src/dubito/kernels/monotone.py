@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 
 # Where a search starts: in one of so many equal parts of the range in which log odds lie.
 N_PARTS = 1024
@@ -33,13 +33,13 @@ def pool_neighbors(positive, weight, low, high):
     return n_blocks
 
 
-@kernel
+@inner
 def _part_of(score):
     """Return the part of the range in which a score lies; beyond its ends, the outermost one."""
     return min(max(int((score + REACH) * (N_PARTS / (2 * REACH))), 0), N_PARTS - 1)
 
 
-@kernel
+@inner
 def _index_of(rising, offsets):
     """Return where the numbers of each class and part start, and in the end where all end."""
     n_classes = offsets.size - 1
@@ -55,7 +55,7 @@ def _index_of(rising, offsets):
     return starts
 
 
-@kernel
+@inner
 def _first_above(rising, starts, k, score):
     """Return where the first of class k's numbers that is above a score stands."""
     part = index(k * N_PARTS + _part_of(score))

@@ -6,7 +6,7 @@ A node is an entry of three arrays. A row goes on to node `child` if its number 
 
 import numpy as np
 
-from dubito.kernels.compile import kernel
+from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential
 
 TILE = 256  # rows that go down a tree together
@@ -50,7 +50,7 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
     return n_nodes
 
 
-@kernel
+@inner
 def _best_cut(rows, numbers, codes, weights, least, part, counts):
     """Return the column and threshold that leave labels purest, -1 where none makes them purer.
 
@@ -92,7 +92,7 @@ def _best_cut(rows, numbers, codes, weights, least, part, counts):
     return best_column, best_threshold
 
 
-@kernel
+@inner
 def _squares_beside(rows, values, cut, codes, weights, squares, counts):
     """Return the weight on the left of a cut, and the squared label counts on either side.
 
@@ -118,7 +118,7 @@ def _squares_beside(rows, values, cut, codes, weights, squares, counts):
     return left_weight, left_squares, right_squares
 
 
-@kernel
+@inner
 def _put_left_first(rows, values, cut, buffer):
     """Put the rows on the left of a cut before the others, in order; return how many there are."""
     n_left, n_right = 0, 0
@@ -134,7 +134,7 @@ def _put_left_first(rows, values, cut, buffer):
     return n_left
 
 
-@kernel
+@inner
 def _leaf_of(row, node, column, threshold, child):
     """Return the leaf in which a row ends that starts at a node."""
     while child[node] > 0:
@@ -186,7 +186,7 @@ def add_forest(x, prior, roots, column, threshold, child, leaf, start, label, sh
                 out[j] += scale * (votes[j, k] + votes[j, n_classes] * p[j])
 
 
-@kernel
+@inner
 def _walk(numbers, size, root, column, threshold, child, at, active):
     """Fill `at` with the leaves of some rows, which go down level by level.
 
