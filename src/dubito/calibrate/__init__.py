@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from dubito.calibrate.auto import AutoCalibrator
-from dubito.calibrate.binary import BetaCalibration, PlattScaling
+from dubito.calibrate.binary import BetaCalibration, HistogramBinning, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.cross_validation import (
     CalibrationEvidence,
@@ -11,7 +11,6 @@ from dubito.calibrate.cross_validation import (
     cross_validate_calibrator,
 )
 from dubito.calibrate.forest import ForestCalibration
-from dubito.calibrate.histogram import HistogramBinning
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.loss_decomposition import LossDecomposition, decompose_loss
 from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling, VectorScaling

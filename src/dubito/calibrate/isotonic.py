@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logit
 
 from dubito.arrays import FloatArray, IntArray, contiguous
-from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows
+from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
@@ -18,8 +18,6 @@ from dubito.kernels.monotone import add_to_cells, pool_neighbors, read_knots
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare, number
 
-# Cells of streamed scores, which are rounded by at most half a cell, 0.007.
-GRID = np.linspace(-28.0, 28.0, 4097)
 MAX_LOG_ODDS = 30.0  # no log odds are larger
 ROUNDING = 1e-9  # by which a curve in a file may decrease
 LOOK_AHEAD = 50  # knots tried beyond the last that fits: time stays linear in the knots
