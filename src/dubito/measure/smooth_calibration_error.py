@@ -84,8 +84,11 @@ def _phases(n: int) -> NDArray[np.complex128]:
 
 
 def _fixed_point(error: Callable[[float], float]) -> float:
-    """Return the width that equals the (decreasing) error at this width, by false position."""
-    low, high = 0.0, 1.0
+    """Return the width that equals the (decreasing) error at this width.
+
+    By false position, where the excess at an end that stays twice is halved (Illinois).
+    """
+    low, high, moved = 0.0, 1.0, 0
     above, below = error(low), error(high) - high
     if above <= 0:
         return 0.0
@@ -95,9 +98,10 @@ def _fixed_point(error: Callable[[float], float]) -> float:
         if abs(excess) < 1e-10 or high - low < 1e-10:
             return width
         if excess > 0:
-            low, above, below = width, excess, below / 2
+            low, above, below = width, excess, below / 2 if moved > 0 else below
         else:
-            high, below, above = width, excess, above / 2
+            high, below, above = width, excess, above / 2 if moved < 0 else above
+        moved = 1 if excess > 0 else -1
     return (low + high) / 2
 
 
