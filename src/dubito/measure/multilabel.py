@@ -39,7 +39,7 @@ from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.groups import DecisionState, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.ranking import RankingState
-from dubito.measure.state import GroupedState, State, json_ready
+from dubito.measure.state import GroupedState, State, from_plain, json_fields
 from dubito.measure.text import figure_texts
 from dubito.outputs import MultiLabel
 
@@ -159,28 +159,10 @@ class MultiLabelState(State):
             raise EmptyStateError("An audit of several labels")
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        values = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
-        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-        rankings = [one.to_dict() for one in self.rankings]
-        return {**plain, "names": list(self.names), "rankings": rankings}
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        names, rankings = values["names"], values["rankings"]
-        shapes = {"cells": (-1, len(names), N_CELLS, 3)}
-        arrays = {
-            name: np.array(values[name], dtype=np.float64).reshape(shapes.get(name, np.shape(v)))
-            for name, v in values.items()
-            if name in ("n_known", "rows", "sums", "cells")
-        }
-        return cls(
-            tuple(names),
-            values["threshold"],
-            values["n_missing"],
-            **arrays,
-            rankings=tuple(map(RankingState.from_dict, rankings)),
-        )
+        found = from_plain(cls, values)  # in which lists without entries have lost their shape
+        return replace(found, cells=found.cells.reshape(-1, len(found.names), N_CELLS, 3))
 
 
 @final
@@ -385,8 +367,8 @@ class MultiLabelAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON-ready values."""
-        values = {f.name: json_ready(getattr(self, f.name)) for f in fields(self)}
-        return {**values, "miscalibrated": self.miscalibrated, "verdict": self.verdict}
+        stated = {"miscalibrated": self.miscalibrated, "verdict": self.verdict}
+        return {**json_fields(self), **stated}
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

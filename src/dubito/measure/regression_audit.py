@@ -24,7 +24,7 @@ from dubito.measure.regression import (
     require_targets,
     values_of,
 )
-from dubito.measure.state import GroupedState, State
+from dubito.measure.state import GroupedState, State, json_fields
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
@@ -191,10 +191,7 @@ class RegressionAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audit as JSON-ready numbers and lists."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
-        lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-        groups = {name: inner.to_dict() for name, inner in self.groups.items()}
-        return {**lists, "groups": groups, "verdict": self.verdict}
+        return {**json_fields(self), "verdict": self.verdict}
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
