@@ -102,4 +102,4 @@ def test_a_rehearsal_compiles_nearly_all_that_a_fit_needs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALL_FOUND], capture_output=True, text=True, check=True
     )
-    assert set(done.stdout.split()) <= {"mixture_step", "write_probabilities"}  # of mixtures
+    assert set(done.stdout.split()) <= {"fit_mixture", "write_probabilities"}  # of mixtures

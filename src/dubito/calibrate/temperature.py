@@ -23,7 +23,7 @@ from dubito.formatting import percent
 from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.columns import add_softmax
-from dubito.kernels.mixture import mixture_step
+from dubito.kernels.mixture import fit_mixture
 from dubito.kernels.row_statistics import NARROW
 from dubito.kernels.temperature_loss import (
     label_scores,
@@ -318,16 +318,7 @@ def fit_mixture_weights(
     `likelihoods` are rows x parts. `prior_weight` pseudo-rows are shared equally by the parts.
     """
     n_parts = likelihoods.shape[1]
-    equal = np.full(n_parts, 1 / n_parts)
     parts = contiguous(np.asarray(likelihoods.T, np.float64))  # one type: one kernel to compile
-    mixture, weights = equal, contiguous(weights)
-    total = weights.sum() + prior_weight
-    explained = np.empty(n_parts)
-    for _ in range(MAX_MIXTURE_STEPS):
-        mixture_step(parts, weights, mixture, explained)
-        explained += prior_weight * equal
-        ratio = np.divide(explained, mixture, out=np.zeros(n_parts), where=mixture > 0)
-        if ratio.max() - total < MIXTURE_TOLERANCE * total:
-            break
-        mixture = explained / total
+    mixture, limits = np.full(n_parts, 1 / n_parts), (MAX_MIXTURE_STEPS, MIXTURE_TOLERANCE)
+    fit_mixture(parts, contiguous(weights), float(prior_weight), *limits, mixture)
     return np.asarray(mixture / mixture.sum())
