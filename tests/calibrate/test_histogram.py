@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from dubito import Logits, Probabilities
 from dubito.calibrate import HistogramBinning
 from dubito.data import Columns, scan
-from dubito.errors import BadValueError
+from dubito.errors import BadValueError, DubitoError
 from dubito.measure import reliability_curve
 
 rng = np.random.default_rng(0)
@@ -55,6 +55,41 @@ def test_bins_agree_with_plain_binning(strategy: Any, n_bins: int, weight: Any) 
     assert bins.n_certain_ == n_certain
     expected = np.array(values)[np.searchsorted(edges, P) - 1]
     assert_allclose(bins.predict_proba(Probabilities(P))[:, 1], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("closed", ["left", "right"])
+@pytest.mark.parametrize("n_bins", [2, 10, 20])
+def test_bins_as_printed(closed: Any, n_bins: int) -> None:
+    # Probabilities at edges, at 0 and at 1, where the two kinds of bins differ.
+    p = np.concatenate([P, np.arange(0, 21) / 20])
+    y = np.concatenate([Y, np.arange(21) % 2])
+    edges = np.arange(n_bins + 1) / n_bins
+    place = []
+    for one in p:
+        if closed == "left":  # [a, b), and 1 in the last bin
+            place.append(max(k for k in range(n_bins) if edges[k] <= one))
+        else:  # (a, b], and 0 in the first bin
+            place.append(min(k for k in range(n_bins) if one <= edges[k + 1]))
+    means = [y[np.array(place) == k].mean() for k in range(n_bins)]
+    bins = HistogramBinning(n_bins, closed=closed, smooth=False).fit(Probabilities(p), y)
+    assert bins.counts_.tolist() == np.bincount(place, minlength=n_bins).tolist()
+    assert_allclose(bins.values_, means, atol=1e-9)
+    found = bins.predict_proba(Probabilities(p))[:, 1]
+    assert_allclose(found, np.array(means)[place], atol=1e-9)
+    again = HistogramBinning.from_dict(bins.to_dict())
+    bins.set_params(closed="right")
+    assert_array_equal(again.predict_proba(Probabilities(p))[:, 1], found)
+    assert_array_equal(bins.predict_proba(Probabilities(p))[:, 1], found)
+
+
+def test_bins_of_one_class_stay_0_or_1_without_smoothing() -> None:
+    bins = HistogramBinning(2, smooth=False).fit([0.1, 0.2, 0.9], [0, 0, 1])
+    assert bins.values_.tolist() == [0.0, 1.0]
+    assert bins.n_certain_ == 3
+    assert_allclose(bins.predict_proba([0.3])[:, 1], 1e-12)
+    for options, name in (({"closed": "both"}, "closed"), ({"smooth": None}, "smooth")):
+        with pytest.raises(DubitoError, match=f"`{name}`"):
+            HistogramBinning(2, **options).fit([0.1, 0.9], [0, 1])
 
 
 def test_equal_mass_bins_hold_equal_mass() -> None:

@@ -31,12 +31,11 @@ from dubito.calibrate.isotonic import (
     ScoredRows,
     _Cells,
     _select_knots,
-    fit_curves,
     interpolate_curves,
 )
 from dubito.data import Columns, scan
 from dubito.data.shards import Shards
-from dubito.errors import BadValueError, EmptyStateError, UnfittedError
+from dubito.errors import BadValueError, DubitoError, EmptyStateError, UnfittedError
 
 rng = np.random.default_rng(0)
 S = (rng.normal(size=800) * 2).round(1)
@@ -46,6 +45,67 @@ WEIGHT = rng.integers(0, 4, 800).astype(float)
 
 def theirs(scores: Any, y: Any, weight: Any) -> Any:
     return IsotonicRegression(out_of_bounds="clip").fit(scores, y, sample_weight=weight)
+
+
+def textbook_steps(scores: Any, y: Any, weight: Any, new: Any) -> list[float]:
+    """Return the step function of Zadrozny and Elkan: pool adjacent violators, in plain loops."""
+    blocks: list[list[float]] = []  # lowest score, weight of positives, weight
+    for score in sorted(set(scores[weight > 0])):
+        is_here = scores == score
+        blocks.append([score, (weight * y)[is_here].sum(), weight[is_here].sum()])
+        while len(blocks) > 1 and blocks[-2][1] / blocks[-2][2] >= blocks[-1][1] / blocks[-1][2]:
+            _, positive, total = blocks.pop()
+            blocks[-1][1] += positive
+            blocks[-1][2] += total
+    found = []
+    for score in new:
+        last = max((i for i, block in enumerate(blocks) if block[0] <= score), default=0)
+        found.append(blocks[last][1] / blocks[last][2])
+    return found
+
+
+@pytest.mark.parametrize("weight", [np.ones(800), WEIGHT])
+@pytest.mark.parametrize("kind", [Logits, Probabilities])
+def test_steps_are_those_of_the_textbook(kind: Any, weight: Any) -> None:
+    rows = Logits(S) if kind is Logits else Probabilities(expit(S))
+    steps = IsotonicCalibration("step", smooth=False).fit(rows, Y, weight)
+    new = np.concatenate([S, S + 0.037, [-20.0, 20.0]])
+    expected = textbook_steps(S, Y, weight, new)
+    assert min(expected) == 0
+    assert max(expected) == 1
+    assert_allclose(steps.predict_proba(Logits(new))[:, 1], expected, atol=1e-9)
+    again = IsotonicCalibration.from_dict(steps.to_dict())
+    assert_array_equal(again.predict_proba(Logits(new)), steps.predict_proba(Logits(new)))
+    assert "rows at its ends, of one class" in steps.summary()
+    fewer = steps._with_fewer_knots(1e-4).predict_proba(Logits(new))[:, 1]
+    assert_allclose(fewer, expected, atol=1e-4)
+    # Smoothed, only the certain ends differ.
+    smoothed = IsotonicCalibration("step").fit(rows, Y, weight).predict_proba(Logits(S))[:, 1]
+    linear = IsotonicCalibration().fit(rows, Y, weight).predict_proba(Logits(S))[:, 1]
+    assert_allclose(smoothed, linear, atol=1e-9)
+
+
+def test_steps_of_several_classes_are_those_of_each() -> None:
+    draw = np.random.default_rng(2)
+    logits, y = draw.normal(size=(300, 3)), draw.integers(0, 3, 300)
+    steps = OneVsRest(IsotonicCalibration("step", smooth=False)).fit(Logits(logits), y)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    odds = logit(p)
+    each = np.array([textbook_steps(odds[:, k], y == k, np.ones(300), odds[:, k])
+                     for k in range(3)])  # fmt: skip
+    expected = np.maximum(each, 1e-12) / np.maximum(each, 1e-12).sum(axis=0)
+    is_given = each.sum(axis=0) > 0
+    assert is_given.mean() > 0.9
+    assert_allclose(steps.predict_proba(Logits(logits)).T[:, is_given], expected[:, is_given],
+                    atol=1e-9)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({"interpolation": "cubic"}, "interpolation"), ({"smooth": 1}, "smooth")]
+)
+def test_options_are_checked(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(DubitoError, match=f"`{name}`"):
+        IsotonicCalibration(**options).fit([0.1, 0.9], [0, 1])
 
 
 @pytest.mark.parametrize("weight", [np.ones(800), WEIGHT, WEIGHT + rng.random(800)])
@@ -166,7 +226,7 @@ def smoothed_curve(scores: Array, targets: Array, weight: Array) -> tuple[Array,
 def curve_of(scores: Array, targets: Array, weight: Array, **settings: Any) -> Curve:
     codes = np.zeros(scores.size, dtype=np.int64)
     rows = ScoredRows(scores[:, np.newaxis], codes, targets[:, np.newaxis], weight)
-    (curve,) = fit_curves(Parts(rows), 1, **settings)
+    (curve,) = IsotonicCalibration()._fit_curves(Parts(rows), 1, **settings)
     return curve
 
 
@@ -218,7 +278,7 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> ScoredRows:
 
 def test_many_curves_are_each_class_by_itself() -> None:
     rows = some_rows(400, 11)
-    curves = fit_curves(Parts(rows), 11, in_memory=True)
+    curves = IsotonicCalibration()._fit_curves(Parts(rows), 11, in_memory=True)
     together = interpolate_curves(curves, rows.scores.T).T
     for k in range(11):
         targets = (rows.labels == k).astype(float)
@@ -265,8 +325,8 @@ def test_rows_in_parts_pool_to_the_whole(in_memory: bool) -> None:
         ScoredRows(rows.scores[part], rows.labels[part], rows.soft_labels, rows.weight[part])
         for part in (slice(0, 120), slice(120, 121), slice(121, 300))
     ]
-    whole = fit_curves(Parts(rows), 3, in_memory=in_memory)
-    found = fit_curves(Parts(*parts), 3, in_memory=in_memory)
+    whole = IsotonicCalibration()._fit_curves(Parts(rows), 3, in_memory=in_memory)
+    found = IsotonicCalibration()._fit_curves(Parts(*parts), 3, in_memory=in_memory)
     for one, other in zip(found, whole, strict=True):
         assert_array_equal(one.x, other.x)
         assert_allclose(one.y, other.y, rtol=1e-12)

@@ -39,6 +39,30 @@ def test_the_line_is_that_of_scipy(kind: Any, weight: Any) -> None:
     assert_allclose(said, expit(expected[0] * S + expected[1]), atol=1e-6)
 
 
+@pytest.mark.parametrize("weight", [np.ones(200), rng.integers(0, 5, 200).astype(float)])
+def test_plain_targets_are_a_logistic_regression(weight: Any) -> None:
+    plain = PlattScaling(smooth=False).fit(Logits(S), Y, weight)
+    # Maximum likelihood: residuals sum to 0, and are orthogonal to the scores.
+    residuals = weight * (expit(plain.slope_ * S + plain.intercept_) - Y)
+    assert_allclose([residuals.sum(), residuals @ S], 0, atol=1e-6)
+    line = np.array([1.0, 0.0])
+    features = np.column_stack([S, np.ones(200)])
+    for _ in range(50):  # Newton's method, without any safeguard
+        p = expit(features @ line)
+        hessian = (features * (weight * p * (1 - p))[:, np.newaxis]).T @ features
+        line = line - np.linalg.solve(hessian, features.T @ (weight * (p - Y)))
+    assert_allclose([plain.slope_, plain.intercept_], line, rtol=1e-9)
+    smoothed = PlattScaling().fit(Logits(S), Y, weight)
+    assert abs(smoothed.slope_) < abs(plain.slope_)
+    assert PlattScaling.from_dict(plain.to_dict()).slope_ == plain.slope_
+
+
+def test_plain_targets_of_separable_rows_stay_finite() -> None:
+    plain = PlattScaling(smooth=False).fit(Logits(np.linspace(-3, 3, 60)), np.arange(60) >= 30)
+    assert np.isfinite([plain.slope_, plain.intercept_]).all()
+    assert plain.slope_ > 10
+
+
 def test_the_line_is_that_of_scikit_learn() -> None:
     theirs = _SigmoidCalibration().fit(S, Y)
     platt = PlattScaling().fit(Logits(S), Y)

@@ -367,3 +367,39 @@ def test_the_summary_of_what_was_right_says_so() -> None:
     temperature = TemperatureScaling().fit(Logits(logits), y).temperature_
     scaling = TemperatureScaling().fit(Logits(logits / temperature), y)
     assert scaling.summary() == "T = 1: neither over- nor under-confident"
+
+
+def test_temperature_is_the_largest_entropy_at_the_mean_logit_of_the_true_classes() -> None:
+    logits, y = made(6, 3)
+    scaling = TemperatureScaling().fit(Logits(logits), y)
+    found = scaling.predict_proba(Logits(logits))
+    wanted = logits[np.arange(6), y].sum()
+    close((found * logits).sum(), wanted, rtol=1e-9)
+
+    # The problem as stated, by a solver that knows nothing of softmax.
+    def negative_entropy(q: Floats) -> Any:
+        return -special.entr(q).sum()
+
+    rules = [
+        {"type": "eq", "fun": lambda q: q.reshape(6, 3).sum(axis=1) - 1},
+        {"type": "eq", "fun": lambda q: q @ logits.ravel() - wanted},
+    ]
+    start, bounds = np.full(18, 1 / 3), [(1e-9, 1)] * 18
+    options = {"maxiter": 500, "ftol": 1e-14}
+    best = optimize.minimize(
+        negative_entropy, start, bounds=bounds, constraints=rules, options=options, method="SLSQP"
+    )
+    assert best.success
+    close(best.x.reshape(6, 3), found, atol=1e-4)
+    close(-best.fun, special.entr(found).sum(), rtol=1e-7)
+    # Any other probabilities that obey the constraints have less entropy, to second order.
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        step = rng.normal(size=(6, 3))
+        step -= step.mean(axis=1, keepdims=True)
+        centered = logits - logits.mean(axis=1, keepdims=True)
+        step -= centered * ((step * logits).sum() / (centered * logits).sum())
+        for size in (1e-3, -1e-3):
+            other = found + size * step * found.min() / np.abs(step).max()
+            close([other.sum(), (other * logits).sum()], [6, wanted], rtol=1e-9)
+            assert special.entr(other).sum() < special.entr(found).sum()

@@ -185,6 +185,23 @@ def test_without_a_bias_longer_features_never_doubt_more() -> None:
     assert (np.diff(parts.uncertainty_by_norm[order]) <= 0).all()
 
 
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_per_class_parts_give_the_softmax(has_bias: bool) -> None:
+    z, w = layer()
+    b = np.linspace(-1, 1, 5) if has_bias else np.zeros(5)
+    parts = softmax_decomposition(z, w, b if has_bias else None)
+    close(parts.class_norms, [np.sqrt(sum(one * one for one in row)) for row in w], rtol=1e-12)
+    close(parts.cosines, cosines(z, w), rtol=1e-9, atol=1e-12)
+    expected = []
+    for row in z:
+        p = np.exp([row @ one + shift for one, shift in zip(w, b, strict=True)])
+        expected.append(p / p.sum())
+    close(parts.probabilities, expected, rtol=1e-9)
+    logits = parts.norm[:, np.newaxis] * parts.class_norms * parts.cosines + b
+    close(special.softmax(logits, axis=1), expected, rtol=1e-9)
+    close(parts.uncertainty, 1 - parts.probabilities.max(axis=1), atol=1e-12)
+
+
 def test_the_parts_of_a_real_layer_make_its_logits() -> None:
     sample = load_fashion_mnist()
     parts = softmax_decomposition(sample.test_features, sample.weight, sample.bias)

@@ -11,7 +11,7 @@ from typing import Literal, final
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, require_choice
+from dubito.arrays import BoolArray, FloatArray, IntArray, require_bool, require_choice
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, RowBlock, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -19,7 +19,7 @@ from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MOST, Entry, declare, integer, number
+from dubito.serialization.fields import MOST, Entry, Omittable, boolean, declare, integer, number
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
 MAX_ROUNDS = 100
@@ -112,6 +112,12 @@ class PlattScaling(BaseBinaryCalibrator):
     For two classes and few rows: log odds = slope * log odds + intercept. The smoothed targets
     keep both finite on separable data.
 
+    Parameters
+    ----------
+    smooth : bool, default=True
+        Use Platt's targets, (n1 + 1) / (n1 + 2) for the n1 positives and 1 / (n0 + 2) for the n0
+        negatives. Otherwise 1 and 0: the maximum likelihood of a plain logistic regression.
+
     Attributes
     ----------
     slope_, intercept_ : float
@@ -134,11 +140,18 @@ class PlattScaling(BaseBinaryCalibrator):
 
     fitted_fields = declare(slope_=number(), intercept_=number())
 
+    def __init__(self, smooth: bool = True) -> None:
+        self.smooth = smooth
+
+    def _check_params(self) -> None:
+        require_bool(self.smooth, "smooth", type(self).__name__)
+
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         positive, total = shards.sum(
             lambda rows: np.array([rows.weight @ rows.targets, rows.weight.sum()])
         )
-        targets = 1 / (total - positive + 2), (positive + 1) / (positive + 2)
+        smoothed = 1 / (total - positive + 2), (positive + 1) / (positive + 2)
+        targets = smoothed if self.smooth else (0.0, 1.0)
         start = np.array([1.0, 0.0])
         found = _fit_logistic(shards, _with_intercept, targets, start, penalty=1e-12)
         self.slope_, self.intercept_ = map(float, found)
@@ -286,7 +299,7 @@ class HistogramBinning(BaseBinaryCalibrator):
     """Replace probabilities by the observed frequency of positives in their bin.
 
     For two classes and many rows. A bin of a single class is smoothed by 1 / (n + 1) towards the
-    prior; an empty bin returns its center.
+    prior; an empty bin returns its center. The textbook form is ``smooth=False``.
 
     Parameters
     ----------
@@ -295,6 +308,11 @@ class HistogramBinning(BaseBinaryCalibrator):
     strategy : {"uniform", "quantile"}
         Bins of equal width or equal mass. For a stream, equal mass is up to a grid of log odds
         with steps of 0.014.
+    closed : {"right", "left"}, default="right"
+        Which edge belongs to a bin: (a, b], with 0 in the first bin; or [a, b), with 1 in the last.
+    smooth : bool, default=True
+        Smooth bins of a single class. Otherwise they give 0 or 1, up to the floor of 1e-12 that
+        keeps log loss finite.
 
     Attributes
     ----------
@@ -305,7 +323,9 @@ class HistogramBinning(BaseBinaryCalibrator):
     counts_ : array of shape (n_bins,)
         Total weight of each bin.
     n_certain_ : float
-        Total weight in bins of a single class, which were smoothed.
+        Total weight in bins of a single class, which are smoothed by default.
+    is_left_closed_ : bool
+        Whether bins are [a, b).
 
     References
     ----------
@@ -323,22 +343,34 @@ class HistogramBinning(BaseBinaryCalibrator):
     values_: FloatArray
     counts_: FloatArray
     n_certain_: float
+    is_left_closed_: bool = False
 
     fitted_fields = declare(
         values_=array(None, low=0, high=1),
         edges_=array(None, low=0, high=1),
         counts_=array("values_", low=0, high=MOST),
         n_certain_=number(0, MOST),
+        is_left_closed_=Omittable(boolean),
     )
 
-    def __init__(self, n_bins: int = 15, strategy: Literal["uniform", "quantile"] = "uniform"):
+    def __init__(
+        self,
+        n_bins: int = 15,
+        strategy: Literal["uniform", "quantile"] = "uniform",
+        closed: Literal["right", "left"] = "right",
+        smooth: bool = True,
+    ) -> None:
         self.n_bins = n_bins
         self.strategy = strategy
+        self.closed = closed
+        self.smooth = smooth
 
     def _check_params(self) -> None:
         name = type(self).__name__
         uniform_edges(self.n_bins, name)
         require_choice(self.strategy, ("uniform", "quantile"), "strategy", name)
+        require_choice(self.closed, ("right", "left"), "closed", name)
+        require_bool(self.smooth, "smooth", name)
 
     def _check_fitted(self, entry: Entry) -> None:
         edges, place = self.edges_, entry.at("edges_")
@@ -349,9 +381,10 @@ class HistogramBinning(BaseBinaryCalibrator):
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         edges = self._make_edges(shards)
+        self.is_left_closed_ = self.closed == "left"
 
         def sums(rows: BinaryRows) -> FloatArray:
-            bins = _assign_bins(rows.scores, edges)
+            bins = self._bins(rows.scores, edges)
             columns = (rows.weight, rows.weight * rows.targets)
             return np.stack([np.bincount(bins, column, edges.size - 1) for column in columns])
 
@@ -360,7 +393,8 @@ class HistogramBinning(BaseBinaryCalibrator):
             raise EmptyStateError("A calibrator")
         prior = (positive.sum() + 0.5) / (weight.sum() + 1)
         is_certain = (weight > 0) & ((positive <= 0) | (positive >= weight))
-        smoothed = (positive + prior * is_certain) / np.maximum(weight + is_certain, FLOOR)
+        extra = is_certain * float(self.smooth)
+        smoothed = (positive + prior * extra) / np.maximum(weight + extra, FLOOR)
         self.edges_, self.counts_ = edges, weight
         self.values_ = np.where(weight > 0, smoothed, (edges[1:] + edges[:-1]) / 2)
         self.n_certain_ = float(weight[is_certain].sum())
@@ -380,14 +414,22 @@ class HistogramBinning(BaseBinaryCalibrator):
         return _equal_mass_edges(centers, weight, self.n_bins)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
-        values = self.values_[_assign_bins(scores, self.edges_)]
+        values = self.values_[self._bins(scores, self.edges_)]
         return np.asarray(logit(np.clip(values, FLOOR, 1 - FLOOR)))
+
+    def _bins(self, scores: FloatArray, edges: FloatArray) -> IntArray:
+        """Return the bin of each row, from its log odds."""
+        if not self.is_left_closed_:
+            return assign(expit(scores) * (1 - ROUNDING), edges)
+        # Mirrored, so that 1 - p and the other edge of a bin take their places.
+        return edges.size - 2 - assign(expit(-scores) * (1 - ROUNDING), 1 - edges[::-1])
 
     def _describe(self) -> str:
         n_bins, n_empty = self.values_.size, int((self.counts_ == 0).sum())
         return (
             f"{n_bins} bins ({n_empty} empty) from {self.values_.min():.3g} to "
-            f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows in bins of one class, smoothed"
+            f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows in bins of one class"
+            f"{', smoothed' if self.smooth else ''}"
         )
 
 
@@ -414,8 +456,3 @@ def _equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> Fl
     cuts = expit((values[nearest] + values[nearest + 1]) / 2)
     inside = np.unique(cuts[(cuts > MIN_EDGE) & (cuts < 1 - MIN_EDGE)])
     return np.concatenate([[0.0], inside, [1.0]])
-
-
-def _assign_bins(scores: FloatArray, edges: FloatArray) -> IntArray:
-    """Return the bin of each row, from its log odds."""
-    return assign(expit(scores) * (1 - ROUNDING), edges)

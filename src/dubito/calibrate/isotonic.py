@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
 from scipy.special import logit
 
-from dubito.arrays import FloatArray, IntArray, contiguous
+from dubito.arrays import FloatArray, IntArray, contiguous, require_bool, require_choice
 from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.shards import ArrayShards, Shards
@@ -22,6 +22,7 @@ MAX_LOG_ODDS = 30.0  # no log odds are larger
 ROUNDING = 1e-9  # by which a curve in a file may decrease
 LOOK_AHEAD = 50  # knots tried beyond the last that fits: time stays linear in the knots
 VALUE_ROUNDING = 1e-12  # of values at knots
+STEP = 1e-9  # width of a step, in log odds or as a fraction of them; rounding errors are smaller
 
 
 @final
@@ -30,14 +31,23 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     For two classes and some thousand rows. An end where all rows have one class is smoothed by
     1 / (n + 1) towards the prior. Exact in memory; for a stream, log odds are rounded by at most
-    0.007.
+    0.007. The textbook form is ``IsotonicCalibration("step", smooth=False)``.
+
+    Parameters
+    ----------
+    interpolation : {"linear", "step"}, default="linear"
+        Between the scores of two pooled blocks, a line; or a step function, which has the value of
+        a block from its lowest score up to the lowest score of the next.
+    smooth : bool, default=True
+        Smooth ends of probability 0 or 1. Otherwise they stay, up to the floor of 1e-12 that keeps
+        log loss finite.
 
     Attributes
     ----------
     knots_, values_ : array of shape (n_knots,)
         Log odds at the knots, and the calibrated probabilities there.
     n_certain_ : float
-        Total weight of the rows at ends that were smoothed.
+        Total weight of the rows at ends of a single class, which are smoothed by default.
 
     References
     ----------
@@ -61,9 +71,40 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         n_certain_=number(0, MOST),
     )
 
+    def __init__(
+        self, interpolation: Literal["linear", "step"] = "linear", smooth: bool = True
+    ) -> None:
+        self.interpolation = interpolation
+        self.smooth = smooth
+
+    def _check_params(self) -> None:
+        name = type(self).__name__
+        require_choice(self.interpolation, ("linear", "step"), "interpolation", name)
+        require_bool(self.smooth, "smooth", name)
+
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         in_memory = isinstance(shards, ArrayShards)
-        self._take(*fit_curves(shards.map(_as_column), 1, in_memory=in_memory))
+        self._take(*self._fit_curves(shards.map(_as_column), 1, in_memory=in_memory))
+
+    def _fit_curves(
+        self, shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool
+    ) -> list[Curve]:
+        """Return the increasing curve closest to the labels of each class.
+
+        In memory the cells are the distinct scores of positives, which makes the curves exact.
+        """
+        if in_memory:
+            positives = shards.sum(lambda rows: [rows.positives()])
+            knots, offsets = _distinct_scores(positives, n_curves)
+        else:
+            knots, offsets = np.tile(GRID, n_curves), np.arange(n_curves + 1) * GRID.size
+        cells = shards.sum(lambda rows: _Cells.of(rows, knots, offsets))
+        if not cells.weight.sum() > 0:
+            raise EmptyStateError("A calibrator")
+        bounds = offsets + np.arange(offsets.size)  # n knots separate n + 1 cells
+        parts = [slice(*bounds[k : k + 2]) for k in range(n_curves)]
+        is_step = self.interpolation == "step"
+        return [_fit_curve(cells, part, is_step=is_step, smooth=self.smooth) for part in parts]
 
     def _take(self, curve: Curve) -> None:
         """Use a curve."""
@@ -85,7 +126,8 @@ class IsotonicCalibration(BaseBinaryCalibrator):
     def _describe(self) -> str:
         return (
             f"an increasing curve with {self.knots_.size} knots from {self.values_.min():.3g} to "
-            f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows at its ends smoothed"
+            f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows at its ends"
+            f"{' smoothed' if self.smooth else ', of one class'}"
         )
 
 
@@ -134,23 +176,6 @@ def interpolate_curves(curves: list[Curve], scores: FloatArray) -> FloatArray:
     return values
 
 
-def fit_curves(shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool) -> list[Curve]:
-    """Return the increasing curve closest to the labels of each class.
-
-    In memory the cells are the distinct scores of positives, which makes the curves exact.
-    """
-    if in_memory:
-        positives = shards.sum(lambda rows: [rows.positives()])
-        knots, offsets = _distinct_scores(positives, n_curves)
-    else:
-        knots, offsets = np.tile(GRID, n_curves), np.arange(n_curves + 1) * GRID.size
-    cells = shards.sum(lambda rows: _Cells.of(rows, knots, offsets))
-    if not cells.weight.sum() > 0:
-        raise EmptyStateError("A calibrator")
-    bounds = offsets + np.arange(offsets.size)  # n knots separate n + 1 cells
-    return [_fit_curve(cells, slice(*bounds[k : k + 2])) for k in range(n_curves)]
-
-
 def _distinct_scores(
     positives: list[tuple[IntArray, FloatArray]], n_curves: int
 ) -> tuple[FloatArray, IntArray]:
@@ -190,17 +215,31 @@ class _Cells:
         )
 
 
-def _fit_curve(cells: _Cells, part: slice) -> Curve:
+def _fit_curve(cells: _Cells, part: slice, *, is_step: bool, smooth: bool) -> Curve:
     """Return knots and values of the increasing curve through some cells, and `n_certain`."""
     columns = (cells.positive, cells.weight, cells.low, cells.high)
     blocks = _pool_violators([np.array(column[part]) for column in columns])
     positive, weight = (column[part].sum() for column in columns[:2])
-    blocks, n_certain = _smooth_ends(blocks, prior=(positive + 0.5) / (weight + 1))
+    prior = (positive + 0.5) / (weight + 1)
+    blocks, n_certain = _smooth_ends(blocks, prior if smooth else None)
     positive, weight, low, high = blocks
     x = np.stack([low, high], axis=1).ravel()
     y = np.repeat(positive / weight, 2)
     is_new = np.append(True, np.diff(x) > 0)  # a block of one score is one knot
-    return Curve(x[is_new], y[is_new], n_certain)
+    curve = Curve(x[is_new], y[is_new], n_certain)
+    return _as_steps(curve, low, positive / weight) if is_step else curve
+
+
+def _as_steps(curve: Curve, low: FloatArray, values: FloatArray) -> Curve:
+    """Return a curve that jumps, within a part in 10^9, just below the lowest score of a block."""
+    width = STEP * np.maximum(np.abs(low[1:]), 1)
+    x = np.concatenate([low[1:] - 2 * width, low[1:] - width, curve.x])
+    y = np.concatenate([values[:-1], values[1:], curve.y])
+    # Blocks that are nearer to each other than a step stay as they are.
+    is_apart = low[1:] - 2 * width > curve.x[np.searchsorted(curve.x, low[1:]) - 1]
+    is_used = np.concatenate([is_apart, is_apart, np.ones(curve.x.size, dtype=bool)])
+    order = np.argsort(x[is_used], kind="stable")
+    return Curve(x[is_used][order], y[is_used][order], curve.n_certain)
 
 
 def _pool_violators(cells: list[FloatArray]) -> list[FloatArray]:
@@ -209,11 +248,16 @@ def _pool_violators(cells: list[FloatArray]) -> list[FloatArray]:
     return [column[:n_blocks] for column in cells]
 
 
-def _smooth_ends(blocks: list[FloatArray], prior: float) -> tuple[list[FloatArray], float]:
-    """Smooth ends of 0 or 1 to (s + prior) / (n + 1), pool again, and return the weight there."""
+def _smooth_ends(blocks: list[FloatArray], prior: float | None) -> tuple[list[FloatArray], float]:
+    """Smooth ends of 0 or 1 to (s + prior) / (n + 1), pool again, and return the weight there.
+
+    Without a prior they stay as they are.
+    """
     positive, weight = blocks[:2]
     is_certain = (positive <= 0) | (positive >= weight)  # of increasing blocks, only the ends
     n_certain = float(weight[is_certain].sum())
+    if prior is None:
+        return blocks, n_certain
     positive[is_certain] += prior
     weight[is_certain] += 1
     return _pool_violators(blocks), n_certain

@@ -21,7 +21,6 @@ from dubito.calibrate.isotonic import (
     Curve,
     IsotonicCalibration,
     ScoredRows,
-    fit_curves,
     interpolate_curves,
 )
 from dubito.data.batch import Batch
@@ -102,13 +101,14 @@ class OneVsRest(BaseCalibrator):
         if isinstance(self.calibrator, IsotonicCalibration):
             # All curves from one pass over the matrix.
             in_memory = isinstance(shards, ArrayShards)
-            curves = fit_curves(shards.map(_scored_rows), self.n_classes_, in_memory=in_memory)
+            rows = shards.map(_scored_rows)
+            curves = self.calibrator._fit_curves(rows, self.n_classes_, in_memory=in_memory)
             for one, curve in zip(calibrators, curves, strict=True):
                 one._take(curve)
         else:
             every = one_vs_rest_shards(shards, range(self.n_classes_))
-            for one, rows in zip(calibrators, every, strict=True):
-                one._learn_scores(rows)
+            for one, own in zip(calibrators, every, strict=True):
+                one._learn_scores(own)
         self.calibrators_ = calibrators
         counts = shards.sum(lambda batch: self._count(LabeledRows.of(batch).outputs))
         self.n_fell_back_, self.n_changed_ = map(int, counts)

@@ -74,9 +74,20 @@ class TemperatureScaling(BaseCalibrator):
     temperature_ : float
         Above 1 if the model was over-confident.
 
+    Notes
+    -----
+    Temperature scaling is also the answer to another question: of all probabilities q whose mean
+    logit of the predicted distribution equals the mean logit of the true class, sum_i sum_k q_ik
+    z_ik = sum_i z_iy, which have the largest entropy? With a Lagrange multiplier b for that
+    constraint, and one per row for sum_k q_ik = 1, the derivative of the Lagrangian is 0 where
+    log q_ik = b z_ik + constant: q is softmax(b z). The constraint that determines b is the
+    derivative of the log loss with respect to b, so that b = 1/T of lowest log loss. It makes
+    predictions as uncertain as they can be while their mean logit is right.
+
     References
     ----------
-    Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
+    Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017; the
+    derivation by entropy is in their supplement.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from dubito.arrays import (
     ArrayResult,
@@ -176,6 +176,12 @@ class SoftmaxDecomposition(ArrayResult):
         The same if all rows had the mean norm, so that only their angles differ.
     uncertainty_by_norm : ndarray of shape (n_rows,)
         The same if all rows had the mean angles, so that only their norms differ.
+    class_norms : ndarray of shape (n_classes,)
+        The norm of each class's weights.
+    cosines : ndarray of shape (n_rows, n_classes)
+        The cosine of each row to the weights of each class.
+    probabilities : ndarray of shape (n_rows, n_classes)
+        The softmax of these parts, of norm * class_norms * cosines + bias.
     """
 
     norm: FloatArray
@@ -183,6 +189,9 @@ class SoftmaxDecomposition(ArrayResult):
     uncertainty: FloatArray
     uncertainty_by_angle: FloatArray
     uncertainty_by_norm: FloatArray
+    class_norms: FloatArray
+    cosines: FloatArray
+    probabilities: FloatArray
 
 
 def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> SoftmaxDecomposition:
@@ -204,7 +213,7 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
     Returns
     -------
     SoftmaxDecomposition
-        Norms, familiarities and uncertainties per row.
+        Norms, cosines and uncertainties per row, and the softmax that they give.
 
     References
     ----------
@@ -223,7 +232,8 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
         raise BadValueError("features", caller, "must have at least 1 row", "0", "Pass more rows")
     norm, lengths = norms(z), norms(w)
     mean_norm = _finite_sum(norm / len(z))
-    cosine, uncertainty, by_angle, by_norm = np.empty((4, len(z)))
+    uncertainty, by_angle, by_norm = np.empty((3, len(z)))
+    every, probabilities = np.empty((2, len(z), len(w)))
     mean_slopes: FloatArray = np.zeros(len(w))
     mean_biases: FloatArray = np.zeros(len(w))
     for rows, cosines in _cosine_blocks(z, w):
@@ -232,12 +242,16 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
         ranked = np.take_along_axis(slopes, order, axis=1)
         mean_slopes = _finite_sum(np.vstack([mean_slopes, ranked / len(z)]))
         mean_biases = _finite_sum(np.vstack([mean_biases, b[order] / len(z)]))
-        cosine[rows] = cosines.max(axis=1)
-        uncertainty[rows] = _softmax_uncertainty(norm[rows, np.newaxis], slopes, b)
-        by_angle[rows] = _softmax_uncertainty(mean_norm, slopes, b)
+        every[rows] = cosines
+        logits = _logits(norm[rows, np.newaxis], slopes, b)
+        with np.errstate(over="ignore"):
+            probabilities[rows] = softmax(logits, axis=1)
+        uncertainty[rows] = _uncertainty(logits)
+        by_angle[rows] = _uncertainty(_logits(mean_norm, slopes, b))
     for rows in row_blocks(len(z), len(w)):
-        by_norm[rows] = _softmax_uncertainty(norm[rows, np.newaxis], mean_slopes, mean_biases)
-    return SoftmaxDecomposition(norm, cosine, uncertainty, by_angle, by_norm)
+        by_norm[rows] = _uncertainty(_logits(norm[rows, np.newaxis], mean_slopes, mean_biases))
+    parts = (norm, every.max(axis=1), uncertainty, by_angle, by_norm)
+    return SoftmaxDecomposition(*parts, lengths, every, probabilities)
 
 
 def as_layer(
@@ -304,8 +318,12 @@ def _finite_sum(rows: FloatArray) -> FloatArray:
         return np.asarray(np.clip(rows.sum(axis=0), -MAX_SCORE, MAX_SCORE))
 
 
-def _softmax_uncertainty(norm: FloatArray, slopes: FloatArray, bias: FloatArray) -> FloatArray:
-    """Return 1 - the largest probability for the logits norm x slopes + bias."""
+def _logits(norm: FloatArray, slopes: FloatArray, bias: FloatArray) -> FloatArray:
+    """Return the logits norm x slopes + bias, clipped to finite numbers."""
     with np.errstate(over="ignore"):
-        logits = np.clip(norm * slopes + bias, -MAX_SCORE, MAX_SCORE)
+        return np.asarray(np.clip(norm * slopes + bias, -MAX_SCORE, MAX_SCORE))
+
+
+def _uncertainty(logits: FloatArray) -> FloatArray:
+    """Return 1 - the largest probability."""
     return least_confidence(unchecked(Logits, {"array": logits, "classes": None}))
