@@ -12,8 +12,8 @@ import pytest
 from matplotlib.image import imread
 from playwright.sync_api import Browser, Page
 
-from dubito import Normal, Probabilities, TopLabel, audit
-from dubito.calibrate import PlattScaling
+from dubito import LabelCosts, MultiLabel, MultiLabelPolicy, Normal, Probabilities, TopLabel, audit
+from dubito.calibrate import MultiLabelCalibrator, PlattScaling
 from dubito.data import ArrayShards, Batch
 from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, OODGate, Policy, realized_cost
@@ -632,4 +632,28 @@ def test_a_regression_has_no_console_messages(browser: Browser, tmp_path: Path) 
     assert opened.messages == []
     assert len(opened.requests) == 1
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_policy_of_many_labels_fits_the_page(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    rng = np.random.default_rng(2)
+    odds = rng.normal(-1, 1.5, (200, 14))
+    y = (rng.random(odds.shape) < 1 / (1 + np.exp(-odds))) * 1.0
+    names = [f"{HOSTILE} finding {k}" if k == 3 else f"finding {k}" for k in range(14)]
+    shards = ArrayShards(Batch.of(y, MultiLabel.from_logits(2 * odds, names)))
+    costs = LabelCosts(1, 4, review=0.4, review_row=4.5)
+    policy, evidence = MultiLabelPolicy.fit_shards(
+        shards, costs=costs, calibrator=MultiLabelCalibrator("temperature")
+    )
+    path = Report.of(shards, policy=policy, evidence=evidence).save(tmp_path / "labels.html")
+    opened = Opened(browser, path, viewport={"width": width, "height": 800}, color_scheme="dark")
+    page = opened.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#decisions tbody tr").count() == 14
+    assert page.locator("section h2").nth(1).inner_text() == "What is decided?"
+    assert page.evaluate(INSIDE) == []
+    assert opened.messages == []
     opened.close()

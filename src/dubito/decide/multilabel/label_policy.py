@@ -45,6 +45,7 @@ CALLER = "MultiLabelPolicy.fit"
 BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
 MAX_SHOWN = 20  # labels whose thresholds are printed
 NONE = percent(0)
+WIDTH, MIN_NAME = 78, 12  # of a line in text, and of the name of a label in it
 N_NAMED = 5  # labels in a warning
 
 
@@ -360,19 +361,25 @@ class MultiLabelPolicy(BasePolicy):
             head = [
                 "Thresholds by calibrated probability (raw in parentheses), and what is decided:"
             ]
-        heads = ("label", "review from", "positive from", "recall", "precision", "reviewed", "cost")
+        cost = "cost" if self.f_beta is None else "errors"
+        heads = ("review from", "positive from", "recall", "precision", "reviewed", cost)
+        found = self.thresholds[:MAX_SHOWN]
         cells = [
             (
-                printable(str(one.label))[:24],
                 _threshold(one.review, one.raw_review),
                 _threshold(one.positive, one.raw_positive),
                 *self.report.outcomes(str(one.label)),
             )
-            for one in self.thresholds[:MAX_SHOWN]
+            for one in found
         ]
-        columns = zip(heads, *cells, strict=True)
-        shown = [one for one in columns if one[0] == "label" or {*one[1:]} - {ABSENT, NONE}]
-        lines = align_table(list(zip(*shown, strict=True)))
+        columns = [
+            one
+            for one in zip(heads, *cells, strict=True)
+            if one[0] == cost or {*one[1:]} - {ABSENT, NONE}
+        ]
+        room = max(WIDTH - sum(2 + max(map(len, one)) for one in columns), MIN_NAME)
+        names = ["label", *(_shortened(printable(str(one.label)), room) for one in found)]
+        lines = align_table(list(zip(names, *columns, strict=True)))
         more = len(self.thresholds) - MAX_SHOWN
         end = [f"and {more} more labels"] if more > 0 else []
         return [*head, *(f"  {line}" for line in [*lines, *end])]
@@ -410,6 +417,20 @@ def _threshold(calibrated: float | None, raw: float | None) -> str:
     if calibrated is None:
         return ABSENT
     return f"{calibrated:.3g}" + ("" if raw is None else f" ({raw:.3g})")
+
+
+def _shortened(name: str, width: int) -> str:
+    """Return a name that is cut in its middle if it is long.
+
+    >>> _shortened("pleural effusion, left side", 16)
+    'pleural…eft side'
+    """
+    head = (width - 1) // 2
+    return (
+        name
+        if len(name) <= width
+        else f"{name[:head]}\N{HORIZONTAL ELLIPSIS}{name[head + 1 - width :]}"
+    )
 
 
 def _checked_costs(costs: Any, f_beta: Any) -> LabelCosts:
@@ -453,18 +474,19 @@ def _cross_fitted(
     decisions = MultiLabelDecisions.joined(parts)
     order = np.concatenate([test for _, test in folds])
     evaluation = f"cross-fitted in {len(folds)} folds"
-    found = (*rule.costs.warnings(rule.names), *_f_beta_warnings(rule, decisions))
+    found = (*rule.costs.warnings(rule.names), *_decision_warnings(rule, decisions))
     return LabelEvidence(batch.take(order), decisions, evaluation, found)
 
 
-def _f_beta_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:
-    """Return a sentence on the labels that F-beta predicts in all rows."""
+def _decision_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:
+    """Return a sentence if all rows are decided alike: reviewed, or a label predicted."""
+    if decisions.review_row.all():
+        price = f"{rule.costs.review_row:g}"
+        return [f"All rows are reviewed as a whole: {price} is less than any decision costs."]
     if rule.f_beta is None:
         return []
-    always = [str(rule.names[k]) for k in np.flatnonzero(decisions.fallback.all(axis=0))]
+    always = [str(rule.names[k]) for k in np.flatnonzero(decisions.fallback.all(axis=0)).tolist()]
     if not always:
         return []
     which = join_words(always, N_NAMED)
-    return [
-        f"{rule.f_beta} is highest if {which} is predicted in all rows: the scores say too little."
-    ]
+    return [f"{rule.f_beta} is highest with {which} predicted in all rows: too little is known."]

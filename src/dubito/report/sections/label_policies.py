@@ -55,18 +55,23 @@ def _review_sentence(figures: MultiLabelPolicyReport) -> str:
 
 def _cards(figures: MultiLabelPolicyReport) -> Cards:
     """Return the key figures with their intervals."""
-    unit = "Cost per row" if figures.score is None else "Wrong labels per row"
+    if figures.score is not None and figures.score_gained is not None:
+        gained = figures.score_gained
+        before = f"{figures.current_score:.3f} with {CURRENT}"
+        wrong = f"{decimal(figures.current_cost)} with {CURRENT}"
+        return Cards(
+            (
+                Card("Score", f"{figures.score:.3f}", before),
+                Card("Score gained", _signed(gained), _between(gained)),
+                Card("Wrong labels per row", decimal(figures.cost.value), wrong),
+            )
+        )
     cards = [
-        Card(unit, decimal(figures.cost.value), _between(figures.cost)),
+        Card("Cost per row", decimal(figures.cost.value), _between(figures.cost)),
         Card(
             f"Saved over {CURRENT}", _signed(figures.current_saved), _between(figures.current_saved)
         ),
     ]
-    if figures.score is not None and figures.score_gained is not None:
-        note = f"{figures.current_score:.3f} with {CURRENT}"
-        cards.insert(0, Card("Score", f"{figures.score:.3f}", note))
-        gained = figures.score_gained
-        cards.insert(1, Card("Score gained", _signed(gained), _between(gained)))
     if _has_reviews(figures):
         rows = figures.row_review_rate
         note = f"95 % interval {percent(rows.low)} to {percent(rows.high)}"
@@ -102,12 +107,17 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
     if not _has_reviews(figures):
         is_shown[HEADS.index("reviewed")] = False
     kept = [k for k, one in enumerate(is_shown) if one]
-    caption = (
-        "The most costly label comes first. Thresholds are on calibrated probabilities, raw ones "
-        "on those of the model. Recall and precision are of what is not reviewed; the cost is the "
-        "mean per row, without that of reviewing whole rows."
-    )
+    where = "Thresholds are on calibrated probabilities, raw ones on those of the model."
+    heads = [HEADS[k] for k in kept]
+    if figures.score is None:
+        caption = (
+            f"The most costly label comes first. {where} Recall and precision are of what is not "
+            "reviewed; the cost is the mean per row, without that of reviewing whole rows."
+        )
+    else:
+        caption = f"The label with most errors comes first. {where}"
+        heads = [one.replace("cost", "errors") for one in heads]
     if len(ranked) > MAX_LABELS:
         caption += f" {quantity(len(ranked) - MAX_LABELS, 'label')} that cost less are left out."
     cells = tuple(tuple(row[k] for k in kept) for row in rows)
-    return Table(caption, tuple(HEADS[k] for k in kept), cells)
+    return Table(caption, tuple(heads), cells)
