@@ -31,3 +31,8 @@ def test_the_benchmark_compares_methods(
     assert figures[multilabel.OURS]["log_loss"] < figures["Platt"]["log_loss"]
     halves = printed["recall_control"]["some"]["uncalibrated, 50 halves"]
     assert abs(halves["recall"] - 0.9) < 2 * halves["sd"]
+    # The mean over halves lies between the promise and the rows of the fit, up to its error.
+    error = halves["sd"] / 50**0.5
+    assert 0.9 - 3 * error < halves["recall"] < halves["fitted"] + 3 * error
+    assert 0.9 < halves["fitted"] < 0.9 + 6 / 401
+    assert any(line.startswith("labels per row, some: ") for line in printed["verdicts"])
