@@ -22,7 +22,7 @@ def test_the_page_on_pytorch_runs(
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "pytorch.md", "exec"), names)
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     check_results(names, tmp_path)
     printed = capsys.readouterr().out
     assert "last epoch: log loss" in printed

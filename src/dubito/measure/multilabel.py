@@ -36,7 +36,7 @@ from dubito.measure.binary import (
 )
 from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
 from dubito.measure.groups import TITLES as GROUP_TITLES
-from dubito.measure.groups import DecisionState, GroupComparison
+from dubito.measure.groups import DecisionState, Disparity, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import GroupedState, State, from_plain, json_fields
@@ -322,6 +322,17 @@ class MultiLabelAudit:
     def small_groups(self) -> tuple[str, ...]:
         """Groups of fewer than 20 rows, which are not compared."""
         return tuple(name for name, one in self.groups.items() if one.n_effective < MIN_ROWS)
+
+    @property
+    def group_differences(self) -> list[tuple[str, str, Disparity]]:
+        """Label, figure and groups of all differences beyond chance, by their lower bounds."""
+        found = [
+            (label, figure, one)
+            for label, comparison in self.group_comparison.items()
+            for figure, one in comparison.disparities.items()
+            if one.interval.low > 0
+        ]
+        return sorted(found, key=lambda one: -one[2].interval.low)
 
     @property
     def verdict(self) -> str:
@@ -715,25 +726,20 @@ def _group_lines(audit: MultiLabelAudit) -> list[str]:
     lines = []
     for name, inner in audit.groups.items():
         lines += ["", *wrapped(f"{printable(name)}: {inner.verdict}", 80)]
-    found = [
-        (one.interval.low, label, figure, one)
-        for label, comparison in audit.group_comparison.items()
-        for figure, one in comparison.disparities.items()
-    ]
-    if not found:
+    if not any(one.disparities for one in audit.group_comparison.values()):
         return lines
-    beyond = sorted((one for one in found if one[0] > 0), key=lambda one: -one[0])
+    beyond = audit.group_differences
     if not beyond:
         return [*lines, "", "No difference between groups is beyond chance, label by label."]
-    head = "Differences between groups beyond chance; 95 % intervals hold for all at once"
+    head = "Differences between groups beyond chance; intervals hold for all labels at once"
     lines += ["", *wrapped(head, 80)]
-    for _, label, figure, one in beyond[:MAX_DIFFERENCES]:
+    for label, figure, one in beyond[:MAX_DIFFERENCES]:
         value, ends = figure_texts(one.interval, figure, "points")
         pair = f"{printable(one.highest)[:12]} - {printable(one.lowest)[:12]}"
         title = f"{printable(label)[:14]}, {GROUP_TITLES[figure]}"
         lines.append(f"  {title:<35}{value:>12} {f'({ends})':<15} {pair}")
-    if n_more := len(beyond) - MAX_DIFFERENCES:
-        lines += [f"  and {n_more} more"] * (n_more > 0)
+    if (n_more := len(beyond) - MAX_DIFFERENCES) > 0:
+        lines.append(f"  and {n_more} more")
     return lines
 
 

@@ -31,6 +31,13 @@ def test_a_report_ranks_labels_and_draws_them() -> None:
     assert heat_map.heat[0][4] == 5 > heat_map.heat[1][4]  # ECE
     assert isinstance(groups.blocks[0], Table)
     assert [row[:2] for row in groups.blocks[0].rows] == [("a", "<b>fever"), ("b", "<b>fever")]
+    assert [type(one).__name__ for one in groups.blocks] == ["Table", "Text"]  # none beyond chance
+    y[::2, 0] = 1
+    found = audit(y, MultiLabel(p, names), groups=["a", "b"] * 250, n_resamples=40)
+    table = labels_sections(found)[-1].blocks[1]
+    assert isinstance(table, Table)
+    assert ("cough", "base rate") in [row[:2] for row in table.rows]
+    assert {row[-1] for row in table.rows} <= {"a - b", "b - a"}
     page = make_report(y, MultiLabel(p, names)).html
     assert "&lt;b&gt;fever *" in page
     assert "<b>fever" not in page

@@ -8,6 +8,8 @@ from math import log
 from dubito.decide import MultiLabelPolicyReport
 from dubito.formatting import ABSENT, percent, quantity
 from dubito.measure import BinaryAudit, Interval, MultiLabelAudit
+from dubito.measure.groups import TITLES as GROUP_TITLES
+from dubito.measure.text import figure_texts
 from dubito.report.content import Block, Card, Cards, Row, Section, Table, Text, Verdict
 from dubito.report.sections.positive_class import positive_figure
 
@@ -68,7 +70,7 @@ def labels_sections(
         Section("means", "Means over labels and rows", (_means_table(audit),)),
     ]
     if audit.groups:
-        sections.append(Section("groups", "Groups", (_groups_table(audit),)))
+        sections.append(Section("groups", "Do groups differ?", tuple(_groups_blocks(audit))))
     return sections
 
 
@@ -170,6 +172,32 @@ def _with_interval(value: float, interval: Interval | None) -> str:
     """Return a figure and the ends of its interval, if there is one."""
     between = "" if interval is None else f" ({interval.low:z.3f} to {interval.high:z.3f})"
     return f"{value:z.3f}{between}"
+
+
+def _groups_blocks(audit: MultiLabelAudit) -> list[Block]:
+    """Return the means of each group, and the differences between groups."""
+    blocks: list[Block] = [_groups_table(audit)]
+    if not any(one.disparities for one in audit.group_comparison.values()):
+        return blocks
+    found = audit.group_differences[:MAX_LABELS]
+    if not found:
+        none = "No difference between groups is beyond chance, label by label."
+        return [*blocks, Text(none)]
+    caption = (
+        "Differences between two groups beyond chance, label by label; the 95 % intervals of one "
+        "figure hold for all labels and pairs of groups at once"
+    )
+    table = Table.of(
+        caption,
+        found,
+        ("label", lambda one: one[0]),
+        ("figure", lambda one: GROUP_TITLES[one[1]]),
+        ("difference", lambda one: figure_texts(one[2].interval, one[1], "points")[0]),
+        ("95 % interval", lambda one: figure_texts(one[2].interval, one[1])[1]),
+        ("groups", lambda one: f"{one[2].highest} - {one[2].lowest}"),
+        texts=(0, 1, 4),
+    )
+    return [*blocks, table]
 
 
 def _groups_table(audit: MultiLabelAudit) -> Table:
