@@ -25,8 +25,8 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
+from dubito.calibrate.binary import GRID
 from dubito.calibrate.isotonic import (
-    GRID,
     Curve,
     ScoredRows,
     _Cells,

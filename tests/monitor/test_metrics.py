@@ -12,7 +12,7 @@ from scipy import stats
 from dubito import Logits, Normal, Probabilities, Quantiles, Samples, TopLabel, measure
 from dubito.data import Batch
 from dubito.measure import Interval
-from dubito.measure.state import json_ready
+from dubito.measure.state import _json_ready
 from dubito.monitor.metrics import (
     TITLES,
     _holm,
@@ -144,4 +144,4 @@ def test_an_interval_without_width_is_certain() -> None:
     ],
 )
 def test_plain_values_go_through_json(value: Any, expected: Any) -> None:
-    assert json.loads(json.dumps(json_ready(value), allow_nan=False)) == expected
+    assert json.loads(json.dumps(_json_ready(value), allow_nan=False)) == expected

@@ -117,26 +117,26 @@ def _restored(value: Any, hint: Any) -> Any:
     return np.array(value, dtype=np.float64) if isinstance(value, list) else value
 
 
-def json_ready(value: Any) -> Any:
+def _json_ready(value: Any) -> Any:
     """Return a result as numbers, strings and lists: no states, and None for what is not finite."""
     if isinstance(value, State):  # may have as many numbers as rows: the figures are made of it
         return None
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, dict):
-        return {name: json_ready(inner) for name, inner in value.items()}
+        return {name: _json_ready(inner) for name, inner in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return json_ready(value.tolist())
+        return _json_ready(value.tolist())
     if isinstance(value, tuple | list):
-        return [json_ready(inner) for inner in value]
+        return [_json_ready(inner) for inner in value]
     if is_dataclass(value):
         return json_fields(value)
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def json_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as `json_ready` values."""
-    return {field.name: json_ready(getattr(value, field.name)) for field in fields(value)}
+    """Return the fields of a dataclass as JSON-ready values."""
+    return {field.name: _json_ready(getattr(value, field.name)) for field in fields(value)}
 
 
 def labeled_batch(
