@@ -73,14 +73,15 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     assert report.coverage.value == pytest.approx(1 - decided.is_rejected.mean())
 
 
-def test_risk_bounds_and_ood_gates_are_kept() -> None:
-    policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
+@pytest.mark.parametrize("score", ["entropy", ["entropy", "margin_uncertainty"]])
+def test_risk_bounds_and_ood_gates_are_kept(score: str | list[str]) -> None:
+    policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate(score, 0.05))
     rows, _ = drawn_rows(policy, 2000, 0.1)
     candidate = refit(rows, policy, none_kept)
     assert candidate.risk is not None
     assert candidate.risk.max_risk == 0.1
     assert candidate.ood is not None
-    assert candidate.ood.score_ == "entropy"
+    assert candidate.ood.score_ == score
     assert candidate.ood.alpha == 0.05
 
 
