@@ -267,7 +267,7 @@ def test_an_unreadable_prior_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="there is no such file"):
         _read_prior(tmp_path / "none.csv", OUTPUTS)
     (tmp_path / "prior.csv").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(BadFileError, match="it is not a CSV file in UTF-8"):
+    with pytest.raises(BadFileError, match="it is not UTF-8"):
         _read_prior(tmp_path / "prior.csv", OUTPUTS)
 
 
