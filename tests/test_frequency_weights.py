@@ -297,9 +297,12 @@ def test_exact_intervals_ofproportions() -> None:
     "score",
     [
         doubt.MahalanobisDistance(),
+        doubt.MahalanobisDistance(relative=True),
         doubt.ClassConditionalDensity(covariance="per_class"),
         doubt.ClassConditionalDensity(),
         doubt.VirtualLogitMatching(LAST_LAYER, BIAS, n_dimensions=2),
+        doubt.ReAct(LAST_LAYER, BIAS),
+        doubt.DecisionBoundaryDistance(LAST_LAYER, BIAS),
     ],
     ids=lambda score: repr(score).replace("\n", "")[:60],
 )
