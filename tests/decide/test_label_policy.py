@@ -483,8 +483,8 @@ def test_decisions_that_are_all_alike_are_warned_about() -> None:
     assert every.report.row_review_rate.value == 1
     assert every.report.cost.value == pytest.approx(0.01)
     y = np.random.default_rng(0).random((100, 2)) < 0.4
+    p = np.column_stack([0.2 + 0.6 * y[:, 0], np.full(100, 0.4)])
     with pytest.warns(DubitoWarning, match="macro F1 is highest with 1 predicted in all rows"):
-        p = np.column_stack([0.2 + 0.6 * y[:, 0], np.full(100, 0.4)])
         MultiLabelPolicy.fit(p, y, f_beta=FBeta(), calibrator=PLATT)
 
 
