@@ -8,7 +8,17 @@ import pytest
 from numpy import inf, nan
 from scipy import sparse
 
-from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
+from dubito import (
+    Logits,
+    Members,
+    MultiLabel,
+    Normal,
+    Probabilities,
+    Quantiles,
+    Samples,
+    TopLabel,
+    audit,
+)
 from dubito.calibrate import TemperatureScaling, VarianceScaling
 from dubito.data import Batch
 from dubito.decide import CostMatrix
@@ -340,6 +350,31 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
         "Logits(...) for logits, or use MultiLabel(array) if several labels may apply to "
         "a row (multi-label).",
+    ),
+    "labels and probabilities of several labels, exchanged": (
+        lambda: audit([[0.25, 0.75]] * 2, MultiLabel([[0, 1], [1, 1]])),
+        BadValueError,
+        "audit: `y_true` must hold the labels: the outputs are all 0 or 1, like labels, got "
+        "probabilities such as 0.25. Exchange labels and outputs.",
+    ),
+    "labels that are the outputs": (
+        lambda: audit([[0.25, 0.75]] * 25, MultiLabel([[0.25, 0.75]] * 25)),
+        BadValueError,
+        "audit: `y_true` must differ from the outputs, got the same numbers in every row. Pass "
+        "the probabilities of the model as outputs, and the true labels.",
+    ),
+    "logits as probabilities of several labels": (
+        lambda: MultiLabel([[0.5, -2.0]]),
+        BadValueError,
+        "MultiLabel: `array` must be between 0 and 1, got -2.0 in row 0, column 1. Use "
+        "MultiLabel.from_logits(array) for logits.",
+    ),
+    "uncertain labels without a policy": (
+        lambda: audit([[1, -1]], MultiLabel([[0.5, 0.5]])),
+        BadValueError,
+        "audit: `y_true` must be between 0 and 1, got -1.0 in row 0, column 1. Use NaN or None "
+        "for an unknown label, or pass LabelMatrix.of(y, outputs, uncertain='ignore') if -1 marks "
+        "uncertain ones.",
     ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),

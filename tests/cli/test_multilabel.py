@@ -101,7 +101,11 @@ def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:
             {"uncertain": "ones"},
             "`y_rash` must be 0.*got 'maybe' in row 0",
         ),
-        ({}, {"uncertain": "soft"}, r"or a probability, got 'soft'\. Use uncertain=0\.5"),
+        (
+            {},
+            {"uncertain": "soft"},
+            r"or a probability, got 'soft'\. Give the probability itself, e\.g\. uncertain=0\.5",
+        ),
         (
             {"y_nose": 1},
             {"uncertain": "zeros"},

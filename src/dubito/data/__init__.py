@@ -7,6 +7,7 @@ from dubito.data.columns import Columns
 from dubito.data.dask import DaskShards
 from dubito.data.directory_sink import DirectorySink
 from dubito.data.files import FileShards, read, scan
+from dubito.data.labels import LabelMatrix
 from dubito.data.samples import (
     FashionMNISTSample,
     FindingsSample,
@@ -31,6 +32,7 @@ __all__ = [
     "FashionMNISTSample",
     "FileShards",
     "FindingsSample",
+    "LabelMatrix",
     "PaymentsSample",
     "Shards",
     "Sink",

@@ -325,7 +325,10 @@ class LabelMatrix:
         is_uncertain = values == UNCERTAIN
         fix = "Use NaN or None for an unknown label"
         if uncertain is None:
-            fix += ", or pass uncertain='ignore' if -1 marks uncertain ones"
+            policy = "uncertain='ignore'"
+            if caller not in ("", "LabelMatrix"):  # neither a file nor called directly
+                policy = f"LabelMatrix.of(y, outputs, {policy})"
+            fix += f", or pass {policy} if -1 marks uncertain ones"
         else:
             values[is_uncertain] = np.nan
         is_fine = np.isnan(values) | ((values >= 0) & (values <= 1))
@@ -368,7 +371,9 @@ def require_policy(value: Any, caller: str, names: Sequence[str] = POLICIES[:-1]
     if value in names or (is_number and 0 <= value <= 1):
         return
     rule = f"must be {', '.join(map(repr, names))} or a probability"
-    fix = "Use uncertain=0.5" if value == "soft" else "Use uncertain='ignore'"
+    fix = "Use uncertain='ignore'"
+    if value == "soft":
+        fix = "Give the probability itself, e.g. uncertain=0.5"
     raise BadValueError("uncertain", caller, rule, repr(value), fix)
 
 
