@@ -222,9 +222,9 @@ def test_errors_say_what_to_do(settings: Any, outputs: Any, y: Any, message: str
 def test_other_labels_than_those_of_the_fit_raise() -> None:
     odds, y = rows(50, 2)
     calibrator = MultiLabelCalibrator().fit(MultiLabel.from_logits(odds, ["a", "b"]), y)
-    with pytest.raises(BadValueError, match="must have 2 labels"):
+    with pytest.raises(BadValueError, match="must have the 2 labels of the fit, got 3"):
         calibrator.transform(np.full((3, 3), 0.5))
-    with pytest.raises(BadValueError, match="in the same order"):
+    with pytest.raises(BadValueError, match="got another order"):
         calibrator.transform(MultiLabel(np.full((3, 2), 0.5), ["b", "a"]))
     with pytest.raises(BadTypeError, match="must be MultiLabel"):
         calibrator.transform(Logits(odds))

@@ -172,6 +172,15 @@ def test_kinds_of_policies_and_columns_are_not_mixed(
     assert "Pass --multilabel 'p_*'" in done.stderr
     done = run("decide", made / "policy.json", files / "new.csv", "--multilabel", "p_*")
     assert "Leave --multilabel out" in done.stderr
+    new = pd.read_csv(files / "new.csv")
+    for change, got in (
+        (new.drop(columns="p_tumor"), "none called 'tumor'"),
+        (new.assign(p_zoster=0.5), "also 'zoster'"),
+    ):
+        change.to_csv("other.csv", index=False)
+        done = run("decide", policy, "other.csv")
+        assert f"must have the 3 labels of the fit, got {got}" in done.stderr
+        assert "Pass a --multilabel pattern of their columns." in done.stderr
     done = run("fit", made / "sure.csv", "--review-row", "2")
     assert "--review-row requires --multilabel" in done.stderr
     both = ("--costs", "costs.csv", "--false-negative", "2")

@@ -142,5 +142,5 @@ def test_other_rows_than_labels_raise() -> None:
         MultiLabelRiskControl().fit(p)
     with pytest.raises(BadTypeError, match="must be MultiLabel"):
         MultiLabelRiskControl().fit(Normal(p[:, 0], np.ones(30)), y)
-    with pytest.raises(BadValueError, match="must have 4 labels"):
+    with pytest.raises(BadValueError, match="must have the 4 labels of the fit, got 2"):
         MultiLabelRiskControl(target=0.5).fit(p, y).predict(p[:, :2])

@@ -207,13 +207,16 @@ def require_labels(
     outputs: MultiLabel, n_labels: int, names: tuple[ClassName, ...] | None, caller: str
 ) -> None:
     """Raise unless outputs have the labels of a fit; either may be without names."""
-    fix = "Pass the labels of the fit, in the same order"
+    rule, fix = f"must have the {n_labels} labels of the fit", "Pass these, in the same order"
+    found = outputs.label_names
+    if found is not None and names is not None and found != names:
+        missing = [name for name in names if name not in found]
+        others = [name for name in found if name not in names]
+        got = f"none called {missing[0]!r}" if missing else "another order"
+        got = f"also {others[0]!r}" if others and not missing else got
+        raise BadValueError("outputs", caller, rule, got, fix)
     if outputs.n_labels != n_labels:
-        rule = f"must have {n_labels} labels, as during fit"
         raise BadValueError("outputs", caller, rule, f"{outputs.n_labels}", fix)
-    if None not in (outputs.label_names, names) and outputs.label_names != names:
-        rule = f"must have the labels {names}, as during fit"
-        raise BadValueError("outputs", caller, rule, f"{outputs.label_names}", fix)
 
 
 def _as_label_names(
