@@ -83,12 +83,31 @@ def test_unknown_labels_are_left_out_pair_by_pair() -> None:
     )
     micro = metrics.roc_auc_score(y[is_known], p[is_known], sample_weight=pairs)
     assert found.means["micro"]["roc_auc"] == pytest.approx(micro, abs=1e-9)
-    areas = {}
+    expected = {
+        "average_precision": metrics.average_precision_score(
+            y[is_known], p[is_known], sample_weight=pairs
+        ),
+        "f1": metrics.f1_score(y[is_known], predicted[is_known], sample_weight=pairs),
+    }
+    assert {name: found.means["micro"][name] for name in expected} == pytest.approx(
+        expected, abs=1e-9
+    )
+    each: dict[str, list[float]] = {"roc_auc": [], "average_precision": [], "f1": []}
+    positives = []
     for k, name in enumerate(NAMES):
         rows = is_known[:, k]
-        areas[name] = metrics.roc_auc_score(y[rows, k], p[rows, k], sample_weight=weight[rows])
-        assert found.labels[name].roc_auc == pytest.approx(areas[name], abs=1e-9)
-    assert found.means["macro"]["roc_auc"] == pytest.approx(np.mean([*areas.values()]), abs=1e-9)
+        given: dict[str, Any] = {"sample_weight": weight[rows]}
+        each["roc_auc"].append(metrics.roc_auc_score(y[rows, k], p[rows, k], **given))
+        each["average_precision"].append(
+            metrics.average_precision_score(y[rows, k], p[rows, k], **given)
+        )
+        each["f1"].append(metrics.f1_score(y[rows, k], predicted[rows, k], **given))
+        positives.append(weight[rows] @ y[rows, k])
+        assert found.labels[name].roc_auc == pytest.approx(each["roc_auc"][-1], abs=1e-9)
+    for name, values in each.items():
+        assert found.means["macro"][name] == pytest.approx(np.mean(values), abs=1e-9)
+        by_support = np.average(values, weights=positives)
+        assert found.means["weighted"][name] == pytest.approx(by_support, abs=1e-9)
     # Row by row, over the known labels of each.
     total = right = loss = coverage = precision = 0.0
     for truth, chance, w in zip(y, p, weight, strict=True):
