@@ -14,6 +14,10 @@ FASHION, CIFAR = "Fashion-MNIST", "CIFAR-10"
 CHOSEN = "joint, chosen floor"
 PAIR, END = "swapped pair, stopped", "swapped pair, to the end"
 FEW, MANY = "250 rows", "16,000 rows"
+BALANCED, ERRORS = "Balanced training", "Error of generative"
+COMBINED, NAIVE_BAYES = "Log loss of two models", "Naive Bayes: overfitting"
+OF_30, ROWS = "densities of 30 features, minus logistic regression", "few rows"
+NAIVE = "naive Bayes minus logistic regression without penalty"
 STOPPED, TO_THE_END = "Networks stopped at", "Networks trained to the end"
 LOSS_MINUS_IGNORE = "log loss minus ignore"
 
@@ -479,6 +483,92 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                     minus=(f"Marked: {mechanism}", "ones", "log loss"),
                 )
                 for mechanism in ("at random", "mainly positive", "mainly negative", "hard to tell")
+            ),
+        ),
+    ),
+    "textbook_claims": (
+        Claim(
+            "with 1 positive in 100, balanced training and a compensated prior beat natural rows",
+            "Bishop 2006",
+            tuple(
+                Evidence(f"log loss, {row}", (BALANCED, row, "log loss"), "below")
+                for row in (
+                    "logistic regression: balanced and compensated minus natural",
+                    "boosted trees: balanced and compensated minus natural",
+                    "logistic regression: balanced, compensated minus not",
+                )
+            ),
+        ),
+        Claim(
+            "the same if negatives are thrown away to balance",
+            "Bishop 2006",
+            tuple(
+                Evidence(
+                    f"log loss, {model}: thinned minus natural",
+                    (BALANCED, f"{model}: thinned and compensated minus natural", "log loss"),
+                    "below",
+                )
+                for model in ("logistic regression", "boosted trees")
+            ),
+        ),
+        Claim(
+            "generative models need more data",
+            "Bishop 2006",
+            (
+                Evidence("error with 100 rows, densities minus logistic", (ERRORS, OF_30, ROWS)),
+                Evidence(
+                    "error with 20,000 rows, densities minus logistic",
+                    (ERRORS, OF_30, "many rows"),
+                    "below",
+                    0.01,
+                ),
+            ),
+        ),
+        Claim(
+            "generative models need less data",
+            "Ng and Jordan 2001",
+            (
+                Evidence(
+                    "error with 20 rows, naive Bayes minus logistic",
+                    (ERRORS, NAIVE, ROWS),
+                    "below",
+                ),
+                Evidence(
+                    "error with 20,000 rows, naive Bayes minus logistic",
+                    (ERRORS, NAIVE, "many rows"),
+                ),
+            ),
+        ),
+        Claim(
+            "separate models combined are as good as one model on joined inputs",
+            "Bishop 2006",
+            tuple(
+                Evidence(
+                    f"log loss with many rows, combined minus joined, {row}",
+                    (COMBINED, row, "many rows"),
+                    "below",
+                    0.005,
+                )
+                for row in ("independent parts", "dependent parts", "breast cancer")
+            ),
+        ),
+        Claim(
+            "a model that does not overfit is nevertheless over-confident",
+            "Guo et al. 2017, Domingos and Pazzani 1997",
+            (
+                Evidence(
+                    "test minus training error, correlated features",
+                    (NAIVE_BAYES, "correlated features", "test minus training error"),
+                    "below",
+                    0.005,
+                ),
+                *(
+                    Evidence(
+                        f"confidence minus accuracy, {row}",
+                        (NAIVE_BAYES, row, "confidence minus accuracy"),
+                    )
+                    for row in ("correlated features", "breast cancer", "digits")
+                ),
             ),
         ),
     ),

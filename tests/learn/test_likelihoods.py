@@ -38,6 +38,7 @@ ALL: list[BaseLikelihood] = [
     Categorical(3),
     Categorical(3, label_smoothing=0.1, form="others"),
     SquaredError(3),
+    SquaredError(3, on="scores"),
     UncertaintyAware(3),
     UncertaintyAware(3, beta=0.5, form="faithful"),
     GeneralizedCrossEntropy(3),

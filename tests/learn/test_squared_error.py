@@ -34,3 +34,25 @@ def test_it_predicts_classes() -> None:
         r"got 1\. Use n_classes=2",
     ):
         SquaredError(1)
+
+
+def test_raw_scores_tend_to_the_probabilities() -> None:
+    rng = np.random.default_rng(2)
+    scores, y = rng.normal(size=(30, 4)), rng.integers(4, size=30)
+    raw = SquaredError(4, on="scores")
+    expected = ((np.eye(4)[y] - scores) ** 2).sum(axis=1).mean()
+    loss = raw.loss(torch.tensor(scores), torch.tensor(y)).item()
+    assert loss == pytest.approx(expected, rel=1e-12)
+    # The best constant scores are the class frequencies, which are predicted as they are.
+    best = np.bincount(y, minlength=4) / 30
+    fitted = torch.tensor(np.tile(best, (30, 1)), requires_grad=True)
+    torch.autograd.backward(raw.loss(fitted, torch.tensor(y)))
+    assert fitted.grad is not None
+    np.testing.assert_allclose(fitted.grad.sum(0).numpy(), 0, atol=1e-12)
+    np.testing.assert_allclose(raw.predict(fitted.detach()[:1]).probs.numpy()[0], best, rtol=1e-9)
+    predicted = raw.predict(torch.tensor([[1.2, -0.1]], dtype=torch.float64)[:, [0, 1, 1, 1]])
+    assert predicted.mode.tolist() == [0]
+    logits = raw.logits(torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64))
+    np.testing.assert_allclose(logits.softmax(1).numpy(), [[0.5, 0.25, 0.25, 0]], atol=2e-4)
+    with pytest.raises(BadValueError, match="`on` must be"):
+        SquaredError(3, on="raw")  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
 from dubito.doubt.joint_density import JointDensity
+from dubito.doubt.laplace import BayesianLogisticRegression, laplace_last_layer
 from dubito.doubt.last_layer import SCALE, DecisionBoundaryDistance, ReAct
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.neighbors import NearestNeighborDistance
@@ -41,6 +42,7 @@ from dubito.doubt.virtual_logit import VirtualLogitMatching
 
 __all__ = [
     "ActivationPatterns",
+    "BayesianLogisticRegression",
     "ClassConditionalDensity",
     "ConformalClassifier",
     "ConformalOutlierDetector",
@@ -71,6 +73,7 @@ __all__ = [
     "feature_norm",
     "generalized_entropy",
     "label_uncertainty",
+    "laplace_last_layer",
     "least_confidence",
     "margin_uncertainty",
     "mental_model",

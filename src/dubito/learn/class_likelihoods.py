@@ -25,6 +25,7 @@ from dubito.learn.likelihoods import (
 )
 
 TOLERANCE = 1e-3  # label probabilities that sum to 1 up to this are renormalized, others refused
+LEAST_SCORE = 1e-4  # of a class, by square loss on raw scores: those may be negative
 FORMS = ("all", "others")  # of label smoothing
 DEFAULT_FLOOR, FEW_CLASSES = -4.0, 10  # the default floor of s for at most so many classes
 
@@ -116,31 +117,56 @@ class Categorical(BaseClassLikelihood):
 @final
 @dataclass(frozen=True, slots=True)
 class SquaredError(BaseClassLikelihood):
-    """One of several classes, from logits, by the Brier score (squared error over classes).
+    """One of several classes, by the squared error to the one-hot label, summed over classes.
 
-    Up to a constant, the likelihood of a one-hot label with normal noise of variance 1/2. It is
-    bounded, and so less affected by wrong labels than cross-entropy.
+    Up to a constant, the likelihood of a one-hot label with normal noise of variance 1/2. On the
+    softmax it is the Brier score: bounded, and so less affected by wrong labels than cross-entropy.
+    On raw scores it is the square loss of regression, without a softmax: the scores themselves tend
+    to the probabilities, and are clipped and normalized to predict.
 
     Parameters
     ----------
     n_classes : int
         The number of classes.
+    on : {"softmax", "scores"}, default="softmax"
+        What is compared with the label: the softmax of the outputs, or the outputs as they are.
 
     References
     ----------
-    Brier, "Verification of forecasts expressed in terms of probability", 1950.
+    Brier, "Verification of forecasts expressed in terms of probability", 1950. Hui and Belkin,
+    "Evaluation of neural architectures trained with square loss vs cross-entropy in classification
+    tasks", 2021.
 
     Examples
     --------
     >>> import torch
     >>> SquaredError(2).loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.5000)
+    >>> SquaredError(2, on="scores").loss(torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+    tensor(0.)
     """
 
     n_classes: int
+    on: Literal["softmax", "scores"] = "softmax"
+
+    def __post_init__(self) -> None:
+        BaseClassLikelihood.__post_init__(self)
+        require_choice(self.on, ("softmax", "scores"), "on", "SquaredError")
+
+    def predict(self, outputs: Tensor) -> distributions.Categorical:
+        if self.on == "softmax":
+            return BaseClassLikelihood.predict(self, outputs)
+        scores = self._parameters(outputs, "predict")
+        return distributions.Categorical(probs=scores.clamp(LEAST_SCORE, 1))
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        if self.on == "softmax":
+            return BaseClassLikelihood.logits(self, outputs)
+        return self.predict(outputs).logits.movedim(-1, 1)
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
-        return _squared_error(parameters.softmax(-1), labels)
+        compared = parameters.softmax(-1) if self.on == "softmax" else parameters
+        return _squared_error(compared, labels)
 
 
 @final
