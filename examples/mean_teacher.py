@@ -84,7 +84,7 @@ def main(n_steps: int = 300, n_seeds: int = 3) -> dict[str, list[float]]:
     losses: dict[str, list[float]] = {way: [] for way in WAYS}
     for seed in range(n_seeds):
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-        test, unlabeled, labeled = order.split([N_TEST, len(y) - N_TEST - N_LABELED, N_LABELED])
+        test, unlabeled, labeled = torch.tensor_split(order, (N_TEST, len(y) - N_LABELED))
         for way in WAYS:
             few = pixels[labeled], labels[labeled]
             teacher = taught(way, few, pixels[unlabeled], n_steps, seed)

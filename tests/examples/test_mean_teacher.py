@@ -23,7 +23,8 @@ def test_certainty_is_1_minus_relative_entropy() -> None:
             self.drop = nn.Dropout(0.5)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.drop(torch.zeros_like(x)) + x
+            dropped: torch.Tensor = self.drop(torch.zeros_like(x))
+            return dropped + x
 
     sure, unsure = 100 * torch.eye(10)[:1], torch.zeros(1, 10)
     found = mean_teacher.certainty(Fixed(), torch.cat([sure, unsure]), 0)

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
+from dubito import Probabilities
 from studies import textbook_claims as study
 
 
@@ -21,10 +23,10 @@ def test_it_runs_and_writes_a_table_per_part(
 
 def test_parts_share_noise_only_if_asked() -> None:
     x, y = study.two_parts(0, 20_000, 0.7)
-    within = np.corrcoef((x - np.where(y == 1, 0.3, -0.3)[:, None]).T)
+    within = np.asarray(np.corrcoef((x - np.where(y == 1, 0.3, -0.3)[:, None]).T))
     np.testing.assert_allclose(within[0, 1:], 0.7, atol=0.03)
     x, y = study.two_parts(0, 20_000, 0.0)
-    within = np.corrcoef((x - np.where(y == 1, 0.3, -0.3)[:, None]).T)
+    within = np.asarray(np.corrcoef((x - np.where(y == 1, 0.3, -0.3)[:, None]).T))
     np.testing.assert_allclose(within[0, 1:], 0.0, atol=0.03)
 
 
@@ -32,10 +34,8 @@ def test_over_confidence_is_confidence_minus_accuracy() -> None:
     setting = study.Setting("Naive Bayes: overfitting and over-confidence", 3, 10)
     found = study.overconfident(setting)
     x, y = study.two_parts(3, 4_000, 0.7)
-    _, new_x, _, new_y = study.train_test_split(x, y, train_size=0.5, stratify=y, random_state=3)
-    known_x, _, known_y, _ = study.train_test_split(
-        x, y, train_size=0.5, stratify=y, random_state=3
-    )
+    _, new_x, _, new_y = train_test_split(x, y, train_size=0.5, stratify=y, random_state=3)
+    known_x, _, known_y, _ = train_test_split(x, y, train_size=0.5, stratify=y, random_state=3)
     model = GaussianNB().fit(known_x, known_y)
     confidence = model.predict_proba(new_x).max(axis=1).mean()
     gap = confidence - (model.predict(new_x) == new_y).mean()
@@ -44,5 +44,5 @@ def test_over_confidence_is_confidence_minus_accuracy() -> None:
 
 
 def test_probabilities_have_a_floor() -> None:
-    found = study.floored(study.Probabilities([[1.0, 0.0]])).array
+    found = study.floored(Probabilities([[1.0, 0.0]])).array
     assert found.tolist()[0] == pytest.approx([1 - 1e-6, 1e-6], rel=1e-5)
