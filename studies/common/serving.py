@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dubito.calibrate import TemperatureScaling
-from dubito.decide import CostMatrix, Policy
-from dubito.outputs import Logits
+from dubito.calibrate import MultiLabelCalibrator, TemperatureScaling
+from dubito.decide import CostMatrix, LabelCosts, MultiLabelPolicy, Policy
+from dubito.outputs import Logits, MultiLabel
 
-__all__ = ["Process", "SCRIPT", "fitted_policy", "served", "start"]
+__all__ = ["Process", "SCRIPT", "fitted_label_policy", "fitted_policy", "served", "start"]
 
 Process = subprocess.Popen[str]
 SCRIPT = str(Path(sys.executable).with_name("dubito"))
@@ -29,6 +29,18 @@ def fitted_policy(n_classes: int = 3, reject_cost: float = 0.3) -> Policy:
     names = [chr(ord("a") + k) for k in range(n_classes)]
     costs = CostMatrix.zero_one(names).with_reject(reject_cost)
     return Policy.fit(Logits(logits), labels, costs=costs, calibrator=TemperatureScaling())
+
+
+def fitted_label_policy(review: float = 0.3, n_labels: int = 3) -> MultiLabelPolicy:
+    """Return a small policy for some of the labels edema, effusion and fracture of a row."""
+    rng = np.random.default_rng(0)
+    names = ["edema", "effusion", "fracture"][:n_labels]
+    odds = rng.normal(-1, 1.5, (600, n_labels))
+    y = rng.random(odds.shape) < 1 / (1 + np.exp(-odds))
+    costs = LabelCosts(1, {"edema": 5, "*": 2}, review=review, review_row=0.8 * n_labels / 3)
+    outputs = MultiLabel.from_logits(2 * odds, names)
+    calibrator = MultiLabelCalibrator("platt", other_labels=False)
+    return MultiLabelPolicy.fit(outputs, y, costs=costs, calibrator=calibrator)
 
 
 def start(

@@ -60,6 +60,8 @@ def drawn_rows(
         label=np.where(is_known, y, -1),
         labeled=np.where(is_known, 60.0 * np.arange(n), np.nan),
         is_unresolved=np.zeros(n, np.bool_),
+        answers=np.full(n, None, np.object_),
+        label_actions=np.full(n, None, np.object_),
     )
     return rows, y
 

@@ -26,7 +26,7 @@ from dubito.serve.run import is_loopback, open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from studies.common.postgres import cluster, new_database
-from studies.common.serving import fitted_policy, served, start
+from studies.common.serving import fitted_label_policy, fitted_policy, served, start
 from studies.serve_durability import endure
 from tests.serve.conftest import TORN, Api, add_newer_policy
 
@@ -44,7 +44,21 @@ def test_the_openapi_document_has_all_routes(api: Api) -> None:
 
 
 def test_no_documented_request_causes_a_server_error(store: Store, running: Any) -> None:
+    send_documented_requests(running(store))
+
+
+def test_no_documented_request_causes_a_server_error_with_several_labels(
+    tmp_path: Path, running: Any
+) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    deploy_policy(store, fitted_label_policy())
     api = running(store)
+    api.client.post("/v1/decide", json={"logits": [[0.0, 0.0, 0.0]]})
+    send_documented_requests(api)
+
+
+def send_documented_requests(api: Api) -> None:
+    """Send requests that the OpenAPI document describes, and others."""
     document = httpx.get(f"{api.address}/v1/openapi.json").json()
     schema = schemathesis.openapi.from_dict(document)
     authorization = api.client.headers["Authorization"]

@@ -21,6 +21,7 @@ from dubito.serve.policies import deploy_policy
 from dubito.serve.run import open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
+from studies.common.serving import fitted_label_policy
 from tests.serve.stored import draw, fitted_policy
 
 DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are rejected
@@ -241,6 +242,97 @@ def test_one_of_many_classes_is_found_by_name(browser: Browser, served: Served) 
     anna.page.keyboard.type("39")
     anna.press("Enter")
     assert served.store.get_label(third) == 39
+    anna.leave()
+
+
+@pytest.fixture
+def labels_served(tmp_path: Path) -> Iterator[Served]:
+    store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    deploy_policy(store, fitted_label_policy())
+    service = Served(store, open_socket("127.0.0.1", 0), audit_fraction=0.0)
+    yield service
+    service.stop()
+
+
+def labels_shown(page: Page) -> list[str]:
+    """Return the labels of a row from top to bottom."""
+    return page.locator("fieldset.label .name").all_inner_texts()
+
+
+def stored_answers(served: Served, row: str) -> dict[str, str]:
+    """Return the stored answers by label."""
+    answers = served.store.get_label(row)
+    assert isinstance(answers, str)
+    return dict(zip(["edema", "effusion", "fracture"], answers, strict=True))
+
+
+def test_labels_are_answered_one_by_one_by_keyboard_and_mouse(
+    browser: Browser, labels_served: Served
+) -> None:
+    rows = {"probabilities": [[0.9, 0.5, 0.4], [0.9, 0.5, 0.5], [0.2, 0.002, 0.003]]}
+    labels_served.send("/v1/decide", {**rows, "ids": ["a", "b", "c"]})
+    anna = Someone(browser, labels_served, "anna")
+    first, shown = anna.row(), labels_shown(anna.page)
+    left = anna.page.locator("#left")
+    expect(left).to_have_text("3 labels left")
+    for key, n_left in (
+        ("y", "2 labels left"),
+        ("u", "1 label left"),
+        ("n", "All labels answered"),
+    ):
+        anna.page.keyboard.press(key)
+        expect(left).to_have_text(n_left)
+    assert anna.page.evaluate("document.activeElement.id") == "save"
+    second = anna.press("Enter")
+    assert second != first
+    assert stored_answers(labels_served, first) == dict(zip(shown, "y?n", strict=True))
+    expect(anna.page.locator("#status")).to_contain_text("1 yes, 1 no, 1 unknown.")
+
+    assert anna.press("z") == first  # an undo shows the answers again
+    assert labels_served.store.get_label(first) is None
+    expect(left).to_have_text("All labels answered")
+    checked = anna.page.locator("fieldset.label input:checked")
+    values = checked.evaluate_all("all => all.map((one) => one.value)")
+    assert values == ["yes", "unknown", "no"]
+
+    def click(label: str, answer: str) -> None:
+        group = anna.page.get_by_role("group", name=label)
+        group.get_by_role("radio", name=answer, exact=True).click()
+
+    click(shown[1], "Yes")
+    anna.page.reload()  # nothing is lost
+    expect(anna.page.locator("fieldset.label input[value=yes]:checked")).to_have_count(2)
+    anna.page.get_by_role("button", name="Save all answers").click()
+    expect(anna.page.locator("h1")).not_to_have_text(f"Row {first}")
+    assert stored_answers(labels_served, first) == dict(zip(shown, "yyn", strict=True))
+
+    assert anna.row() == second
+    anna.page.keyboard.press("y")
+    anna.page.get_by_role("button", name="Save all answers").click()  # two are missing
+    expect(left).to_have_text("2 labels left")
+    assert (anna.row(), labels_served.store.get_label(second)) == (second, None)
+    assert anna.press("e") == "c"
+    expect(anna.page.locator(".chip")).to_have_count(1)
+    expect(left).to_have_text("1 label left")
+    anna.page.keyboard.press("n")
+    click("fracture", "Yes")  # optional
+    anna.page.get_by_role("button", name="Save all answers").click()
+    expect(anna.page.locator("h1")).to_have_text("Nothing to review")
+    assert stored_answers(labels_served, "c") == {"edema": "n", "effusion": "?", "fracture": "y"}
+    anna.leave()
+
+
+def test_labels_fit_a_phone_and_need_no_script(browser: Browser, labels_served: Served) -> None:
+    labels_served.send("/v1/decide", {"probabilities": [[0.9, 0.5, 0.4]], "ids": ["a"]})
+    phone: Any = {"viewport": {"width": 390, "height": 700}, "java_script_enabled": False}
+    anna = Someone(browser, labels_served, "anna", **phone)
+    for name, answer in (("edema", "No"), ("effusion", "Yes"), ("fracture", "Unknown")):
+        group = anna.page.get_by_role("group", name=name)
+        group.get_by_role("radio", name=answer, exact=True).click()
+    assert anna.page.evaluate("document.documentElement.scrollWidth") <= 390
+    anna.page.get_by_role("button", name="Save all answers").click()
+    expect(anna.page.locator("h1")).to_have_text("Nothing to review")
+    assert stored_answers(labels_served, "a") == {"edema": "n", "effusion": "y", "fracture": "?"}
     anna.leave()
 
 

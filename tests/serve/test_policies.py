@@ -1,5 +1,6 @@
 from pathlib import Path
 from threading import current_thread
+from typing import Any
 
 import pytest
 
@@ -30,13 +31,13 @@ def test_policies_are_uploaded_activated_and_rolled_back(api: Api) -> None:
 
 def test_a_policy_is_parsed_outside_the_writer(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
-    parse = Policy.from_json
+    parse = Policy.from_document
 
-    def recorded(text: str, name: str = "") -> Policy:
+    def recorded(*arguments: Any) -> Policy:
         threads.append(current_thread().name)
-        return parse(text, name)
+        return parse(*arguments)
 
-    monkeypatch.setattr(Policy, "from_json", recorded)
+    monkeypatch.setattr(Policy, "from_document", recorded)
     with_mark = b"\xef\xbb\xbf" + fitted_policy(reject_cost=0.1).to_json().encode()
     assert api.client.post("/v1/policies", content=with_mark).status_code == 201
     assert threads

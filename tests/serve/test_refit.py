@@ -244,6 +244,7 @@ def test_an_uploaded_policy_is_evaluated_on_live_rows(small_store: Store, add: A
     number = small_store.add_policy(other.to_json())
     found = compared(small_store, 1, number)
     active = small_store.list_policies()[0].policy
+    assert isinstance(active, Policy)
     assert found.active.cost.value == pytest.approx(cost_of(active, logits, y, 0.3))
     assert found.candidate.cost.value == pytest.approx(cost_of(other, logits, y, 0.1))
     assert found.candidate.cost.value != pytest.approx(other.report.cost.value, rel=0.05)

@@ -58,8 +58,10 @@ def test_the_catalog_follows_activations(small_store: Store, policy: Policy) -> 
     catalog.refresh()
     number, found = catalog.active
     assert number == other
-    assert found.costs.array[-1, 0] == 0.1
-    assert catalog.policy(1).costs.array[-1, 0] == 0.3
+    first = catalog.policy(1)
+    assert isinstance(found, Policy)
+    assert isinstance(first, Policy)
+    assert (found.costs.array[-1, 0], first.costs.array[-1, 0]) == (0.1, 0.3)
 
 
 def test_no_active_policy_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -54,6 +54,7 @@ def serve(
 
     from dubito.cli.printing import say, say_json, say_note
     from dubito.decide import Policy
+    from dubito.decide.policy.loading import load_policy
     from dubito.errors import BadValueError
     from dubito.serve import demo_data
     from dubito.serve.policies import deploy_policy
@@ -65,7 +66,7 @@ def serve(
         rule, fix = "needs a policy file or --demo", "Run dubito serve policy.json"
         raise BadValueError("", "dubito serve", rule, got, fix)
     settings = Settings(audit_fraction, blind, retention_days, allowed_hosts=allowed_host or ())
-    loaded = demo_data.demo_policy() if policy is None else Policy.load(policy)
+    loaded = demo_data.demo_policy() if policy is None else load_policy(policy)
     store = _open_store(database)
     try:
         store.lock()
@@ -76,7 +77,7 @@ def serve(
             say_note(f"policy {active} stays active: the file is policy {of_file}, which is older.")
         elif before not in (None, active):
             say_note(f"policy {active} is new and replaces policy {before}.")
-        token = demo_data.fill_demo(store, loaded) if demo else None
+        token = demo_data.fill_demo(store, loaded) if isinstance(loaded, Policy) and demo else None
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         if not is_loopback(host):

@@ -104,12 +104,18 @@ FIX = "Write it with pyarrow.ipc.new_stream"
 
 
 def read_stream(
-    content: bytes, *, max_samples: int, most_columns: int, most_bytes: int
+    content: bytes,
+    *,
+    max_samples: int,
+    most_columns: int,
+    most_bytes: int,
+    has_gaps: bool = False,
 ) -> dict[str, Any]:
     """Return the columns of an Arrow stream: lists of numbers as a matrix, the rest as a list.
 
-    A column of lists must have one length in all rows, and no column a gap except texts. A stream
-    may be compressed: `most_bytes` is what it may become.
+    A column of lists must have one length in all rows, and no column a gap except texts, and with
+    `has_gaps` numbers, which become NaN. A stream may be compressed: `most_bytes` is what it may
+    become.
 
     >>> stream = write_stream({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
     >>> read_stream(stream, max_samples=10, most_columns=10, most_bytes=1000)["id"]
@@ -119,7 +125,8 @@ def read_stream(
         _require_small(content, most_bytes)
         table = _whole_table(content, max_samples)
         return {
-            name: _values_of(table.column(name), name, most_columns) for name in table.column_names
+            name: _values_of(table.column(name), name, most_columns, has_gaps)
+            for name in table.column_names
         }
     except BadValueError:
         raise
@@ -142,13 +149,13 @@ def _whole_table(content: bytes, max_samples: int) -> pa.Table:
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
 
-def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
+def _values_of(column: pa.ChunkedArray, name: str, most_columns: int, has_gaps: bool) -> Any:
     """Return a column as a matrix, an array, a list of texts, or a dict of these."""
     kind = column.type
     if is_list(kind):
         return _matrix_of(column, name, most_columns)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        if column.null_count:
+        if column.null_count and not has_gaps:
             rule, fix = "must not have missing values", "Provide a number in every row"
             raise BadValueError(name, "Arrow stream", rule, "null", fix)
         return np.asarray(column.to_numpy())
@@ -158,7 +165,9 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
         return column.to_pylist()
     if pa.types.is_struct(kind) and not any(pa.types.is_nested(field.type) for field in kind):
         parts = zip((field.name for field in kind), column.flatten(), strict=True)
-        return {one: _values_of(part, f"{name}.{one}", most_columns) for one, part in parts}
+        return {
+            one: _values_of(part, f"{name}.{one}", most_columns, has_gaps) for one, part in parts
+        }
     rule = "must be numbers, text, lists of numbers, or structs of numbers"
     raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
 

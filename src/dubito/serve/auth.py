@@ -25,7 +25,7 @@ SESSION_COOKIE = "dubito_session"
 SESSION_SECONDS = 12 * 3600
 CACHE_SECONDS = 1.0  # so long a revoked token may still be accepted
 MAX_CACHED = 10_000
-MAX_FORM_BYTES = 64 * 1024
+MAX_FORM_BYTES, MAX_FORM_FIELDS = 1024 * 1024, 11_000  # one per label of a row under review
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 HEALTH_CHECKS = ("/healthz", "/readyz")  # load balancers send any host
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -192,7 +192,9 @@ async def read_form(request: Request) -> dict[str, str]:
     if not hasattr(request.state, "form"):
         body = await read_body(request, MAX_FORM_BYTES)
         try:
-            fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100)
+            fields = parse_qs(
+                body.decode("utf-8"), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS
+            )
         except ValueError as error:
             problem = "The form cannot be read"
             raise HTTPError(INVALID, problem, "Use the form of the page") from error

@@ -16,19 +16,21 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from dubito.data.stream import read_stream, write_stream
-from dubito.decide import Policy
+from dubito.decide import Decisions, Policy
 from dubito.decide.actions import least_costs
+from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, Probabilities, unchecked
-from dubito.serve import schemas
+from dubito.outputs import Probabilities, unchecked
+from dubito.serve import label_sets, schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
-from dubito.serve.service import Service, Settings, get_service
+from dubito.serve.service import AnyPolicy, Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.decisions import IdempotencyKey
 from dubito.serve.store.tables import MAX_ID_LENGTH
@@ -105,7 +107,7 @@ class DecisionRequest:
 
     rows: RequestRows
     policy_id: int
-    policy: Policy
+    policy: AnyPolicy
     key: IdempotencyKey | None = None
 
     @property
@@ -117,6 +119,8 @@ class DecisionRequest:
         depends on the number of rows.
         """
         policy, batch = self.policy, self.rows.batch
+        if isinstance(policy, MultiLabelPolicy):
+            return None  # its maps may weigh all labels of a row, in a matrix product
         is_simple = policy.ood is None and policy.risk is None and not policy.costs.columns
         has_outputs_only = batch.features is None and batch.row_costs is None
         if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
@@ -146,11 +150,15 @@ def decide_batch(
     first = requests[0]
     rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
     row_costs = rows.batch.row_costs
+    decided: Decisions | MultiLabelDecisions
     with kept_threads():
         try:
-            decided = policy.decide(
-                rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
-            )
+            if isinstance(policy, MultiLabelPolicy):
+                decided = policy.decide(rows.outputs)
+            else:
+                decided = policy.decide(
+                    rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
+                )
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
@@ -158,9 +166,9 @@ def decide_batch(
         first.policy_id,
         rows.ids,
         decided,
-        rows.outputs.array,
+        rows.sent,
         digests=rows.digests,
-        is_logits=isinstance(rows.outputs, Logits),
+        is_logits=rows.is_logits,
         is_audit=rng.random(len(decided)) < settings.audit_fraction,
         audit_probability=settings.audit_fraction,
         row_costs=row_costs,
@@ -224,6 +232,8 @@ def _decide_bulk(
     [new] = decide_batch([parsed], service.settings, service.rng)
     found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
+    if is_arrow and "labels" in columns:
+        return columns, write_stream(label_sets.flat_columns(columns))
     if is_arrow:
         # Columns of a stream have one type, also where all values are missing.
         typed = {
@@ -238,8 +248,10 @@ def _decide_bulk(
 def _as_json(columns: dict[str, list[Any]]) -> bytes:
     """Return decisions as JSON, block by block: other threads wait while a block is encoded."""
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    starts = range(0, len(rows), BLOCK_ROWS)
-    blocks = (json.dumps(rows[start : start + BLOCK_ROWS])[1:-1] for start in starts)
+    n_labels = len(columns["labels"][0]) if "labels" in columns else 0
+    size = max(BLOCK_ROWS // (1 + n_labels // 4), 1)
+    starts = range(0, len(rows), size)
+    blocks = (json.dumps(rows[start : start + size])[1:-1] for start in starts)
     return f'{{"decisions": [{", ".join(blocks)}]}}'.encode()
 
 
@@ -255,23 +267,30 @@ def _parse_request(
     settings = service.settings
     policy_id, policy = service.catalog.active
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
-    rows = RequestRows.of(content, policy.costs.n_classes, settings, key and key.id)
+    if isinstance(policy, MultiLabelPolicy):
+        width, has_labels = len(policy.label_names), True
+    else:
+        width, has_labels = policy.costs.n_classes, False
+    rows = RequestRows.of(content, width, settings, key and key.id, has_labels=has_labels)
     return DecisionRequest(rows, policy_id, policy, key)
 
 
-def parse_arrow(body: bytes, settings: Settings, max_columns: int | None = None) -> dict[str, Any]:
+def parse_arrow(
+    body: bytes, settings: Settings, max_columns: int | None = None, *, has_gaps: bool = False
+) -> dict[str, Any]:
     """Return the columns of an Arrow stream within the limits of a request."""
     return read_stream(
         body,
         max_samples=settings.max_rows,
         most_columns=max_columns or settings.max_columns,
         most_bytes=settings.max_bytes,
+        has_gaps=has_gaps,
     )
 
 
 def _response_columns(
     columns: dict[str, list[Any]],
-    find_policy: Callable[[int], Policy],
+    find_policy: Callable[[int], AnyPolicy],
     found: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, list[Any]]:
     """Return the response as columns, with names; ids that existed get their first response."""
@@ -282,7 +301,11 @@ def _response_columns(
             for name, values in columns.items()
         }
     ids = columns["policy_id"]
-    policies = {policy_id: find_policy(policy_id) for policy_id in set(ids)}
+    every = {policy_id: find_policy(policy_id) for policy_id in set(ids)}
+    sets = {k: one for k, one in every.items() if isinstance(one, MultiLabelPolicy)}
+    if sets:  # all policies of a database are of one kind
+        return label_sets.response_columns(columns, sets)
+    policies = {k: one for k, one in every.items() if isinstance(one, Policy)}
     actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
     classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
     return {
@@ -333,7 +356,10 @@ def _fallback_actions(
     return result
 
 
-@router.get("/decisions/{decision_id:path}", response_model=schemas.StoredDecision)
+@router.get(
+    "/decisions/{decision_id:path}",
+    response_model=schemas.StoredDecision | schemas.StoredMultiLabelDecision,
+)
 def get_decision(
     request: Request,
     decision_id: str,
@@ -346,14 +372,22 @@ def get_decision(
     if row is None:
         problem = f"There is no decision {name!r}"
         raise HTTPError(NOT_FOUND, problem, "Use the id of a decision")
-    code, classes = store.get_label(name), service.catalog.policy(row["policy_id"]).classes
-    corrections = store.find_corrections(name)
+    label: Any = store.get_label(name)
+    previous = [asdict(one) for one in store.find_corrections(name)]
     whole = {name: [value] for name, value in row.items()}
     response = _response_columns(whole, service.catalog.policy)
-    return {
-        **{name: value for name, [value] in response.items()},
-        **{name: row[name] for name in ("created", "link")},
+    facts = {name: value for name, [value] in response.items()}
+    facts |= {name: row[name] for name in ("created", "link")}
+    policy = service.catalog.policy(row["policy_id"])
+    if isinstance(policy, MultiLabelPolicy):
+        decoded = partial(label_sets.decode_answers, names=policy.label_names)
+        return facts | {
+            "answers": None if label is None else decoded(label),
+            "previous_answers": [{**one, "answers": decoded(one["label"])} for one in previous],
+        }
+    classes = policy.classes
+    return facts | {
         "row_costs": None if row["row_costs"] is None else json.loads(row["row_costs"]),
-        "label": None if code is None else classes[code],
-        "previous_labels": [{**asdict(one), "label": classes[one.label]} for one in corrections],
+        "label": None if label is None else classes[label],
+        "previous_labels": [{**one, "label": classes[one["label"]]} for one in previous],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Annotated
@@ -10,13 +11,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.label_sets import encode_answers
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
+from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import add_labels, require_same_labels
 from dubito.serve.store.writer import PART_ROWS
 
@@ -55,19 +59,27 @@ async def post_labels(
     return schemas.LabelsResponse(received=len(codes), new=n_new, corrected=n_corrected)
 
 
-def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
-    """Return the class positions of a body, by id."""
+def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, Label]:
+    """Return the labels of a body as they are stored, by id."""
     settings = service.settings
-    content = parse_arrow(body, settings, 1) if is_arrow else schemas.parse_json(body, settings)
+    _, policy = service.catalog.active
+    has_sets = isinstance(policy, MultiLabelPolicy)
+    if is_arrow:
+        content = parse_arrow(body, settings, 1, has_gaps=has_sets)
+    else:
+        content = schemas.parse_json(body, settings)
     fields = schemas.validate(schemas.LabelsRequest, content)
     if len(fields.ids) > settings.max_rows:
         raise too_many("rows", settings.max_rows)
     if len(fields.ids) != len(fields.labels):
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")
-    _, policy = service.catalog.active
-    codes = schemas.encode_labels(fields.labels, policy.classes)
-    found = dict(zip(fields.ids, codes, strict=True))
+    codes: Sequence[Label]
+    if isinstance(policy, MultiLabelPolicy):
+        codes = encode_answers(fields.labels, policy.label_names)
+    else:
+        codes = schemas.encode_labels(fields.labels, policy.classes)
+    found: dict[str, Label] = dict(zip(fields.ids, codes, strict=True))
     if any(found[name] != code for name, code in zip(fields.ids, codes, strict=True)):
         problem = "An id is repeated with different labels"
         raise HTTPError(INVALID, problem, "Send one label per id")

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, final
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
+from numpy.typing import NDArray
 from pydantic_core import to_jsonable_python
+from scipy.special import xlogy
 
 from dubito.arrays import FloatArray
+from dubito.calibrate.calibrator import FLOOR
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
+from dubito.decide.multilabel.label_decisions import AUTOMATIC, POSITIVE, REVIEW, REVIEW_ROW
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
-from dubito.measure import Interval, confidence_interval
+from dubito.measure import BinaryAudit, Interval, audit, confidence_interval
 from dubito.measure.calibration_error import ReliabilityState, expected_gaps, uniform_edges
 from dubito.measure.scorers import CATALOG
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
-from dubito.outputs import Probabilities
+from dubito.outputs import MultiLabel, Probabilities
 from dubito.serve.auth import require_scope
+from dubito.serve.label_sets import action_matrix, answer_matrix
 from dubito.serve.schemas import MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import AlarmHistory, StoredRows, Token
-from dubito.serve.weighting import propensity_weights
+from dubito.serve.weighting import WeightedSample, propensity_weights
 
 router = APIRouter(prefix="/v1", tags=["monitor"])
 CALLER = "monitor"
@@ -97,6 +104,58 @@ class MonitorReport:
     reference_prior: FloatArray
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class LabelWindow:
+    """Metrics of the rows of several labels that were decided in a period.
+
+    `n_labels` counts the known labels of the weighted samples. The log loss is the mean over
+    labels, and the cost that of a row, its labels added up.
+    """
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+    coverage: Estimate
+    row_review_rate: float
+    label_review_rate: float
+    log_loss: Estimate
+    cost: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelMetrics:
+    """Metrics of one of several labels, of the rows that its weighted sample represents.
+
+    `audit` is None, and `unavailable` says why, while they are withheld. The alarm bets against
+    the probability of the label, at a level that holds for all labels at once.
+    """
+
+    name: str
+    n_labels: int
+    review_rate: float
+    cost: float | None
+    log_loss: float | None
+    audit: BinaryAudit | None
+    unavailable: str
+    note: str
+    alarm: SequentialAlarm
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelMonitorReport:
+    """Everything that is monitored of one policy of several labels per row."""
+
+    overall: LabelWindow
+    windows: tuple[LabelWindow, ...]
+    labels: tuple[LabelMetrics, ...]
+    alarms: dict[str, SequentialAlarm]
+    uncertainty: DistributionShift | None
+
+
 @router.get("/monitor")
 def get_monitor(
     request: Request,
@@ -108,16 +167,37 @@ def get_monitor(
     Alarms use all rows that the policy decided: they are valid only if no row is dropped.
     """
     policy_id, report = active_report(get_service(request), days)
-    content = _as_json(report)
+    if isinstance(report, LabelMonitorReport):
+        labels = {one.name: _describe_label(one) for one in report.labels}
+        content = _as_json({**_shallow(report), "labels": labels})
+    else:
+        content = _as_json(report)
     return MonitorResponse(policy=policy_id, days=days, n_rows=report.overall.n_rows, **content)
 
 
-def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, MonitorReport]:
+def _shallow(report: LabelMonitorReport) -> dict[str, Any]:
+    """Return the fields of a report that both kinds of policies have."""
+    return {one: getattr(report, one) for one in ("overall", "windows", "alarms", "uncertainty")}
+
+
+def _describe_label(label: LabelMetrics) -> dict[str, Any]:
+    """Return the metrics of a label for a response."""
+    plain = {name: getattr(label, name) for name in LabelMetrics.__slots__ if name != "audit"}
+    names = ("base_rate", "mean_probability", "roc_auc", "expected_calibration_error")
+    found = {name: label.audit and label.audit.intervals.get(name) for name in names}
+    return {**plain, **found}
+
+
+def active_report(
+    service: Service, days: float = MONITOR_DAYS
+) -> tuple[int, MonitorReport | LabelMonitorReport]:
     """Return the id of the active policy, and its report over the last days."""
     policy_id, policy = service.catalog.active
     rows = service.store.decisions_since(time.time() - days * DAY)
-    own = rows.take(rows.policy_id == policy_id)
-    return policy_id, _monitor_policy(own, policy, service.store.alarm_history(policy_id))
+    own, history = rows.take(rows.policy_id == policy_id), service.store.alarm_history(policy_id)
+    if isinstance(policy, MultiLabelPolicy):
+        return policy_id, _monitor_labels(own, policy, history)
+    return policy_id, _monitor_policy(own, policy, history)
 
 
 def _as_json(value: Any) -> Any:
@@ -133,29 +213,32 @@ def _monitor_policy(
     Alarms use its whole history: they stay valid under continuous monitoring only if later rows
     come after earlier ones.
     """
-    n_windows = int(np.clip(len(rows) // MIN_ROWS, 1, MAX_WINDOWS))
-    parts = np.array_split(np.arange(len(rows)), n_windows)
     costs = policy.costs
     prior = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
     return MonitorReport(
         overall=_window(rows, costs, random_state),
-        windows=tuple(_window(rows.take(part), costs, random_state) for part in parts),
+        windows=tuple(_window(rows.take(one), costs, random_state) for one in _parts(len(rows))),
         alarms={
             "calibration": SequentialAlarm(tolerance=TOLERANCE).update(
                 history.confidence, history.is_correct
             ),
             "uncertainty": _uncertainty_alarm(history.uncertainty),
         },
-        uncertainty=_uncertainty_shift(rows),
+        uncertainty=_uncertainty_shift(rows.probabilities.max(axis=1, initial=0.0)),
         prior=_recent_prior(rows, prior, random_state),
         reference_prior=prior,
     )
 
 
-def _uncertainty_shift(rows: StoredRows) -> DistributionShift | None:
+def _parts(n_rows: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each window."""
+    n_windows = int(np.clip(n_rows // MIN_ROWS, 1, MAX_WINDOWS))
+    return np.array_split(np.arange(n_rows), n_windows)
+
+
+def _uncertainty_shift(confidence: NDArray[np.float32]) -> DistributionShift | None:
     """Compare 1 - confidence of the first rows with the last; None if there are too few."""
-    confidence = rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
-    uncertainty = np.clip(1.0 - confidence, 0.0, 1.0)
+    uncertainty = np.clip(1.0 - confidence.astype(np.float64), 0.0, 1.0)
     n_first = min(REFERENCE_ROWS, uncertainty.size // 2)
     if n_first < MIN_ROWS:
         return None
@@ -257,3 +340,143 @@ def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstima
         return estimate_prior(
             Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=seed
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LabelRows:
+    """Rows of several labels as matrices, with a weighted sample of the rows of each label.
+
+    A label is reviewed with probability 1 if its action is a review, and otherwise if its row is
+    audited, so each label has a sample of its own.
+    """
+
+    rows: StoredRows
+    actions: NDArray[np.int64]
+    p: FloatArray
+    y: FloatArray
+    paid: FloatArray
+    samples: list[WeightedSample]
+
+    @classmethod
+    def of(cls, rows: StoredRows, policy: MultiLabelPolicy) -> _LabelRows:
+        n_labels = len(policy.label_names)
+        actions, fallback = action_matrix(rows.label_actions.tolist(), n_labels)
+        y = answer_matrix(rows.answers.tolist(), n_labels)
+        p = rows.probabilities.reshape(len(rows), n_labels).astype(np.float64)
+        costs, is_row = policy.costs.arrays, (rows.action == REVIEW_ROW)[:, np.newaxis]
+        alone = np.where(actions == REVIEW, costs.review, costs.of_errors(y, fallback == POSITIVE))
+        # The review of a row is paid in equal parts by its labels.
+        paid = np.where(is_row, costs.review_row / n_labels if is_row.any() else 0.0, alone)
+        samples = [
+            propensity_weights(_rows_of_label(rows, actions[:, k], y[:, k]))
+            for k in range(n_labels)
+        ]
+        return cls(rows, actions, p, y, paid, samples)
+
+    @property
+    def losses(self) -> FloatArray:
+        """The log loss of each label."""
+        positive, negative = np.maximum(self.p, FLOOR), np.maximum(1 - self.p, FLOOR)
+        return np.asarray(-xlogy(self.y, positive) - xlogy(1 - self.y, negative))
+
+    def mean_over_labels(self, values: FloatArray, names: Sequence[str], seed: int) -> Estimate:
+        """Return the mean of a number per label, with a bootstrap over rows."""
+        weight = np.zeros(values.shape)
+        for k, sample in enumerate(self.samples):
+            if not sample.is_available:
+                return Estimate(None, f"{names[k]}: {sample.unavailable}")
+            weight[sample.rows, k] = sample.weight / sample.weight.sum()
+        used = weight.any(axis=1)
+        importance = weight[used].mean(axis=1)
+        sums = np.where(weight > 0, weight * values, 0.0)[used].mean(axis=1)
+        mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+        return Estimate(mean(sums / importance, np.ones(importance.size), importance=importance))
+
+
+def _rows_of_label(rows: StoredRows, action: NDArray[np.int64], y: FloatArray) -> StoredRows:
+    """Return the rows as those of a policy that decides one label."""
+    is_reviewed, is_known = action == REVIEW, ~np.isnan(y)
+    is_answered = (rows.label >= 0) & (is_reviewed | rows.is_audit)
+    return replace(
+        rows,
+        propensity=np.where(is_reviewed, 1.0, rows.audit_probability),
+        label=np.where(is_known, np.nan_to_num(y), -1).astype(np.int64),
+        is_unresolved=(rows.is_unresolved | is_answered) & ~is_known,
+    )
+
+
+def _monitor_labels(
+    rows: StoredRows, policy: MultiLabelPolicy, history: AlarmHistory, *, random_state: int = 0
+) -> LabelMonitorReport:
+    """Return metrics and shifts of the rows that a policy of several labels decided lately."""
+    names = [str(name) for name in policy.label_names]
+    known = _LabelRows.of(rows, policy)
+    losses = known.losses
+    stated = history.probabilities
+    observed = answer_matrix(history.answers, len(names))
+    labels = []
+    for k, (name, sample) in enumerate(zip(names, known.samples, strict=True)):
+        found: BinaryAudit | None = None
+        cost = log_loss = None
+        if sample.is_available:
+            used, weight = sample.rows, sample.weight
+            outputs = MultiLabel(known.p[used, k : k + 1], [name])
+            found = audit(
+                known.y[used, k : k + 1], outputs, sample_weight=sample.frequency,
+                n_resamples=N_RESAMPLES, random_state=random_state,
+            ).labels[name]  # fmt: skip
+            cost = float(np.average(known.paid[used, k], weights=weight))
+            log_loss = float(np.average(losses[used, k], weights=weight))
+        alarm = SequentialAlarm(level=0.05 / len(names), tolerance=TOLERANCE)
+        if stated is not None:
+            is_seen = ~np.isnan(observed[:, k])
+            p = np.clip(stated[is_seen, k].astype(np.float64), 0.0, 1.0)
+            alarm = alarm.update(p, observed[is_seen, k])
+        labels.append(
+            LabelMetrics(
+                name=name,
+                n_labels=sample.rows.size,
+                review_rate=float((known.actions[:, k] == REVIEW).mean()) if len(rows) else 0.0,
+                cost=cost,
+                log_loss=log_loss,
+                audit=found,
+                unavailable=sample.unavailable,
+                note=sample.note,
+                alarm=alarm,
+            )
+        )
+    confidence = np.maximum(known.p, 1 - known.p).mean(axis=1).astype(np.float32)
+    return LabelMonitorReport(
+        overall=_label_window(known, names, random_state),
+        windows=tuple(
+            _label_window(_LabelRows.of(rows.take(one), policy), names, random_state)
+            for one in _parts(len(rows))
+        ),
+        labels=tuple(labels),
+        alarms={"uncertainty": _uncertainty_alarm(history.uncertainty)},
+        uncertainty=_uncertainty_shift(confidence),
+    )
+
+
+def _label_window(known: _LabelRows, names: Sequence[str], seed: int) -> LabelWindow:
+    """Return the metrics of some rows of several labels."""
+    rows, n_rows = known.rows, len(known.rows)
+    coverage = Estimate(None, "No rows have been decided yet.")
+    if n_rows:
+        mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+        is_decided = (rows.action == AUTOMATIC).astype(np.float64)
+        coverage = Estimate(mean(is_decided, np.ones(n_rows)))
+    is_row = rows.action == REVIEW_ROW
+    is_alone = (known.actions == REVIEW) & ~is_row[:, np.newaxis]
+    return LabelWindow(
+        start=float(rows.created[0]) if n_rows else 0.0,
+        end=float(rows.created[-1]) if n_rows else 0.0,
+        n_rows=n_rows,
+        n_labels=sum(sample.rows.size for sample in known.samples),
+        coverage=coverage,
+        row_review_rate=float(is_row.mean()) if n_rows else 0.0,
+        label_review_rate=float(is_alone.mean()) if n_rows else 0.0,
+        log_loss=known.mean_over_labels(known.losses, names, seed),
+        cost=known.mean_over_labels(len(names) * known.paid, names, seed),
+    )

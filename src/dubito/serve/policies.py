@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide import Policy
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.refit import refit
-from dubito.serve.service import DAY, Service, get_service, log_event
+from dubito.serve.refit import refit, refit_labels
+from dubito.serve.service import DAY, AnyPolicy, Service, get_service, log_event
 from dubito.serve.store import Store, Token
 from dubito.serve.store.policies import policy_content
 
@@ -26,7 +26,7 @@ FILE: dict[str, Any] = {
 Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
-def deploy_policy(store: Store, policy: Policy) -> int:
+def deploy_policy(store: Store, policy: AnyPolicy) -> int:
     """Store a policy, and activate it if the store has not seen it before.
 
     A service that is restarted with an older file keeps what was activated since.
@@ -35,7 +35,7 @@ def deploy_policy(store: Store, policy: Policy) -> int:
     ----------
     store : Store
         The database.
-    policy : Policy
+    policy : Policy or MultiLabelPolicy
         The policy of the file.
 
     Returns
@@ -70,7 +70,10 @@ def add_candidate(service: Service) -> int:
     _, policy = service.catalog.active
     store, now = service.store, time.time()
     rows = store.decisions_since(now - MONITOR_DAYS * DAY)
-    document = refit(rows, policy, store.find_features).to_json()
+    if isinstance(policy, MultiLabelPolicy):
+        document = refit_labels(rows, policy).to_json()
+    else:
+        document = refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)
     for one in store.list_policies():
         if policy_content(one.document) == content:

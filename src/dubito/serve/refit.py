@@ -13,16 +13,20 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
+from dubito.decide.multilabel.label_decisions import REVIEW_ROW
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import DubitoWarning
-from dubito.outputs import Logits, Probabilities
+from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.serve.label_sets import answer_matrix
 from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.service import DAY
+from dubito.serve.service import DAY, AnyPolicy
 from dubito.serve.store import Store, StoredPolicy, StoredRows
-from dubito.serve.weighting import propensity_weights, sample_by_weight
+from dubito.serve.weighting import WeightedSample, propensity_weights, sample_by_weight
 
 CALLER = "refit"
 MIN_NEW_LABELS = 100  # of rows decided since a refit, to compare on them instead of its folds
@@ -38,8 +42,8 @@ FindFeatures = Callable[[Sequence[str]], FloatArray | None]
 class PolicyComparison:
     """Reports of two policies on the same rows, a description of these, and caveats."""
 
-    active: PolicyReport
-    candidate: PolicyReport
+    active: PolicyReport | MultiLabelPolicyReport
+    candidate: PolicyReport | MultiLabelPolicyReport
     rows: str
     notes: tuple[str, ...]
 
@@ -61,11 +65,7 @@ class LabeledRows:
         cls, rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures
     ) -> LabeledRows:
         """Select the rows to evaluate or fit policies on, or raise if metrics are withheld."""
-        same_kind = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))
-        sample = propensity_weights(same_kind)
-        if not sample.is_available:
-            fix = "Use an audit fraction above 0, and label the rows that it draws"
-            raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
+        same_kind, sample = _weighted_sample(rows)
         labeled, weight = same_kind.take(sample.rows), sample.frequency
         features, note = None, ""
         gates = [policy.ood for policy in policies if policy.ood is not None]
@@ -93,6 +93,64 @@ class LabeledRows:
             caller=CALLER,
         )
         return cls(outputs, batch, note)
+
+
+def _weighted_sample(rows: StoredRows) -> tuple[StoredRows, WeightedSample]:
+    """Return the rows of the kind of outputs that came last, and a sample, or raise without one."""
+    same_kind = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))
+    sample = propensity_weights(same_kind)
+    if not sample.is_available:
+        fix = "Use an audit fraction above 0, and label the rows that it draws"
+        raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
+    return same_kind, sample
+
+
+def _reviewed_wholly(rows: StoredRows) -> StoredRows:
+    """Return rows of several labels as accepted unless they are reviewed as a whole.
+
+    Of a row whose labels are reviewed one by one only these are known, unless it is audited.
+    """
+    is_whole = rows.action == REVIEW_ROW
+    return replace(rows, propensity=np.where(is_whole, 1.0, rows.audit_probability))
+
+
+def _labeled_sets(rows: StoredRows, policy: MultiLabelPolicy) -> Batch:
+    """Return a weighted sample of rows of several labels, or raise if metrics are withheld."""
+    same_kind, sample = _weighted_sample(_reviewed_wholly(rows))
+    labeled, names = same_kind.take(sample.rows), policy.label_names
+    make = MultiLabel.from_logits if labeled.is_logits.any() else MultiLabel
+    y = answer_matrix(labeled.answers.tolist(), len(names))
+    outputs = make(labeled.outputs, names)
+    return Batch.of(y, outputs, sample_weight=sample.frequency, caller=CALLER)
+
+
+def refit_labels(
+    rows: StoredRows, policy: MultiLabelPolicy, *, random_state: int = 0
+) -> MultiLabelPolicy:
+    """Return a candidate of the same configuration, fitted to the labels so far.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : MultiLabelPolicy
+        The active policy.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    MultiLabelPolicy
+        The candidate.
+    """
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        return MultiLabelPolicy.fit(
+            ArrayShards(_labeled_sets(rows, policy)),
+            costs=policy.costs if policy.f_beta is None else None,
+            f_beta=policy.f_beta,
+            calibrator=policy.calibrator,
+            random_state=random_state,
+        )
 
 
 def _gate_features(
@@ -162,11 +220,18 @@ def refit(
 
 
 def _evaluate_policies(
-    rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures, evidence: str
-) -> list[PolicyReport]:
+    rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures, evidence: str
+) -> list[Any]:
     """Return a report per policy on the same labels, weighted to represent all rows."""
-    known = LabeledRows.of(rows, policies, find_features)
-    return [_evaluate(policy, known, evidence) for policy in policies]
+    sets = [one for one in policies if isinstance(one, MultiLabelPolicy)]
+    if sets:  # all policies of a database are of one kind
+        batch = _labeled_sets(rows, sets[0])
+        found = [LabelEvidence(batch, one.decide(batch.outputs), evidence) for one in sets]
+        pairs = zip(found, sets, strict=True)
+        return [MultiLabelPolicyReport.of(one, policy.rule) for one, policy in pairs]
+    plain = [one for one in policies if isinstance(one, Policy)]
+    known = LabeledRows.of(rows, plain, find_features)
+    return [_evaluate(policy, known, evidence) for policy in plain]
 
 
 def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport:
@@ -216,7 +281,8 @@ def compare_policies(
         notes.append(OTHER_COSTS)
     until = max(active.trained_until or 0.0, candidate.trained_until or 0.0)
     new = rows.take(rows.created > until)
-    has_few = propensity_weights(new).rows.size < MIN_NEW_LABELS
+    by_row = _reviewed_wholly(new) if isinstance(active.policy, MultiLabelPolicy) else new
+    has_few = propensity_weights(by_row).rows.size < MIN_NEW_LABELS
     if candidate.trained_until is not None and has_few:
         start = candidate.trained_until - MONITOR_DAYS * DAY
         if active.trained_until is None or active.trained_until < start:
@@ -239,7 +305,12 @@ def _compare_in_folds(
     until = candidate.trained_until or 0.0
     rows = store.decisions_since(until - MONITOR_DAYS * DAY)
     rows = rows.take(rows.created <= until)
-    then = replace(rows, label=np.where(rows.labeled <= until, rows.label, -1))
+    is_then = rows.labeled <= until
+    then = replace(
+        rows,
+        label=np.where(is_then, rows.label, -1),
+        answers=np.where(is_then, rows.answers, np.array(None, np.object_)),
+    )
     evidence = "labels at the refit"
     [report] = _evaluate_policies(then, [active.policy], store.find_features, evidence)
     which = "rows that the candidate was fitted to, by cross-validation"

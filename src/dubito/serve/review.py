@@ -8,15 +8,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
+from dubito.serve.label_sets import describe_labels, encode_answers, row_reason
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
+from dubito.serve.store.decisions import Label
 
 router = APIRouter(prefix="/v1", tags=["review"])
-MAX_BYTES = 10_000
+MAX_BYTES = 1_000_000
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
 
 
@@ -47,23 +51,30 @@ async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, A
     service = get_service(request)
     content = schemas.parse_json(await schemas.read_body(request, MAX_BYTES))
     fields = schemas.validate(schemas.ReviewRequest, content)
-    if (fields.label is not None) != (fields.action == "label"):
-        problem = 'The action "label", and no other, needs a `label`'
-        raise HTTPError(INVALID, problem, 'Send {"action": "label", "label": ...}')
+    policy = service.catalog.active[1]
+    has_sets = isinstance(policy, MultiLabelPolicy)
+    field, other = ("labels", "label") if has_sets else ("label", "labels")
+    given = getattr(fields, field)
+    if (given is not None) != (fields.action == "label") or getattr(fields, other) is not None:
+        needed, example = ("`labels`", '{"edema": 1, ...}') if has_sets else ("a `label`", "...")
+        problem = f'The action "label", and no other, needs {needed}'
+        raise HTTPError(INVALID, problem, f'Send {{"action": "label", "{field}": {example}}}')
     name = schemas.check_name(item_id, "The id")
-    code = None
-    if fields.label is not None:
-        [code] = schemas.encode_labels([fields.label], service.catalog.active[1].classes)
-    item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, code)
+    label: Label | None = None
+    if isinstance(policy, MultiLabelPolicy) and given is not None:
+        [label] = encode_answers([given], policy.label_names, "labels")
+    elif not isinstance(policy, MultiLabelPolicy) and given is not None:
+        [label] = schemas.encode_labels([given], policy.classes)
+    item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, label)
     return {"action": fields.action, "item": item and describe_item(item, service)}
 
 
 def apply_action(
-    service: Service, item_id: str, reviewer: str, action: str, code: int | None
+    service: Service, item_id: str, reviewer: str, action: str, label: Label | None
 ) -> ReviewItem | None:
     """Claim, label, escalate or skip a row, or undo that; return it if the reviewer holds it now.
 
-    `code` is the position of the label among the classes.
+    `label` is the position of a class, or the answers of several labels.
     """
     store, seconds = service.store, service.settings.lease_seconds
     if action == "claim":
@@ -75,8 +86,8 @@ def apply_action(
         return item
     if action == "undo":
         return store.undo_review(item_id, reviewer, lease_seconds=seconds)
-    if code is not None:
-        store.label_review(item_id, reviewer, code)
+    if label is not None:
+        store.label_review(item_id, reviewer, label)
     else:
         store.pass_review(item_id, reviewer, action)
     return None
@@ -85,10 +96,22 @@ def apply_action(
 def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
     policy = service.catalog.policy(item.policy_id)
+    blind = service.settings.blind
     facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "lease_until", "created")}
+    queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}
+    if isinstance(policy, MultiLabelPolicy):
+        assert item.label_actions is not None
+        shown = describe_labels(
+            policy, item.probabilities, item.label_actions, is_audit=item.is_audit, blind=blind
+        )
+        facts |= {"link": item.link, "labels": shown}
+        if blind:
+            return facts
+        reason = row_reason(policy, item.action)
+        return facts | {"action": ROW_ACTIONS[item.action], "reason": reason, **queued}
     row_costs = None if item.row_costs is None else json.loads(item.row_costs)
     facts |= {"row_costs": row_costs, "link": item.link, "classes": list(policy.classes)}
-    if service.settings.blind:
+    if blind:
         return facts
     return facts | {
         "action": policy.costs.actions[item.action],
@@ -96,7 +119,5 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
         "probability": item.probability,
         "probabilities": item.probabilities.tolist(),
         "reason": REASONS[item.reason],
-        "review_value": item.review_value,
-        "is_audit": item.is_audit,
-        "n_escalations": item.n_escalations,
+        **queued,
     }

@@ -17,7 +17,7 @@ from dubito.arrays import FloatArray, as_floats, require_everywhere
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
-from dubito.outputs import Logits, Probabilities
+from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings
@@ -47,14 +47,26 @@ class RequestRows:
 
     @classmethod
     def of(
-        cls, content: Any, n_classes: int, settings: Settings, key: str | None = None
+        cls,
+        content: Any,
+        n_classes: int,
+        settings: Settings,
+        key: str | None = None,
+        *,
+        has_labels: bool = False,
     ) -> RequestRows:
-        """Validate a body; missing ids are random, or derived from the idempotency key."""
+        """Validate a body; missing ids are random, or derived from the idempotency key.
+
+        With `has_labels`, columns are labels, each with a probability of its own.
+        """
         fields = validate(DecideRequest, content)
-        outputs = _as_outputs(fields, settings)
-        n_rows = len(outputs)
-        if outputs.n_classes != n_classes:
-            problem = f"Rows must have {n_classes} columns, one per class, got {outputs.n_classes}"
+        outputs = (
+            _as_label_outputs(fields, settings) if has_labels else _as_outputs(fields, settings)
+        )
+        n_rows, n_columns = outputs.array.shape
+        if n_columns != n_classes:
+            each = "label" if has_labels else "class"
+            problem = f"Rows must have {n_classes} columns, one per {each}, got {n_columns}"
             raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
         features = None
         if fields.features is not None:
@@ -83,15 +95,29 @@ class RequestRows:
         )
 
     @property
-    def outputs(self) -> Logits | Probabilities:
+    def outputs(self) -> Logits | Probabilities | MultiLabel:
         """The model outputs."""
-        assert isinstance(self.batch.outputs, Logits | Probabilities)
+        assert isinstance(self.batch.outputs, Logits | Probabilities | MultiLabel)
         return self.batch.outputs
+
+    @property
+    def is_logits(self) -> bool:
+        """Whether logits were sent."""
+        outputs = self.outputs
+        has_odds = isinstance(outputs, MultiLabel) and outputs.odds is not None
+        return has_odds or isinstance(outputs, Logits)
+
+    @property
+    def sent(self) -> FloatArray:
+        """The numbers that were sent."""
+        outputs = self.outputs
+        odds = outputs.odds if isinstance(outputs, MultiLabel) else None
+        return outputs.array if odds is None else odds
 
     @property
     def digests(self) -> list[bytes]:
         """A hash per row of everything that was sent about it."""
-        parts = [np.ascontiguousarray(self.outputs.array, "<f4")]
+        parts = [np.ascontiguousarray(self.sent, "<f4")]
         if self.batch.features is not None:
             parts.append(np.ascontiguousarray(self.batch.features, "<f4"))
         names: list[str] = []
@@ -99,7 +125,7 @@ class RequestRows:
             names = sorted(table.dtype.names or ())
             parts.append(np.stack([table[name] for name in names], axis=1).astype("<f8"))
         kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
-        kind = f"{type(self.outputs).__name__} {kinds} {names} "
+        kind = f"{'Logits' if self.is_logits else 'Probabilities'} {kinds} {names} "
         start = blake2b(kind.encode(), digest_size=16)
         whole = np.hstack([part.view(np.uint8) for part in parts])
         content, width = memoryview(whole.tobytes()), whole.shape[1]
@@ -113,11 +139,32 @@ class RequestRows:
         return digests
 
 
-def _as_outputs(fields: DecideRequest, settings: Settings) -> Logits | Probabilities:
-    """Return the model outputs, declared as logits or as probabilities."""
+def _as_label_outputs(fields: DecideRequest, settings: Settings) -> MultiLabel:
+    """Return the model outputs of several labels per row."""
+    _require_one_kind(fields)
+    for name in ("features", "row_costs"):
+        if getattr(fields, name) is not None:
+            problem = f"`{name}` must not be sent to a policy of several labels per row"
+            raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
+    if fields.logits is not None:
+        return MultiLabel.from_logits(_as_matrix(fields.logits, "logits", settings))
+    try:
+        return MultiLabel(_as_matrix(fields.probabilities, "probabilities", settings))
+    except BadValueError as error:
+        fix = "Send the probability of each label, from 0 to 1, or use `logits`"
+        raise as_http_error(error, "probabilities", fix) from error
+
+
+def _require_one_kind(fields: DecideRequest) -> None:
+    """Raise unless there are either logits or probabilities."""
     if (fields.logits is None) == (fields.probabilities is None):
         problem = "The body must have either `logits` or `probabilities`"
         raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')
+
+
+def _as_outputs(fields: DecideRequest, settings: Settings) -> Logits | Probabilities:
+    """Return the model outputs, declared as logits or as probabilities."""
+    _require_one_kind(fields)
     if fields.logits is not None:
         return Logits(_as_matrix(fields.logits, "logits", settings))
     try:

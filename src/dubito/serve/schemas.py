@@ -47,6 +47,18 @@ def _check_ids(value: Any) -> list[str] | None:
     return value and [check_name(str(x) if type(x) is int else x, "Each id") for x in value]
 
 
+def _as_rows(value: Any) -> Any:
+    """Return labels by name of an Arrow stream row by row, and any other value as a list."""
+    if isinstance(value, dict) and any(isinstance(one, np.ndarray) for one in value.values()):
+        columns = {name: _as_list(column) for name, column in value.items()}
+        rows = zip(*columns.values(), strict=True)
+        # A number that differs from itself is NaN: in a stream, an unknown label.
+        return [
+            {k: None if x != x else x for k, x in zip(columns, row, strict=True)} for row in rows
+        ]
+    return _as_list(value)
+
+
 def _array(items: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of a list that is not empty."""
     return {"type": "array", "items": items, "minItems": 1}
@@ -67,6 +79,10 @@ RowCosts = Annotated[
 Links = Annotated[
     Any, WithJsonSchema(_array({"type": ["string", "null"], "maxLength": MAX_LINK_LENGTH}))
 ]
+ANSWERS_SCHEMA: dict[str, Any] = {
+    "type": "object", "minProperties": 1, "additionalProperties": {"enum": [0, 1, None]},
+}  # fmt: skip
+Answers = Annotated[dict[str, Any], WithJsonSchema(ANSWERS_SCHEMA)]
 Label = str | int | float
 
 
@@ -95,21 +111,27 @@ class DecideRequest(RequestModel):
 
 
 class LabelsRequest(RequestModel):
-    """Labels by the ids of their decisions."""
+    """Labels by the ids of their decisions; of several labels per row, 0, 1 or null by name."""
 
     ids: Ids
     labels: Annotated[
         list[Any],
-        BeforeValidator(_as_list),
-        WithJsonSchema(_array({"type": ["string", "integer", "number"]})),
+        BeforeValidator(_as_rows),
+        WithJsonSchema(
+            _array({"anyOf": [{"type": ["string", "integer", "number"]}, ANSWERS_SCHEMA]})
+        ),
     ]
 
 
 class ReviewRequest(RequestModel):
-    """What a reviewer does with a row; `label` is given with the action "label" only."""
+    """What a reviewer does with a row; a label is given with the action "label" only.
+
+    It is a `label`, or with several labels per row `labels`, 0, 1 or null by name.
+    """
 
     action: Literal["claim", "label", "escalate", "skip", "undo"]
     label: Label | None = None
+    labels: Answers | None = None
 
 
 class ErrorResponse(BaseModel):
@@ -137,10 +159,33 @@ class Decision(BaseModel):
     fallback_action: str | int | None
 
 
+class LabelDecision(BaseModel):
+    """The decision on one of several labels; `fallback_action` without its review, if any."""
+
+    action: Literal["negative", "positive", "review"]
+    probability: float
+    fallback_action: Literal["negative", "positive"] | None
+
+
+class MultiLabelDecision(BaseModel):
+    """The decision for one row of several labels, with the calibrated probability of each.
+
+    `action` says what is done with the row: nothing, a review of some labels, or of all of them.
+    """
+
+    id: str
+    policy: int
+    action: Literal["automatic", "review labels", "review row"]
+    labels: dict[str, LabelDecision]
+    expected_cost: float
+    reason: str
+    review_value: float
+
+
 class DecideResponse(BaseModel):
     """One decision per row, in the order of the request."""
 
-    decisions: list[Decision]
+    decisions: list[Decision] | list[MultiLabelDecision]
 
 
 class PreviousLabel(BaseModel):
@@ -161,6 +206,25 @@ class StoredDecision(Decision):
     link: str | None
     label: Label | None
     previous_labels: list[PreviousLabel]
+
+
+class PreviousAnswers(BaseModel):
+    """Answers that were corrected."""
+
+    answers: dict[str, int | None]
+    reviewer: str | None
+    created: float
+    corrected: float
+    corrected_by: str
+
+
+class StoredMultiLabelDecision(MultiLabelDecision):
+    """A stored decision with its true labels, null where unknown, and those it had before."""
+
+    created: float
+    link: str | None
+    answers: dict[str, int | None] | None
+    previous_answers: list[PreviousAnswers]
 
 
 class LabelsResponse(BaseModel):
@@ -197,10 +261,36 @@ class ReviewRow(BaseModel):
     n_escalations: int | None = None
 
 
+class ReviewLabel(BaseModel):
+    """One of several labels of a claimed row; in blind mode nothing of what the model predicts."""
+
+    name: str
+    is_required: bool
+    action: str | None = None
+    probability: float | None = None
+    fallback_action: str | None = None
+    expected_cost: float | None = None
+
+
+class MultiLabelReviewRow(BaseModel):
+    """A claimed row of several labels, the most important ones first."""
+
+    id: str
+    lease_until: float
+    created: float
+    link: str | None
+    labels: list[ReviewLabel]
+    action: str | None = None
+    reason: str | None = None
+    review_value: float | None = None
+    is_audit: bool | None = None
+    n_escalations: int | None = None
+
+
 class ClaimResponse(BaseModel):
     """The claimed row, or null if none waits."""
 
-    item: ReviewRow | None
+    item: ReviewRow | MultiLabelReviewRow | None
 
 
 class ReviewResponse(ClaimResponse):
@@ -237,7 +327,10 @@ class ActiveResponse(BaseModel):
 
 
 class MonitorResponse(BaseModel):
-    """Metrics, alarms and shifts of the active policy."""
+    """Metrics, alarms and shifts of the active policy.
+
+    Class priors are of policies of one class per row, `labels` of those of several labels.
+    """
 
     policy: int
     days: float
@@ -246,8 +339,9 @@ class MonitorResponse(BaseModel):
     windows: list[dict[str, Any]]
     alarms: dict[str, dict[str, Any]]
     uncertainty: dict[str, Any] | None
-    prior: dict[str, Any] | None
-    reference_prior: list[float]
+    prior: dict[str, Any] | None = None
+    reference_prior: list[float] | None = None
+    labels: dict[str, dict[str, Any]] | None = None
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {

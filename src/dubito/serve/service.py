@@ -21,6 +21,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from dubito.arrays import as_fraction
 from dubito.decide import Policy
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import policy_from_json
 from dubito.errors import BadValueError, DubitoError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
@@ -29,6 +31,7 @@ from dubito.serve.store.policies import FILE
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
 
+AnyPolicy = Policy | MultiLabelPolicy
 LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
@@ -105,7 +108,7 @@ class PolicyCatalog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.known: dict[int, Policy] = {}
+        self.known: dict[int, AnyPolicy] = {}
         self.unreadable: dict[int, HTTPError] = {}
         self.active_id: int | None = None
         self.refresh()
@@ -117,7 +120,7 @@ class PolicyCatalog:
             self.policy(active)
         self.active_id = active
 
-    def policy(self, policy_id: int) -> Policy:
+    def policy(self, policy_id: int) -> AnyPolicy:
         """Return a policy by its id, or raise if it does not exist or is of a newer format."""
         if policy_id in self.unreadable:
             raise self.unreadable[policy_id]
@@ -127,21 +130,21 @@ class PolicyCatalog:
                 problem = f"There is no policy {policy_id}"
                 raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
             try:
-                self.known[policy_id] = Policy.from_json(found[1], FILE)
+                self.known[policy_id] = policy_from_json(found[1], FILE)
             except DubitoError as error:
                 problem = f"This version of dubito cannot read policy {policy_id}"
                 self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")
                 raise self.unreadable[policy_id] from error
         return self.known[policy_id]
 
-    def find(self, policy_id: int) -> Policy | None:
+    def find(self, policy_id: int) -> AnyPolicy | None:
         """Return a policy by its id, or None if it cannot be read."""
         with suppress(HTTPError):
             return self.policy(policy_id)
         return None
 
     @property
-    def active(self) -> tuple[int, Policy]:
+    def active(self) -> tuple[int, AnyPolicy]:
         """The id of the active policy, and the policy."""
         if self.active_id is None:
             fix = "Upload one with POST /v1/policies and activate it"

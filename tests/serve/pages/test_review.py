@@ -186,5 +186,5 @@ def test_the_last_answer_is_described() -> None:
         ("escalate", None, "Row a was escalated to a second reviewer."),
         ("skip", None, "Row a was skipped."),
     ):
-        last = {"decision_id": "a", "kind": kind, "label": label}
+        last = {"decision_id": "a", "kind": kind, "label": label, "answers": None}
         assert _describe_answer(last, ["cat", 7]) == text

@@ -218,6 +218,7 @@ def test_each_row_is_inserted_once(store: Store, n_rows: int) -> None:
     columns = {
         "decision_id": [f"r{k}" for k in range(n_rows)],
         "label": list(range(n_rows)),
+        "answers": [None if k % 3 else "yn?" for k in range(n_rows)],
         "reviewer": [None if k % 2 else "ann" for k in range(n_rows)],
         "created": np.linspace(0, 1, n_rows).tolist(),
     }
@@ -244,6 +245,7 @@ def some_labels(*names: str) -> dict[str, list[Any]]:
     return {
         "decision_id": list(names),
         "label": list(range(n)),
+        "answers": ["y"] * n,
         "reviewer": [None] * n,
         "created": [0.5] * n,
     }
@@ -263,13 +265,14 @@ def test_all_rows_are_inserted_or_the_caller_rolls_back(store: Store) -> None:
     assert not store.write(lambda c: undone(c, "c", "a"))
     assert not store.write(lambda c: undone(c, "c", "c"))
     rows = store.read(lambda c: c.execute(select(labels).order_by(labels.c.label)).all())
-    assert [tuple(row) for row in rows] == [("a", 0, None, 0.5), ("b", 1, None, 0.5)]
+    assert [tuple(row) for row in rows] == [("a", 0, "y", None, 0.5), ("b", 1, "y", None, 0.5)]
 
 
 @pytest.mark.slow
 def test_copy_errors_are_sqlalchemy_errors(empty_postgres: str) -> None:
     store = Store.open(empty_postgres)
-    with pytest.raises(DataError, match=r"COPY labels \(decision_id, label, reviewer, created\)"):
+    copied = r"COPY labels \(decision_id, label, answers, reviewer, created\)"
+    with pytest.raises(DataError, match=copied):
         store.write(lambda c: insert_new_rows(c, labels, some_labels("long" * 100)))
     assert store.write(lambda c: insert_new_rows(c, labels, some_labels("short")))
     store.close()

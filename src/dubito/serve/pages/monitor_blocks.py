@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
 from dubito.charts import Axis, Chart, Line, Mark, Points
 from dubito.decide import Policy
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.multilabel.label_report import MultiLabelPolicyReport
 from dubito.decide.policy.report import PolicyReport
-from dubito.formatting import decimal, percent, plain, quantity
+from dubito.formatting import ABSENT, decimal, join_words, percent, plain, quantity
 from dubito.measure import Interval
+from dubito.monitor.sequential import SequentialAlarm
+from dubito.monitor.shifts import DistributionShift
 from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
-from dubito.serve.monitor import MONITOR_DAYS, Estimate, MonitorReport, Window
+from dubito.report.sections.positive_class import positive_figure
+from dubito.serve.monitor import (
+    MONITOR_DAYS,
+    Estimate,
+    LabelMetrics,
+    LabelMonitorReport,
+    LabelWindow,
+    MonitorReport,
+    Window,
+)
 from dubito.serve.refit import PolicyComparison
 from dubito.serve.store import StoredPolicy
 
 MAX_CLASSES = 12  # rows of the table of priors
+MAX_LABELS, MAX_FIGURES = 50, 12  # rows of the table of labels, and small multiples
+ECE = "expected_calibration_error"
+WEIGHTED = (
+    "Each label is weighted by the inverse of its row's probability of being reviewed. Rejected "
+    "rows all count once every one has been reviewed; until then only audited ones. Ranges are "
+    "95 % confidence intervals."
+)
 
 
 def verdict(report: MonitorReport) -> Verdict:
@@ -27,10 +48,7 @@ def verdict(report: MonitorReport) -> Verdict:
         f"Each alarm is false with probability at most {percent(alarm.level, 0)}, "
         "however often it is checked."
     )
-    shifted = []
-    if uncertainty.has_alarmed:
-        direction = "increased" if uncertainty.direction == "under" else "decreased"
-        shifted = [f"Model uncertainty has {direction} since the first rows (no labels needed)."]
+    shifted = _shifted(uncertainty)
     if alarm.has_alarmed:
         headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
         found = (
@@ -49,6 +67,116 @@ def verdict(report: MonitorReport) -> Verdict:
     return Verdict("No alarm.", (found, guarantee), "good")
 
 
+def _shifted(uncertainty: SequentialAlarm) -> list[str]:
+    """Return what the alarm that needs no labels says."""
+    if not uncertainty.has_alarmed:
+        return []
+    direction = "increased" if uncertainty.direction == "under" else "decreased"
+    return [f"Model uncertainty has {direction} since the first rows (no labels needed)."]
+
+
+def labels_verdict(report: LabelMonitorReport) -> Verdict:
+    """Return what the alarms of several labels say, with their error rate."""
+    guarantee = (
+        "The probability of any false alarm of a label is at most 5 % in total, however often they "
+        "are checked."
+    )
+    found = []
+    for direction, problem in (("over", "too high"), ("under", "too low")):
+        names = [one.name for one in report.labels if one.alarm.direction == direction]
+        if names:
+            which = f"The {'probabilities' if len(names) > 1 else 'probability'} of"
+            are = "are" if len(names) > 1 else "is"
+            tolerance = f"{100 * report.labels[0].alarm.tolerance:.0f} points"
+            found.append(f"{which} {join_words(names)} {are} {problem} by more than {tolerance}.")
+    shifted = _shifted(report.alarms["uncertainty"])
+    if found:
+        return Verdict("Miscalibrated labels.", (*found, *shifted, guarantee), "bad")
+    if shifted:
+        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
+    n_labels = sum(one.alarm.n_labels for one in report.labels)
+    if not n_labels:
+        return Verdict("Unknown.", ("No audited row has a label yet.",))
+    seen = f"No sign of miscalibration in {quantity(n_labels, 'answer')} on audited rows."
+    return Verdict("No alarm.", (seen, guarantee), "good")
+
+
+def label_metric_blocks(report: LabelMonitorReport, policy: MultiLabelPolicy) -> list[Block]:
+    """Return the current metrics of several labels, each of them, and charts over time."""
+    overall, fitted, windows = report.overall, policy.report, report.windows
+    unit = "Cost per row" if policy.f_beta is None else "Wrong labels per row"
+    rows, labels = overall.row_review_rate, overall.label_review_rate
+    reviewed = f"{percent(rows)} of rows as a whole, {percent(labels)} of labels one by one"
+    cards = Cards(
+        (
+            _card("Log loss (mean over labels)", overall.log_loss, decimal),
+            _card(unit, overall.cost, decimal),
+            _card("Coverage: rows without review", overall.coverage, percent, reviewed),
+        )
+    )
+    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'answer')} used"
+    n = len(windows)
+    charts = (
+        _chart("Log loss", windows, [w.log_loss for w in windows], [fitted.log_loss_after] * n),
+        _chart(unit, windows, [w.cost for w in windows], [fitted.cost.value] * n),
+        _chart("Coverage", windows, [w.coverage for w in windows], [None] * n, show=percent),
+    )
+    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED}"
+    blocks = [cards, Text(text), *_label_table(report.labels), Row(charts)]
+    known = [(one.name, one.audit) for one in _worst_first(report.labels) if one.audit]
+    if known:
+        intro = (
+            "Reliability of each label, worst first: observed frequency over probability. Gray "
+            "boxes show where the frequency of a calibrated model would lie with 95 % probability."
+        )
+        figures = tuple(positive_figure(name, one, "after") for name, one in known[:MAX_FIGURES])
+        blocks += [Text(intro), Row(figures, is_small=True)]
+    return blocks
+
+
+def _worst_first(labels: Sequence[LabelMetrics]) -> list[LabelMetrics]:
+    """Return labels with an alarm first, then by their calibration error."""
+    error = [0.0 if one.audit is None else one.audit.expected_calibration_error for one in labels]
+    order = sorted(range(len(labels)), key=lambda k: (not labels[k].alarm.has_alarmed, -error[k]))
+    return [labels[k] for k in order]
+
+
+def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
+    """Return the metrics of each label, and what is missing."""
+
+    def line(one: LabelMetrics) -> tuple[str, ...]:
+        found = one.audit
+        error = None if found is None else found.intervals.get(ECE)
+        return (
+            f"{one.name} *" if one.alarm.has_alarmed else one.name,
+            f"{one.n_labels:,}",
+            percent(one.review_rate),
+            ABSENT if found is None else percent(found.base_rate),
+            ABSENT if found is None else percent(found.mean_probability),
+            ABSENT if found is None else decimal(found.expected_calibration_error),
+            ABSENT if error is None else f"{decimal(error.low)} to {decimal(error.high)}",
+            ABSENT if one.log_loss is None else decimal(one.log_loss),
+            ABSENT if one.cost is None else decimal(one.cost),
+        )
+
+    caption = "Labels, worst calibrated first (ECE in 10 equally filled bins). * Alarm."
+    heads = (
+        "label", "answers used", "reviewed", "frequency", "mean probability", "ECE",
+        "95 % interval", "log loss", "cost",
+    )  # fmt: skip
+    shown = _worst_first(labels)[:MAX_LABELS]
+    blocks: list[Block] = [Table(caption, heads, tuple(line(one) for one in shown))]
+    missing: dict[str, list[str]] = {}
+    for one in labels:
+        for note in (one.unavailable, one.note):
+            if note:
+                missing.setdefault(note, []).append(one.name)
+    for note, names in missing.items():
+        which = "All labels" if len(names) == len(labels) else join_words(names)
+        blocks.append(Text(f"{which}: {note}"))
+    return blocks
+
+
 def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     """Return the current metrics, and charts of them over time."""
     overall, fitted = report.overall, policy.report
@@ -63,11 +191,7 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         )
     )
     counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
-    explanation = (
-        f"Last {MONITOR_DAYS:.0f} days: {counts}. Each label is weighted by the inverse of its "
-        "row's probability of being reviewed. Rejected rows all count once every one has been "
-        "reviewed; until then only audited ones. Ranges are 95 % confidence intervals."
-    )
+    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED}"
     windows, n = report.windows, len(report.windows)
     errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
     expected_errors = [w.expected_if_calibrated for w in windows]
@@ -93,7 +217,7 @@ def _card(
 
 def _chart(
     name: str,
-    windows: Sequence[Window],
+    windows: Sequence[Window | LabelWindow],
     estimates: Sequence[Estimate],
     references: Sequence[float | None],
     *,
@@ -122,7 +246,9 @@ def _chart(
             marks.append(Points([middle], [one.value], "after", hints=(hint,)))
     x, y = Axis.of([end], "rows decided", plain), Axis.of(heights, name, show)
     chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
-    caption = f"Oldest rows to newest; dashed: {dashed}."
+    caption = "Oldest rows to newest."
+    if any(level is not None for level in references):
+        caption = f"Oldest rows to newest; dashed: {dashed}."
     if n_missing := sum(estimate.interval is None for estimate in estimates):
         caption += f" Unknown in {n_missing} of {len(windows)} windows."
     return Figure(name, (chart,), caption)
@@ -130,20 +256,10 @@ def _chart(
 
 def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     """Return the shifts that need no labels: of the uncertainty and of the class priors."""
-    shift, prior = report.uncertainty, report.prior
-    if shift is None or shift.difference is None:
-        uncertainty = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
-    else:
-        one = shift.difference
-        low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
-        uncertainty = (
-            f"Mean uncertainty (1 - confidence) was {percent(shift.reference)} in the first "
-            f"rows and is {percent(shift.current)} in the last: {value} points "
-            f"({low} to {high})."
-        )
+    uncertainty, prior = uncertainty_block(report.uncertainty), report.prior
     if prior is None:
         missing = "Class priors: unknown, because fewer than 100 rows were decided."
-        return [Text(uncertainty), Text(missing)]
+        return [uncertainty, Text(missing)]
     order = np.argsort(-np.abs(prior.prior - report.reference_prior), kind="stable")[:MAX_CLASSES]
     lines = tuple(
         (
@@ -159,16 +275,62 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         "label shift"
     )
     table = Table(caption, ("class", "at the fit", "now", "95 % interval"), lines)
-    return [Text(uncertainty), table]
+    return [uncertainty, table]
+
+
+def uncertainty_block(shift: DistributionShift | None) -> Text:
+    """Return the shift of the uncertainty."""
+    if shift is None or shift.difference is None:
+        uncertainty = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
+    else:
+        one = shift.difference
+        low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
+        uncertainty = (
+            f"Mean uncertainty (1 - confidence) was {percent(shift.reference)} in the first "
+            f"rows and is {percent(shift.current)} in the last: {value} points "
+            f"({low} to {high})."
+        )
+    return Text(uncertainty)
 
 
 def comparison_blocks(found: PolicyComparison) -> list[Block]:
     """Return two policies side by side on the same rows, with caveats."""
+    caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
+    active, candidate = found.active, found.candidate
+    if isinstance(active, MultiLabelPolicyReport) or isinstance(candidate, MultiLabelPolicyReport):
+        rows = _label_comparison(active, candidate)
+    else:
+        rows = _class_comparison(active, candidate)
+    table = Table(caption, ("", "active", "candidate"), rows)
+    return [table, *(Text(note) for note in found.notes)]
+
+
+def _label_comparison(active: Any, candidate: Any) -> tuple[tuple[str, str, str], ...]:
+    """Return the figures of two policies of several labels per row."""
+    names: dict[str, Callable[[Any], str]] = {
+        "cost per row": lambda r: f"{r.cost}",
+        "expected cost per row": lambda r: decimal(r.expected_cost),
+        "rows reviewed as a whole": lambda r: _percentage(r.row_review_rate),
+        "labels reviewed one by one": lambda r: percent(r.label_review_rate),
+        "score": lambda r: ABSENT if r.score is None else f"{r.score:.4f}",
+        "log loss": lambda r: decimal(r.log_loss_after),
+        "labeled rows": lambda r: f"{r.n_rows:,}",
+        "evidence": lambda r: r.evaluation,
+    }
+    if active.score is None:
+        del names["score"]
+    return tuple((name, show(active), show(candidate)) for name, show in names.items())
+
+
+def _class_comparison(
+    active: PolicyReport, candidate: PolicyReport
+) -> tuple[tuple[str, str, str], ...]:
+    """Return the figures of two policies of one class per row."""
 
     def line(name: str, show: Callable[[PolicyReport], str]) -> tuple[str, str, str]:
-        return name, show(found.active), show(found.candidate)
+        return name, show(active), show(candidate)
 
-    rows = (
+    return (
         line("cost per row", lambda r: f"{r.cost}"),
         line("expected cost per row", lambda r: decimal(r.expected_cost)),
         line("coverage", lambda r: _percentage(r.coverage)),
@@ -181,9 +343,6 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
         line("labels", lambda r: f"{r.n_rows:,}"),
         line("evidence", lambda r: r.evaluation),
     )
-    caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
-    table = Table(caption, ("", "active", "candidate"), rows)
-    return [table, *(Text(note) for note in found.notes)]
 
 
 def _percentage(one: Interval) -> str:

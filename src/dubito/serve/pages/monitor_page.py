@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 
-from dubito.report.content import Block, Text
+from dubito.decide import Policy
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.report.content import Block, Text, Verdict
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
-from dubito.serve.monitor import MONITOR_DAYS, active_report
+from dubito.serve.monitor import MONITOR_DAYS, LabelMonitorReport, MonitorReport, active_report
 from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.policies import activate_policy, add_candidate
 from dubito.serve.refit import compare_policies
-from dubito.serve.service import DAY, Service, get_service, log_event
+from dubito.serve.service import DAY, AnyPolicy, Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -76,9 +78,7 @@ def _page_values(service: Service) -> dict[str, Any]:
     newer = [one for one in stored if one.id > policy_id and not one.was_active]
     candidate = next((one for one in reversed(newer) if service.catalog.find(one.id)), None)
     return {
-        "verdict": blocks.verdict(report),
-        "metrics": blocks.metric_blocks(report, policy),
-        "shifts": blocks.shift_blocks(report, policy),
+        **_report_blocks(report, policy),
         "policy_id": policy_id,
         "calibrator": policy.provenance["calibrator"],
         "days": f"{MONITOR_DAYS:.0f}",
@@ -88,6 +88,25 @@ def _page_values(service: Service) -> dict[str, Any]:
         "comparison": _compare(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),
+    }
+
+
+def _report_blocks(
+    report: MonitorReport | LabelMonitorReport, policy: AnyPolicy
+) -> dict[str, Verdict | list[Block]]:
+    """Return what depends on the kind of policy."""
+    if isinstance(report, LabelMonitorReport):
+        assert isinstance(policy, MultiLabelPolicy)
+        return {
+            "verdict": blocks.labels_verdict(report),
+            "metrics": blocks.label_metric_blocks(report, policy),
+            "shifts": [blocks.uncertainty_block(report.uncertainty)],
+        }
+    assert isinstance(policy, Policy)
+    return {
+        "verdict": blocks.verdict(report),
+        "metrics": blocks.metric_blocks(report, policy),
+        "shifts": blocks.shift_blocks(report, policy),
     }
 
 

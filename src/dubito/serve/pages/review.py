@@ -1,4 +1,4 @@
-"""`/review`: the review queue, one row at a time, with a key per class."""
+"""`/review`: the review queue, one row at a time: a key per class, or labels one by one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASON_TEXTS
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
+from dubito.serve.label_sets import encode_answers
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.review import apply_action, describe_item
 from dubito.serve.schemas import check_name
-from dubito.serve.service import Service, get_service
+from dubito.serve.service import AnyPolicy, Service, get_service
 from dubito.serve.store import ReviewItem, Token
+from dubito.serve.store.decisions import Label, label_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
 Form = Annotated[dict[str, str], Depends(read_form)]
 KEYS = "1234567890abcdfghijklmnopqrtuvwxy"  # e, s and z belong to other buttons
 MAX_DIGITS = 6
+UNKNOWN_ANSWER = HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
+HIDDEN = {"action": None, "probability": None, "fallback_action": None}  # from blind reviewers
+CHOICES: dict[str, int | None] = {"yes": 1, "no": 0, "unknown": None}
 
 
 @router.get("/review")
@@ -49,18 +55,34 @@ def _apply(
     """Apply the action of a button and redirect, or show the page with the error."""
     service = get_service(request)
     action, _, text = answer.partition(":")
-    is_code = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-    code = int(text) if action == "label" and is_code else None
     try:
-        item_id = check_name(form.get("item"), "The id")
-        if action not in ("escalate", "skip", "undo") and (
-            code is None or code >= len(service.catalog.active[1].classes)
-        ):
-            raise HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
-        apply_action(service, item_id, token.name, action, code)
+        item_id, label = check_name(form.get("item"), "The id"), None
+        if action not in ("escalate", "skip", "undo"):
+            label = _read_label(service.catalog.active[1], action, text, form)
+        apply_action(service, item_id, token.name, action, label)
     except HTTPError as error:
         return _show(request, token, None, error)
     return redirect(address)
+
+
+def _read_label(policy: AnyPolicy, action: str, text: str, form: dict[str, str]) -> Label:
+    """Return the label that a form has: its class, or the answers of several labels."""
+    if action != "label":
+        raise UNKNOWN_ANSWER
+    if isinstance(policy, MultiLabelPolicy):
+        names = policy.label_names
+        given = [form.get(f"label:{k}", "unknown") for k in range(len(names))]
+        if not set(given) <= set(CHOICES):
+            raise UNKNOWN_ANSWER
+        if set(given) == {"unknown"}:
+            problem = "All labels are unknown"
+            raise HTTPError(INVALID, problem, "Escalate or skip the row instead")
+        values = {str(name): CHOICES[one] for name, one in zip(names, given, strict=True)}
+        return encode_answers([values], names)[0]
+    is_code = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    if not is_code or int(text) >= len(policy.classes):
+        raise UNKNOWN_ANSWER
+    return int(text)
 
 
 def _show(
@@ -87,21 +109,34 @@ def _page_values(service: Service, token: Token, item_id: str | None) -> dict[st
         "row": item and _describe(item, service),
         "n_waiting": store.queue_length(),
         "last": last,
-        "last_text": last and _describe_answer(last, service.catalog.active[1].classes),
+        "last_text": last and _describe_answer(last, _names(service.catalog.active[1])),
         "blind": service.settings.blind,
         "minutes": max(round(seconds / 60), 1),
     }
 
 
-def _describe_answer(last: Mapping[str, Any], classes: Sequence[Any]) -> str:
+def _names(policy: AnyPolicy) -> Sequence[Any]:
+    """Return the names of the classes or labels."""
+    return policy.label_names if isinstance(policy, MultiLabelPolicy) else policy.classes
+
+
+def _describe_answer(last: Mapping[str, Any], names: Sequence[Any]) -> str:
     """Return a reviewer's last answer as a sentence.
 
-    >>> _describe_answer({"decision_id": "a", "kind": "label", "label": 1}, ["cat", "dog"])
+    >>> last = {"decision_id": "a", "kind": "label", "label": 1, "answers": None}
+    >>> _describe_answer(last, ["cat", "dog"])
     'Row a was labeled dog.'
+    >>> _describe_answer({**last, "answers": "ny?"}, ["cough", "fever", "rash"])
+    'Row a was labeled: 1 yes, 1 no, 1 unknown.'
     """
     name = last["decision_id"]
     if last["kind"] == "label":
-        return f"Row {name} was labeled {classes[last['label']]}."
+        label = label_of(last)
+        if isinstance(label, str):
+            counts = [label.count(mark) for mark in "yn?"]
+            pairs = zip(counts, CHOICES, strict=True)
+            return f"Row {name} was labeled: {', '.join(f'{n} {word}' for n, word in pairs)}."
+        return f"Row {name} was labeled {names[label]}."
     if last["kind"] == "escalate":
         return f"Row {name} was escalated to a second reviewer."
     return f"Row {name} was skipped."
@@ -109,8 +144,21 @@ def _describe_answer(last: Mapping[str, Any], classes: Sequence[Any]) -> str:
 
 def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row, with a choice per class."""
-    classes = service.catalog.policy(item.policy_id).classes
-    facts = describe_item(item, service)
+    policy = service.catalog.policy(item.policy_id)
+    facts = describe_item(item, service) | {
+        "is_web": item.link is not None and item.link.startswith(("https://", "http://")),
+        "n_escalations": item.n_escalations,
+    }
+    if isinstance(policy, MultiLabelPolicy):
+        codes = {str(name): code for code, name in enumerate(policy.label_names)}
+        labels = [{**HIDDEN, **one, "code": codes[one["name"]]} for one in facts["labels"]]
+        return facts | {
+            "labels": labels,
+            "row_costs": None,
+            "n_optional": sum(not one["is_required"] for one in labels),
+            "reason": str(facts.get("reason", "")).replace("_", " "),
+        }
+    classes = policy.classes
     probabilities = facts.get("probabilities", [None] * len(classes))
     choices = [
         {"code": code, "name": str(name), "key": KEYS[code : code + 1], "probability": probability}
@@ -118,9 +166,8 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
     ]
     return {
         **facts,
+        "labels": [],
         "choices": choices,
         "has_search": len(choices) > len(KEYS),
-        "is_web": item.link is not None and item.link.startswith(("https://", "http://")),
-        "n_escalations": item.n_escalations,
         "reason": None if service.settings.blind else REASON_TEXTS[item.reason],
     }

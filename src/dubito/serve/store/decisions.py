@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
+from dubito.decide.multilabel.label_decisions import AUTOMATIC, REVIEW, MultiLabelDecisions
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store.tables import (
     corrections,
@@ -28,10 +29,12 @@ from dubito.serve.store.tables import (
 )
 from dubito.serve.store.writer import insert_new_rows, insert_rows
 
+Label = int | str  # the position of a class, or the answers of several labels: see `tables`
 MAX_IDS = 500  # per query
 RESPONSE_COLUMNS = (
     "id", "policy_id", "created", "digest", "action", "class_", "probability",
     "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs", "probabilities",
+    "label_actions",
 )  # fmt: skip
 NUMERIC_COLUMNS = {
     "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
@@ -80,7 +83,7 @@ class NewDecisions:
         cls,
         policy_id: int,
         ids: Sequence[str],
-        decided: Decisions,
+        decided: Decisions | MultiLabelDecisions,
         outputs: FloatArray,
         *,
         digests: Sequence[bytes],
@@ -98,7 +101,10 @@ class NewDecisions:
         """
         n = len(decided)
         audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
-        rejected = decided.is_rejected
+        if isinstance(decided, MultiLabelDecisions):
+            own, rejected = _label_columns(decided), decided.row_action != AUTOMATIC
+        else:
+            own, rejected = _class_columns(decided), decided.is_rejected
         return cls(
             columns={
                 "id": list(ids),
@@ -108,11 +114,8 @@ class NewDecisions:
                 "is_logits": [is_logits] * n,
                 "outputs": _row_bytes(outputs),
                 "probabilities": _row_bytes(decided.probabilities),
-                "action": decided.action.tolist(),
-                "class_": decided.class_.tolist(),
-                "probability": decided.probability.tolist(),
+                **own,
                 "expected_cost": decided.expected_cost.tolist(),
-                "reason": decided.reason.tolist(),
                 "review_value": decided.review_value.tolist(),
                 "propensity": np.where(rejected, 1.0, audit_probability).tolist(),
                 "is_audit": audited.tolist(),
@@ -197,6 +200,8 @@ class StoredRows:
         The columns that costs depend on, as JSON; None where none were sent.
     is_unresolved : array of bool
         Rows that reviewers escalated or skipped and that have no label.
+    answers, label_actions : array of object
+        Of several labels per row, as they are stored: None where nothing is known, or for classes.
     """
 
     id: NDArray[np.str_]
@@ -214,6 +219,8 @@ class StoredRows:
     label: IntArray
     labeled: FloatArray
     is_unresolved: BoolArray
+    answers: NDArray[np.object_]
+    label_actions: NDArray[np.object_]
 
     def __len__(self) -> int:
         return self.action.size
@@ -240,11 +247,15 @@ class AlarmHistory:
     confidence, is_correct : array of float, array of bool
         Of audited rows with a label, in the order in which row and label were both there. Only the
         first label counts: a later correction or undo does not change what an alarm has seen.
+    probabilities, answers : array of float, list of str
+        The same rows of a policy of several labels per row; None and empty for classes.
     """
 
     uncertainty: FloatArray
     confidence: FloatArray
     is_correct: BoolArray
+    probabilities: NDArray[np.float32] | None = None
+    answers: Sequence[str] = ()
 
 
 def _insert_keys(connection: sa.Connection, keyed: Sequence[NewDecisions]) -> int:
@@ -336,11 +347,12 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         )
         .correlate(decisions)
     )
-    names = ["id", "outputs", "probabilities", "row_costs", *NUMERIC_COLUMNS]
+    names = ["id", "outputs", "probabilities", "row_costs", "label_actions", *NUMERIC_COLUMNS]
     query = (
         sa.select(
             *(decisions.c[name] for name in names),
             labels.c.label,
+            labels.c.answers,
             labels.c.created.label("labeled"),
             was_passed.label("was_passed"),
         )
@@ -349,7 +361,7 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         .order_by(*ARRIVAL_ORDER)
     )
     rows = connection.execute(query).all()
-    names += ["label", "labeled", "was_passed"]
+    names += ["label", "answers", "labeled", "was_passed"]
     columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
     label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
     return StoredRows(
@@ -357,6 +369,8 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         outputs=_matrix(columns["outputs"]),
         probabilities=_matrix(columns["probabilities"]),
         row_costs=np.array(columns["row_costs"], dtype=np.object_),
+        answers=np.array(columns["answers"], dtype=np.object_),
+        label_actions=np.array(columns["label_actions"], dtype=np.object_),
         **{name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()},
         label=label,
         labeled=np.array(columns["labeled"], np.float64),
@@ -383,7 +397,13 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
     every = sa.select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
     confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
     audited = (
-        sa.select(decisions.c.id, decisions.c.created, decisions.c.probability, decisions.c.class_)
+        sa.select(
+            decisions.c.id,
+            decisions.c.created,
+            decisions.c.probability,
+            decisions.c.class_,
+            decisions.c.probabilities,
+        )
         .where(is_own, decisions.c.is_audit)
         .order_by(*ARRIVAL_ORDER)
     )
@@ -391,31 +411,35 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
     known = [row for row in connection.execute(audited) if row.id in first]
     complete = np.array([max(first[row.id][0], row.created) for row in known])
     order = np.argsort(complete, kind="stable")
+    answers = [label for row in known if isinstance(label := first[row.id][1], str)]
     confidence = np.array([row.probability for row in known], np.float64)
     is_correct = np.array([row.class_ == first[row.id][1] for row in known], np.bool_)
     return AlarmHistory(
         uncertainty=np.clip(1.0 - confidence_of_all, 0.0, 1.0),
         confidence=np.clip(confidence, 0.0, 1.0)[order],
         is_correct=is_correct[order],
+        probabilities=_matrix([row.probabilities for row in known])[order] if answers else None,
+        answers=[answers[k] for k in order] if answers else (),
     )
 
 
-def _first_labels(connection: sa.Connection, policy_id: int) -> dict[str, tuple[float, int]]:
+def _first_labels(connection: sa.Connection, policy_id: int) -> dict[str, tuple[float, Label]]:
     """Return the time and value of the first label of each audited row, by id."""
     undone = (review_events.c.kind == "label") & review_events.c.is_undone
-    found: dict[str, tuple[float, int]] = {}
+    found: dict[str, tuple[float, Any]] = {}
     for table, condition in (
         (labels, sa.true()),
         (corrections, sa.true()),
         (review_events, undone),
     ):
         query = (
-            sa.select(table.c.decision_id, table.c.created, table.c.label)
+            sa.select(table.c.decision_id, table.c.created, table.c.label, table.c.answers)
             .join(decisions, decisions.c.id == table.c.decision_id)
             .where(decisions.c.policy_id == policy_id, decisions.c.is_audit, condition)
         )
-        for name, created, label in connection.execute(query):
-            found[name] = min(found.get(name, (created, label)), (created, label))
+        for row in connection.execute(query).mappings():
+            given = row["created"], label_of(row)
+            found[row["decision_id"]] = min(found.get(row["decision_id"], given), given)
     return found
 
 
@@ -468,6 +492,52 @@ def delete_oldest(connection: sa.Connection, before: float) -> int:
         connection.execute(sa.delete(labels).where(labels.c.created < before))
         connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created < before))
     return len(old)
+
+
+def _class_columns(decided: Decisions) -> dict[str, list[Any]]:
+    """Return the columns of decisions on one class per row."""
+    return {
+        "action": decided.action.tolist(),
+        "class_": decided.class_.tolist(),
+        "probability": decided.probability.tolist(),
+        "reason": decided.reason.tolist(),
+        "label_actions": [None] * len(decided),
+    }
+
+
+def _label_columns(decided: MultiLabelDecisions) -> dict[str, list[Any]]:
+    """Return the columns of decisions on several labels per row.
+
+    The probability is the mean confidence of the labels. Byte k of the label actions is what would
+    be decided without a review, 0 or 1, and 2 more if label k is reviewed.
+    """
+    p = decided.probabilities.astype(np.float64)
+    codes = (decided.fallback + 2 * (decided.action == REVIEW)).astype(np.uint8)
+    return {
+        "action": decided.row_action.tolist(),
+        "class_": [0] * len(decided),
+        "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
+        "reason": [0] * len(decided),
+        "label_actions": [row.tobytes() for row in codes],
+    }
+
+
+def label_columns(given: Sequence[Label]) -> dict[str, list[Any]]:
+    """Return labels as the columns of a table.
+
+    >>> label_columns([2, "yn?"])
+    {'label': [2, 0], 'answers': [None, 'yn?']}
+    """
+    return {
+        "label": [0 if isinstance(one, str) else one for one in given],
+        "answers": [one if isinstance(one, str) else None for one in given],
+    }
+
+
+def label_of(row: Any) -> Label:
+    """Return the label in a row of a table."""
+    label: Label = row["label"] if row["answers"] is None else row["answers"]
+    return label
 
 
 def _json_rows(table: NDArray[Any]) -> list[str]:

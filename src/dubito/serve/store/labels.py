@@ -10,7 +10,14 @@ from typing import Any, final
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from dubito.serve.http_errors import CONFLICT, HTTPError
-from dubito.serve.store.decisions import MAX_IDS, is_among, rows_by_id
+from dubito.serve.store.decisions import (
+    MAX_IDS,
+    Label,
+    is_among,
+    label_columns,
+    label_of,
+    rows_by_id,
+)
 from dubito.serve.store.tables import corrections, labels, reviews
 from dubito.serve.store.writer import insert_rows
 
@@ -32,7 +39,7 @@ class Correction:
     `reviewer` is None for labels that were sent to `POST /v1/labels`.
     """
 
-    label: int
+    label: Label
     reviewer: str | None
     created: float
     corrected: float
@@ -42,7 +49,7 @@ class Correction:
 def add_labels(
     connection: Connection,
     ids: Sequence[str],
-    codes: Sequence[int],
+    codes: Sequence[Label],
     corrected_by: str | None = None,
     reviewer: str | None = None,
 ) -> LabelCounts:
@@ -57,8 +64,8 @@ def add_labels(
         Supplied by `Store`.
     ids : sequence of str
         Ids of decisions, which may arrive later.
-    codes : sequence of int
-        The positions of the labels among the classes.
+    codes : sequence of int or str
+        The positions of the labels among the classes, or the answers of several labels per row.
     corrected_by : str or None
         Who corrects labels that differ; None rejects them.
     reviewer : str or None
@@ -72,7 +79,7 @@ def add_labels(
     now = time.time()
     columns: dict[str, list[Any]] = {
         "decision_id": list(ids),
-        "label": list(codes),
+        **label_columns(codes),
         "reviewer": [reviewer] * len(ids),
         "created": [now] * len(ids),
     }
@@ -86,29 +93,39 @@ def add_labels(
 
 
 def _correct(
-    connection: Connection, codes: dict[str, int], corrected_by: str | None, now: float
+    connection: Connection, codes: dict[str, Label], corrected_by: str | None, now: float
 ) -> int:
     """Replace labels that differ; return how many there were."""
     query = select(labels).with_for_update()
     rows = rows_by_id(connection, query, labels.c.decision_id, list(codes))
-    replaced = [row for row in rows if row["label"] != codes[row["decision_id"]]]
+    replaced = [row for row in rows if label_of(row) != codes[row["decision_id"]]]
     if not replaced:
         return 0
     if corrected_by is None:
-        require_same_labels(codes, {row["decision_id"]: row["label"] for row in replaced})
+        require_same_labels(codes, {row["decision_id"]: label_of(row) for row in replaced})
     correction = {"corrected": now, "corrected_by": corrected_by}
     connection.execute(insert(corrections), [{**row, **correction} for row in replaced])
     change = (
         update(labels)
         .where(labels.c.decision_id == bindparam("name"))
-        .values(label=bindparam("code"), reviewer=None, created=now)
+        .values(
+            label=bindparam("new_label"),
+            answers=bindparam("new_answers"),
+            reviewer=None,
+            created=now,
+        )
     )
     names = [row["decision_id"] for row in replaced]
-    connection.execute(change, [{"name": name, "code": codes[name]} for name in names])
+    new = label_columns([codes[name] for name in names])
+    values = zip(names, new["label"], new["answers"], strict=True)
+    connection.execute(
+        change,
+        [{"name": name, "new_label": code, "new_answers": text} for name, code, text in values],
+    )
     return len(replaced)
 
 
-def require_same_labels(codes: Mapping[str, int], found: Mapping[str, int]) -> None:
+def require_same_labels(codes: Mapping[str, Label], found: Mapping[str, Label]) -> None:
     """Raise if a label that exists differs."""
     for name, label in found.items():
         if label != codes[name]:
@@ -116,7 +133,7 @@ def require_same_labels(codes: Mapping[str, int], found: Mapping[str, int]) -> N
             raise HTTPError(CONFLICT, f"Id {name!r} has a different label", fix)
 
 
-def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
+def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, Label]:
     """Return the labels of some ids; unknown ones are left out.
 
     Parameters
@@ -128,11 +145,11 @@ def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
 
     Returns
     -------
-    dict of str to int
-        The position of the label among the classes, by id.
+    dict of str to int or str
+        The position of the label among the classes, or the answers of several labels, by id.
     """
     rows = rows_by_id(connection, select(labels), labels.c.decision_id, ids)
-    return {row["decision_id"]: row["label"] for row in rows}
+    return {row["decision_id"]: label_of(row) for row in rows}
 
 
 def find_corrections(connection: Connection, decision_id: str) -> list[Correction]:
@@ -150,6 +167,7 @@ def find_corrections(connection: Connection, decision_id: str) -> list[Correctio
     list of Correction
         Oldest first.
     """
-    query = select(*(corrections.c[one.name] for one in fields(Correction)))
-    query = query.where(corrections.c.decision_id == decision_id).order_by(corrections.c.id)
-    return [Correction(*row) for row in connection.execute(query)]
+    query = select(corrections).where(corrections.c.decision_id == decision_id)
+    rows = connection.execute(query.order_by(corrections.c.id)).mappings()
+    names = [one.name for one in fields(Correction)][1:]
+    return [Correction(label_of(row), **{name: row[name] for name in names}) for row in rows]

@@ -12,6 +12,8 @@ from typing import Any, final
 from sqlalchemy import Connection, func, insert, select, update
 
 from dubito.decide import Policy
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import policy_from_json
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, policies
 
@@ -40,9 +42,9 @@ class StoredPolicy:
     trained_until: float | None = None
 
     @cached_property
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | MultiLabelPolicy:
         """The parsed policy."""
-        return Policy.from_json(self.document, FILE)
+        return policy_from_json(self.document, FILE)
 
 
 def checksum(document: str) -> str:
@@ -56,12 +58,24 @@ def policy_content(document: str) -> dict[str, Any]:
     return {**content, "provenance": {**content["provenance"], "created": None}}
 
 
-def require_same_classes(new: Policy, existing: Policy) -> None:
-    """Raise unless two policies have the same classes."""
-    if tuple(map(str, new.classes)) != tuple(map(str, existing.classes)):
-        names = ", ".join(map(str, existing.classes[:10]))
-        problem = f"All policies of a database must have the same classes ({names})"
-        raise HTTPError(CONFLICT, problem, "Use another database for other classes")
+def require_same_classes(
+    new: Policy | MultiLabelPolicy, existing: Policy | MultiLabelPolicy
+) -> None:
+    """Raise unless two policies have the same classes, or the same labels."""
+    (kind, names), found = _named(existing), _named(new)
+    if found != (kind, names):
+        shown = ", ".join(names[:10])
+        problem = f"All policies of a database must have the same {kind} ({shown})"
+        if found[0] != kind:
+            problem += f", and this one is of {found[0]}"
+        raise HTTPError(CONFLICT, problem, f"Use another database for other {found[0]}")
+
+
+def _named(policy: Policy | MultiLabelPolicy) -> tuple[str, tuple[str, ...]]:
+    """Return what a policy decides, and its names."""
+    if isinstance(policy, MultiLabelPolicy):
+        return "labels", tuple(map(str, policy.label_names))
+    return "classes", tuple(map(str, policy.classes))
 
 
 def insert_policy(

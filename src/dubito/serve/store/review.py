@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
+from dubito.serve.store.decisions import Label, label_columns, label_of
 from dubito.serve.store.labels import add_labels
 from dubito.serve.store.tables import decisions, labels, review_events, reviews
 
@@ -40,6 +41,7 @@ class ReviewItem:
     is_audit: bool
     row_costs: str | None
     link: str | None
+    label_actions: bytes | None
     n_escalations: int
 
 
@@ -156,7 +158,7 @@ def _n_escalations(connection: Connection, item_id: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def label_review(connection: Connection, item_id: str, reviewer: str, label: int) -> None:
+def label_review(connection: Connection, item_id: str, reviewer: str, label: Label) -> None:
     """Store a reviewer's label; sending the same one again changes nothing.
 
     Parameters
@@ -167,8 +169,8 @@ def label_review(connection: Connection, item_id: str, reviewer: str, label: int
         A row that the reviewer has claimed.
     reviewer : str
         Who labels the row.
-    label : int
-        The position of the label among the classes.
+    label : int or str
+        The position of the label among the classes, or the answers of several labels per row.
     """
     if _record(connection, item_id, reviewer, "label", label):
         add_labels(connection, [item_id], [label], reviewer=reviewer)
@@ -253,7 +255,7 @@ def last_review(connection: Connection, reviewer: str, item_id: str | None = Non
     Returns
     -------
     mapping or None
-        With `decision_id`, `kind` and `label`.
+        With `decision_id`, `kind`, `label` and `answers`.
     """
     query = select(review_events).where(
         review_events.c.reviewer == reviewer, ~review_events.c.is_undone
@@ -275,11 +277,11 @@ def _locked_state(connection: Connection, item_id: str) -> Any:
 
 
 def _record(
-    connection: Connection, item_id: str, reviewer: str, kind: str, label: int | None = None
+    connection: Connection, item_id: str, reviewer: str, kind: str, label: Label | None = None
 ) -> bool:
     """Record the answer to a claimed row; return False if it is the reviewer's last one again."""
     last = last_review(connection, reviewer, item_id)
-    if last is not None and (last["kind"], last["label"]) == (kind, label):
+    if last is not None and (last["kind"], label_of(last)) == (kind, label):
         return False
     state = _locked_state(connection, item_id)
     is_held = state["is_open"] and state["lease_until"] > time.time()
@@ -291,7 +293,7 @@ def _record(
             decision_id=item_id,
             reviewer=reviewer,
             kind=kind,
-            label=label,
+            **({} if label is None else {k: v for k, [v] in label_columns([label]).items()}),
             created=time.time(),
             is_undone=False,
         )

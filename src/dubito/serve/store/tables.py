@@ -1,7 +1,9 @@
 """The database schema.
 
 Times are seconds since 1970. Classes and actions are stored as their positions in the policy. All
-policies of one database share their classes, so a label means the same under each of them.
+policies of one database share their classes or label names, so a label means the same under each of
+them. For a policy of several labels per row, `answers` has one character per label, "y", "n", or
+"?" for unknown, and the positions of classes are of no meaning.
 """
 
 import sqlalchemy as sa
@@ -53,6 +55,7 @@ decisions = sa.Table(
     sa.Column("features", sa.LargeBinary),
     sa.Column("audit_probability", sa.Double, nullable=False),
     sa.Column("position", sa.Integer, nullable=False),  # within its request
+    sa.Column("label_actions", sa.LargeBinary),  # of several labels per row: one byte per label
 )
 
 idempotency_keys = sa.Table(
@@ -69,6 +72,7 @@ labels = sa.Table(
     metadata,
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("label", sa.Integer, nullable=False),
+    sa.Column("answers", sa.Text),
     sa.Column("reviewer", sa.String(MAX_ID_LENGTH)),  # null for labels sent to /v1/labels
     sa.Column("created", sa.Double, nullable=False),
 )
@@ -80,6 +84,7 @@ corrections = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), nullable=False, index=True),
     sa.Column("label", sa.Integer, nullable=False),
+    sa.Column("answers", sa.Text),
     sa.Column("reviewer", sa.String(MAX_ID_LENGTH)),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("corrected", sa.Double, nullable=False),
@@ -108,6 +113,7 @@ review_events = sa.Table(
     sa.Column("reviewer", sa.String(MAX_ID_LENGTH), nullable=False),
     sa.Column("kind", sa.String(10), nullable=False),  # label, escalate or skip
     sa.Column("label", sa.Integer),
+    sa.Column("answers", sa.Text),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("is_undone", sa.Boolean, nullable=False),
 )
