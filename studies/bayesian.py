@@ -1,6 +1,6 @@
 """Frequentist and Bayesian answers, by the number of rows and the size of theta.
 
-    python -m studies.bayesian            # a few minutes: 4 numbers of rows, 3 widths, 3 seeds
+    python -m studies.bayesian            # a few minutes: 4 numbers of rows, 3 widths, 5 seeds
     python -m studies.bayesian --quick    # seconds
 
 MacKay, "The evidence framework applied to classification networks", 1992; Gal and Ghahramani,
@@ -103,7 +103,7 @@ def work(setting: Setting) -> RunResult:
     passes = MonteCarloDropout(dropping, setting.n_draws, likelihood=LIKELIHOOD)
     members["Monte Carlo dropout"] = passes(torch.from_numpy(test[0]))
     with torch.no_grad():
-        plain = network(torch.from_numpy(test[0])).softmax(1).double().numpy()
+        plain = network(torch.from_numpy(test[0])).double().softmax(1).numpy()
     found = [figures(test[1], plain, plain, 0.0)]
     for name in METHODS[1:]:
         doubt = float(decompose_uncertainty(members[name]).epistemic.mean())
@@ -248,7 +248,7 @@ def picture(
     return figure
 
 
-main = Study("bayesian", settings, work, summarize, n_seeds=3).main
+main = Study("bayesian", settings, work, summarize, n_seeds=5).main
 
 if __name__ == "__main__":
     main()

@@ -18,6 +18,7 @@ BALANCED, ERRORS = "Balanced training", "Error of generative"
 COMBINED, NAIVE_BAYES = "Log loss of two models", "Naive Bayes: overfitting"
 OF_30, ROWS = "densities of 30 features, minus logistic regression", "few rows"
 NAIVE = "naive Bayes minus logistic regression without penalty"
+GAIN = "Log loss minus that of the weights"
 STOPPED, TO_THE_END = "Networks stopped at", "Networks trained to the end"
 LOSS_MINUS_IGNORE = "log loss minus ignore"
 
@@ -483,6 +484,45 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                     minus=(f"Marked: {mechanism}", "ones", "log loss"),
                 )
                 for mechanism in ("at random", "mainly positive", "mainly negative", "hard to tell")
+            ),
+        ),
+    ),
+    "bayesian": (
+        Claim(
+            "with few rows per weight, averaging over the posterior helps",
+            "MacKay 1992, Gal and Ghahramani 2016",
+            tuple(
+                Evidence(
+                    f"log loss, {method} minus as trained, {row}", (GAIN, row, method), "below"
+                )
+                for method in ("Laplace, full", "Laplace, diagonal", "Monte Carlo dropout")
+                for row in ("50 rows, width 64", "1,000 rows, width 64")
+            ),
+        ),
+        Claim(
+            "with many rows per weight, frequentist and Bayesian answers agree",
+            "MacKay 1992",
+            tuple(
+                Evidence(
+                    f"distance to the trained weights, {method}, {row}",
+                    ("Distance to", row, method),
+                    "below",
+                    0.01,
+                )
+                for method in ("Laplace, full", "Laplace, diagonal")
+                for row in ("5,000 rows, width 4", "5,000 rows, width 16")
+            ),
+        ),
+        Claim(
+            "so do passes with dropout",
+            "Gal and Ghahramani 2016",
+            (
+                Evidence(
+                    "distance to the trained weights, dropout, 5,000 rows, width 4",
+                    ("Distance to", "5,000 rows, width 4", "Monte Carlo dropout"),
+                    "below",
+                    0.01,
+                ),
             ),
         ),
     ),

@@ -24,6 +24,7 @@ from studies.common.reporting import README, markdown_table, put_into_readme
 from studies.common.seeds import LEVEL
 
 DOCS = Path(__file__).parents[1] / "docs" / "studies"
+LITERATURE = DOCS.parent / "literature.md"
 TITLE = "**Verdicts**"
 NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 SPREAD = re.compile(rf"{NUMBER} ± {NUMBER}")
@@ -124,6 +125,16 @@ def overview(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> s
     return _table(["Study", "Claim", "Source", "Verdict", "Figures (95 % interval)", "Seeds"], rows)
 
 
+def claims_table(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> str:
+    """Return one line per claim, with its study and verdict."""
+    rows = [
+        [claim.claim, claim.source, f"`python -m studies.{name}`", claim.verdict(reports[name])]
+        for name, of_study in claims.items()
+        for claim in of_study
+    ]
+    return _table(["Claim", "Source", "Study", "Verdict"], rows)
+
+
 def _table(heads: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table whose columns of words are aligned to the left."""
     return markdown_table(heads, rows).replace("---:", "---")
@@ -204,6 +215,7 @@ def main() -> None:
         path.write_text(f"{reports[name]}\n")
         put_into_readme(name, reports[name])
     put_into_readme("verdicts", overview(reports, CLAIMS))
+    put_into_readme("claims", claims_table(reports, CLAIMS), LITERATURE)
     print(f"{README} and {len(reports)} reports in {DOCS}")
 
 
