@@ -50,6 +50,7 @@ def test_losses_are_those_of_quadrature(q: float) -> None:
     assert found.minimum == pytest.approx(expected(SKEWED.pdf, found.estimate, q, 0, 45), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_mean_median_and_moments_are_exact() -> None:
     assert minkowski_curve(SKEWED.pdf, X, 2).estimate == pytest.approx(2, abs=1e-9)
     assert minkowski_curve(SKEWED.pdf, X, 2).minimum == pytest.approx(2, rel=1e-9)

@@ -185,7 +185,7 @@ def test_minkowski_estimates_move_from_the_mode_to_the_middle() -> None:
     def bimodal(at: Any) -> Any:
         return 0.65 * stats.norm(2, 0.6).pdf(at) + 0.35 * stats.norm(6, 1).pdf(at)
 
-    x = np.linspace(0, 14, 141)
+    x = np.linspace(0, 14, 57)
     display = MinkowskiDisplay.from_densities({"skewed": stats.gamma(2).pdf, "two": bimodal}, x)
     assert len(display.axes_) == 5
     for name, above in zip(display.curves, display.axes_[1::2], strict=True):

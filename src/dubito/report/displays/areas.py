@@ -270,7 +270,7 @@ class MinkowskiDisplay:
     Examples
     --------
     >>> from scipy.stats import gamma
-    >>> x = np.linspace(0, 20, 201)
+    >>> x = np.linspace(0, 20, 51)
     >>> display = MinkowskiDisplay.from_densities({"skewed": gamma(2).pdf}, x)
     >>> [round(curve.estimate, 2) for curve in display.curves["skewed"]]
     [1.45, 1.68, 2.0, 4.41]
