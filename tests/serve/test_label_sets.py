@@ -13,7 +13,7 @@ from pyarrow import ipc
 from sklearn.metrics import log_loss
 
 from dubito.data.stream import read_stream, write_stream
-from dubito.decide import MultiLabelPolicy
+from dubito.decide import FBeta, MultiLabelPolicy
 from dubito.outputs import MultiLabel
 from dubito.serve.monitor import LabelMonitorReport, active_report
 from dubito.serve.policies import deploy_policy
@@ -351,6 +351,7 @@ def test_labels_of_reviewed_rows_alone_do_not_bias_the_metrics(
     small_label_store: Store, running: Running
 ) -> None:
     api = running(small_label_store, Settings(audit_fraction=0.3))
+    api.app.state.service.rng = np.random.default_rng(0)
     found, y = send_rows(api, 2000, which=slice(0, 0))
     rows = api.store.decisions_since()
     position = {name: k for k, name in enumerate(rows.id.tolist())}
@@ -455,3 +456,24 @@ def test_the_command_serves_a_policy_of_labels(
         assert answer.json()["decisions"][0]["action"] == "review row"
         assert httpx.get(f"{address}/readyz").json() == {"status": "ok"}
         store.close()
+
+
+def test_f_beta_without_reviews_and_labels_without_names(tmp_path: Path, running: Running) -> None:
+    logits, y = drawn(300)
+    fitted = MultiLabelPolicy.fit(MultiLabel.from_logits(logits), y, f_beta=FBeta())
+    store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    deploy_policy(store, fitted)
+    api = running(store, Settings(audit_fraction=1.0))
+    ids = [f"r{k}" for k in range(300)]
+    body = {"logits": logits.tolist(), "ids": ids}
+    found = api.client.post("/v1/decide", json=body).json()["decisions"]
+    assert {(one["action"], one["reason"]) for one in found} == {("automatic", "highest_f_beta")}
+    assert list(found[0]["labels"]) == ["0", "1", "2"]
+    labels = [{str(k): int(one) for k, one in enumerate(row)} for row in y]
+    api.client.post("/v1/labels", json={"ids": ids, "labels": labels})
+    is_positive = [[x["action"] == "positive" for x in one["labels"].values()] for one in found]
+    cost = monitor_report(api).overall.cost.interval
+    assert cost is not None
+    assert cost.value == pytest.approx((np.array(is_positive) != y).sum(axis=1).mean())
+    client, _ = signed_in(api)
+    assert "Wrong labels per row" in client.get("/monitor").text
