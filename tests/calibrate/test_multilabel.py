@@ -42,7 +42,7 @@ def test_a_fit_is_the_most_probable_one() -> None:
     y[::7, 1] = np.nan
     batch = Batch.of(y, MultiLabel.from_logits(odds), sample_weight=np.arange(150) % 3 + 0.5)
     scale = _Scale.of(MultiLabel.from_logits(odds), batch.weight)
-    entries = _Entries.of(scale, np.ones(3), batch)
+    entries = _Entries.of(scale, batch)
     prior = _Prior("beta", 0.3, 0.1)
     start = _Fit(np.zeros((3, 7)), np.zeros(4))
     found = _fit(entries.derivatives, prior, start, 1e-10)
@@ -129,17 +129,39 @@ def test_unknown_labels_are_left_out() -> None:
     assert first.coefficients_ == pytest.approx(second.coefficients_, abs=1e-9)
 
 
-def test_a_label_without_both_outcomes_has_the_common_map() -> None:
+def test_a_label_that_is_never_known_has_the_common_map() -> None:
     odds, y = rows(400, 4)
-    y[:, 1], y[:, 2] = 0, np.nan
+    y[:, 1:3] = np.nan
     outputs = MultiLabel.from_logits(odds, ["edema", "mass", "nodule", "fracture"])
     calibrator = MultiLabelCalibrator().fit(outputs, y)
     assert calibrator.unfitted_ == [1, 2]
-    assert "only the common map for mass and nodule" in calibrator.summary()
+    assert "only the common map for mass and nodule, unknown in every row" in calibrator.summary()
     assert np.array_equal(
         calibrator.coefficients_[1, [0, 2, 3]], calibrator.coefficients_[2, [0, 2, 3]]
     )
     assert np.isfinite(calibrator.transform(outputs).log_odds).all()
+
+
+@pytest.mark.parametrize("outcome", [0, 1])
+@pytest.mark.parametrize("n_others", [0, 1, 3])
+def test_a_label_of_one_outcome_is_calibrated_to_it(n_others: int, outcome: int) -> None:
+    odds, y = rows(600, 4)
+    y[:, 3] = 1 - outcome
+    y[:n_others, 3] = outcome
+    outputs = MultiLabel.from_logits(odds)
+    calibrator = MultiLabelCalibrator().fit(outputs, y)
+    p = calibrator.predict_proba(outputs)[:, 3]
+    smoothed = np.full(600, (y[:, 3].sum() + 0.5) / 601)
+    assert log_loss(y[:, 3], p) < log_loss(y[:, 3], smoothed) + 0.01
+    assert calibrator.unfitted_ == []
+    # The evidence covers all labels: the raw probabilities are far off here.
+    assert calibrator.evidence_.log_loss_before == pytest.approx(log_loss(y, outputs.array))
+
+
+def test_without_any_positive_all_probabilities_are_low() -> None:
+    odds, y = rows(300, 4)
+    p = MultiLabelCalibrator().fit(MultiLabel.from_logits(odds), 0 * y).predict_proba(expit(odds))
+    assert 0 < p.mean() < 2 / 300
 
 
 @pytest.mark.parametrize("y", [np.zeros((50, 3)), np.ones((50, 3)), np.eye(3)[np.arange(50) % 3]])
@@ -228,3 +250,22 @@ def test_other_labels_than_those_of_the_fit_raise() -> None:
         calibrator.transform(MultiLabel(np.full((3, 2), 0.5), ["b", "a"]))
     with pytest.raises(BadTypeError, match="must be MultiLabel"):
         calibrator.transform(Logits(odds))
+
+
+def test_two_groups_are_cross_validated_one_by_the_other() -> None:
+    odds, y = rows(200, 2)
+    groups = np.arange(200) % 2
+    calibrator = MultiLabelCalibrator(base="temperature", other_labels=False)
+    outputs = MultiLabel.from_logits(odds)
+    evidence = cross_validate_calibrator(calibrator, outputs, y, groups=groups)
+    assert evidence.n_folds == 2
+    losses = [
+        log_loss(
+            y[groups == k],
+            calibrator.fit(outputs.take(np.flatnonzero(groups != k)), y[groups != k]).predict_proba(
+                outputs.take(np.flatnonzero(groups == k))
+            ),
+        )
+        for k in (0, 1)
+    ]
+    assert evidence.log_loss_after == pytest.approx(np.mean(losses), abs=1e-9)

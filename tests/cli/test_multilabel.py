@@ -138,7 +138,7 @@ def test_labels_that_are_missing_unknown_or_constant_are_stated(
     assert found["n_known"]["cough"] == 0
     assert found["labels"]["fever"]["roc_auc"] is None
     done = run("calibrate", "constant.csv", *words, "-o", "map.json")
-    assert "only the common map for cough and fever" in " ".join(done.stdout.split())
+    assert "only the common map for cough, unknown in every row" in " ".join(done.stdout.split())
     frame.assign(y_cough="", y_fever="", y_rash="").to_csv("unknown.csv", index=False)
     for command in (("audit", "unknown.csv"), ("calibrate", "unknown.csv", "-o", "map.json")):
         done = run(*command, *words)

@@ -539,3 +539,10 @@ def test_bad_arguments_of_a_fit_are_named() -> None:
         FBeta(0)
     with pytest.raises(BadValueError, match="average"):
         FBeta(1, "weighted")
+
+
+def test_two_groups_are_enough() -> None:
+    odds, y = simulated(200)
+    sites = np.array(["north", "south"])[np.arange(200) % 2]
+    policy = MultiLabelPolicy.fit(MultiLabel.from_logits(odds), y, calibrator=PLATT, groups=sites)
+    assert "cross-fitted in 2 folds" in str(policy.report)

@@ -333,7 +333,7 @@ def _multilabel_evidence(
     # The fit on all rows warns.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         parts = [
-            clone(calibrator).fit(batch.take(train)).predict_proba(batch.outputs.take(test))
+            clone(calibrator).fit(rows_to_fit(batch, train)).predict_proba(batch.outputs.take(test))
             for train, test in folds
         ]
     before = as_multilabel(batch.outputs, CALLER).array[held_out]
@@ -373,7 +373,7 @@ def held_out_logits(
     """
 
     def held_out(fold: Fold) -> Logits:
-        fitted = calibrator._unfitted_copy().fit(ArrayShards(batch.take(fold[0])))
+        fitted = calibrator._unfitted_copy().fit(ArrayShards(rows_to_fit(batch, fold[0])))
         return fitted.transform(batch.outputs.take(fold[1]))
 
     # Folds run in threads, except for a selection, which has threads of its own.
@@ -412,6 +412,14 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
         rule = "must be a number of folds, or a scikit-learn splitter that suits the rows"
         raise BadValueError("cv", caller, rule, f"{cv!r} ({error})", "Pass cv=5") from error
     return [(train[is_used[train]], test[is_used[test]]) for train, test in found]
+
+
+def rows_to_fit(batch: Batch, rows: IntArray) -> Batch:
+    """Return the rows of a fold to fit on, whose only group cannot be divided: it is left out."""
+    taken = batch.take(rows)
+    if taken.groups is not None and len(set(taken.groups.tolist())) < 2:
+        return replace(taken, groups=None)
+    return taken
 
 
 def count_group_folds(groups: NDArray[Any], n_folds: int, caller: str) -> int:

@@ -172,7 +172,7 @@ class _Entries:
     weight: FloatArray
 
     @classmethod
-    def of(cls, scale: _Scale, is_used: FloatArray, batch: Batch, n_features: int = 4) -> _Entries:
+    def of(cls, scale: _Scale, batch: Batch, n_features: int = 4) -> _Entries:
         outputs, labels = as_multilabel(batch.outputs, "a calibrator"), batch.labels
         assert isinstance(labels, LabelMatrix)
         odds = _bounded_log_odds(outputs, scale.limit)
@@ -185,7 +185,7 @@ class _Entries:
             others=others @ scale.directions,
             norm=float(scale.norms[0]),
             targets=np.where(known, labels.values, 0.0),
-            weight=batch.weight[:, np.newaxis] * known * is_used,
+            weight=batch.weight[:, np.newaxis] * known,
         )
 
     def take(self, rows: Any) -> _Entries:
@@ -319,16 +319,14 @@ def _fit_rows(prior: _Prior, rows: tuple[_Entries, _Fit]) -> _Fit:
 
 
 def _sum_derivatives(
-    shards: Shards, scale: _Scale, is_used: FloatArray, coefficients: FloatArray, n_features: int
+    shards: Shards, scale: _Scale, coefficients: FloatArray, n_features: int
 ) -> FloatArray:
     """Return the derivatives of all rows, in blocks that fit in caches."""
 
     def sums(batch: Batch) -> FloatArray:
         blocks = row_blocks(len(batch), len(coefficients), BLOCK_ENTRIES) or [slice(0, 0)]
         parts = (
-            _Entries.of(scale, is_used, batch.take(rows), n_features).derivatives(
-                coefficients, n_features
-            )
+            _Entries.of(scale, batch.take(rows), n_features).derivatives(coefficients, n_features)
             for rows in blocks
         )
         return reduce(add, parts)
@@ -404,11 +402,12 @@ class MultiLabelCalibrator(Serializable):
 
     The map of a label is a logistic regression on its log odds z: slope * z + intercept, and two
     bends as in beta calibration. Maps of all labels are fitted together, shrunk towards a common
-    one: a label with many positives gets its own map, one with few nearly the common one. Where it
-    lowers the held-out log loss, the log odds of the other labels enter as well, by their principal
-    components, with weights shrunk towards 0. How strongly is selected by cross-fitting, like the
-    kind of map; unchanged probabilities and one temperature for all labels are candidates. Unknown
-    labels are left out one by one.
+    one: a label with many positives gets its own map, one with few nearly the common one. A label
+    without positives is evidence, too: its probabilities get low, as far as the rows support it.
+    Where it lowers the held-out log loss, the log odds of the other labels enter as well, by their
+    principal components, with weights shrunk towards 0. How strongly is selected by cross-fitting,
+    like the kind of map; unchanged probabilities and one temperature for all labels are candidates.
+    Unknown labels are left out one by one.
 
     Parameters
     ----------
@@ -438,7 +437,7 @@ class MultiLabelCalibrator(Serializable):
     limit_ : float
         Log odds are clipped to this size.
     unfitted_ : list of int
-        The labels without a positive or without a negative, which have the common map.
+        The labels that are unknown in every row, which have the common map.
     chosen_, reason_ : str
         What was selected, and why. Numbers in parentheses are standard deviations: of the
         coefficients between labels, and of the weights of other labels.
@@ -586,30 +585,27 @@ class MultiLabelCalibrator(Serializable):
         if self.unfitted_:
             names = self.label_names_ or tuple(range(self.n_labels_))
             shown = join_words([str(names[k]) for k in self.unfitted_], N_SHOWN)
-            text += f"; only the common map for {shown}, without both outcomes"
+            text += f"; only the common map for {shown}, unknown in every row"
         return text
 
     def _learn(self, shards: Shards) -> None:
-        outcomes = shards.sum(_count_outcomes)
-        if not outcomes.sum() > 0:
+        known_weight = shards.sum(_known_weight)
+        if not known_weight.sum() > 0:
             raise EmptyStateError(type(self).__name__)
-        is_used = np.asarray((outcomes > 0).all(axis=0), np.float64)
-        self.unfitted_ = np.flatnonzero(is_used == 0).tolist()
+        self.unfitted_ = np.flatnonzero(known_weight == 0).tolist()
         seed = draw_seed(self.random_state, type(self).__name__)
         n_rows = min(self.max_samples, max(SELECTION_ENTRIES // self.n_labels_, SELECTION_ROWS))
         batch = drop_unlabeled(sample_rows(shards, n_rows, seed, is_labeled=True))
         scale = _Scale.of(as_multilabel(batch.outputs, type(self).__name__), batch.weight)
         self.limit_ = scale.limit
-        few = len(batch) < MIN_ROWS or not is_used.any()
-        entries = _Entries.of(scale, np.ones_like(is_used) if few else is_used, batch)
+        few = len(batch) < MIN_ROWS
+        entries = _Entries.of(scale, batch)
         folds = [] if few else make_folds(batch, self.cv, seed, type(self).__name__)
         one = [(np.arange(len(batch)),) * 2]  # to evaluate unchanged probabilities
         selection = _Selection(entries, folds or one)
         chosen = selection.unchanged
         if few:
             self.reason_ = f"{len(batch)} rows are too few to select a calibrator"
-            if not is_used.any():
-                self.reason_ = "no label has both outcomes"
         else:
             self._select(selection)
             chosen = selection.simplest_as_good()
@@ -618,7 +614,7 @@ class MultiLabelCalibrator(Serializable):
         self._state_evidence(selection, chosen, len(folds))
         if prior.n_features:
             fit = _fit_rows(prior, (entries, fit))
-            fit = _fit(partial(_sum_derivatives, shards, scale, is_used), prior, fit, TOLERANCE)
+            fit = _fit(partial(_sum_derivatives, shards, scale), prior, fit, TOLERANCE)
         self._keep(fit, prior, scale)
 
     def _select(self, selection: _Selection) -> None:
@@ -705,9 +701,7 @@ class MultiLabelCalibrator(Serializable):
         require_random_state(self.random_state, name)
 
 
-def _count_outcomes(batch: Batch) -> FloatArray:
-    """Return the weight of 1 and of 0 of each label."""
+def _known_weight(batch: Batch) -> FloatArray:
+    """Return the weight of the rows where each label is known."""
     labels = as_label_matrix(batch.labels, "MultiLabelCalibrator")
-    positive = batch.weight @ np.nan_to_num(labels.values)
-    negative = batch.weight @ np.nan_to_num(1 - labels.values)
-    return np.stack([positive, negative])
+    return np.asarray(batch.weight @ ~np.isnan(labels.values))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, freeze
+from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
@@ -465,7 +466,7 @@ def _cross_fitted(
     # The fit on all rows warned.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         for train, test in folds:
-            rows = batch.take(train)
+            rows = rows_to_fit(batch, train)
             fitted = clone(calibrator).fit(rows)
             own = rule
             if rule.f_beta is not None:
