@@ -95,7 +95,11 @@ def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("change", "columns", "message"),
     [
-        ({}, {}, r"`y_\w+` must be between 0 and 1, got -1.*uncertain='ignore'"),
+        (
+            {"y_cough": "u"},
+            {},
+            r"`y_\w+` must be between 0 and 1, got 'u'.*uncertain='ignore'.*blank",
+        ),
         (
             {"y_rash": "maybe"},
             {"uncertain": "ones"},
@@ -106,18 +110,64 @@ def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:
             {"uncertain": "soft"},
             r"or a probability, got 'soft'\. Give the probability itself, e\.g\. uncertain=0\.5",
         ),
-        (
-            {"y_nose": 1},
-            {"uncertain": "zeros"},
-            r"one column per .* \(cough, fever, rash\)",
-        ),
+        ({"y_nose": 1}, {"uncertain": "zeros"}, "one column per label, got y_nose as well"),
+        ({"y_rash": 2}, {"uncertain": "ones"}, "`y_rash`.*got 2 in row 0. Write 0, 1 or a prob"),
+        ({}, {"label": "y_rash"}, r"each of 3 labels, got 'y_rash' alone. Pass label='y_\*'"),
+        ({}, {"only_labels": ["nose"]}, "no column of outputs for nose, got columns p_cough"),
     ],
 )
 def test_bad_labels_are_named(
     frame: pd.DataFrame, change: dict[str, Any], columns: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BadValueError, match=message):
-        read(frame.assign(**change), Columns(multilabel="p_*", label="y_*", **columns))
+        read(frame.assign(**change), Columns(**{"multilabel": "p_*", "label": "y_*", **columns}))
+
+
+def test_labels_are_selected_by_name(run: Run, frame: pd.DataFrame) -> None:
+    only = ["rash", "cough"]
+    columns = Columns(multilabel="p_*", label="y_*", uncertain="ignore", only_labels=only)
+    batch = read(frame.assign(y_nose=1), columns)
+    assert isinstance(batch.outputs, MultiLabel)
+    assert batch.outputs.label_names == ("rash", "cough")
+    np.testing.assert_array_equal(batch.outputs.array, frame[["p_rash", "p_cough"]])
+    frame.assign(y_nose=1).to_csv("more.csv", index=False)
+    done = run("audit", "more.csv", *WORDS, "--json")
+    assert "have no outputs are left out: nose" in " ".join(done.stderr.split())
+    assert {*json.loads(done.stdout)["labels"]} == {*NAMES}
+    for label in ("y_*", "y_cough,y_rash"):
+        words = ("--multilabel", "p_cough,p_rash", "--label", label, "--uncertain", "ignore")
+        done = run("audit", "more.csv", *words, "--json")
+        assert {*json.loads(done.stdout)["labels"]} == {"cough", "rash"}
+        assert not done.stderr
+    done = run("audit", "more.csv", "--multilabel", "p_cough,y_rash")
+    assert "columns of one prefix, got p_cough,y_rash" in done.stderr
+    one = run(
+        "audit", "more.csv", "--multilabel", "p_cough,p_rash", "--label", "y_rash", *WORDS[4:]
+    )
+    assert "each of 2 labels, got 'y_rash' alone" in one.stderr
+    assert "Pass --label 'y_*'" in one.stderr
+
+
+def test_one_pair_of_columns_is_one_label(frame: pd.DataFrame) -> None:
+    columns = Columns(multilabel="p_*", label="y_*", uncertain="ignore")
+    batch = read(frame[["p_rash", "y_rash"]], columns)
+    assert isinstance(batch.outputs, MultiLabel)
+    assert batch.outputs.label_names == ("rash",)
+
+
+@pytest.mark.parametrize("command", ["drift", "compare"])
+def test_commands_for_one_label_say_so(run: Run, frame: pd.DataFrame, command: str) -> None:
+    frame.to_csv("a.csv", index=False)
+    done = run(command, "a.csv", "a.csv", "--multilabel", "p_*")
+    assert f"dubito {command} supports one label per row, got --multilabel p_*" in done.stderr
+    assert "--probability p_NAME --label y_NAME" in done.stderr
+    assert "--multilabel" not in run(command, "--help").stdout
+
+
+def test_a_file_of_several_labels_is_recognized(run: Run, frame: pd.DataFrame) -> None:
+    frame.to_csv("a.csv", index=False)
+    done = run("audit", "a.csv")
+    assert "Pass --multilabel 'p_*' --label 'y_*' for several labels per row" in done.stderr
 
 
 def test_labels_that_are_missing_unknown_or_constant_are_stated(
@@ -125,7 +175,9 @@ def test_labels_that_are_missing_unknown_or_constant_are_stated(
 ) -> None:
     words = ("--multilabel", "p_*", "--uncertain", "ignore")
     frame.drop(columns=["y_rash"]).to_csv("fewer.csv", index=False)
-    assert "one column per label (cough, fever, rash)" in run("audit", "fewer.csv", *words).stderr
+    done = run("audit", "fewer.csv", *words)
+    assert "fewer.csv has no column of labels for rash, got columns y_cough, y_fever" in done.stderr
+    assert "list those that have some, e.g. --multilabel p_a,p_b." in done.stderr
     frame.filter(like="p_").to_csv("none.csv", index=False)
     assert "needs one set of label columns" in run("audit", "none.csv", *words).stderr
     frame.assign(y_cough="", y_fever=0).to_csv("constant.csv", index=False)

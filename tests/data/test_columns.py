@@ -115,7 +115,7 @@ EXACTLY_ONE = (
         (Columns("vote_*", probabilities="c"), "one column if the classes have no names"),
         (
             Columns("vote_*", logits="logit_*"),
-            "must have one column per class (2, 10), got cat, dog.",
+            "has no column of labels for 2, 10, got columns vote_cat, vote_dog. Add vote_2",
         ),
     ],
 )

@@ -178,9 +178,9 @@ def _apply(
     is_directory(output)  # raises for a file of an unknown kind
     calibrator = _load(path)
     classes = _classes(calibrator, path, options)
-    predictions = options.open(
-        file, label="unused", classes=None if options.is_multilabel else classes
-    )
+    names_of = "label_names" if options.is_multilabel else "classes"
+    known: dict[str, Any] = {names_of: classes}
+    predictions = options.open(file, label="unused", **known)
     bound = scan(predictions[0].source, predictions[0].columns).columns
     [first, *others] = bound.found[bound.kind]
     is_single = not others and first not in bound.widths

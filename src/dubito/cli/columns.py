@@ -28,11 +28,11 @@ PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
 NUMERIC_LABELS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
 HELP = {
-    "label": "Column of true labels. Default: a column named label, y or target.",
+    "label": "Column of true labels, or 'y_*' for several. Default: label, y or target.",
     "logits": "Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.",
     "probabilities": "Columns of class probabilities, or one list column. Default: p_*, prob_*.",
     "probability": "Single column: P(positive class). Default: p, prob or probability.",
-    "multilabel": "Columns of label probabilities, several labels per row; --label 'y_*' as well.",
+    "multilabel": "Columns of label probabilities, several labels per row: 'p_*' or p_a,p_b,...",
     "multilabel_logits": "Columns of log odds of several labels per row.",
     "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
     "confidence": "Column of top-label confidences; requires --correct.",
@@ -93,6 +93,16 @@ class ColumnOptions:
         """Whether the outputs are of several labels per row."""
         return self.multilabel is not None or self.multilabel_logits is not None
 
+    def require_single_label(self, command: str) -> None:
+        """Raise for several labels per row, which a command does not support."""
+        for name in MULTILABEL[:2]:
+            pattern = self.given.get(name)
+            if pattern is not None:
+                rule = "supports one label per row"
+                got = f"--{name.replace('_', '-')} {pattern}"
+                fix = "Go label by label, e.g. --probability p_NAME --label y_NAME"
+                raise BadValueError("", f"dubito {command}", rule, got, fix)
+
     @property
     def given(self) -> dict[str, str]:
         """The options that were given, by name."""
@@ -117,13 +127,15 @@ class ColumnOptions:
         classes: Sequence[ClassName] | None = None,
         row_costs: Sequence[str] = (),
         fitted: Mapping[str, str] = MappingProxyType({}),
+        label_names: Sequence[ClassName] | None = None,
     ) -> list[Predictions]:
         """Open files and find their columns; columns found by name are printed.
 
         An optional label may be missing, and one that was named may be missing from all files but
         the first. Features are looked for if `has_features`; `classes` names the classes of a
         single column where they are already known, and `row_costs` are the expressions of columns
-        in costs. Files that have the columns of outputs that a policy was `fitted` to are read so.
+        in costs. Files that have the columns of outputs that a policy was `fitted` to are read so;
+        `label_names` are the labels that it needs, of several per row.
         """
         from dubito.cli.printing import put
         from dubito.data.sources import open_source
@@ -141,6 +153,7 @@ class ColumnOptions:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
             values: dict[str, Any] = {**given, **found, **self.switches}
+            _select_labels(values, names, file, label_names)
             if row_costs:
                 values["row_costs"] = tuple(row_costs)
                 _require_known_later(row_costs, values.get("label"))
@@ -164,6 +177,8 @@ class ColumnOptions:
             settings["has_features"] = policy.ood is not None and policy.ood.needs_features
             settings["classes"] = policy.costs.classes
             settings["row_costs"] = [str(one) for one in policy.costs.expressions]
+        else:
+            settings["label_names"] = policy.calibrator.label_names_
         found = self.open(*files, label="unused", fitted=fitted, **settings)
         for one in found:
             columns = one.columns.multilabel or one.columns.multilabel_logits
@@ -240,6 +255,10 @@ def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[s
         return {"label": found[0]}
     if not is_required:
         return {}
+    if any(f"y_{one.removeprefix('p_')}" in names for one in names if one.startswith("p_")):
+        rule, got = "has no single column of labels", "columns p_* and y_*"
+        fix = "Pass --multilabel 'p_*' --label 'y_*' for several labels per row"
+        raise BadValueError("", file, rule, got, fix)
     known = f"{', '.join(LABELS[:-1])} or {LABELS[-1]}"
     rule = f"needs exactly one column named {known}"
     got = " and ".join(found) or f"columns {_first_few(names)}"
@@ -259,6 +278,61 @@ def _find_several_labels(names: Sequence[str], file: str) -> dict[str, str]:
     got = " and ".join(f"{start}*" for start in starts) or f"columns {_first_few(names)}"
     rule = "needs one set of label columns named y_*, label_* or target_*"
     raise BadValueError("", file, rule, got, "Pass --label 'y_*'")
+
+
+def _select_labels(
+    values: dict[str, Any],
+    names: Sequence[str],
+    file: str,
+    needed: Sequence[ClassName] | None,
+) -> None:
+    """Turn lists of columns into a pattern and the labels to read; print those left out.
+
+    These are the `needed` ones of a policy, those listed, or all that have outputs.
+    """
+    from dubito.cli.printing import say_note
+    from dubito.data import patterns
+
+    kind = next((kind for kind in MULTILABEL[:2] if kind in values), None)
+    if kind is None:
+        return
+    found: dict[str, list[str]] = {}
+    is_listed = False
+    for role in (kind, "label"):
+        pattern, own = _as_pattern(values.get(role, ""), names)
+        if own:
+            values[role], is_listed = pattern, True
+        elif "*" in pattern:
+            columns = patterns.matching(pattern, names, role, file)
+            own = [str(name) for name in patterns.class_names(pattern, columns)]
+        found[role] = own
+    if not found[kind]:
+        return  # one column of lists
+    wanted, spare = found[kind], found["label"]
+    if needed is not None:
+        wanted, spare = [str(name) for name in needed], found[kind]
+    elif is_listed:
+        wanted, spare = [name for name in wanted if name in (spare or wanted)], []
+    values["only_labels"] = wanted
+    if spare := [name for name in spare if name not in wanted]:
+        why = "have no outputs" if needed is None else "are not among those of the fit"
+        say_note(f"Labels of {file} that {why} are left out: {_first_few(spare)}.")
+
+
+def _as_pattern(wanted: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """Return columns separated by commas as a pattern and the names of their labels.
+
+    >>> _as_pattern("p_cough,p_fever", ["p_cough", "p_fever", "p_rash"])
+    ('p_*', ['cough', 'fever'])
+    """
+    columns = [name.strip() for name in wanted.split(",")]
+    if len(columns) == 1 or wanted in names:
+        return wanted, []
+    start = columns[0][: columns[0].find("_") + 1]
+    if not start or not all(name.startswith(start) for name in columns):
+        rule, fix = "must be columns of one prefix", "Pass e.g. p_cough,p_fever, or 'p_*'"
+        raise BadValueError("", "--multilabel", rule, wanted, fix)
+    return f"{start}*", [name.removeprefix(start) for name in columns]
 
 
 def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
@@ -417,15 +491,17 @@ def _as_columns(
 
 
 def with_columns(
-    *unused: str, **texts: str
+    *unused: str, hidden: Sequence[str] = (), **texts: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the column options except `unused` ones, passed as `options`.
 
-    `texts` replaces the help of some options.
+    `hidden` ones are accepted and not shown; `texts` replaces the help of some options.
     A command with a `reader` argument also gets the options of `Reader`, which is closed after it.
     """
     helps = {**HELP, **texts}.items()
-    column_options = [option(name, text) for name, text in helps if name not in unused]
+    column_options = [
+        option(name, text, is_hidden=name in hidden) for name, text in helps if name not in unused
+    ]
     column_options += [option(name, text, bool, False) for name, text in SWITCHES.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
 
-@with_columns("features", "group", *MULTILABEL)
+@with_columns("features", "group", "uncertain", hidden=MULTILABEL)
 def compare(
     files: Annotated[
         list[str],
@@ -50,6 +50,7 @@ def compare(
     from dubito.cli.reading import require_output_paths
     from dubito.monitor import compare as compare_models
 
+    options.require_single_label("compare")
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     names = _model_names(files)
     given = CostOptions(costs, tuple(cost or ()))

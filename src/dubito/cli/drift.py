@@ -9,7 +9,7 @@ from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 
-@with_columns("mean", "std", "weight", "group", "id", "cost", *MULTILABEL)
+@with_columns("mean", "std", "weight", "group", "id", "cost", "uncertain", hidden=MULTILABEL)
 def drift(
     reference: Annotated[
         str,
@@ -35,6 +35,7 @@ def drift(
     from dubito.monitor import detect_drift
 
     files = [reference, current]
+    options.require_single_label("drift")
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():

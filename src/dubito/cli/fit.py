@@ -40,6 +40,7 @@ OF_FEATURES: dict[str, tuple[str, dict[str, bool]]] = {
 }
 OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-uncertainty", "energy")
 OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
+OOD_ALPHA, RISK_DELTA = 0.01, 0.05
 
 
 @with_columns(
@@ -108,11 +109,15 @@ def fit(
         Path | None, typer.Option(help="CSV of class,prior for the deployment population.")
     ] = None,
     risk_delta: Annotated[
-        float, typer.Option(help="1 - confidence level of the --max-risk or --max-cost bound.")
-    ] = 0.05,
+        float | None,
+        typer.Option(
+            help="1 - confidence level of the --max-risk or --max-cost bound. Default: 0.05."
+        ),
+    ] = None,
     ood_alpha: Annotated[
-        float, typer.Option(help="False positive rate of out-of-distribution detection.")
-    ] = 0.01,
+        float | None,
+        typer.Option(help="False positive rate of out-of-distribution detection. Default: 0.01."),
+    ] = None,
     ood_score: Annotated[
         list[str] | None,
         typer.Option(
@@ -179,7 +184,8 @@ def fit(
             "--evaluate-on": evaluate_on, "--current-threshold": current_threshold,
             "--current-action": current_action, "--max-review-rate": max_review_rate,
             "--rows-per-day": rows_per_day, "--positive": options.positive,
-            "--features": options.features,
+            "--features": options.features, "--ood-score": ood_score, "--ood-alpha": ood_alpha,
+            "--risk-delta": risk_delta,
         }  # fmt: skip
         require_unused(unsuited)
         settings: dict[str, Any] = {**by_label.read(costs), "random_state": seed}
@@ -194,6 +200,7 @@ def fit(
         rule, fix = "cannot be combined with --current-threshold", "Pass one of them"
         raise BadValueError("", "--current-action", rule, current_action, fix)
     is_bound = max_risk is not None or max_cost is not None
+    delta = RISK_DELTA if risk_delta is None else risk_delta
     if max_risk is not None and max_cost is not None:
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
         raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
@@ -230,8 +237,8 @@ def fit(
             costs=table,
             calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
-            ood=_ood_gate(ood_score, ood_alpha, first),
-            risk=RiskBound(max_risk, risk_delta, max_cost) if is_bound else None,
+            ood=_ood_gate(ood_score, OOD_ALPHA if ood_alpha is None else ood_alpha, first),
+            risk=RiskBound(max_risk, delta, max_cost) if is_bound else None,
             evaluate_on=held_out,
             random_state=seed,
             pos_label=options.positive,

@@ -63,9 +63,10 @@ class LabelOptions:
 def require_unused(values: Mapping[str, Any]) -> None:
     """Raise for an option that has no meaning for several labels per row."""
     for name, value in values.items():
-        if value:
+        if value is not None:
+            shown = ", ".join(value) if isinstance(value, list) else f"{value}"
             rule, fix = "cannot be used with --multilabel", "Leave it out"
-            raise BadValueError("", name, rule, f"{value}", fix)
+            raise BadValueError("", name, rule, shown, fix)
 
 
 def _option(name: str) -> str:

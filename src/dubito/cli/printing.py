@@ -27,6 +27,8 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Divide percentages by 100": "Pass --percent for percentages",
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities",
     r"uncertain='ignore'": "--uncertain ignore",
+    r"label='y_\*'": "--label 'y_*'",
+    r"pass only_labels=\[\.\.\.\] [a-z ]*": "list those that have some, e.g. --multilabel p_a,p_b",
     r"uncertain=0\.5": "--uncertain 0.5",
     r"Exchange labels and outputs": "Exchange --label and --multilabel",
     r"Pass the probabilities of the model as outputs.*labels": "Check --label and --multilabel",

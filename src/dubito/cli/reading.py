@@ -35,9 +35,16 @@ class Engine(StrEnum):
     DASK = "dask"
 
 
-def option(name: str, text: str, kind: Any = str | None, default: Any = None) -> inspect.Parameter:
+def option(
+    name: str,
+    text: str,
+    kind: Any = str | None,
+    default: Any = None,
+    *,
+    is_hidden: bool = False,
+) -> inspect.Parameter:
     """Return an option of a command as a parameter of its function."""
-    annotation = Annotated[kind, typer.Option(help=text)]
+    annotation = Annotated[kind, typer.Option(help=text, hidden=is_hidden)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )

@@ -67,12 +67,25 @@ class Cells:
         self.require_no_gaps()
         return self.parsed(parsing.number_or_boolean, "must be numbers, true or false")
 
-    def marks(self) -> FloatArray:
+    def marks(self, *, can_be_uncertain: bool) -> FloatArray:
         """Return labels of 0 and 1 or probabilities: NaN where unknown, -1 for a mark such as u."""
-        if not is_text(self.array.type):
-            return self.numbers(has_gaps=True)
-        rule = "must be 0, 1, a probability, u or -1 if uncertain, or blank"
-        return self.parsed(parsing.mark, rule)
+        if is_text(self.array.type):
+            rule = "must be 0, 1, a probability, u or -1 if uncertain, or blank"
+            values = self.parsed(parsing.mark, rule)
+        else:
+            values = self.numbers(has_gaps=True)
+        is_wrong = (values < 0) | (values > 1)
+        if can_be_uncertain:
+            is_wrong &= values != -1
+        if is_wrong.any():
+            row = int(np.argmax(is_wrong))
+            fix = "Write 0, 1 or a probability"
+            if values[row] == -1:
+                fix = "Pass uncertain='ignore' if it marks an uncertain label"
+            fix += ", or leave the cell blank if the label is unknown"
+            got = repr(self.array[row].as_py())
+            raise self.wrong_value("must be between 0 and 1", got, fix, row)
+        return values
 
     def parsed(self, parse: Callable[[Any], float | None], rule: str) -> FloatArray:
         """Return each text parsed as a number, or raise at the first that cannot be."""

@@ -187,8 +187,13 @@ class BoundColumns:
         """Return several labels per row, NaN where unknown and -1 where uncertain."""
         if self.found["label"][0] in self.widths:
             return self.cells(piece, "label").matrix(n_labels, has_gaps=True)
-        columns = (Cells.of(piece, one, self.where, self.decimal) for one in self.found["label"])
-        return np.stack([column.marks() for column in columns], axis=1)
+        names = self.found["label"]
+        if len(names) == 1 < n_labels:
+            rule, fix = f"must be one column for each of {n_labels} labels", "Pass label='y_*'"
+            raise BadValueError("label", self.where, rule, f"{names[0]!r} alone", fix)
+        columns = (Cells.of(piece, one, self.where, self.decimal) for one in names)
+        marks = [column.marks(can_be_uncertain=self.uncertain is not None) for column in columns]
+        return np.stack(marks, axis=1)
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
         """Return the cells of the column of a role."""
@@ -257,6 +262,8 @@ class Columns:
         listed columns.
     multilabel, multilabel_logits : str or list of str, optional
         Probabilities or log odds of several labels per row, selected in the same way.
+    only_labels : sequence of str, optional
+        The labels to read, in this order, of those that `multilabel` selects. Default: all.
     uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
         What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
@@ -293,6 +300,7 @@ class Columns:
     probabilities: Wanted | None = None
     multilabel: Wanted | None = None
     multilabel_logits: Wanted | None = None
+    only_labels: Sequence[ClassName] | None = None
     uncertain: UncertainPolicy | None = None
     confidence: str | None = None
     correct: str | None = None
@@ -331,10 +339,15 @@ class Columns:
             wanted = list(dict.fromkeys(needed))
             found["row_costs"] = patterns.matching(wanted, names, "row_costs", where)
         _require_apart(found, kind, where)
+        if self.only_labels is not None:
+            found[kind] = self._selected(kind, found[kind], where)
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
             noun = "label" if kind in MULTI else "class"
-            labels = patterns.in_order_of(classes, self.label, found["label"], where, noun)
+            is_part = self.only_labels is not None
+            labels = patterns.in_order_of(
+                classes, self.label, found["label"], where, noun, is_part=is_part
+            )
             found["label"] = labels
         for name in self.keep:
             if name not in names:
@@ -350,6 +363,14 @@ class Columns:
             expressions=expressions,
             uncertain=self.uncertain,
         )
+
+    def _selected(self, kind: str, columns: list[str], where: str) -> list[str]:
+        """Return the columns of the labels to read."""
+        wanted = getattr(self, kind)
+        if kind not in MULTI or not patterns.is_several(wanted):
+            rule, fix = "requires several columns of multi-label outputs", "Leave it out"
+            raise BadValueError("only_labels", where, rule, f"{kind}={wanted!r}", fix)
+        return patterns.named_columns(self.only_labels or (), wanted, columns, where, "outputs")
 
     def parsed_row_costs(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
         """Return the expressions of row costs; the name of a column stands for itself."""
@@ -404,7 +425,7 @@ class Columns:
             rule = "cannot be given if columns are named after classes"
             got, fix = repr(list(self.classes)), "Use it for a single column only"
             raise BadValueError("classes", where, rule, got, fix)
-        if len(outputs) == 1:
+        if len(outputs) == 1 and kind not in MULTI:
             rule, got = "must match at least 2 columns", f"{outputs[0]!r} only"
             fix = f"Pass {kind}={outputs[0]!r} if it holds the positive class, or lists"
             raise BadValueError(kind, where, rule, got, fix)

@@ -96,14 +96,45 @@ def in_order_of(
     columns: list[str],
     where: str,
     noun: str = "class",
+    *,
+    is_part: bool = False,
 ) -> list[str]:
-    """Return columns of labels in the order of the classes or labels they are named after."""
-    by_class = dict(zip(class_names(wanted, columns), columns, strict=True))
+    """Return columns of labels in the order of the classes or labels they are named after.
+
+    With `is_part` there may be columns of others.
+    """
     if classes is None:
         rule, fix = "must be one column if the classes have no names", "Pass classes=[...]"
         raise BadValueError("label", where, rule, f"{len(columns)} columns", fix)
-    if set(by_class) != set(classes):
-        rule = f"must have one column per {noun} ({', '.join(map(str, classes))})"
-        got, fix = ", ".join(map(str, by_class)), f"Provide columns of the same {noun} names"
+    found = named_columns(classes, wanted, columns, where, "labels")
+    more = [name for name in columns if name not in found]
+    if more and not is_part:
+        rule, got = f"must have one column per {noun}", f"{_few(more)} as well"
+        fix = "Leave them out, or add outputs of the same names"
         raise BadValueError("label", where, rule, got, fix)
-    return [by_class[name] for name in classes]
+    return found
+
+
+def named_columns(
+    names: Sequence[ClassName], wanted: Wanted, columns: Sequence[str], where: str, what: str
+) -> list[str]:
+    """Return the columns that are named after classes or labels, or raise for missing ones.
+
+    >>> named_columns(["dog"], "p_*", ["p_cat", "p_dog"], "f.csv", "outputs")
+    ['p_dog']
+    """
+    by_name = dict(zip(map(str, class_names(wanted, columns)), columns, strict=True))
+    missing = [str(name) for name in names if str(name) not in by_name]
+    if missing:
+        pattern = wanted if isinstance(wanted, str) else "*"
+        rule, got = f"has no column of {what} for {_few(missing)}", f"columns {_few(columns)}"
+        fix = f"Add {pattern.replace('*', missing[0])}"
+        if what == "labels":
+            fix += ", or pass only_labels=[...] with the names that have some"
+        raise BadValueError("", where, rule, got, fix)
+    return [by_name[str(name)] for name in names]
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return some of many names."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
