@@ -310,7 +310,7 @@ class Policy(BasePolicy):
         --------
         >>> from dubito.calibrate import IdentityCalibrator
         >>> costs = CostMatrix.zero_one(2).with_reject(0.3)
-        >>> rows, labels = [[0.9, 0.1]] * 9, [0] * 9
+        >>> rows, labels = [[0.9, 0.1]] * 10, [0] * 9 + [1]
         >>> policy = Policy.fit(rows, labels, costs=costs, calibrator=IdentityCalibrator())
         >>> print(policy.explain([[0.6, 0.4]]).splitlines()[0])
         Action: reject, because rejecting costs less than any other action.
