@@ -21,7 +21,13 @@ from dubito.calibrate.multilabel import (
 )
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards, CountedShards
-from dubito.errors import BadTypeError, BadValueError, DubitoError, MissingLabelsWarning
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoError,
+    DubitoWarning,
+    MissingLabelsWarning,
+)
 
 
 def rows(n_rows: int, n_labels: int = 4, seed: int = 0) -> tuple[FloatArray, FloatArray]:
@@ -269,3 +275,11 @@ def test_two_groups_are_cross_validated_one_by_the_other() -> None:
         for k in (0, 1)
     ]
     assert evidence.log_loss_after == pytest.approx(np.mean(losses), abs=1e-9)
+
+
+def test_labels_instead_of_probabilities_are_warned_about() -> None:
+    odds, y = rows(100, 2)
+    calibrator = MultiLabelCalibrator(base="temperature").fit(MultiLabel.from_logits(odds), y)
+    with pytest.warns(DubitoWarning, match="all outputs are 0 or 1, like labels") as caught:
+        calibrator.transform(y)
+    assert caught[0].filename == __file__

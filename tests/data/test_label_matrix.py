@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito import MultiLabel
+from dubito import MultiLabel, audit
 from dubito.data import ArrayShards, Batch
 from dubito.data.labels import LabelMatrix
 from dubito.data.shards import joined
@@ -87,3 +87,13 @@ def test_logits_keep_their_precision() -> None:
     for names, message in [(["a"], "must have 2 names"), (["a", "a"], "Name each label once")]:
         with pytest.raises(BadValueError, match=message):
             MultiLabel.from_logits(odds, names)
+
+
+def test_one_label_exchanged_with_its_probabilities_is_refused() -> None:
+    p = np.random.default_rng(0).random((60, 3))
+    y = (p > 0.5).astype(float)
+    p[:, 1], y[:, 1] = y[:, 1].copy(), p[:, 1].copy()
+    with pytest.raises(BadValueError, match="the outputs of 'b' are all 0 or 1, like"):
+        audit(y, MultiLabel(p, ["a", "b", "c"]))
+    y[:35, 1] = y[:35, 1] > 0.5  # some soft labels beside hard outputs are fine
+    assert audit(y, MultiLabel(p), n_resamples=0).n_known["1"] == 60

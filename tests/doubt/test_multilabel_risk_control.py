@@ -21,18 +21,29 @@ def rows(n_rows: int, n_labels: int = 4, seed: int = 0) -> tuple[FloatArray, Flo
     return p, y
 
 
+def inverse_known(y: FloatArray) -> FloatArray:
+    """Return the inverse of how often each label is known, in rows with a known label."""
+    is_known = ~np.isnan(y)
+    return np.asarray(1 / is_known[is_known.any(axis=1)].mean(axis=0))
+
+
 def mean_loss(metric: str, p: FloatArray, y: FloatArray, threshold: float) -> tuple[float, int]:
-    """Return the mean loss of a threshold and the number of rows, row by row."""
+    """Return the mean loss of a threshold and the number of rows, row by row.
+
+    False labels count by the inverse of how often their label is known.
+    """
     losses = []
+    stands_for = inverse_known(y)
     for scores, labels in zip(p, y, strict=True):
         is_known = ~np.isnan(labels)
         taken, truth = scores[is_known] >= threshold, labels[is_known] == 1
         if metric == "recall" and truth.any():
             losses.append(1 - (taken & truth).sum() / truth.sum())
         elif metric == "false_positives" and is_known.any():
-            losses.append((taken & ~truth).sum())
+            losses.append((taken & ~truth) @ stands_for[is_known])
         elif metric == "precision" and is_known.any():
-            losses.append((taken & ~truth).sum() / max(taken.sum(), 1))
+            size = max((scores >= threshold).sum(), 1)
+            losses.append((taken & ~truth) @ stands_for[is_known] / size)
     return float(np.mean(losses)), len(losses)
 
 
@@ -56,18 +67,20 @@ def test_false_positives_are_as_many_as_allowed(target: float) -> None:
     threshold = MultiLabelRiskControl("false_positives", target).fit(p, y).thresholds_[0]
     for at, is_fine in ((threshold, True), (threshold - 1e-6, False)):
         loss, n = mean_loss("false_positives", p, y, at)
-        assert ((n * loss + 4) / (n + 1) <= target) == is_fine
+        assert ((n * loss + inverse_known(y).sum()) / (n + 1) <= target) == is_fine
 
 
 def test_precision_is_tested_from_high_to_low() -> None:
     p, y = rows(400)
     control = MultiLabelRiskControl("precision", 0.6, delta=0.1).fit(p, y)
-    lowest = 2.0
+    lowest, worst = 2.0, inverse_known(y).max()
     for threshold in np.unique(p)[::-1]:
         loss, n = mean_loss("precision", p, y, threshold)
-        low = min(loss, 0.4)
-        entropy = (low * np.log(low / 0.4) if low else 0) + (1 - low) * np.log((1 - low) / 0.6)
-        bentkus = np.e * binom.cdf(np.ceil(n * loss - 1e-9), n, 0.4)
+        loss, limit = loss / worst, 0.4 / worst  # losses of at most 1
+        low = min(loss, limit)
+        entropy = low * np.log(low / limit) if low else 0
+        entropy += (1 - low) * np.log((1 - low) / (1 - limit))
+        bentkus = np.e * binom.cdf(np.ceil(n * loss - 1e-9), n, limit)
         if min(bentkus, np.exp(-n * entropy)) > 0.1:
             break
         lowest = threshold
@@ -96,6 +109,38 @@ def test_the_promise_is_kept_on_new_rows() -> None:
         found = (truth & (p[order[200:]] >= threshold)).sum(axis=1)[truth.any(axis=1)]
         recalls.append((found / truth.sum(axis=1)[truth.any(axis=1)]).mean())
     assert 0.9 - 2 * np.std(recalls) / np.sqrt(200) <= np.mean(recalls) <= 0.92
+
+
+@pytest.mark.parametrize("metric", ["false_positives", "precision"])
+def test_the_promise_covers_labels_that_are_unknown_at_random(metric: str) -> None:
+    p, _ = rows(4000, seed=6)
+    rng, found = np.random.default_rng(0), []
+    y = (rng.random(p.shape) < p).astype(float)
+    target, delta = (0.5, None) if metric == "false_positives" else (0.6, 0.1)
+    for _ in range(150):
+        order = rng.permutation(4000)
+        first, rest = order[:300], order[300:]
+        known = np.where(rng.random((300, 4)) < 0.3, np.nan, y[first])
+        control = MultiLabelRiskControl(metric, target, delta=delta).fit(p[first], known)
+        taken = p[rest] >= control.thresholds_[0]
+        loss = (taken * (1 - y[rest])).sum(axis=1)
+        found.append((loss if delta is None else loss / np.maximum(taken.sum(axis=1), 1)).mean())
+    if delta is None:
+        assert 0.45 < np.mean(found) < target + 2 * np.std(found) / np.sqrt(150)
+    else:
+        assert np.mean(np.array(found) > 1 - target) < delta
+
+
+def test_what_no_promise_covers_is_warned_about() -> None:
+    p, y = rows(100)
+    y[:, 2] = np.nan
+    with pytest.warns(DubitoWarning, match="unknown in every row: 2"):
+        MultiLabelRiskControl("false_positives", 0.5).fit(p, y)
+    y[:, 2] = np.where(np.arange(100) % 2, 1, np.nan)
+    y[:40, 1] = np.nan
+    with pytest.warns(DubitoWarning, match="of the labels are unknown.*Pass per_label=True"):
+        MultiLabelRiskControl("recall", 0.5).fit(p, y)
+    MultiLabelRiskControl("recall", 0.5, per_label=True).fit(p, y)
 
 
 def test_too_few_rows_take_every_label_and_say_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -25,9 +26,9 @@ from dubito.calibrate.calibrator import FLOOR, drop_unlabeled
 from dubito.calibrate.cross_validation import CalibrationEvidence, HeldOutLabels, make_folds
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.labels import LabelMatrix, as_label_matrix, require_own_places
+from dubito.data.labels import LabelMatrix, as_label_matrix, look_like_labels, require_own_places
 from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
-from dubito.errors import EmptyStateError
+from dubito.errors import DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
 from dubito.measure.state import warn_of_missing
@@ -679,6 +680,11 @@ class MultiLabelCalibrator(Serializable):
         caller = f"{type(self).__name__}.{method}"
         known = as_multilabel(outputs, caller)
         require_labels(known, self.n_labels_, self.label_names_, caller)
+        if look_like_labels(known):
+            text = (
+                f"{caller}: all outputs are 0 or 1, like labels. Pass probabilities of the model."
+            )
+            warnings.warn(text, DubitoWarning, stacklevel=3)
         result = np.empty(known.array.shape, known.array.dtype)
 
         def fill(rows: slice) -> None:

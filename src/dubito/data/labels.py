@@ -29,7 +29,7 @@ from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
 FEW_ROWS = 1000
-MIN_SAME = 50  # known labels; fewer may equal the outputs by chance
+MIN_SUSPECT = 50  # known labels; fewer may look like outputs by chance
 POLICIES = ("ignore", "multi-class", "zeros", "ones", "soft")
 UncertainPolicy = Literal["ignore", "multi-class", "zeros", "ones", "soft"] | float
 
@@ -386,21 +386,35 @@ def as_label_matrix(labels: Any, caller: str) -> LabelMatrix:
     return labels
 
 
+def look_like_labels(outputs: MultiLabel) -> bool:
+    """Whether outputs are all 0 or 1, judged by their first rows."""
+    p = outputs.array[:FEW_ROWS]
+    return p.size >= MIN_SUSPECT and bool(((p == 0) | (p == 1)).all())
+
+
 def require_own_places(
     outputs: MultiLabel, labels: LabelMatrix, argument: str, caller: str
 ) -> None:
-    """Raise if several labels and their probabilities are exchanged, or the same columns."""
+    """Raise if labels and their probabilities are exchanged, or all are the same columns."""
     for n_rows in (FEW_ROWS, outputs.n_rows):  # most inputs are fine by their first rows
         p, y = outputs.array[:n_rows], labels.values[:n_rows]
         is_known, is_soft = ~np.isnan(y), (y > 0) & (y < 1)
-        is_hard = bool(((p == 0) | (p == 1)).all())
-        is_swapped = is_hard and is_soft.sum() > is_known.sum() / 2
-        is_same = bool(((p == y) | ~is_known).all() and is_known.sum() >= MIN_SAME)
-        if not (is_swapped or is_same):
+        is_hard = ((p == 0) | (p == 1)).all(axis=0)
+        n_known, n_soft = is_known.sum(axis=0), is_soft.sum(axis=0)
+        is_swapped = is_hard & (n_soft > n_known / 2) & (n_known >= MIN_SUSPECT)
+        if is_hard.all() and n_soft.sum() > n_known.sum() / 2:
+            is_swapped = n_soft > 0
+        is_same = bool(((p == y) | ~is_known).all() and n_known.sum() >= MIN_SUSPECT)
+        if not (is_swapped.any() or is_same):
             return
-    if is_swapped:
-        rule = "must hold the labels: the outputs are all 0 or 1, like labels"
-        got, fix = f"probabilities such as {y[is_soft][0]:g}", "Exchange labels and outputs"
+    if is_swapped.any():
+        label = int(np.argmax(is_swapped))
+        name = outputs.names[label]
+        which, fix = f"the outputs of {name!r}", f"Exchange the two columns of {name!r}"
+        if is_hard.all():
+            which, fix = "the outputs", "Exchange labels and outputs"
+        rule = f"must hold the labels: {which} are all 0 or 1, like labels"
+        got = f"probabilities such as {y[is_soft[:, label], label][0]:g}"
     else:
         rule, got = "must differ from the outputs", "the same numbers in every row"
         fix = "Pass the probabilities of the model as outputs, and the true labels"

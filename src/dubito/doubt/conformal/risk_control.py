@@ -14,7 +14,7 @@ from dubito.data.labels import as_label_matrix, require_own_places
 from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
-from dubito.formatting import join_words
+from dubito.formatting import join_words, percent
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import boolean, class_names, declare, integer
@@ -23,6 +23,7 @@ from dubito.serialization.objects import Serializable
 METRICS = ("recall", "false_positives", "precision")
 NEVER = 2.0  # a threshold above every probability
 ROUNDING = 1e-9  # relative error of sums of losses
+MIN_KNOWN = 0.8  # fraction of labels; with fewer, overall recall is biased visibly
 N_SHOWN = 5  # names of labels in a warning
 
 
@@ -37,6 +38,12 @@ class MultiLabelRiskControl(Serializable):
     `delta`, the probability that the bound fails, and is controlled by testing thresholds from high
     to low (learn then test). Rows must be exchangeable with new ones and unseen by the model; a
     calibrator must be fitted on other rows, too.
+
+    Where labels are unknown, the guarantees for false positives, precision and the recall of each
+    label are for all labels if these are unknown at random: each known label counts by the inverse
+    of the fraction known. Overall recall is that of known labels, in rows where one is known to be
+    true; the fit warns if more than a fifth is unknown. No guarantee covers labels that are unknown
+    for a reason, or in every row.
 
     Parameters
     ----------
@@ -118,7 +125,7 @@ class MultiLabelRiskControl(Serializable):
             Probabilities of labels; calibrated ones give smaller sets. A batch or shards hold
             labels and weights themselves; of streamed rows, a sample of 100,000 is used.
         y : array of shape (n_rows, n_labels) or LabelMatrix, optional
-            0 and 1; NaN or None where a label is unknown, which is left out.
+            0 and 1; NaN or None where a label is unknown.
         sample_weight : array of shape (n_rows,), optional
             Frequency weights.
 
@@ -151,6 +158,19 @@ class MultiLabelRiskControl(Serializable):
             freeze(np.broadcast_to(one, known.n_labels).copy()) for one in (thresholds, n_rows)
         )
         self._warn_about_bounds(known)
+        is_known = ~np.isnan(labels.values[batch.weight > 0])
+        never = [str(known.names[k]) for k in np.flatnonzero(~is_known.any(axis=0))]
+        if never:
+            which = join_words(never, N_SHOWN)
+            text = f"{name}: no guarantee covers labels that are unknown in every row: {which}."
+            warnings.warn(text, DubitoWarning, stacklevel=2)
+        elif self.metric == "recall" and not self.per_label and is_known.mean() < MIN_KNOWN:
+            text = (
+                f"{name}: {percent(1 - is_known.mean())} of the labels are unknown. The recall is "
+                "that of known labels, where rows with many true labels count more. Pass "
+                "per_label=True for a guarantee that holds for unknown labels as well."
+            )
+            warnings.warn(text, DubitoWarning, stacklevel=2)
         return self
 
     def predict(self, outputs: Any) -> PredictionSets:
@@ -174,7 +194,8 @@ class MultiLabelRiskControl(Serializable):
 
     def _threshold(self, p: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
         """Return the threshold of some labels, and the number of rows it is based on."""
-        weight = np.where(np.isnan(y).all(axis=1), 0.0, weight)
+        is_known = ~np.isnan(y)
+        weight = np.where(is_known.any(axis=1), weight, 0.0)
         truth, falsehood = np.nan_to_num(y), np.nan_to_num(1 - y)
         if self.metric == "recall":
             n_true = truth.sum(axis=1)
@@ -182,12 +203,18 @@ class MultiLabelRiskControl(Serializable):
             found = truth / np.maximum(n_true, ROUNDING)[:, np.newaxis]
             curve = _LossCurve.of(p, -found, weight, start=1.0)
             return curve.highest(1 - self.target), curve.n_rows
+        # A known label stands for unknown ones, too: inverse-probability weights of Horvitz and
+        # Thompson, with which the expected loss of a row is that of all its labels.
+        known_weight = weight @ is_known
+        stands_for = weight.sum() / np.where(known_weight > 0, known_weight, np.inf)
+        falsehood *= stands_for
         if self.metric == "false_positives":
             curve = _LossCurve.of(p, falsehood, weight, start=0.0)
-            return curve.lowest(self.target, worst=p.shape[1]), curve.n_rows
-        p = np.where(np.isnan(y), -1.0, p)  # unknown labels come last
-        curve = _LossCurve.of(*_false_fractions(p, falsehood), weight, start=0.0)
-        return curve.lowest_tested(1 - self.target, float(self.delta or 0)), curve.n_rows
+            worst = float(np.maximum(stands_for, 1).sum())
+            return curve.lowest(self.target, worst, p.shape[1]), curve.n_rows
+        worst = max(1.0, float(stands_for.max()))
+        curve = _LossCurve.of(*_false_fractions(p, falsehood / worst), weight, start=0.0)
+        return curve.lowest_tested((1 - self.target) / worst, float(self.delta or 0)), curve.n_rows
 
     def _warn_about_bounds(self, outputs: MultiLabel) -> None:
         """Warn where rows are too few for the guarantee, and labels are always or never taken."""
@@ -274,13 +301,14 @@ class _LossCurve:
         is_fine = self.losses + 1 <= limit * (self.n_rows + 1) * (1 + ROUNDING)
         return float(self.thresholds[np.argmax(is_fine)]) if is_fine.any() else 0.0
 
-    def lowest(self, limit: float, worst: float) -> float:
+    def lowest(self, limit: float, worst: float, n_labels: int) -> float:
         """Return the lowest threshold whose expected loss, of at most `worst`, is within a limit.
 
         The loss rises from high to low thresholds: it first exceeds the limit at the next entry.
+        More false labels than there are labels may always be in a set.
         """
         is_fine = self.losses + worst <= limit * (self.n_rows + 1) * (1 + ROUNDING)
-        return self._last_of(is_fine) if limit < worst else 0.0
+        return self._last_of(is_fine) if limit < n_labels else 0.0
 
     def lowest_tested(self, limit: float, delta: float) -> float:
         """Return the lowest threshold such that no test down to it fails at level `delta`.
