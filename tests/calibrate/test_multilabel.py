@@ -252,8 +252,14 @@ def test_other_labels_than_those_of_the_fit_raise() -> None:
     calibrator = MultiLabelCalibrator().fit(MultiLabel.from_logits(odds, ["a", "b"]), y)
     with pytest.raises(BadValueError, match="must have the 2 labels of the fit, got 3"):
         calibrator.transform(np.full((3, 3), 0.5))
-    with pytest.raises(BadValueError, match="got another order"):
-        calibrator.transform(MultiLabel(np.full((3, 2), 0.5), ["b", "a"]))
+    with pytest.raises(BadValueError, match="got none called 'b'"):
+        calibrator.transform(MultiLabel(np.full((3, 2), 0.5), ["c", "a"]))
+    for kind in (MultiLabel.from_logits, MultiLabel):  # in another order, by name
+        scores = odds if kind != MultiLabel else expit(odds)
+        expected = calibrator.predict_proba(kind(scores))
+        other = kind(scores[:, ::-1], ["b", "a"])
+        np.testing.assert_array_equal(calibrator.predict_proba(other), expected)
+        assert calibrator.transform(other).label_names == ("a", "b")
     with pytest.raises(BadTypeError, match="must be MultiLabel"):
         calibrator.transform(Logits(odds))
 

@@ -97,3 +97,36 @@ def test_one_label_exchanged_with_its_probabilities_is_refused() -> None:
         audit(y, MultiLabel(p, ["a", "b", "c"]))
     y[:35, 1] = y[:35, 1] > 0.5  # some soft labels beside hard outputs are fine
     assert audit(y, MultiLabel(p), n_resamples=0).n_known["1"] == 60
+
+
+@pytest.mark.parametrize("prefix", ["", "y_"])
+def test_columns_of_a_data_frame_are_matched_by_name(prefix: str) -> None:
+    frame = pd.DataFrame({f"{prefix}fever": [0, 1, 1, 0], f"{prefix}cough": [1, 0, 0, 0]})
+    for outputs in (
+        OUTPUTS,
+        MultiLabel(pd.DataFrame(OUTPUTS.array, columns=["p_cough", "p_fever"])),
+    ):
+        found = LabelMatrix.of(frame, outputs).values
+        np.testing.assert_array_equal(found, [[1, 0], [0, 1], [0, 1], [0, 0]])
+    with pytest.raises(BadValueError, match="a column for each label, got none called 'cough'"):
+        LabelMatrix.of(frame.set_axis(["fever", "rash"], axis=1), OUTPUTS)
+    others = LabelMatrix.of(frame.set_axis(["one", "two"], axis=1), OUTPUTS).values
+    np.testing.assert_array_equal(others, frame.to_numpy())
+
+
+def test_data_frames_name_the_labels() -> None:
+    frame = pd.DataFrame({"cough": [0.5], "fever": [0.2]})
+    assert MultiLabel(frame).label_names == ("cough", "fever")
+    assert MultiLabel.from_logits(frame).label_names == ("cough", "fever")
+    assert MultiLabel(frame, ["a", "b"]).label_names == ("a", "b")
+    assert MultiLabel(frame.set_axis([0, 1], axis=1)).label_names is None
+
+
+def test_marks_may_be_text() -> None:
+    frame = pd.DataFrame({"cough": ["1", "u", "", 0], "fever": [1.0, None, "0", True]})
+    found = LabelMatrix.of(frame, OUTPUTS, uncertain=0.7).values
+    np.testing.assert_array_equal(found, [[1, 1], [0.7, np.nan], [np.nan, 0], [0, 1]])
+    texts = LabelMatrix.of(np.array([["1", "0"]] * 4), OUTPUTS).values
+    np.testing.assert_array_equal(texts, [[1, 0]] * 4)
+    with pytest.raises(BadValueError, match="'u' where uncertain, got maybe in row 1, column 0"):
+        LabelMatrix.of(frame.replace("u", "maybe"), OUTPUTS)

@@ -32,7 +32,7 @@ from dubito.errors import DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
     Entry,
@@ -556,7 +556,7 @@ class MultiLabelCalibrator(Serializable):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
 
         Returns
         -------
@@ -570,7 +570,7 @@ class MultiLabelCalibrator(Serializable):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
 
         Returns
         -------
@@ -679,7 +679,7 @@ class MultiLabelCalibrator(Serializable):
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
         known = as_multilabel(outputs, caller)
-        require_labels(known, self.n_labels_, self.label_names_, caller)
+        known = in_fitted_order(known, self.n_labels_, self.label_names_, caller)
         if look_like_labels(known):
             text = (
                 f"{caller}: all outputs are 0 or 1, like labels. Pass probabilities of the model."

@@ -33,7 +33,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Exchange labels and outputs": "Exchange --label and --multilabel",
     r"Pass the probabilities of the model as outputs.*labels": "Check --label and --multilabel",
     r"Use MultiLabel\.from_logits\(\w+\)": "Pass --multilabel-logits instead of --multilabel",
-    r"Pass these, in the same order": "Pass a --multilabel pattern of their columns",
+    r"Pass these, and no others": "Pass a --multilabel pattern of their columns",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks

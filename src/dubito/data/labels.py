@@ -23,8 +23,9 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
+from dubito.data.parsing import mark
 from dubito.errors import BadTypeError, BadValueError
-from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel
+from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, column_names
 
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
@@ -289,8 +290,9 @@ class LabelMatrix:
         Parameters
         ----------
         y : array of shape (n_rows, n_labels)
-            0 and 1, or probabilities; None, NaN or masked where unknown. -1 marks an uncertain
-            label.
+            0 and 1, or probabilities; None, NaN or masked where unknown. -1 or "u" marks an
+            uncertain label. The columns of a data frame are matched to named outputs by name, with
+            or without what all names begin with (`p_`, `y_`); otherwise by position.
         outputs : MultiLabel
             The outputs of the same rows.
         argument, caller : str
@@ -310,9 +312,8 @@ class LabelMatrix:
         if isinstance(y, np.ma.MaskedArray):
             y = np.ma.filled(y.astype(np.float64), np.nan)
         array = as_array(y, argument, caller)
-        if array.dtype.kind == "O":
-            is_unknown = np.frompyfunc(is_absent, 1, 1)(array).astype(bool)
-            array = np.array(np.where(is_unknown, np.nan, array).tolist())
+        if array.dtype.kind in "OU":
+            array = _numbers_of_marks(array, argument, caller)
         if array.dtype.kind == "b":
             array = array.astype(np.float64)
         values = as_floats(array, argument, caller).astype(np.float64)
@@ -322,6 +323,7 @@ class LabelMatrix:
         if values.shape[1] != outputs.n_labels:
             rule, fix = f"must be {shape}", "Pass one column per label"
             raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
+        values = values[:, _label_columns(column_names(y), outputs, argument, caller)]
         is_uncertain = values == UNCERTAIN
         fix = "Use NaN or None for an unknown label"
         if uncertain is None:
@@ -360,6 +362,45 @@ class LabelMatrix:
     def take(self, rows: slice | IntArray) -> LabelMatrix:
         """Return the labels of some rows."""
         return LabelMatrix(self.values[rows])
+
+
+def _numbers_of_marks(array: NDArray[Any], argument: str, caller: str) -> NDArray[Any]:
+    """Return labels given as objects or text as numbers: NaN where unknown, -1 where uncertain."""
+
+    def number(value: Any) -> Any:
+        if is_absent(value):
+            return np.nan
+        return mark(value) if isinstance(value, str) else value
+
+    numbers = np.frompyfunc(number, 1, 1)(array)
+    is_number = np.frompyfunc(lambda one: one is not None, 1, 1)(numbers).astype(bool)
+    rule, fix = "must be numbers, or 'u' where uncertain", "Use NaN or None for an unknown label"
+    require_everywhere(is_number, array, argument, caller, rule, fix)
+    return np.array(numbers.tolist())
+
+
+def _label_columns(
+    columns: tuple[str, ...] | None, outputs: MultiLabel, argument: str, caller: str
+) -> slice | list[int]:
+    """Return which column of a data frame holds each label."""
+    names = tuple(map(str, outputs.label_names or ()))
+    if columns is None or not names or columns == names:
+        return slice(None)
+    for found, wanted in ((columns, names), (_without_prefix(columns), _without_prefix(names))):
+        if set(found) == set(wanted):
+            return [found.index(name) for name in wanted]
+    missing = [name for name in names if name not in columns]
+    if len(missing) < len(names):
+        rule, got = "must have a column for each label", f"none called {missing[0]!r}"
+        raise BadValueError(argument, caller, rule, got, "Name its columns like the outputs")
+    return slice(None)
+
+
+def _without_prefix(names: Sequence[str]) -> list[str]:
+    """Return names without a part up to an underscore that all of them begin with."""
+    prefix = names[0].partition("_")[0] + "_"
+    has_prefix = all(name.startswith(prefix) for name in names)
+    return [name.removeprefix(prefix) if has_prefix else name for name in names]
 
 
 def require_policy(value: Any, caller: str, names: Sequence[str] = POLICIES[:-1]) -> None:

@@ -22,7 +22,13 @@ from dubito.outputs.classification import (
     require_classes,
 )
 from dubito.outputs.mixtures import NormalMixture, RegressionMembers
-from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers, as_multilabel, require_labels
+from dubito.outputs.multi_label import (
+    MultiLabel,
+    MultiLabelMembers,
+    as_multilabel,
+    column_names,
+    in_fitted_order,
+)
 from dubito.outputs.regression import Normal, Quantiles, Samples
 
 __all__ = [
@@ -44,7 +50,8 @@ __all__ = [
     "as_multilabel",
     "as_names",
     "as_outputs",
+    "column_names",
+    "in_fitted_order",
     "require_classes",
-    "require_labels",
     "unchecked",
 ]

@@ -43,7 +43,7 @@ class BaseMultiLabel(BaseOutputs):
         fix = LOGITS if (floats < 0).any() else PERCENTAGES
         require_everywhere(is_share, floats, "array", caller, rule, fix)
         set_field(self, "array", own(floats, array))
-        names = _as_label_names(label_names, self.n_labels, caller)
+        names = _as_label_names(label_names, array, self.n_labels, caller)
         set_field(self, "label_names", names)
 
     @property
@@ -72,7 +72,7 @@ class MultiLabel(BaseMultiLabel):
     array : array of shape (n_rows, n_labels)
         The probability that each label is 1. `MultiLabel.from_logits` takes log odds.
     label_names : sequence of str or number, optional
-        The names of the labels.
+        The names of the labels; by default the columns of a data frame.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class MultiLabel(BaseMultiLabel):
         logits : array of shape (n_rows, n_labels)
             The log odds of each label.
         label_names : sequence of str or number, optional
-            The names of the labels.
+            The names of the labels; by default the columns of a data frame.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class MultiLabel(BaseMultiLabel):
         caller = "MultiLabel.from_logits"
         odds = as_finite(as_floats(logits, "logits", caller), "logits", caller)
         require_dimensions(odds, (2,), "logits", caller, "rows x labels")
-        names = _as_label_names(label_names, odds.shape[1], caller)
+        names = _as_label_names(label_names, logits, odds.shape[1], caller)
         p = np.exp(-np.logaddexp(0, -odds))
         return unchecked(cls, {"array": p, "label_names": names, "odds": own(odds, logits)})
 
@@ -203,26 +203,46 @@ def as_multilabel(outputs: Any, caller: str) -> MultiLabel:
     return outputs if isinstance(outputs, MultiLabel) else MultiLabel(outputs)
 
 
-def require_labels(
+def in_fitted_order(
     outputs: MultiLabel, n_labels: int, names: tuple[ClassName, ...] | None, caller: str
-) -> None:
-    """Raise unless outputs have the labels of a fit; either may be without names."""
-    rule, fix = f"must have the {n_labels} labels of the fit", "Pass these, in the same order"
+) -> MultiLabel:
+    """Return outputs with their labels in the order of a fit, by position if either has no names.
+
+    Raise if they have other labels.
+    """
+    rule, fix = f"must have the {n_labels} labels of the fit", "Pass these, and no others"
     found = outputs.label_names
     if found is not None and names is not None and found != names:
         missing = [name for name in names if name not in found]
         others = [name for name in found if name not in names]
-        got = f"none called {missing[0]!r}" if missing else "another order"
-        got = f"also {others[0]!r}" if others and not missing else got
-        raise BadValueError("outputs", caller, rule, got, fix)
+        if missing or others:
+            got = f"none called {missing[0]!r}" if missing else f"also {others[0]!r}"
+            raise BadValueError("outputs", caller, rule, got, fix)
+        order = [found.index(name) for name in names]
+        odds = None if outputs.odds is None else outputs.odds[:, order]
+        fields = {"array": outputs.array[:, order], "label_names": names, "odds": odds}
+        return unchecked(MultiLabel, fields)
     if outputs.n_labels != n_labels:
         raise BadValueError("outputs", caller, rule, f"{outputs.n_labels}", fix)
+    return outputs
+
+
+def column_names(table: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a data frame, None for other values or names.
+
+    >>> import pandas as pd
+    >>> column_names(pd.DataFrame({"cough": [1], "fever": [0]})), column_names([[1, 0]])
+    (('cough', 'fever'), None)
+    """
+    names = tuple(getattr(table, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def _as_label_names(
-    names: Iterable[ClassName] | None, n_labels: int, caller: str
+    names: Iterable[ClassName] | None, given: Any, n_labels: int, caller: str
 ) -> tuple[ClassName, ...] | None:
-    """Return the names of labels, each once, or None."""
+    """Return the names of labels, by default those of the columns of a data frame, or None."""
+    names = column_names(given) if names is None else names
     if names is None:
         return None
     fix = "Name each label once"

@@ -31,7 +31,7 @@ from dubito.decide.policy.fit import sample_folds
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import ABSENT, align_table, join_words, percent, printable, quantity
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
     Check,
@@ -231,7 +231,7 @@ class MultiLabelPolicy(BasePolicy):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
 
         Returns
         -------
@@ -245,7 +245,7 @@ class MultiLabelPolicy(BasePolicy):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
 
         Returns
         -------
@@ -253,7 +253,9 @@ class MultiLabelPolicy(BasePolicy):
         """
         caller = "MultiLabelPolicy.decide"
         known = as_multilabel(outputs, caller)
-        require_labels(known, self.calibrator.n_labels_, self.calibrator.label_names_, caller)
+        known = in_fitted_order(
+            known, self.calibrator.n_labels_, self.calibrator.label_names_, caller
+        )
         blocks = row_blocks(known.n_rows, known.n_labels, BLOCK_ENTRIES) or [slice(0, 0)]
         rule = self.rule
 
@@ -269,7 +271,7 @@ class MultiLabelPolicy(BasePolicy):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
         row : int, default 0
             The row to explain.
 

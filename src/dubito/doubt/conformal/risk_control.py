@@ -15,7 +15,7 @@ from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
-from dubito.outputs import ClassName, MultiLabel, as_multilabel, require_labels
+from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import boolean, class_names, declare, integer
 from dubito.serialization.objects import Serializable
@@ -179,7 +179,7 @@ class MultiLabelRiskControl(Serializable):
         Parameters
         ----------
         outputs : MultiLabel, MultiLabelMembers or array of shape (n_rows, n_labels)
-            Probabilities of the labels of the fit.
+            Probabilities of the labels of the fit, by name if both have names.
 
         Returns
         -------
@@ -189,7 +189,7 @@ class MultiLabelRiskControl(Serializable):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         known = as_multilabel(outputs, caller)
-        require_labels(known, self.n_labels_, self.label_names_, caller)
+        known = in_fitted_order(known, self.n_labels_, self.label_names_, caller)
         return PredictionSets(freeze(known.array >= self.thresholds_), self.label_names_)
 
     def _threshold(self, p: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
