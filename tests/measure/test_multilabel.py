@@ -308,3 +308,21 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(BadTypeError, match="must be MultiLabel"):
         MultiLabelAudit.of(ArrayShards(Batch.of([0, 1], [0.1, 0.9])))
     assert "Too few rows" in audit(y[:5], MultiLabel(p[:5])).verdict
+
+
+def test_intervals_of_average_precision_hold_with_few_positives() -> None:
+    rng, n_labels = np.random.default_rng(0), 20
+
+    def drawn(n_rows: int, n_columns: int) -> tuple[FloatArray, FloatArray]:
+        y = (rng.random((n_rows, n_columns)) < 0.01) * 1.0
+        return y, 1 / (1 + np.exp(4 - y - rng.normal(size=y.shape)))
+
+    y, p = drawn(200_000, 1)
+    truth = metrics.average_precision_score(y[:, 0], p[:, 0])
+    y, p = drawn(1000, n_labels)
+    found = audit(y, MultiLabel(p), n_resamples=200, random_state=0)
+    for kind in ("macro", "micro", "weighted"):
+        interval = found.intervals[f"{kind}.average_precision"]
+        assert 0 <= interval.low <= interval.value <= interval.high <= 1
+    macro = found.intervals["macro.average_precision"]
+    assert macro.low < truth < macro.value - 0.01  # biased upwards, which the interval allows for

@@ -640,15 +640,29 @@ def _with_intervals(
         for name, resampled in means.items():
             found, value = resampled[np.isfinite(resampled)], result.means[kind].get(name)
             if value is not None and found.size:
-                intervals[f"{kind}.{name}"] = (
-                    error_interval(value, found, calibrated[np.isfinite(calibrated)], LEVEL)
-                    if name == ECE
-                    else percentiles(value, found)
-                )
+                if name == ECE:
+                    known = calibrated[np.isfinite(calibrated)]
+                    interval = error_interval(value, found, known, LEVEL)
+                else:
+                    interval = percentiles(value, found)
+                if name == "average_precision":
+                    interval = _mirrored(interval)
+                intervals[f"{kind}.{name}"] = interval
     of_rows = {name: rows[:, k] / rows[:, 1] for k, name in enumerate(OF_ROWS, 2)}
     for name, resampled in {**of_rows, "hamming_loss": _hamming(sums)}.items():
         intervals[name] = percentiles(getattr(result, name), resampled)
     return replace(result, intervals=intervals)
+
+
+def _mirrored(interval: Interval) -> Interval:
+    """Return the basic bootstrap interval of a fraction, from that of percentiles.
+
+    A positive that is drawn twice stands beside itself: with few positives, resamples exceed the
+    average precision as it exceeds that of all rows that might occur.
+    """
+    value = interval.value
+    low, high = 2 * value - interval.high, 2 * value - interval.low
+    return Interval(value, min(max(low, 0.0), value), max(min(high, 1.0), value))
 
 
 def _cell_figures(cells: FloatArray, n_bins: int) -> dict[str, FloatArray]:
