@@ -289,3 +289,15 @@ def test_labels_instead_of_probabilities_are_warned_about() -> None:
     with pytest.warns(DubitoWarning, match="all outputs are 0 or 1, like labels") as caught:
         calibrator.transform(y)
     assert caught[0].filename == __file__
+
+
+def test_the_reason_is_the_rule_that_was_applied() -> None:
+    reasons = set()
+    for seed in range(2):
+        odds, y = rows(200, 3, seed)
+        fitted = MultiLabelCalibrator(other_labels=False).fit(MultiLabel.from_logits(odds), y)
+        is_best = fitted.chosen_ == fitted.leaderboard_[0]["name"]
+        reasons.add(is_best)
+        what = "its held-out log loss is the lowest" if is_best else "it is the simplest of"
+        assert fitted.reason_.startswith(what)
+    assert reasons == {True, False}

@@ -155,7 +155,9 @@ def test_several_labels_are_calibrated_and_applied(run: Run, tmp_path: Path) -> 
     words = ["--multilabel", "p_*", "--label", "y_*"]
     done = run("calibrate", "xrays.csv", *words, "-o", "labels.json")
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("One temperature for all labels, because no simpler one")
+    assert done.stdout.startswith("One temperature for all labels, because its held-out log")
+    [selected] = [line for line in done.stdout.splitlines() if line.rstrip().endswith("selected")]
+    assert selected.startswith("one temperature for all labels ")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "--multilabel 'p_*'" in done.stdout
     fitted = MultiLabelCalibrator.from_dict(json.loads(Path("labels.json").read_text()))

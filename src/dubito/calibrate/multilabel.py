@@ -637,8 +637,13 @@ class MultiLabelCalibrator(Serializable):
         if not chosen.prior.n_features:
             return f"none of {n_tried - 1} maps lowers the held-out log loss beyond noise"
         before, after = (selection.labels.mean(one.losses) for one in (selection.unchanged, chosen))
-        reason = f"no simpler one of {n_tried} candidates has as low a held-out log loss"
-        return f"{reason}, {percent(1 - after / max(before, FLOOR))} below that of the model"
+        gain = f"{percent(1 - after / max(before, FLOOR))} below that of the model"
+        if chosen is selection.best(selection.tried):
+            return f"its held-out log loss is the lowest of {n_tried} candidates, {gain}"
+        return (
+            f"it is the simplest of {n_tried} candidates within noise of the lowest held-out log "
+            f"loss ({N_STANDARD_ERRORS:g} standard errors of the difference); its own is {gain}"
+        )
 
     def _state_evidence(self, selection: _Selection, chosen: _Tried, n_folds: int) -> None:
         """Set the leaderboard, and the figures of the selected candidate."""

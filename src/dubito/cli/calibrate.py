@@ -120,32 +120,35 @@ def _fit(
     what = fitted.summary() if is_auto else f"{type(fitted).__name__} ({fitted.summary()})"
     say(f"{what[0].upper()}{what[1:]}; {evidence}.\n")
     if leaderboard:
-        _show_leaderboard(leaderboard)
+        _show_leaderboard(leaderboard, chosen)
     say(f"Written to {output}. Next:")
     shown = replace(options, label=None, weight=None, group=None, uncertain=None)
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o calibrated.parquet")
 
 
-def _show_leaderboard(lines: list[dict[str, Any]]) -> None:
+def _show_leaderboard(lines: list[dict[str, Any]], chosen: str) -> None:
     """Print the log loss of each candidate."""
     from dubito.cli.printing import say, show_table
     from dubito.formatting import percent
 
+    is_mixed = "weight" in lines[0]  # of several labels per row, nothing is mixed
+
     def weight(line: dict[str, Any]) -> str:
+        if not is_mixed:
+            return "selected" if line["name"] == chosen else ""
         if line["dropped"]:
             return "dropped"
         return "" if line["weight"] is None else f"{percent(line['weight'])}"
 
-    is_mixed = "weight" in lines[0]  # of several labels per row, nothing is mixed
     show_table(
-        ("calibrator", "log loss", "95 % interval", *(["weight"] if is_mixed else [])),
+        ("calibrator", "log loss", "95 % interval", "weight" if is_mixed else ""),
         [
             (
                 line["name"],
                 f"{line['log_loss']:.4f}",
                 f"{line['low']:.4f} to {line['high']:.4f}",
-                *([weight(line)] if is_mixed else []),
+                weight(line),
             )
             for line in lines
         ],
