@@ -77,6 +77,17 @@ def test_limits_of_labels(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None
         "label.*.ece, or one of the labels cough, fever, rash"
         in run("audit", path, *WORDS, "--fail-on", "label.nose.ece>1").stderr
     )
+    done = run("audit", path, *WORDS, "--fail-on", "ece>0.03")
+    assert "must say of which labels, got 'ece'" in done.stderr
+    assert "Use macro.ece or label.*.ece." in done.stderr
+    frame.assign(y_rash=0).to_csv("constant.csv", index=False)
+    done = run("audit", "constant.csv", *WORDS, "--fail-on", "label.rash.roc_auc<0.1")
+    assert "rash has no roc_auc" in done.stderr
+    done = run("audit", "constant.csv", *WORDS, "--fail-on", "label.*.roc_auc<0.1")
+    assert "leaves out 1 label without roc_auc: rash." in done.stderr
+    assert done.exit_code == 0
+    for limit in ("label.rash.log_loss>0", "macro.log_loss>0", "micro.brier>0"):
+        assert run("audit", path, *WORDS, "--fail-on", limit).exit_code == 1
 
 
 def test_logits_and_lists_are_several_labels_too(frame: pd.DataFrame) -> None:

@@ -73,7 +73,8 @@ def test_figures_are_those_of_scikit_learn(is_weighted: bool) -> None:
 def test_unknown_labels_are_left_out_pair_by_pair() -> None:
     y, p = findings(80)
     y, weight = with_gaps(y), np.random.default_rng(3).random(80)
-    y[:3] = np.nan
+    y[:3], y[4, 0], p[4, 0] = np.nan, 1.0, 0.0
+    floored = np.clip(p, 1e-12, 1 - 1e-12)
     found = audit(y, MultiLabel(p, NAMES), sample_weight=weight, n_resamples=0)
     is_known, predicted = ~np.isnan(y), p >= 0.5
     pairs = np.broadcast_to(weight[:, np.newaxis], y.shape)[is_known]
@@ -88,11 +89,14 @@ def test_unknown_labels_are_left_out_pair_by_pair() -> None:
             y[is_known], p[is_known], sample_weight=pairs
         ),
         "f1": metrics.f1_score(y[is_known], predicted[is_known], sample_weight=pairs),
+        "log_loss": metrics.log_loss(y[is_known], floored[is_known], sample_weight=pairs),
+        "brier_score": metrics.brier_score_loss(y[is_known], p[is_known], sample_weight=pairs),
     }
     assert {name: found.means["micro"][name] for name in expected} == pytest.approx(
         expected, abs=1e-9
     )
     each: dict[str, list[float]] = {"roc_auc": [], "average_precision": [], "f1": []}
+    each |= {"log_loss": [], "brier_score": []}
     positives = []
     for k, name in enumerate(NAMES):
         rows = is_known[:, k]
@@ -102,6 +106,10 @@ def test_unknown_labels_are_left_out_pair_by_pair() -> None:
             metrics.average_precision_score(y[rows, k], p[rows, k], **given)
         )
         each["f1"].append(metrics.f1_score(y[rows, k], predicted[rows, k], **given))
+        each["log_loss"].append(metrics.log_loss(y[rows, k], floored[rows, k], **given))
+        each["brier_score"].append(metrics.brier_score_loss(y[rows, k], p[rows, k], **given))
+        assert found.figures[f"label.{name}.log_loss"] == pytest.approx(each["log_loss"][-1])
+        assert found.brier_scores[name] == pytest.approx(each["brier_score"][-1], abs=1e-9)
         positives.append(weight[rows] @ y[rows, k])
         assert found.labels[name].roc_auc == pytest.approx(each["roc_auc"][-1], abs=1e-9)
     for name, values in each.items():

@@ -136,7 +136,8 @@ def audit(
             comparison = result.group_comparison
             too_few = () if comparison is None else comparison.too_few_rows
         paid = None if matrix is None else _cost_report(rows, matrix)
-        findings = crossed_limits(fail_on or [], as_shown(_metrics(result)), result.groups, too_few)
+        metrics = as_shown(_metrics(result))
+        findings = crossed_limits(fail_on or [], metrics, result.groups, too_few)
         if output is not None:
             from dubito.report import Report
 
@@ -174,7 +175,7 @@ def audit(
                 more += " --reject-cost 0.3"
             columns = replace(options, group=None, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
-    for one in [*limit_warnings(fail_on or [], too_few), *findings]:
+    for one in [*limit_warnings(fail_on or [], too_few, metrics), *findings]:
         put(f"dubito: {one}", is_error=True)
     if findings:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,11 @@ def decide(
             bad_rows_file=bad_rows,
         )
         parts = run.write(output)
-    actions = ROW_ACTIONS if isinstance(loaded, MultiLabelPolicy) else loaded.costs.actions
+    if isinstance(loaded, MultiLabelPolicy):
+        has = (True, loaded.costs.review is not None, loaded.costs.review_row is not None)
+        actions = tuple(compress(ROW_ACTIONS, has))
+    else:
+        actions = loaded.costs.actions
     taken = value_counts(list(parts), "action", actions)
     counts: dict[str, Any] = {
         "rows": sum(parts.values()),

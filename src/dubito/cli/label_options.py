@@ -41,12 +41,19 @@ class LabelOptions:
     def read(self, file: Path | None) -> dict[str, LabelCosts | FBeta]:
         """Return the costs, or the score, as arguments of a fit; `file` has costs by label."""
         from dubito.decide import FBeta, LabelCosts
+        from dubito.decide.multilabel.f_beta import AVERAGES
 
         costs = {name: value for name, value in self.given.items() if name in COSTS}
         for name, value in costs.items():
             if not 0 < value < float("inf"):
                 fix = f"Pass {_option(name)} 0.5"
                 raise BadValueError("", _option(name), "must be above 0", f"{value:g}", fix)
+        if self.average is not None and self.average not in AVERAGES:
+            rule, fix = (
+                f"must be {', '.join(AVERAGES[:-1])} or {AVERAGES[-1]}",
+                "Pass --average macro",
+            )
+            raise BadValueError("", "--average", rule, self.average, fix)
         if self.f_beta is None:
             if self.average is not None:
                 rule, fix = "requires --f-beta", "Pass --f-beta 1"

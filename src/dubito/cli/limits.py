@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import final
 
 from dubito.errors import BadValueError
@@ -115,8 +116,12 @@ def as_shown(metrics: Mapping[str, float]) -> dict[str, float]:
     return shown
 
 
-def limit_warnings(limits: Iterable[str], too_few_rows: Iterable[str] = ()) -> list[str]:
-    """Return warnings: a signed metric limited in one direction, and groups that are left out.
+def limit_warnings(
+    limits: Iterable[str],
+    too_few_rows: Iterable[str] = (),
+    metrics: Mapping[str, float] = MappingProxyType({}),
+) -> list[str]:
+    """Return warnings: a signed metric limited in one direction; groups and labels left out.
 
     >>> limit_warnings(["gap>0.01", "gap<-0.01"]), len(limit_warnings(["gap>0.01"]))
     ([], 1)
@@ -134,10 +139,21 @@ def limit_warnings(limits: Iterable[str], too_few_rows: Iterable[str] = ()) -> l
         for text in known.values()
     ]
     if few and any(limit.name.startswith("group.*.") for limit in parsed):
-        shown = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
+        shown = _few(few)
         warnings.append(
             f"{OPTION} 'group.*' leaves out {quantity(len(few), 'group')} of too few rows: {shown}."
         )
+    for limit in parsed:
+        if limit.name.startswith("label.*."):
+            metric = limit.name.removeprefix("label.*.")
+            without = [
+                one for one in _labels(metrics) if not _find(metric, f"label.{one}.", metrics)
+            ]
+            if without:
+                warnings.append(
+                    f"{OPTION} {limit.text!r} leaves out {quantity(len(without), 'label')} without "
+                    f"{metric}: {_few(without)}."
+                )
     return warnings
 
 
@@ -173,10 +189,21 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     if found:
         return found
     own = {name.removeprefix(prefix) for name in metrics if name.startswith(prefix)}
-    labels = [name[6:-10] for name in own if name[:6] == "label." and name[-10:] == ".base_rate"]
+    labels = _labels(own)
     if metric.startswith("label.") and not metric.startswith("label.*."):
-        rule, known = "must name a label and a metric", ", ".join(sorted(labels)) or "none"
+        rule, known = "must name a label and a metric", _few(sorted(labels)) or "none"
         fix = f"Use e.g. label.*.ece, or one of the labels {known}"
+        for label in labels:
+            last = metric.removeprefix(f"label.{label}.")
+            if last != metric and _find(f"label.*.{last}", prefix, metrics):
+                rule = f"must be defined for the label: {label} has no {last}"
+                fix = f"Leave it out, or use label.*.{last} for all that have it"
+        raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
+    if _find(f"macro.{metric}", prefix, metrics):
+        rule, fix = (
+            "must say of which labels",
+            f"Use {prefix}macro.{metric} or {prefix}label.*.{metric}",
+        )
         raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
     if not prefix:
         own = {name for name in own if not name.startswith(("group.", "label.", "disparity.label"))}
@@ -185,6 +212,16 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
     rule, fix = "must name a metric", f"Use one of {', '.join(sorted(names))}"
     raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
+
+
+def _labels(names: Iterable[str]) -> list[str]:
+    """Return the labels of metrics such as `label.NAME.base_rate`."""
+    return [name[6:-10] for name in names if name[:6] == "label." and name[-10:] == ".base_rate"]
+
+
+def _few(names: list[str]) -> str:
+    """Return some of many names."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _find(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:

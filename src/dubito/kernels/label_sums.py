@@ -6,7 +6,9 @@ from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import bits_of, exponential, logarithm_past_1
 
 N_ROW_SUMS = 6  # rows, their weight, exact matches, ranking loss, coverage, average precision
-N_LABEL_SUMS = 6  # weight, probability, label, squared error, selected, selected with the label
+# Weight, probability, label, squared error, selected, selected with the label, log loss.
+N_LABEL_SUMS = 7
+FLOOR = 1e-12  # of the probability of what came true, so that the log loss is finite
 CUT = 50  # bits of a float64 that are cut off: four cells per factor of 2
 HALF = 1022 << (52 - CUT)
 REACH = 64  # cells on either side of 1/2: down to 2^-17
@@ -39,7 +41,7 @@ def label_sums(p, y, weights, threshold, first_row, rows, sums, cells, n_known):
                 n_right *= y[i, k] if p[i, k] >= threshold else 1.0 - y[i, k]
         if not is_any:
             continue
-        loss, coverage, precision = _ranking(p[i], y[i])
+        wrong, coverage, precision = _ranking(p[i], y[i])
         n_copies = min(max(int(weights[i] + 0.5), 1), n_buckets)
         weight = weights[i] / n_copies
         for copy in range(n_copies):
@@ -47,7 +49,7 @@ def label_sums(p, y, weights, threshold, first_row, rows, sums, cells, n_known):
             rows[bucket, 0] += 1.0 if copy == 0 else 0.0
             rows[bucket, 1] += weight
             rows[bucket, 2] += weight * n_right
-            rows[bucket, 3] += weight * loss
+            rows[bucket, 3] += weight * wrong
             rows[bucket, 4] += weight * coverage
             rows[bucket, 5] += weight * precision
             for k in range(p.shape[1]):
@@ -59,6 +61,12 @@ def label_sums(p, y, weights, threshold, first_row, rows, sums, cells, n_known):
                 sums[bucket, k, 1] += weight * chance
                 sums[bucket, k, 2] += weight * label
                 sums[bucket, k, 3] += weight * square
+                loss = 0.0
+                if label > 0.0:
+                    loss -= label * np.log(max(chance, FLOOR))
+                if label < 1.0:
+                    loss -= (1.0 - label) * np.log(max(1.0 - chance, FLOOR))
+                sums[bucket, k, 6] += weight * loss
                 if chance >= threshold:
                     sums[bucket, k, 4] += weight
                     sums[bucket, k, 5] += weight * label

@@ -73,7 +73,9 @@ FIGURES = (
     "calibration_slope",
     ECE,
 )
-TITLES = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "f1": "F1", ECE: "ECE"}
+BINS = {"quantile": "equally filled", "uniform": "equally wide", "log": "logarithmic"}
+PROPER = {"log_loss": "log loss", "brier_score": "Brier score"}
+TITLES = {**PROPER, "roc_auc": "ROC-AUC", "average_precision": "average precision", "f1": "F1"}
 DECIDED = (*RATES, "f1", "accuracy")
 
 
@@ -183,6 +185,10 @@ class MultiLabelAudit:
         Known labels of each name. A label with none is audited no further.
     threshold : float
         Labels of at least this probability are predicted.
+    n_bins, bin_strategy : int, str
+        The bins of the probabilities of each label, by which calibration errors are measured.
+    log_losses, brier_scores : dict of str to float
+        Log loss and Brier score of each label; probabilities are at least 1e-12 in the log loss.
     labels : dict of str to BinaryAudit
         The audit of each label, the worst calibrated first: by the calibration error in excess of
         that expected of a calibrated model on so many rows.
@@ -225,6 +231,10 @@ class MultiLabelAudit:
     n_missing: int
     n_known: dict[str, int]
     threshold: float
+    n_bins: int
+    bin_strategy: str
+    log_losses: dict[str, float]
+    brier_scores: dict[str, float]
     labels: dict[str, BinaryAudit]
     means: dict[str, dict[str, float]]
     subset_accuracy: float
@@ -350,7 +360,7 @@ class MultiLabelAudit:
             sloped = f"calibration slope {slope.value:.2f} (1 if calibrated), "
         return (
             f"{len(found)} of {n_labels} {'is' if len(found) == 1 else 'are'} miscalibrated, "
-            f"'{found[0]}' the most: {sloped}mean probability "
+            f"'{found[0]}'{' the most' if len(found) > 1 else ''}: {sloped}mean probability "
             f"{percent(worst.mean_probability)}, observed frequency {percent(worst.base_rate)}."
         )
 
@@ -366,6 +376,7 @@ class MultiLabelAudit:
         for name, one in self.labels.items():
             own = {k.removeprefix("positive_"): v for k, v in one.figures.items()}
             own |= {k: v for k, v in _figures_of(one).items() if k not in own}
+            own |= {"log_loss": self.log_losses[name], "brier_score": self.brier_scores[name]}
             numbers |= {f"label.{name}.{k}": v for k, v in own.items()}
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
@@ -413,7 +424,7 @@ def _compare(
     for k, label in enumerate(names):
         known = {group: one.labels[label] for group, one in audits.items() if label in one.labels}
         sums = {
-            group: DecisionState(*[*states[group].sums[:, k].sum(axis=0).tolist(), 0.0, 0.0])
+            group: DecisionState(*[*states[group].sums[:, k, :6].sum(axis=0).tolist(), 0.0, 0.0])
             for group in known
         }
         comparison = GroupComparison.of_positive(
@@ -449,7 +460,7 @@ def _read(
     rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
 
     def binary(label: int) -> BinaryAudit | None:
-        weight, _, hit, _, selected, both = sums[label].tolist()
+        weight, _, hit, _, selected, both, _ = sums[label].tolist()
         if not weight > 0:
             return None
         point = Confusion(
@@ -469,8 +480,16 @@ def _read(
     known = {name: one for name, one in zip(state.names, audits, strict=True) if one is not None}
     worst_first = sorted(known, key=lambda name: -_excess(known[name]))
     named = [{} if one is None else _figures_of(one) for one in audits]
-    by_label = {
+    rates = _rates(sums)
+    by_label = {name: rates[name] for name in PROPER}
+    by_label |= {
         name: np.array([one.get(name, np.nan) for one in named]) for name in FIGURES + DECIDED
+    }
+    proper = {
+        name: {
+            label: float(rates[name][k]) for k, label in enumerate(state.names) if label in known
+        }
+        for name in PROPER
     }
     pooled = _areas_of(state.rankings)
     means = _means(by_label, sums, {name: np.array(value) for name, value in pooled.items()})
@@ -481,6 +500,10 @@ def _read(
         n_missing=state.n_missing,
         n_known={name: int(n) for name, n in zip(state.names, state.n_known, strict=True)},
         threshold=state.threshold,
+        n_bins=n_bins,
+        bin_strategy=bin_strategy,
+        log_losses=proper["log_loss"],
+        brier_scores=proper["brier_score"],
         labels={name: known[name] for name in worst_first},
         means={
             kind: {name: float(value) for name, value in values.items() if np.isfinite(value)}
@@ -492,7 +515,7 @@ def _read(
         coverage_error=float(rows[4] / weight),
         label_ranking_average_precision=float(rows[5] / weight),
     )
-    if not n_resamples:
+    if not n_resamples or rows[0] < 2:  # one row shows no variation
         return result
     return _with_intervals(result, state, by_label, n_bins, n_resamples, seed)
 
@@ -542,7 +565,7 @@ def _areas_of(rankings: tuple[RankingState, ...], n_together: int = RANGE) -> di
 
 def _hamming(sums: FloatArray) -> Any:
     """Return the fraction of wrong labels, from sums of labels on the last axes."""
-    weight, _, hit, _, selected, both = np.moveaxis(sums.sum(axis=-2), -1, 0)
+    weight, _, hit, _, selected, both, _ = np.moveaxis(sums.sum(axis=-2), -1, 0)
     return (selected + hit - 2 * both) / weight
 
 
@@ -573,7 +596,7 @@ def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
 
 def _rates(sums: FloatArray) -> dict[str, FloatArray]:
     """Return the figures that weighted sums determine, NaN where they are undefined."""
-    weight, said, hit, square, selected, both = np.moveaxis(sums, -1, 0)
+    weight, said, hit, square, selected, both, loss = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = hit / weight
         skill = 1 - square / weight / (rate * (1 - rate))
@@ -581,6 +604,8 @@ def _rates(sums: FloatArray) -> dict[str, FloatArray]:
             "base_rate": rate,
             "mean_probability": said / weight,
             "gap": said / weight - rate,
+            "log_loss": loss / weight,
+            "brier_score": square / weight,
             "brier_skill_score": np.where(np.isfinite(skill), skill, np.nan),
             "selection_rate": selected / weight,
             "false_positive_rate": (selected - both) / (weight - hit),
@@ -725,12 +750,14 @@ def _lines(audit: MultiLabelAudit) -> list[str]:
     for name in (*OF_ROWS, "hamming_loss"):
         title = name.replace("_", " ").replace("average precision", "AP")
         lines.append(_line(title, getattr(audit, name), audit.intervals.get(name)))
-    for name, title in TITLES.items():
+    for name, title in {**TITLES, ECE: f"ECE ({audit.n_bins} bins)"}.items():
         for kind in MEANS:
             value = audit.means[kind].get(name)
             if value is not None:
                 interval = audit.intervals.get(f"{kind}.{name}")
                 lines.append(_line(f"{title}, {kind}", value, interval))
+    micro = "micro: the mean over pairs of row and label"
+    lines.append(f"ECE: {BINS[audit.bin_strategy]} bins per label; {micro}.")
     lines += ["", *_label_lines(audit)]
     return lines + _group_lines(audit)
 

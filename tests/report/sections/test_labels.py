@@ -27,8 +27,8 @@ def test_a_report_ranks_labels_and_draws_them() -> None:
     labels, *_, groups = labels_sections(found)
     heat_map = labels.blocks[1]
     assert isinstance(heat_map, Table)
-    assert [row[0] for row in heat_map.rows] == ["<b>fever *", "cough"]
-    assert heat_map.heat[0][4] == 5 > heat_map.heat[1][4]  # ECE
+    assert [row[0] for row in heat_map.rows] == ["<b>fever\N{NO-BREAK SPACE}*", "cough"]
+    assert heat_map.heat[0][6] == 5 > heat_map.heat[1][6]  # ECE
     assert isinstance(groups.blocks[0], Table)
     assert [row[:2] for row in groups.blocks[0].rows] == [("a", "<b>fever"), ("b", "<b>fever")]
     assert [type(one).__name__ for one in groups.blocks] == ["Table", "Text"]  # none beyond chance
@@ -39,7 +39,7 @@ def test_a_report_ranks_labels_and_draws_them() -> None:
     assert ("cough", "base rate") in [row[:2] for row in table.rows]
     assert {row[-1] for row in table.rows} <= {"a - b", "b - a"}
     page = make_report(y, MultiLabel(p, names)).html
-    assert "&lt;b&gt;fever *" in page
+    assert "&lt;b&gt;fever\N{NO-BREAK SPACE}*" in page
     assert "<b>fever" not in page
     assert "Labels without a known row: rash" in page
     assert page.count("<svg") == 2

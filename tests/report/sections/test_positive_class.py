@@ -42,7 +42,8 @@ def test_rare_classes_have_axes_of_log_odds() -> None:
     points = next(mark for mark in chart.marks if isinstance(mark, Points))
     np.testing.assert_allclose(1 / (1 + np.exp(-points.x)), fraud.curve.confidence)
     assert chart.x.low <= points.x.min() <= points.x.max() <= chart.x.high
-    assert chart.y.formatter(chart.y.ticks[0]).endswith(" %")
+    assert chart.y.label == "Observed frequency, %"
+    assert chart.y.formatter(chart.y.ticks[0]) == "0.2"
     assert (linear.x.low, linear.y.low) == (0, 0)
 
 

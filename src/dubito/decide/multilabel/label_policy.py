@@ -361,9 +361,9 @@ class MultiLabelPolicy(BasePolicy):
         elif self.f_beta is not None:
             head = [f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"]
         else:
-            head = [
-                "Thresholds by calibrated probability (raw in parentheses), and what is decided:"
-            ]
+            has_raw = any(one.raw_positive is not None for one in self.thresholds[:MAX_SHOWN])
+            raw = " (raw in parentheses)" if has_raw else ""
+            head = [f"Thresholds by calibrated probability{raw}, and what is decided:"]
         cost = "cost" if self.f_beta is None else "errors"
         heads = ("review from", "positive from", "recall", "precision", "reviewed", cost)
         found = self.thresholds[:MAX_SHOWN]

@@ -98,6 +98,8 @@ class MultiLabelPolicyReport(BaseReport):
         "false_negative", "true_negative" and "review".
     label_costs, current_label_costs : dict
         The mean cost of each label, except reviews of whole rows: of the policy, and at 0.5.
+    score_name : str
+        What the score is, e.g. "macro F1"; "" without `FBeta`.
     score, current_score : float or None
         The realized F-beta, and that of each label at 0.5; None without `FBeta`.
     score_gained : Interval or None
@@ -125,6 +127,7 @@ class MultiLabelPolicyReport(BaseReport):
     current_label_costs: dict[str, float]
     log_loss_before: float
     log_loss_after: float
+    score_name: str = ""
     score: float | None = None
     current_score: float | None = None
     score_gained: Interval | None = None
@@ -155,6 +158,7 @@ class MultiLabelPolicyReport(BaseReport):
             columns.append(pair[0] - pair[1])
             means = (float(np.average(one, weights=weight)) for one in pair)
             scores = dict(zip(("score", "current_score"), means, strict=True))
+            scores["score_name"] = str(rule.f_beta)
         found = bootstrap.of_columns(columns, weight, np.ones(weight.size))
         if scores:
             scores["score_gained"] = found.pop()
@@ -217,14 +221,15 @@ class MultiLabelPolicyReport(BaseReport):
         if self.score is not None:
             before = f"{self.current_score:.4f} with {CURRENT}"
             gained = f"a difference of {self.score_gained:+}"
-            lines.insert(0, f"Score: {self.score:.4f}, and {before}: {gained}.")
+            name = self.score_name[:1].upper() + self.score_name[1:]
+            lines.insert(0, f"{name}: {self.score:.4f}, and {before}: {gained}.")
         rows = self.row_review_rate
         if rows.value or self.label_review_rate:
-            between = f"{percent(rows.low)} to {percent(rows.high)}"
-            lines.append(
-                f"Reviewed: {percent(rows.value)} of rows as a whole ({between}), and "
-                f"{percent(self.label_review_rate)} of all labels one by one."
-            )
+            parts = [f"{percent(self.label_review_rate)} of all labels one by one"]
+            if rows.value:
+                between = f"{percent(rows.low)} to {percent(rows.high)}"
+                parts.insert(0, f"{percent(rows.value)} of rows as a whole ({between})")
+            lines.append(f"Reviewed: {', and '.join(parts)}.")
         lines.append(
             f"Before and after calibration: log loss {self.log_loss_before:.4f} and "
             f"{self.log_loss_after:.4f}."

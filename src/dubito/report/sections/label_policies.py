@@ -57,12 +57,13 @@ def _cards(figures: MultiLabelPolicyReport) -> Cards:
     """Return the key figures with their intervals."""
     if figures.score is not None and figures.score_gained is not None:
         gained = figures.score_gained
+        name = figures.score_name[:1].upper() + figures.score_name[1:]
         before = f"{figures.current_score:.3f} with {CURRENT}"
         wrong = f"{decimal(figures.current_cost)} with {CURRENT}"
         return Cards(
             (
-                Card("Score", f"{figures.score:.3f}", before),
-                Card("Score gained", _signed(gained), _between(gained)),
+                Card(name, f"{figures.score:.3f}", before),
+                Card(f"{name} gained", _signed(gained), _between(gained)),
                 Card("Wrong labels per row", decimal(figures.cost.value), wrong),
             )
         )
@@ -73,9 +74,9 @@ def _cards(figures: MultiLabelPolicyReport) -> Cards:
         ),
     ]
     if _has_reviews(figures):
-        rows = figures.row_review_rate
-        note = f"95 % interval {percent(rows.low)} to {percent(rows.high)}"
-        cards.append(Card("Rows reviewed as a whole", percent(rows.value), note))
+        if (rows := figures.row_review_rate).value:
+            note = f"95 % interval {percent(rows.low)} to {percent(rows.high)}"
+            cards.append(Card("Rows reviewed as a whole", percent(rows.value), note))
         cards.append(Card("Labels reviewed one by one", percent(figures.label_review_rate)))
     return Cards(tuple(cards))
 
@@ -107,7 +108,9 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
     if not _has_reviews(figures):
         is_shown[HEADS.index("reviewed")] = False
     kept = [k for k, one in enumerate(is_shown) if one]
-    where = "Thresholds are on calibrated probabilities, raw ones on those of the model."
+    where = "Thresholds are on calibrated probabilities"
+    has_raw = is_shown[-1] or is_shown[-2]
+    where += ", raw ones on those of the model." if has_raw else "."
     heads = [HEADS[k] for k in kept]
     if figures.score is None:
         caption = (

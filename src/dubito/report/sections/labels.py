@@ -25,15 +25,20 @@ CARDS = {
     "macro.f1": "Macro F1",
 }
 OF_ROWS = ("ranking_loss", "coverage_error", "label_ranking_average_precision")
-TITLES = {"roc_auc": "ROC-AUC", "brier_skill_score": "Brier skill score", ECE: "ECE", "f1": "F1"}
+TITLES = {
+    "roc_auc": "ROC-AUC",
+    "brier_score": "Brier score",
+    "brier_skill_score": "Brier skill score",
+    ECE: "ECE",
+    "f1": "F1",
+}
 # Columns of the heat map: the figure, and how bad it is, from 0 to 1.
 Heat = tuple[str, Callable[[BinaryAudit], float | None], str, Callable[[float], float]]
 COLUMNS: tuple[Heat, ...] = (
     ("ECE", lambda one: one.expected_calibration_error, "%", lambda v: v / 0.15),
-    ("gap", lambda one: one.gap, "%", lambda v: abs(v) / 0.15),
     ("slope", lambda one: one.calibration_slope, ".2f", lambda v: abs(log(max(v, 1e-9))) / log(2)),
     ("ROC-AUC", lambda one: one.roc_auc, ".3f", lambda v: 2 * (1 - v)),
-    ("average precision", lambda one: one.average_precision, ".3f", lambda v: 1 - v),
+    ("AP", lambda one: one.average_precision, ".3f", lambda v: 1 - v),
     ("precision", lambda one: one.operating_point.precision, "%", lambda v: 1 - v),
     ("recall", lambda one: one.operating_point.recall, "%", lambda v: 1 - v),
     ("F1", lambda one: one.operating_point.f1, ".3f", lambda v: 1 - v),
@@ -97,8 +102,12 @@ def _heat_map(audit: MultiLabelAudit) -> list[Block]:
     """Return the figures of each label, the worst calibrated first."""
     rows, heat, marked = [], [], set(audit.miscalibrated)
     for name, one in list(audit.labels.items())[:MAX_LABELS]:
-        cells = [f"{name} *" if name in marked else name, f"{audit.n_known[name]:,}"]
+        cells = [
+            f"{name}\N{NO-BREAK SPACE}*" if name in marked else name,
+            f"{audit.n_known[name]:,}",
+        ]
         cells += [percent(one.base_rate), percent(one.mean_probability)]
+        cells += [f"{audit.log_losses[name]:.3f}", f"{audit.brier_scores[name]:.3f}"]
         levels = [0] * len(cells)
         for _, figure, style, badness in COLUMNS:
             value = figure(one)
@@ -107,10 +116,13 @@ def _heat_map(audit: MultiLabelAudit) -> list[Block]:
             levels.append(round(is_hot * HOTTEST))
         rows.append(tuple(cells))
         heat.append(tuple(levels))
-    heads = ("label", "known rows", "frequency", "mean probability", *(one[0] for one in COLUMNS))
+    starts = ("label", "rows", "frequency", "mean p", "log loss", "Brier score")
+    heads = (*starts, *(one[0] for one in COLUMNS))
     caption = (
         "The worst calibrated label comes first: by ECE beyond that of a calibrated model on so "
-        "many rows. Darker is worse. * The test of slope 1 and intercept 0 rejects. Precision, "
+        f"many rows, in {quantity(audit.n_bins, 'bin')}. The stronger the color, the worse. * The "
+        "test of slope 1 and intercept 0 rejects. Rows are those in which the label is known. AP: "
+        "average precision. Precision, "
         f"recall and F1 are those of predicting labels from probability {audit.threshold:g} on."
     )
     blocks: list[Block] = [Table(caption, heads, tuple(rows), heat=tuple(heat))]
@@ -162,7 +174,9 @@ def _means_table(audit: MultiLabelAudit) -> Table:
         lines.append((title, text, ABSENT, ABSENT))
     caption = (
         "The macro mean counts each label once, the weighted mean by its positives; micro pools "
-        "all pairs of row and label. 95 % bootstrap intervals over rows, so that the labels of a "
+        "all pairs of row and label, but its ECE is the mean over pairs, each in the "
+        f"{quantity(audit.n_bins, 'bin')} of its label. 95 % bootstrap intervals over rows, so "
+        "that the labels of a "
         "row stay together."
     )
     return Table(caption, ("figure", *audit.means), tuple(lines))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from dubito.charts import Axis, Bars, Chart, Line, Points
@@ -62,11 +60,15 @@ def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
     curve, name = audit.curve, f"P({audit.pos_label})"
     ends = np.concatenate([curve.confidence, curve.accuracy, curve.high])
     is_rare = min(audit.base_rate, 1 - audit.base_rate) < RARE
-    axis = partial(odds_axis, ends[ends > 0]) if is_rare else partial(Axis.of, ends)
-    x, y = (axis(label, short_percent) for label in (name, "Observed frequency"))
+    titles = (name, "Observed frequency")
+    if is_rare:
+        x, y = (odds_axis(ends[ends > 0], f"{one}, %", lambda p: f"{100 * p:g}") for one in titles)
+    else:
+        x, y = (Axis.of(ends, one, short_percent) for one in titles)
     place = log_odds if is_rare else np.asarray
     left, right = (place(curve.edges[curve.bins + k]).clip(x.low, x.high) for k in (0, 1))
     at, seen_at = place(curve.confidence), place(curve.accuracy)
+    is_drawn = (curve.accuracy > 0) | (not is_rare)  # log odds of 0 would be a cliff
     hints = tuple(
         f"{name} {percent(mean, 2)}, observed {percent(seen, 2)} ({count:,.0f} rows)"
         for mean, seen, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True)
@@ -81,7 +83,7 @@ def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
             low=place(curve.low),
         ),
         Line([x.low, x.high], [x.low, x.high], "reference", "calibrated"),
-        Line(at, seen_at, style, ""),
+        Line(at[is_drawn], seen_at[is_drawn], style, ""),
         Points(at, seen_at, style, count=curve.count, hints=hints),
     )
     table = Table.of(
@@ -98,7 +100,9 @@ def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
     slope = audit.intervals.get("calibration_slope")
     caption = f"ECE {percent(audit.expected_calibration_error, 2)}"
     caption += "." if slope is None else f", calibration slope {slope.value:.2f}."
-    caption += " Both axes are on a scale of log odds." if is_rare else ""
+    if is_rare:
+        caption += " Both axes are on a scale of log odds"
+        caption += "; frequencies of 0 lie at the bottom." if (curve.low == 0).any() else "."
     return Figure(title, (Chart(f"{title}: {name}", x, y, marks),), caption, table)
 
 
