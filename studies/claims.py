@@ -474,15 +474,16 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             ),
         ),
         Claim(
-            "soft labels are better than positive ones",
+            "soft labels are better than hard ones",
             "Pham et al. 2021",
             tuple(
                 Evidence(
-                    f"log loss, 0.7 minus ones, marked {mechanism}",
+                    f"log loss, 0.7 minus {hard}, marked {mechanism}",
                     (f"Marked: {mechanism}", "soft: 0.7", "log loss"),
                     "below",
-                    minus=(f"Marked: {mechanism}", "ones", "log loss"),
+                    minus=(f"Marked: {mechanism}", hard, "log loss"),
                 )
+                for hard in ("ones", "zeros")
                 for mechanism in ("at random", "mainly positive", "mainly negative", "hard to tell")
             ),
         ),
