@@ -1,4 +1,4 @@
-"""Expected costs of actions, and their minimum, row by row.
+"""Expected costs of actions and expected F-beta of sets of labels, and the best, row by row.
 
 Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
 ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
@@ -17,7 +17,7 @@ ACTION, CLASS = range(2)
 COST, EXCESS, PROBABILITY = range(3)
 
 TILE = 256  # rows per tile
-TIE = 1e-12  # costs this close, relative to the minimum, are equal up to rounding
+TIE = 1e-12  # costs this close, relative to the minimum, and F-betas are equal up to rounding
 LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
 
 
@@ -162,3 +162,68 @@ def narrow_least(array, is_logits, base, entries, values, reject, margin, choice
             numbers[COST, low + j] = costs[action[j], j] + costs[n_actions, j]
             numbers[EXCESS, low + j] = excess[j]
             numbers[PROBABILITY, low + j] = top[j]
+
+
+@inner
+def _count_true(p, counts):
+    """Fill `counts` with the probability of each number of true labels (Poisson binomial)."""
+    counts[:] = 0.0
+    counts[0] = 1.0
+    for k in range(p.size):
+        q = np.float64(p[k])
+        for s in range(k + 1, 0, -1):
+            counts[s] = counts[s] * (1.0 - q) + counts[s - 1] * q
+        counts[0] *= 1.0 - q
+
+
+@inner
+def _add_hits(q, counts, hits):
+    """Add, for each number of true labels, the probability of it and that a label is among them.
+
+    The distribution without the label comes from that of all by a division, which starts at the end
+    where errors shrink.
+    """
+    n = counts.size - 1
+    rest = 0.0
+    if q <= 0.5:
+        factor = 1.0 / (1.0 - q)
+        for s in range(n):
+            rest = (counts[s] - q * rest) * factor
+            hits[s + 1] += q * rest
+    else:
+        factor = 1.0 / q
+        for s in range(n - 1, -1, -1):
+            rest = (counts[s + 1] - (1.0 - q) * rest) * factor
+            hits[s + 1] += q * rest
+
+
+@kernel
+def best_sets(p, square, is_selected, values):
+    """Fill the selected labels of each row, and their expected F-beta; `square` is beta squared.
+
+    The best set of k labels holds the k most probable ones. An empty set has F-beta 1 if no label
+    is true.
+    """
+    n_rows, n = p.shape
+    order, counts, hits = np.empty(n, np.int64), np.empty(n + 1), np.empty(n + 1)
+    for i in range(n_rows):
+        for k in range(n):
+            place = k
+            while place > 0 and p[i, order[place - 1]] < p[i, k]:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = k
+        _count_true(p[i], counts)
+        hits[:] = 0.0
+        size, best = 0, counts[0]
+        for k in range(n):
+            _add_hits(np.float64(p[i, order[k]]), counts, hits)
+            value = 0.0
+            for s in range(1, n + 1):
+                value += hits[s] / (square * s + (k + 1))
+            value *= 1.0 + square
+            if value > best + TIE:
+                size, best = k + 1, value
+        for k in range(n):
+            is_selected[i, order[k]] = k < size
+        values[i] = best

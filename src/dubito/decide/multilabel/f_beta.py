@@ -11,7 +11,7 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks, run_in_order
-from dubito.kernels.label_sets import best_sets
+from dubito.kernels.expected_cost import best_sets
 from dubito.serialization.fields import Check, declare, number, text
 from dubito.serialization.objects import Record
 
