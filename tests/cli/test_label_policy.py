@@ -173,6 +173,30 @@ def test_labels_of_a_policy_are_selected_by_name(run: Run, files: Path, policy: 
     pd.testing.assert_frame_equal(pd.read_csv("found.csv"), pd.read_csv("expected.csv"))
 
 
+def test_groups_and_scores_are_named(run: Run) -> None:
+    rows = simulated(200, 2).assign(site=["north", "south", "north", "east", "north"] * 40)
+    labels = [f"y_{name}" for name in NAMES]
+    rows[labels] = rows[labels].replace({"u": 0, "": 0})
+    rows.to_csv("whole.csv", index=False)
+    words = (*FIT, "--group", "site")
+    done = run("fit", "whole.csv", *words, "--review", "0.4", "--false-negative", "2")
+    report = MultiLabelPolicy.load("policy.json").report
+    shown = done.stdout.split("Held-out decisions by group, cost per row:\n")[1].splitlines()
+    found = {line.split()[0]: line.split()[1:] for line in shown[1:4]}
+    assert list(found) == ["east", "north", "south"]
+    mean = sum(int(one[0]) * float(one[1]) for one in found.values()) / 200
+    assert mean == pytest.approx(report.cost.value, abs=1e-4)
+    assert f"Reviewed: {report.label_review_rate:.1%}".replace("%", " %") in done.stdout
+    assert "as a whole" not in done.stdout
+    assert "review row" not in done.stdout + run("decide", "policy.json", "whole.csv").stdout
+    done = run("fit", "whole.csv", *words, "--f-beta", "1", "--average", "micro")
+    assert "Micro F1: 0." in done.stdout
+    assert "by group, errors per row" in done.stdout
+    done = run("fit", "whole.csv", *words, "--f-beta", "1", "--average", "weighted")
+    assert "--average must be macro, micro or samples, got weighted" in done.stderr
+    assert "Pass --average macro." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--ood-score", "nonsense"), ("--ood-alpha", "0.2"), ("--risk-delta", "0.2")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,8 @@ from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
     from dubito.data import Batch, Columns, Shards
-    from dubito.decide import OODGate, Policy
+    from dubito.decide import MultiLabelPolicy, OODGate, Policy
+    from dubito.decide.multilabel.label_report import LabelEvidence
     from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
 
@@ -41,6 +43,7 @@ OF_FEATURES: dict[str, tuple[str, dict[str, bool]]] = {
 OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-uncertainty", "energy")
 OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 OOD_ALPHA, RISK_DELTA = 0.01, 0.05
+MAX_GROUPS = 20  # of several labels per row, in the text
 
 
 @with_columns(
@@ -268,7 +271,7 @@ def _fit_labels(
     as_json: bool,
 ) -> None:
     """Fit a policy for several labels per row, save it and print its results."""
-    from dubito.cli.printing import passes
+    from dubito.cli.printing import passes, say
     from dubito.decide import MultiLabelPolicy
 
     [predictions] = options.open(file)
@@ -279,7 +282,37 @@ def _fit_labels(
         _save(policy, evidence, rows, file, output, report)
     _say_results(policy, evidence, output, as_json)
     if not as_json:
+        if options.group is not None:
+            say(_label_groups(policy, evidence))
         _say_next(file, replace(options, uncertain=None), output, report)
+
+
+def _label_groups(policy: MultiLabelPolicy, evidence: LabelEvidence) -> str:
+    """Return costs and reviews of each group, by the held-out decisions of a policy."""
+    from dubito.decide import MultiLabelPolicyReport
+    from dubito.formatting import align_table, decimal, percent, printable
+
+    unit = "cost" if policy.f_beta is None else "errors"
+    rows = [("group", "rows", unit, "95 % interval", "expected", "review row", "review labels")]
+    parts = evidence.by_group()
+    for name, part in list(parts.items())[:MAX_GROUPS]:
+        one = MultiLabelPolicyReport.of(part, policy.rule)
+        between = f"{decimal(one.cost.low)} to {decimal(one.cost.high)}"
+        costs = (decimal(one.cost.value), between, decimal(one.expected_cost))
+        reviews = (percent(one.row_review_rate.value), percent(one.label_review_rate))
+        rows.append((printable(name)[:20], f"{one.n_rows:,}", *costs, *reviews))
+    has = (
+        *(True,) * 5, policy.costs.review_row is not None, policy.costs.review is not None
+    )  # fmt: skip
+    lines = align_table([tuple(compress(row, has)) for row in rows])
+    more = [f"and {len(parts) - MAX_GROUPS} more groups"] if len(parts) > MAX_GROUPS else []
+    return "\n".join(
+        [
+            "",
+            f"Held-out decisions by group, {unit} per row:",
+            *(f"  {line}" for line in lines + more),
+        ]
+    )
 
 
 def _save(

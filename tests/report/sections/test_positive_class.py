@@ -3,7 +3,7 @@
 import numpy as np
 
 from dubito import Probabilities, audit
-from dubito.charts import Points
+from dubito.charts import Line, Points
 from dubito.data import ArrayShards, Batch
 from dubito.report import Report, make_report
 from dubito.report.sections.positive_class import positive_figure
@@ -45,6 +45,17 @@ def test_rare_classes_have_axes_of_log_odds() -> None:
     assert chart.y.label == "Observed frequency, %"
     assert chart.y.formatter(chart.y.ticks[0]) == "0.2"
     assert (linear.x.low, linear.y.low) == (0, 0)
+
+
+def test_a_frequency_of_0_is_a_point_without_a_line() -> None:
+    p = np.repeat([0.001, 0.02, 0.2], 100)
+    found = audit(np.arange(300) > 290, p, n_resamples=0).positive
+    assert found is not None
+    figure = positive_figure("rash", found, "before")
+    line = next(one for one in figure.charts[0].marks if isinstance(one, Line) and not one.label)
+    points = next(one for one in figure.charts[0].marks if isinstance(one, Points))
+    assert (line.x.size, points.x.size) == (1, 3)
+    assert "frequencies of 0 lie at the bottom" in figure.caption
 
 
 def test_without_a_positive_class_the_section_is_left_out() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -34,6 +34,9 @@ from dubito.serialization.fields import Entry
 
 CURRENT = "each label at 0.5"
 THRESHOLD = 0.5  # on uncalibrated probabilities, which the policy is compared with
+DECIDED = (
+    "action", "review_row", "fallback", "probabilities", "expected_cost", "review_value",
+)  # fmt: skip
 CONFUSION = ("true_positive", "false_positive", "false_negative", "true_negative", "review")
 
 
@@ -57,6 +60,19 @@ class LabelEvidence:
     def raw(self) -> FloatArray:
         """The uncalibrated probabilities."""
         return as_multilabel(self.batch.outputs, "MultiLabelPolicy.fit").array
+
+    def by_group(self) -> dict[str, LabelEvidence]:
+        """Return the rows of each group that has a known label."""
+        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
+        found = {}
+        for name in np.unique(names):
+            rows = np.flatnonzero(names == name)
+            batch = self.batch.take(rows)
+            if batch.labeled_weight.any():
+                arrays = {one: getattr(self.decisions, one)[rows] for one in DECIDED}
+                decisions = replace(self.decisions, **arrays)
+                found[str(name)] = LabelEvidence(batch, decisions, self.evaluation)
+        return found
 
 
 @final
