@@ -7,7 +7,10 @@
 A file holds probs_cal, labels_cal, probs_test and labels_test, each rows x labels. Methods are
 fitted on the first two, label by label except for the temperature, and evaluated on the others:
 log loss, Brier score and ECE with 15 equal-width bins of the probability, means over labels.
-A probability of 0 for what occurred counts as 1e-12. Seconds are CPU seconds.
+A probability of 0 for what occurred counts as 1e-12; the output states the log loss with 1e-6, as
+in other tables. These may also differ by what methods do with probabilities of 0 and 1: Platt and
+beta calibration here do not clip them at 1e-3 before taking log odds, and isotonic regression is
+smoothed, which that of scikit-learn is not. Seconds are CPU seconds.
 
 Then thresholds are fitted that promise a recall of 0.9: the mean over rows of the fraction of true
 labels found. "one split" fits on the first part and evaluates on the test part, beside MAPIE where
@@ -46,7 +49,7 @@ __all__ = ["main"]
 
 OURS = "MultiLabelCalibrator"
 N_BINS = 15
-FLOOR = 1e-12
+FLOOR, HIGH_FLOOR = 1e-12, 1e-6
 MAX_RATIO = 1.005  # of the best other method, on each set
 RECALL = 0.9  # the promised recall
 N_HALVES = 1000
@@ -263,6 +266,17 @@ def verdicts(table: dict[str, dict[str, Figures]]) -> Iterator[str]:
         yield f"{what}, mean over sets: {ratio:.4f} of the best method ({best}; at most 1)"
 
 
+def note_on_zeros(data: LabelSet) -> str:
+    """Return how many probabilities are 0 or 1, and what log loss they cost by the floor."""
+    is_hard = ((data.p_test == 0) | (data.p_test == 1)).mean()
+    floored = data._replace(p_test=np.clip(data.p_test, HIGH_FLOOR, 1 - HIGH_FLOOR))
+    losses = [figures(METHODS["uncalibrated"], one).log_loss for one in (data, floored)]
+    return (
+        f"{is_hard:.1%} of the probabilities are 0 or 1: uncalibrated log loss {losses[0]:.4f} if "
+        f"0 counts as {FLOOR:g}, {losses[1]:.4f} as {HIGH_FLOOR:g}"
+    )
+
+
 def main() -> None:
     """Print the tables."""
     raw = argparse.RawTextHelpFormatter
@@ -302,7 +316,7 @@ def main() -> None:
                 f"{one:>{width}.4f}" for one, width in zip(row[:3], (9, 8, 8), strict=True)
             )
             print(f"{name:<38} {scores} {row.seconds:>8.2f}")
-        print()
+        print(f"{note_on_zeros(data)}\n")
     print("\n".join(lines))
     title = f"A recall of {RECALL} promised"
     print(f"\n{title:<42} {'recall':>8} {'sd':>8} {'labels':>8} {'seconds':>8}")

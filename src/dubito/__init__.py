@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dubito.calibrate import AutoCalibrator
-    from dubito.decide import CostMatrix, LabelCosts, MultiLabelPolicy, Policy
+    from dubito.calibrate import AutoCalibrator, MultiLabelCalibrator
+    from dubito.decide import CostMatrix, FBeta, LabelCosts, MultiLabelPolicy, Policy
     from dubito.measure import audit
     from dubito.outputs import (
         Logits,
@@ -34,10 +34,12 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoCalibrator",
     "CostMatrix",
+    "FBeta",
     "LabelCosts",
     "Logits",
     "Members",
     "MultiLabel",
+    "MultiLabelCalibrator",
     "MultiLabelMembers",
     "MultiLabelPolicy",
     "Normal",
@@ -58,7 +60,9 @@ _PACKAGES = (
 _HOMES = {
     "AutoCalibrator": "calibrate",
     "CostMatrix": "decide",
+    "FBeta": "decide",
     "LabelCosts": "decide",
+    "MultiLabelCalibrator": "calibrate",
     "MultiLabelPolicy": "decide",
     "Policy": "decide",
     "audit": "measure",

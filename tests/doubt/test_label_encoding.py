@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dubito.doubt import MahalanobisDistance
 from dubito.doubt.features import _encode_labels
 from dubito.errors import BadTypeError, BadValueError
 
@@ -54,9 +55,9 @@ RULE = "`y` must hold integers from 0 up, or class names, got"
             f"{RULE} a bytes in row 1. Use a name or an integer in every row",
         ),
         (
-            [[0, 1], [1, 0]],
+            [[0], [1]],
             BadValueError,
-            r"`y` .*, got shape \(2, 2\)\. Use `\.ravel\(\)` for a single column",
+            r"`y` .*, got shape \(2, 1\)\. Use `\.ravel\(\)` for a single column",
         ),
         (
             [0, 1, 0],
@@ -68,3 +69,8 @@ RULE = "`y` must hold integers from 0 up, or class names, got"
 def test_labels_that_are_none_are_refused(y: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         _encode_labels(y, 2, "caller")
+
+
+def test_several_labels_per_row_are_no_classes() -> None:
+    with pytest.raises(BadValueError, match=r"got shape \(3, 2\). Leave `y` out if a row has sev"):
+        MahalanobisDistance().fit(np.eye(3), [[0, 1], [1, 1], [0, 0]])

@@ -14,7 +14,15 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dubito import Logits, Members, MultiLabel, Normal, Probabilities, TopLabel
+from dubito import (
+    Logits,
+    Members,
+    MultiLabel,
+    MultiLabelMembers,
+    Normal,
+    Probabilities,
+    TopLabel,
+)
 from dubito.doubt import ConformalOutlierDetector
 from dubito.doubt.scores import (
     energy,
@@ -272,3 +280,12 @@ def test_labels_have_energies_from_logits_only() -> None:
     far = energy(MultiLabel.from_logits(np.full((5, 3), -9.0)))  # no label at all: an outlier
     detector = ConformalOutlierDetector(alpha=0.1).fit(energy(outputs))
     assert detector.predict(far).all()
+
+
+@pytest.mark.parametrize(
+    "score", [least_confidence, entropy, margin_uncertainty, uncertainty_scores]
+)
+def test_several_labels_have_scores_of_their_own(score: Any) -> None:
+    for outputs in (MultiLabel([[0.2, 0.9]]), MultiLabelMembers([[[0.2, 0.9]]])):
+        with pytest.raises(BadTypeError, match=r"Use label_uncertainty\(outputs\), or pass one"):
+            score(outputs)

@@ -88,7 +88,7 @@ def test_uncertain_may_be_a_third_class() -> None:
 
 def test_policies_for_marks_are_checked() -> None:
     with pytest.raises(
-        BadValueError, match=r"got 'soft'\. Give the probability itself, e\.g\. uncertain=0\.5"
+        BadValueError, match=r"itself, e\.g\. uncertain=0\.5\. For the frequency.*LabelMatrix\.of\("
     ):
         Bernoulli(2, uncertain="soft")
     with pytest.raises(BadValueError, match=r"or a probability, got 1\.5"):

@@ -414,7 +414,10 @@ def require_policy(value: Any, caller: str, names: Sequence[str] = POLICIES[:-1]
     rule = f"must be {', '.join(map(repr, names))} or a probability"
     fix = "Use uncertain='ignore'"
     if value == "soft":
-        fix = "Give the probability itself, e.g. uncertain=0.5"
+        fix = (
+            "Give the probability itself, e.g. uncertain=0.5. For the frequency of each label, "
+            "which takes all rows, use LabelMatrix.of(y, outputs, uncertain='soft')"
+        )
     raise BadValueError("uncertain", caller, rule, repr(value), fix)
 
 

@@ -356,7 +356,9 @@ def _encode_labels(
     array = as_array(y, "y", caller)
     if array.dtype.kind == "U" and isinstance(y, list | tuple):
         array = np.array(y, dtype=object)  # NumPy turns numbers and NaN among names into text
-    require_dimensions(array, (1,), "y", caller, "one label per row")
+    several = "Leave `y` out if a row has several labels, or pass one column of it"
+    fix = several if array.ndim == 2 and array.shape[1] > 1 else None
+    require_dimensions(array, (1,), "y", caller, "one label per row", fix)
     require_rows(array, n_rows, "y", caller, "the features")
     for row, value in enumerate(array.tolist() if array.dtype.kind not in "biuf" else ()):
         if not (is_absent(value) or isinstance(value, str | int | float)):

@@ -16,6 +16,7 @@ from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import (
     Logits,
     MultiLabel,
+    MultiLabelMembers,
     Probabilities,
     TopLabel,
     as_class_matrix,
@@ -304,6 +305,10 @@ def label_uncertainty(outputs: Any) -> LabelUncertainty:
 
 def as_scored_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
     """Return outputs that have every score."""
+    if isinstance(outputs, MultiLabel | MultiLabelMembers):
+        rule, got = "must hold one class per row", f"{type(outputs).__name__}, several labels"
+        fix = "Use label_uncertainty(outputs), or pass one label: outputs.label(k)"
+        raise BadTypeError(argument, caller, rule, got, fix)
     is_top = isinstance(outputs, TopLabel)
     fix = "Use least_confidence for TopLabel" if is_top else "Pass a classifier's outputs"
     return as_class_matrix(outputs, argument, caller, fix)
