@@ -25,7 +25,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Use Probabilities\(array / 100\)": "Pass --percent",
     r"use Probabilities\(array / 100\)": "pass --percent",
     r"Divide percentages by 100": "Pass --percent for percentages",
-    r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities",
+    r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities (audit, fit)",
     r"uncertain='ignore'": "--uncertain ignore",
     r"label='y_\*'": "--label 'y_*'",
     r"pass only_labels=\[\.\.\.\] [a-z ]*": "list those that have some, e.g. --multilabel p_a,p_b",
