@@ -10,11 +10,10 @@ from typer.core import TyperGroup
 from dubito import __version__
 from dubito.cli.audit import audit
 from dubito.cli.calibrate import calibrate
-from dubito.cli.compare import compare
+from dubito.cli.compare import compare, drift
 from dubito.cli.decide import decide
 from dubito.cli.demo import demo
 from dubito.cli.doctor import doctor
-from dubito.cli.drift import drift
 from dubito.cli.fit import fit
 from dubito.cli.policy import policy
 from dubito.cli.serve import serve, token
