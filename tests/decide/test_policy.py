@@ -608,7 +608,7 @@ def test_wrong_arguments_of_a_decision_are_refused() -> None:
             lambda: named.decide(Logits(Z), row_costs=np.ones(400)),
             r"Policy\.decide.* ndarray\. .*CostMatrix\(\[\[",
         ),
-        (lambda: named.explain(Logits(Z), row=400), r"`row`.* 0 to 399, got 400\. Pass row=0"),
+        (lambda: named.explain(Logits(Z), row=400), r"`row`.* 0 to 399, got 400\. Use row=0"),
     ]
     for call, text in calls:
         with pytest.raises((BadTypeError, BadValueError), match=text):

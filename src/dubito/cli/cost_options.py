@@ -10,7 +10,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.errors import BadValueError
-from dubito.formatting import align_table
 
 if TYPE_CHECKING:
     from dubito.decide import CostMatrix
@@ -221,6 +220,8 @@ def cost_table(costs: CostMatrix, classes: list[str]) -> str:
       pass       0  amount
       block    fee       0
     """
+    from dubito.formatting import align_table
+
     rows = [[one if isinstance(one, str) else f"{one:g}" for one in row] for row in costs.texts]
     table = [["", *classes], *([name, *row] for name, row in zip(costs.actions, rows, strict=True))]
     lines = [line.rstrip() for line in align_table(table)]

@@ -106,7 +106,8 @@ def in_order_of(
     if classes is None:
         rule, fix = "must be one column if the classes have no names", "Pass classes=[...]"
         raise BadValueError("label", where, rule, f"{len(columns)} columns", fix)
-    found = named_columns(classes, wanted, columns, where, "labels")
+    what = "labels" if noun == "label" else "label probabilities"
+    found = named_columns(classes, wanted, columns, where, what)
     more = [name for name in columns if name not in found]
     if more and not is_part:
         rule, got = f"must have one column per {noun}", f"{_few(more)} as well"
