@@ -115,7 +115,8 @@ EXACTLY_ONE = (
         (Columns("vote_*", probabilities="c"), "one column if the classes have no names"),
         (
             Columns("vote_*", logits="logit_*"),
-            "has no column of labels for 2, 10, got columns vote_cat, vote_dog. Add vote_2",
+            "has no column of label probabilities for 2, 10, got columns vote_cat, vote_dog. "
+            "Add vote_2",
         ),
     ],
 )
