@@ -49,8 +49,7 @@ def fused(kernel: Any, array: Floats, labels: Any, *, is_logits: bool) -> Pass:
     n_rows = array.shape[0]
     result = Pass(np.empty(n_rows, np.int32), np.full((N_NUMBERS, n_rows), np.nan))
     codes = freeze(np.asarray(labels, np.int64))
-    proba = None if is_logits else True
-    kernel(contiguous(array), codes, proba, result.predicted, result.numbers)
+    kernel(contiguous(array), codes, is_logits, result.predicted, result.numbers)
     return result
 
 

@@ -131,7 +131,7 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
         fix = outputs.remedy or "Pass one of these, or use a regression metric"
         raise BadTypeError("", "A classification metric", rule, type(outputs).__name__, fix)
     n_rows, n_classes = outputs.array.shape
-    proba = None if isinstance(outputs, Logits) else True
+    is_logits = isinstance(outputs, Logits)
     has_codes = labels is not None and labels.probabilities is None
     codes = freeze(labels.codes if labels is not None and has_codes else np.full(n_rows, MISSING))
     predicted = np.empty(n_rows, dtype=np.int32)
@@ -141,7 +141,9 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
     array = outputs.array
 
     def fill(rows: slice) -> None:
-        pass_over(contiguous(array[rows]), codes[rows], proba, predicted[rows], numbers[:, rows])
+        pass_over(
+            contiguous(array[rows]), codes[rows], is_logits, predicted[rows], numbers[:, rows]
+        )
 
     run_in_order(fill, row_blocks(n_rows, n_classes))
     if labels is not None and labels.probabilities is not None:

@@ -1,7 +1,4 @@
-"""The fused row pass: top class, confidence, entropy, losses and more, one row at a time.
-
-`proba` is None for logits, else True: for None, Numba compiles only one of two branches.
-"""
+"""The fused row pass: top class, confidence, entropy, losses and more, one row at a time."""
 
 import numpy as np
 
@@ -61,7 +58,7 @@ def fill_tops(tile, size, top, best):
 
 
 @inner
-def _sum_shares(row, top, proba):
+def _sum_shares(row, top, is_logits):
     """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
     rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
@@ -69,8 +66,8 @@ def _sum_shares(row, top, proba):
         part = row[low : low + CHUNK]
         a = b = c = f = top - top
         for k in range(part.size):
-            d = max(part[k] - top, lowest) if proba is None else logarithm(part[k])
-            e = exponential(d) if proba is None else part[k]
+            d = max(part[k] - top, lowest) if is_logits else logarithm(part[k])
+            e = exponential(d) if is_logits else part[k]
             a += e
             b += d * e
             c += d * d * e
@@ -83,10 +80,10 @@ def _sum_shares(row, top, proba):
 
 
 @inner
-def _finish_row(i, label, predicted, top, sums, at_label, proba, numbers):
+def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
     """Write the statistics of row i from its sums; a label of -1 leaves loss and Brier at 0."""
     rest, spread, bends, squares = sums
-    if proba is None:
+    if is_logits:
         e_top, d_top, total = 1.0, 0.0, 1.0 + rest
         log_total = np.log1p(rest)
         log_sum = top + log_total
@@ -112,7 +109,7 @@ def _finish_row(i, label, predicted, top, sums, at_label, proba, numbers):
         numbers[LOSS, i] = log_total - d_top
         numbers[BRIER, i] = doubt * doubt + others
         return
-    if proba is None:
+    if is_logits:
         d_label = at_label - top
         probability = np.exp(d_label) / total
     else:
@@ -124,14 +121,14 @@ def _finish_row(i, label, predicted, top, sums, at_label, proba, numbers):
 
 
 @kernel
-def wide_rows(array, labels, proba, predicted, numbers):
+def wide_rows(array, labels, is_logits, predicted, numbers):
     """Fill `predicted` and `numbers` row by row, lanes running over the classes."""
     for i in range(array.shape[0]):
         row = array[i]
         best = top_class(row)
         top = row[best]
-        a, b, c, f = _sum_shares(row[:best], top, proba)
-        rest, spread, bends, squares = _sum_shares(row[best + 1 :], top, proba)
+        a, b, c, f = _sum_shares(row[:best], top, is_logits)
+        rest, spread, bends, squares = _sum_shares(row[best + 1 :], top, is_logits)
         predicted[i] = best
         _finish_row(
             i,
@@ -140,13 +137,13 @@ def wide_rows(array, labels, proba, predicted, numbers):
             np.float64(top),
             (a + rest, b + spread, c + bends, f + squares),
             np.float64(row[max(labels[i], 0)]),
-            proba,
+            is_logits,
             numbers,
         )
 
 
 @kernel
-def narrow_rows(array, labels, proba, predicted, numbers):
+def narrow_rows(array, labels, is_logits, predicted, numbers):
     """Fill `predicted` and `numbers` tile by tile, lanes running over the rows."""
     n_rows, n_classes = array.shape
     tile = np.empty((n_classes, TILE), array.dtype)
@@ -161,7 +158,7 @@ def narrow_rows(array, labels, proba, predicted, numbers):
         sums[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
             strip = tile[first : first + STRIP]
-            _sum_strip(strip, first, size, top, best, proba, part)
+            _sum_strip(strip, first, size, top, best, is_logits, part)
             for m in range(4):
                 for j in range(size):
                     sums[m, j] += part[m, j]
@@ -170,7 +167,7 @@ def narrow_rows(array, labels, proba, predicted, numbers):
             at_label[j] = tile[max(part_of_labels[j], 0), j]
         for j in range(size):
             predicted[low + j] = best[j]
-        if proba is None:
+        if is_logits:
             _finish_tile(part_of_labels, best, top, at_label, sums, tile_numbers)
             for m in range(N_NUMBERS):
                 for j in range(size):
@@ -180,7 +177,7 @@ def narrow_rows(array, labels, proba, predicted, numbers):
                 parts = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])
                 _finish_row(
                     low + j, labels[low + j], best[j], np.float64(top[j]), parts, at_label[j],
-                    proba, numbers,
+                    is_logits, numbers,
                 )  # fmt: skip
 
 
@@ -220,7 +217,7 @@ def _finish_tile(labels, best, top, at_label, sums, numbers):
 
 
 @inner
-def _sum_strip(strip, first, size, top, best, proba, sums):
+def _sum_strip(strip, first, size, top, best, is_logits, sums):
     """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, one row per lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
     rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]
@@ -229,8 +226,8 @@ def _sum_strip(strip, first, size, top, best, proba, sums):
         column = strip[k]
         this = np.int32(first + k)
         for j in range(size):
-            d = max(column[j] - top[j], lowest) if proba is None else logarithm(column[j])
-            e = exponential(d) if proba is None else column[j]
+            d = max(column[j] - top[j], lowest) if is_logits else logarithm(column[j])
+            e = exponential(d) if is_logits else column[j]
             e = e if best[j] != this else zero
             rest[j] += e
             spread[j] += d * e
