@@ -100,7 +100,7 @@ class ColumnOptions:
             if pattern is not None:
                 rule = "supports one label per row"
                 got = f"--{name.replace('_', '-')} {pattern}"
-                fix = "Go label by label, e.g. --probability p_NAME --label y_NAME"
+                fix = "Use one label at a time, e.g. --probability p_NAME --label y_NAME"
                 raise BadValueError("", f"dubito {command}", rule, got, fix)
 
     @property

@@ -376,7 +376,7 @@ def _label_policy_report(
 
 
 def _require_policy(policy: Any, outputs: BaseOutputs) -> None:
-    """Raise unless a policy is one for the outputs."""
+    """Raise unless a policy takes outputs of this kind."""
     kind = MultiLabelPolicy if isinstance(outputs, MultiLabel) else Policy
     if not isinstance(policy, kind):
         name = kind.__name__

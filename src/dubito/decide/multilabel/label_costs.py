@@ -219,7 +219,7 @@ class LabelCosts(Record):
 
 
 class CostArrays(NamedTuple):
-    """Costs of one per label, and of the review of a row; infinite for no review."""
+    """Costs as arrays by label, and the cost of reviewing a row; infinite without reviews."""
 
     false_positive: FloatArray
     false_negative: FloatArray

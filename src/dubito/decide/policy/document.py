@@ -89,7 +89,7 @@ class BasePolicy(Record):
 
     @classmethod
     def _require_kind(cls, document: dict[str, Any], name: str) -> None:
-        """Raise for what is no policy, or a policy of another class."""
+        """Raise for what is not a policy, or for a policy of another class."""
         if "format" not in document:
             problem = "it is not a dubito policy (the field `format` is missing)"
             raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
