@@ -449,8 +449,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "quantiles that cross": (
         lambda: Quantiles([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]], [0.1, 0.5, 0.9]),
         BadValueError,
-        "Quantiles: `array` must be non-decreasing along the levels, got 2.0 in row 1, column 2. "
-        "Use np.sort(array, axis=1).",
+        "Quantiles: `array` must not decrease along the levels, got 1 of 2 rows that cross, the "
+        "first with 2.0 at level 0.9 below 3.0 at level 0.5 in row 1, column 2. Pass "
+        "rearrange=True to sort such rows.",
     ),
     "levels that fall": (
         lambda: Quantiles([[1.0, 2.0]], [0.9, 0.1]),

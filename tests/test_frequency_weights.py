@@ -146,6 +146,7 @@ METRICS: dict[str, Run] = {
         "continuous_ranked_probability_score", samples
     ),
     "interval_coverage": of_targets("interval_coverage", normal),
+    "interval_score": of_targets("interval_score", normal),
     "minkowski_loss": of_targets("minkowski_loss", lambda rows: MEAN[rows]),
     "negative_log_likelihood": of_targets("negative_log_likelihood", normal),
     "pinball_loss": of_targets("pinball_loss", quantiles),

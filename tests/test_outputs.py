@@ -349,6 +349,22 @@ def test_quantiles_may_be_equal_or_far_apart() -> None:
     assert Quantiles([[-huge, 0.0, huge], [1.0, 1.0, 1.0]], [0.1, 0.5, 0.9]).n_rows == 2
 
 
+@pytest.mark.parametrize("shape", [(50, 4), (50, 4, 2)])
+def test_crossing_quantiles_are_sorted_on_request_and_counted(shape: tuple[int, ...]) -> None:
+    array = np.sort(np.random.default_rng(0).normal(size=shape), axis=1)
+    array[[3, 20]] = array[[3, 20], ::-1]
+    given, levels = array.copy(), [0.1, 0.4, 0.6, 0.9]
+    outputs = Quantiles(array, levels, rearrange=True)
+    assert_allclose(outputs.array, np.sort(array, axis=1))
+    assert outputs.n_rearranged == 2
+    assert outputs.take(slice(0, 10)).n_rearranged == 1
+    assert pickle.loads(pickle.dumps(outputs)).n_rearranged == 2
+    assert np.array_equal(array, given)
+    assert Quantiles(array[:3], levels).n_rearranged == 0
+    with pytest.raises(BadValueError, match=r"got 2 of 50 rows that cross, .* in row 3, column 1"):
+        Quantiles(array, levels)
+
+
 @each_wrapper
 def test_wrapped_outputs_stay_as_they_are(outputs: BaseOutputs) -> None:
     assert as_outputs(outputs, "outputs", "audit") is outputs

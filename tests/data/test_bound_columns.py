@@ -1,15 +1,17 @@
 """A piece of a table becomes a batch, and errors speak of the file's columns and rows."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dubito import Logits, Probabilities
+from dubito import Logits, Normal, Probabilities, Quantiles, Samples
 from dubito.data import Columns
 from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, BadValueError, DubitoError
+from dubito.outputs import RegressionMembers
 
 P = {"p_cat": [0.25, 0.5], "p_dog": [0.75, 0.5]}
 
@@ -133,3 +135,110 @@ def test_a_column_number_beyond_the_last_is_told_with_its_row() -> None:
     told = told_of(table, Columns(label="y", logits="z_*"), first_row=7)
     assert told.startswith("f.csv: `y` must be class indices from 0 to 1, got 2")
     assert "in row 8" in told
+
+
+def test_quantiles_are_in_the_order_of_their_levels() -> None:
+    table = {"q_0.9": [3.0, 5.0], "q_0.1": [1.0, 2.0], "y": [2.0, None]}
+    batch = batch_of(table, Columns(label="y", quantiles="q_*"))
+    assert isinstance(batch.outputs, Quantiles)
+    assert batch.outputs.array.tolist() == [[1.0, 3.0], [2.0, 5.0]]
+    assert batch.outputs.levels.tolist() == [0.1, 0.9]
+    assert batch.n_missing == 1
+    stated = Columns(quantiles=["q_0.9", "q_0.1"], levels=[0.2, 0.3], rearrange=True)
+    outputs = batch_of(table, stated).outputs
+    assert outputs.levels.tolist() == [0.2, 0.3]
+    assert outputs.n_rearranged == 2
+    of_pattern = batch_of(table, Columns(quantiles="q_*", levels=[0.8, 0.2])).outputs
+    assert of_pattern.array.tolist() == [[1.0, 3.0], [2.0, 5.0]]
+
+
+def test_quantiles_and_draws_may_be_lists() -> None:
+    table = {"q": [[1.0, 3.0], [2.0, 5.0]]}
+    piece = pa.table(table)
+    for columns in (Columns(quantiles="q", levels=[0.1, 0.9]), Columns(samples="q")):
+        bound = replace(columns.bind(["q"], "f.csv"), widths={"q": 2})
+        outputs = bound.batch(piece).outputs
+        assert isinstance(outputs, Quantiles | Samples)
+        assert outputs.array.tolist() == table["q"]
+    assert "Pass levels=[0.05,0.5,0.95], one for" in told_of(table, Columns(quantiles="q"))
+
+
+def test_several_means_are_members_of_an_ensemble() -> None:
+    table = {
+        "mean_1": [1.0, 2.0], "mean_0": [3.0, 4.0], "std_0": [0.1, 0.2], "std_1": [0.3, 0.4]
+    }  # fmt: skip
+    outputs = batch_of(table, Columns(mean="mean_*", std="std_*")).outputs
+    assert isinstance(outputs, RegressionMembers)
+    assert outputs.means.tolist() == [[3.0, 4.0], [1.0, 2.0]]
+    assert outputs.stds.tolist() == [[0.1, 0.2], [0.3, 0.4]]
+    assert isinstance(batch_of(table, Columns(mean="mean_0", std="std_0")).outputs, Normal)
+    told = told_of({**table, "std_1": [0.3, 0.0]}, Columns(mean="mean_*", std="std_*"), 10)
+    assert told.startswith("f.csv: `std_1` must be positive, got 0.0 in row 11.")
+
+
+REGRESSION = {"q_0.1": [1.0, 2.0], "q_0.9": [3.0, 5.0], "y": [2.0, 3.0], "std_0": [1.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "table", "words"),
+    [
+        (
+            Columns(quantiles="q_*"),
+            {"q_0.9": [3.0, 1.5]},
+            "f.csv: `q_0.9` must not decrease along the levels, got 1 of 2 rows that cross, the "
+            "first with 1.5 at level 0.9 below 2.0 at level 0.1 in row 8. Pass rearrange=True",
+        ),
+        (Columns(quantiles="q_*"), {"q_0.9": [3.0, np.inf]}, "`q_0.9` must be finite, got inf in"),
+        (
+            Columns(quantiles="q_*"),
+            {"q_0.1": ["1", "x"]},
+            "`q_0.1` must be numbers, got 'x' in row 8",
+        ),
+        (
+            Columns(quantiles="q_*"),
+            {"q_10": [1.0, 1.0]},
+            "got 'q_0.1', 'q_0.9', 'q_10'. Pass levels=",
+        ),
+        (Columns(quantiles=["q_0.1", "y"]), {}, "got 'q_0.1', 'y'. Pass levels="),
+        (
+            Columns(quantiles="q_*", levels=[0.1]),
+            {},
+            "`levels` must be 2 numbers, one per column, got 1",
+        ),
+        (
+            Columns(quantiles="q_*", levels=[0.1, 0.1]),
+            {},
+            "`levels` must be different, got 0.1 for 'q_0.1' and 'q_0.9'. Leave one",
+        ),
+        (
+            Columns(quantiles="q_*", levels=[5, 95]),
+            {},
+            "must be between 0 and 1, got 5 for 'q_0.1'",
+        ),
+        (Columns(samples="q_*", levels=[0.1, 0.9]), {}, "`levels` requires quantiles, got samples"),
+        (Columns(samples="q_*", rearrange=True), {}, "`rearrange` requires quantiles, got samples"),
+        (Columns(quantiles="q_*", samples="y"), {}, "got quantiles and samples"),
+        (Columns("q_*", samples="y"), {}, "`label` must be one column for a regression"),
+        (Columns("y", samples="q_*", classes=["a"]), {}, "`classes` must be None for a regression"),
+        (Columns("y", samples="q_*"), {"y": [2.0, np.inf]}, "`y` must be finite, got inf in row 8"),
+        (
+            Columns("y", samples="q_*"),
+            {"y": ["2", "two"]},
+            "`y` must be numbers, got 'two' in row 8",
+        ),
+        (
+            Columns(mean="q_*", std="std_*"),
+            {},
+            "has no column of standard deviations for 0.1, 0.9, got columns std_0. Add std_0.1",
+        ),
+        (
+            Columns(mean="y", std=["std_0", "q_0.1"]),
+            {},
+            "`std` must have one column for each of 1 means, got 2",
+        ),
+    ],
+)
+def test_regressions_that_cannot_be_read(
+    columns: Columns, table: dict[str, Any], words: str
+) -> None:
+    assert words in told_of({**REGRESSION, **table}, columns, 7)

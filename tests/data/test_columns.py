@@ -87,7 +87,7 @@ EXACTLY_ONE = (
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (Columns(), f"{EXACTLY_ONE} correct, and mean with std, got none of them."),
+        (Columns(), f"{EXACTLY_ONE} correct, mean with std, quantiles, and samples, got"),
         (Columns(logits="c", probabilities="p_*"), "got logits and probabilities."),
         (Columns(confidence="c"), "got confidence without correct."),
         (Columns(logits="c", std="hit"), "got std without mean."),

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from dubito.data.patterns import class_names, in_order_of, is_several, matching, natural_order
+from dubito.data.patterns import (
+    class_names,
+    in_order_of,
+    is_several,
+    levels_of,
+    matching,
+    natural_order,
+)
 from dubito.errors import BadValueError
 
 
@@ -94,3 +101,39 @@ def test_patterns_and_lists_stand_for_several() -> None:
     assert is_several("p_*")
     assert is_several(["p"])
     assert not is_several("p")
+
+
+@pytest.mark.parametrize(
+    ("names", "levels"),
+    [
+        ("q_0.05 q_0.5 q_0.95", (0.05, 0.5, 0.95)),
+        ("q05 q50 q95", (0.05, 0.5, 0.95)),
+        ("q_5 q_50 q_95", (0.05, 0.5, 0.95)),
+        ("0.05 .5", (0.05, 0.5)),
+        ("quantile_0.95", (0.95,)),
+        ("q_2.5 q_50 q_97.5", (0.025, 0.5, 0.975)),
+        ("q025 q500 q975", (0.025, 0.5, 0.975)),
+        ("p10 p90", (0.1, 0.9)),
+        ("q_5% q_95%", (0.05, 0.95)),
+    ],
+)
+def test_levels_are_read_from_names(names: str, levels: tuple[float, ...]) -> None:
+    assert levels_of(names.split(), names.split(), "f.csv") == levels
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("q_1 q_2 q_3", "Pass levels=[0.01,0.02,0.03] or levels=[0.1,0.2,0.3]."),
+        ("q_5 q_95", "two meanings. Pass levels=[0.05,0.95] or levels=[0.5,0.95]."),
+        ("q_0.5 q_50", "got 'q_0.5', 'q_50'. Pass levels=[0.05,0.5,0.95], one per column."),
+        ("q_1e-05 q_0.5", "got 'q_1e-05', 'q_0.5'."),
+        ("low_5 high_95", "got 'low_5', 'high_95'."),
+        ("low high", "got 'low', 'high'."),
+        ("q0 q100", "got 'q0', 'q100'."),
+    ],
+)
+def test_levels_that_names_do_not_state_are_an_error(names: str, words: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        levels_of(names.split(), names.split(), "f.csv")
+    assert words in str(caught.value)

@@ -7,6 +7,7 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import (
     continuous_ranked_probability_score,
     interval_coverage,
+    interval_score,
     negative_log_likelihood,
     pinball_loss,
     probability_integral_transform,
@@ -73,6 +74,16 @@ def test_coverage_and_width_agree_over_all_kinds() -> None:
     assert widths[0] == pytest.approx(2 * stats.norm.ppf(0.95) * STD.mean())
     assert widths[1] == pytest.approx(widths[0])
     assert widths[2] == pytest.approx(widths[0], rel=1e-3)
+
+
+def test_interval_score_is_a_sum_of_pinball_losses_of_scikit_learn() -> None:
+    from sklearn.metrics import mean_pinball_loss
+
+    tails = 0.05, 0.95
+    ends = [stats.norm.ppf(level, MEAN, STD) for level in tails]
+    losses = [mean_pinball_loss(Y, end, alpha=a) for end, a in zip(ends, tails, strict=True)]
+    for outputs in (Normal(MEAN, STD), QUANTILES):
+        assert interval_score(Y, outputs) == pytest.approx(2 / 0.1 * sum(losses))
 
 
 def test_pit_of_each_kind() -> None:

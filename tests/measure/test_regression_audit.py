@@ -5,6 +5,7 @@ import pytest
 
 from dubito import Normal, Quantiles, Samples, audit
 from dubito.data import Batch
+from dubito.doubt import decompose_uncertainty
 from dubito.errors import EmptyStateError, StateMismatchError
 from dubito.measure import (
     RegressionAudit,
@@ -15,6 +16,7 @@ from dubito.measure import (
     pinball_loss,
     sharpness,
 )
+from dubito.outputs import RegressionMembers
 
 RNG = np.random.default_rng(0)
 MEAN, STD = RNG.normal(size=2000), np.exp(RNG.normal(size=2000) / 2)
@@ -104,3 +106,26 @@ def test_few_rows_prove_nothing() -> None:
     assert audit(Y[:1], Normal(MEAN[:1], STD[:1])).verdict.startswith(
         "Too few rows for a verdict (1 row):"
     )
+
+
+def test_members_are_audited_by_their_moments_with_both_parts_of_the_variance() -> None:
+    means, stds = MEAN + RNG.normal(size=(3, 2000)), STD * [[0.5], [1.0], [1.5]]
+    members = RegressionMembers(means, stds)
+    result, parts = audit(Y, members), decompose_uncertainty(members)
+    assert result.aleatoric_std == pytest.approx(np.sqrt(parts.aleatoric.mean()))
+    assert result.epistemic_std == pytest.approx(np.sqrt(parts.epistemic.mean()))
+    assert "epistemic std" in str(result)
+    total = np.sqrt((stds**2).mean(axis=0) + means.var(axis=0))
+    expected = audit(Y, Normal(means.mean(axis=0), total))
+    assert result.coverage.tolist() == expected.coverage.tolist()
+    assert expected.aleatoric_std is None
+    score = continuous_ranked_probability_score(Y, members)
+    assert score == pytest.approx(expected.continuous_ranked_probability_score)
+
+
+def test_sorted_rows_are_counted() -> None:
+    array = np.sort(RNG.normal(size=(2000, 3)), axis=1)
+    array[:7] = array[:7, ::-1]
+    result = audit(Y, Quantiles(array, [0.1, 0.5, 0.9], rearrange=True))
+    assert result.n_rearranged == 7
+    assert "7 rows with crossing quantiles sorted" in str(result)

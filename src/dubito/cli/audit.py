@@ -12,6 +12,7 @@ import typer
 
 from dubito.cli.columns import ColumnOptions, note_single_class, require_positive, with_columns
 from dubito.cli.cost_options import CELL_HELP, CostOptions
+from dubito.cli.label_options import require_unused
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 
@@ -103,6 +104,12 @@ def audit(
     if options.is_multilabel and (given.is_given or options.positive is not None):
         rule, fix = "must be used without --costs, --cost and --positive", "Leave them out"
         raise BadValueError("", "--multilabel", rule, "one of them", fix)
+    if options.is_regression:
+        unsuited = {
+            "--threshold": threshold, "--bins": bins, "--costs": costs, "--cost": cost,
+            "--positive": options.positive, "--classes": options.classes,
+        }  # fmt: skip
+        require_unused(unsuited, "for a regression")
     require_output_paths({"--output": output}, [file], {"--output": (".html",)})
     [predictions] = options.open(file, has_features=output is not None, row_costs=given.expressions)
     with passes():
@@ -150,7 +157,7 @@ def audit(
         say_json({**result.to_dict(), **extra, "findings": findings, "streamed": is_streamed})
     else:
         say(str(result) if paid is None else f"{result}\n\n{paid}")
-        if not isinstance(rows, ArrayShards):
+        if not isinstance(rows, ArrayShards) and not options.is_regression:
             ranked = "AURC, AUGRC and error detection"
             if options.is_multilabel:
                 ranked = "ROC-AUC, average precision, ECE and slopes"

@@ -37,8 +37,11 @@ HELP = {
     "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
-    "mean": "Column of predicted means (regression); requires --std.",
-    "std": "Column of predicted standard deviations (regression).",
+    "mean": "Regression: column of means, or 'mean_*' of an ensemble; requires --std.",
+    "std": "Regression: column of standard deviations, or 'std_*' of an ensemble.",
+    "quantiles": "Regression: columns of quantiles, e.g. 'q_*', levels from their names (q_0.05).",
+    "levels": "Levels of the quantiles, in the order of the columns, e.g. 0.05,0.5,0.95.",
+    "samples": "Regression: columns of draws, e.g. 's_*', or one list column.",
     "positive": "Positive class of two, e.g. fraud. Labels 0 and 1 need none.",
     "classes": "Comma-separated class names, for a list column.",
     "features": "Feature columns, or one list column. Default: feature_*.",
@@ -49,12 +52,16 @@ HELP = {
 SWITCHES = {
     "normalize": "Divide each row of probabilities by its sum, if they were rounded.",
     "percent": "Probabilities or confidences are percentages, from 0 to 100.",
+    "rearrange": "Sort the quantiles of rows in which they cross, and count these rows.",
 }
 FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
-OUTPUTS = ("logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "mean")
+REGRESSION = ("mean", "quantiles", "samples")
+OUTPUTS = (
+    "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", *REGRESSION
+)  # fmt: skip
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-NOT_FOR_POLICIES = ("confidence", "correct", "mean", "std")
+NOT_FOR_POLICIES = ("confidence", "correct", *REGRESSION, "std", "levels", "rearrange")
 NOT_CLASSIFICATION = (*NOT_FOR_POLICIES, *MULTILABEL)
 
 
@@ -74,6 +81,9 @@ class ColumnOptions:
     correct: str | None = None
     mean: str | None = None
     std: str | None = None
+    quantiles: str | None = None
+    levels: str | None = None
+    samples: str | None = None
     positive: str | None = None
     classes: str | None = None
     features: str | None = None
@@ -82,11 +92,12 @@ class ColumnOptions:
     id: str | None = None
     normalize: bool = False
     percent: bool = False
+    rearrange: bool = False
 
     @property
     def is_regression(self) -> bool:
-        """Whether the outputs are a predicted mean and standard deviation."""
-        return self.mean is not None
+        """Whether the outputs are those of a regression."""
+        return any(kind in self.given for kind in REGRESSION)
 
     @property
     def is_multilabel(self) -> bool:
@@ -159,7 +170,7 @@ class ColumnOptions:
                 _require_known_later(row_costs, values.get("label"))
             columns = _as_columns(values, source, label, classes)
             result.append(Predictions(file, source, columns))
-            notations |= _notation(source, columns)
+            notations |= _levels_in_names(names, file, columns) | _notation(source, columns)
         if found_by_name or notations:
             detected = [", ".join(one) for one in (dict.fromkeys(found_by_name), notations) if one]
             put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
@@ -229,6 +240,15 @@ def _require_known_later(expressions: Sequence[str], label: str | None) -> None:
         if label in Expression.parse(one, "--cost", "dubito").columns:
             rule = f"must not depend on `{label}`, the label: it is unknown when rows are decided"
             raise BadValueError("", "A cost", rule, one, "Give a cost for each class instead")
+
+
+def _levels_in_names(names: Sequence[str], file: str, columns: Columns) -> dict[str, None]:
+    """Return the levels of quantiles, if they come from the names of columns."""
+    if columns.quantiles is None or columns.levels is not None:
+        return {}
+    levels = [f"{level:g}" for level in columns.bind(names, file).levels]
+    shown = levels if len(levels) < 8 else [*levels[:2], "...", levels[-1]]
+    return {f"levels = {', '.join(shown)}": None}
 
 
 def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
@@ -359,6 +379,8 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     several = [f"{prefix}*" for prefix in found] or alone
     if alone and not found:
         fix = f"Pass {' or '.join(f'--probability {name}' for name in alone)}"
+    elif any(name.startswith(("q_", "quantile_")) for name in names) or "std" in names:
+        fix = "Pass --quantiles 'q_*', or --mean NAME --std NAME for a regression"
     else:
         single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
         fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
@@ -475,6 +497,10 @@ def _as_columns(
 
     if label == "unused":
         values.pop("label", None)
+    for role in (*REGRESSION, "std"):
+        values |= {role: _listed(values[role], source.schema.names)} if role in values else {}
+    if "levels" in values:
+        values["levels"] = _as_levels(values["levels"])
     positive, named = values.pop("positive", None), values.pop("classes", None)
     single = [values[kind] for kind in OUTPUTS[:3] if "*" not in values.get(kind, "*")]
     if named is not None:
@@ -490,6 +516,29 @@ def _as_columns(
     return Columns(**values)
 
 
+def _listed(wanted: str, names: Sequence[str]) -> str | list[str]:
+    """Return columns separated by commas as a list, and one column or a pattern unchanged.
+
+    >>> _listed("low, high", ["low", "high"]), _listed("q_*", ["q_0.1", "q_0.9"])
+    (['low', 'high'], 'q_*')
+    """
+    is_list = "," in wanted and wanted not in names
+    return [name.strip() for name in wanted.split(",")] if is_list else wanted
+
+
+def _as_levels(text: str) -> list[float]:
+    """Return the levels of quantiles, or raise.
+
+    >>> _as_levels("0.05, 0.95")
+    [0.05, 0.95]
+    """
+    try:
+        return [float(one) for one in text.split(",")]
+    except ValueError:
+        rule, fix = "must be numbers separated by commas", "Pass --levels 0.05,0.5,0.95"
+        raise BadValueError("", "--levels", rule, text, fix) from None
+
+
 def with_columns(
     *unused: str, hidden: Sequence[str] = (), **texts: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -502,7 +551,9 @@ def with_columns(
     column_options = [
         option(name, text, is_hidden=name in hidden) for name, text in helps if name not in unused
     ]
-    column_options += [option(name, text, bool, False) for name, text in SWITCHES.items()]
+    column_options += [
+        option(name, text, bool, False) for name, text in SWITCHES.items() if name not in unused
+    ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters
@@ -510,7 +561,7 @@ def with_columns(
 
         @wraps(command)
         def run(*arguments: Any, **values: Any) -> None:
-            given = {one.name: values.pop(one.name, None) for one in column_options}
+            given = {one.name: values.pop(one.name, one.default) for one in column_options}
             values["options"] = ColumnOptions(**given)
             if not reader_options:
                 command(*arguments, **values)

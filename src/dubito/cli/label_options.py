@@ -67,12 +67,12 @@ class LabelOptions:
         return {"f_beta": FBeta(self.f_beta, self.average or "macro")}
 
 
-def require_unused(values: Mapping[str, Any]) -> None:
-    """Raise for an option that has no meaning for several labels per row."""
+def require_unused(values: Mapping[str, Any], kind: str = "with --multilabel") -> None:
+    """Raise for an option that has no meaning for one kind of outputs."""
     for name, value in values.items():
-        if value is not None:
-            shown = ", ".join(value) if isinstance(value, list) else f"{value}"
-            rule, fix = "cannot be used with --multilabel", "Leave it out"
+        if value not in (None, [], ()):
+            shown = ", ".join(value) if isinstance(value, list | tuple) else f"{value}"
+            rule, fix = f"cannot be used {kind}", "Leave it out"
             raise BadValueError("", name, rule, shown, fix)
 
 

@@ -137,10 +137,9 @@ class Reader:
             return ArrayShards(read(source, columns))
         from dubito.cli.printing import say_note
 
-        say_note(
-            f"{file} exceeds --max-memory {self.max_memory} and is streamed: metrics that rank "
-            "rows come from a fine grid."
-        )
+        is_ranked = not {"mean", "quantiles", "samples"}.intersection([shards.columns.kind])
+        rest = ": metrics that rank rows come from a fine grid" if is_ranked else ""
+        say_note(f"{file} exceeds --max-memory {self.max_memory} and is streamed{rest}.")
         return shards
 
     def streamed(self, predictions: Predictions, bad_rows: BadRows | None) -> Shards:

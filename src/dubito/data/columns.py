@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -33,6 +34,9 @@ from dubito.outputs import (
     MultiLabel,
     Normal,
     Probabilities,
+    Quantiles,
+    RegressionMembers,
+    Samples,
     TopLabel,
 )
 
@@ -53,7 +57,8 @@ class BoundColumns:
 
     `found` holds the columns of each role, `widths` the lengths of list columns; `has_types` is
     False where text such as NA denotes a missing value, and `decimal` is the point or comma of
-    numbers there. A row in which one of the `expressions` is undefined is a bad row.
+    numbers there. A row in which one of the `expressions` is undefined is a bad row. `levels` are
+    those of quantiles.
     """
 
     where: str
@@ -68,6 +73,8 @@ class BoundColumns:
     keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
     expressions: tuple[Expression, ...] = ()
     uncertain: UncertainPolicy | None = None
+    levels: tuple[float, ...] = ()
+    rearrange: bool = False
 
     @property
     def needed(self) -> list[str]:
@@ -88,7 +95,8 @@ class BoundColumns:
     def texts(self) -> list[str]:
         """The columns that may hold text."""
         roles = ["correct", "group", "id", "current_action"]
-        if self.kind in MULTI or (self.kind != "mean" and len(self.found.get("label", ())) == 1):
+        is_single = self.kind not in REGRESSION and len(self.found.get("label", ())) == 1
+        if self.kind in MULTI or is_single:
             roles.append("label")
         texts = [name for role in roles for name in self.found.get(role, ())]
         has_role = set(self.needed)
@@ -144,7 +152,15 @@ class BoundColumns:
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             return TopLabel(self.fractions(confidence.numbers()), correct.shares())
-        return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
+        if self.kind == "quantiles":
+            return Quantiles(freeze(self.matrix(piece, self.kind)), self.levels, self.rearrange)
+        if self.kind == "samples":
+            return Samples(freeze(self.matrix(piece, self.kind)))
+        if len(self.found["mean"]) == 1 and self.found["mean"][0] not in self.widths:
+            return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
+        # Validated as rows x members, so that errors name the row.
+        members = Normal(self.matrix(piece, "mean"), self.matrix(piece, "std"))
+        return RegressionMembers(members.mean.T, members.std.T)
 
     def row_costs(self, piece: pa.Table) -> dict[str, FloatArray]:
         """Return the columns that costs depend on, for which all expressions are defined."""
@@ -235,11 +251,13 @@ class BoundColumns:
         return f"{columns[0]}, ..., {columns[-1]}", None
 
 
-KINDS = ("logits", "probabilities", "multilabel", "multilabel_logits", "confidence", "mean")
 MULTI = ("multilabel", "multilabel_logits")
+REGRESSION = ("mean", "quantiles", "samples")
+KINDS = ("logits", "probabilities", *MULTI, "confidence", *REGRESSION)
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-SEVERAL = ("logits", "probabilities", *MULTI, "label", "features")  # roles of one or more columns
-SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "current_action")
+# Roles of one or more columns, and of one each.
+SEVERAL = ("logits", "probabilities", *MULTI, *REGRESSION, "std", "label", "features")
+SINGLE = ("confidence", "correct", "weight", "group", "id", "current_action")
 
 
 @final
@@ -248,7 +266,7 @@ class Columns:
     """The roles of the columns of a table. What the numbers are is declared, never guessed.
 
     Exactly one of `logits`, `probabilities`, `multilabel`, `multilabel_logits`, `confidence` with
-    `correct`, and `mean` with `std` is required.
+    `correct`, `mean` with `std`, `quantiles` and `samples` is required.
 
     Parameters
     ----------
@@ -268,8 +286,18 @@ class Columns:
         What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
         The confidence in the predicted class, and whether it was correct.
-    mean, std : str, optional
-        Mean and standard deviation of a regression.
+    mean, std : str or list of str, optional
+        Mean and standard deviation of a regression; several of each (patterns, lists of columns,
+        or columns of lists) are the members of an ensemble.
+    quantiles : str or list of str, optional
+        Quantiles of a regression: a pattern, a list of columns, or one column of lists.
+    levels : sequence of float, optional
+        The levels of the quantiles, in the order of the columns of the file, of a list, or of the
+        entries of lists. Default: from the names of the columns (`q_0.05`, `q05`, `q_5`, ...).
+    rearrange : bool, default=False
+        Sort the quantiles of rows in which they cross.
+    samples : str or list of str, optional
+        Draws from the predictive distribution of a regression, selected like `quantiles`.
     weight, group, id : str, optional
         Frequency weights, groups and identifiers.
     features : str or list of str, optional
@@ -304,8 +332,12 @@ class Columns:
     uncertain: UncertainPolicy | None = None
     confidence: str | None = None
     correct: str | None = None
-    mean: str | None = None
-    std: str | None = None
+    mean: Wanted | None = None
+    std: Wanted | None = None
+    quantiles: Wanted | None = None
+    levels: Sequence[float] | None = None
+    rearrange: bool = False
+    samples: Wanted | None = None
     weight: str | None = None
     features: Wanted | None = None
     group: str | None = None
@@ -341,8 +373,16 @@ class Columns:
         _require_apart(found, kind, where)
         if self.only_labels is not None:
             found[kind] = self._selected(kind, found[kind], where)
+        levels: tuple[float, ...] = ()
+        if kind == "quantiles":
+            found[kind], levels = self._leveled(found[kind], names, where)
+        if kind == "mean" and len(found["mean"]) + len(found["std"]) > 2:
+            found["std"] = self._paired_stds(found["mean"], found["std"], where)
         classes = self.class_names(kind, found[kind], where)
-        if self.label is not None and patterns.is_several(self.label):
+        if kind in REGRESSION and len(found.get("label", ())) > 1:
+            rule, got = "must be one column for a regression", ", ".join(found["label"][:4])
+            raise BadValueError("label", where, rule, got, "Pass one column of targets")
+        if self.label is not None and patterns.is_several(self.label) and kind not in REGRESSION:
             noun = "label" if kind in MULTI else "class"
             is_part = self.only_labels is not None
             labels = patterns.in_order_of(
@@ -362,7 +402,59 @@ class Columns:
             keep=self.keep,
             expressions=expressions,
             uncertain=self.uncertain,
+            levels=levels,
+            rearrange=self.rearrange,
         )
+
+    def _leveled(
+        self, columns: list[str], names: Sequence[str], where: str
+    ) -> tuple[list[str], tuple[float, ...]]:
+        """Return the columns of quantiles by increasing level, and the levels."""
+        wanted = self.quantiles
+        assert wanted is not None
+        if isinstance(wanted, str):
+            columns = sorted(columns, key=list(names).index)
+        if self.levels is None:
+            if not patterns.is_several(wanted):
+                rule, got = "must be given for a column of lists", "None"
+                fix = "Pass levels=[0.05,0.5,0.95], one for each entry of a list"
+                raise BadValueError("levels", where, rule, got, fix)
+            levels = patterns.levels_of(wanted, columns, where)
+        else:
+            levels = tuple(float(one) for one in self.levels)
+        if not patterns.is_several(wanted):
+            return columns, levels
+        if len(levels) != len(columns):
+            rule, got = f"must be {len(columns)} numbers, one per column", f"{len(levels)}"
+            fix = f"Pass the levels of {', '.join(columns[:4])}{', ...' * (len(columns) > 4)}"
+            raise BadValueError("levels", where, rule, got, fix)
+        for level, column in zip(levels, columns, strict=True):
+            if not 0 < level < 1:
+                rule, got = "must be between 0 and 1", f"{level:g} for {column!r}"
+                fix = "Pass fractions, e.g. levels=[0.05,0.5,0.95]"
+                raise BadValueError("levels", where, rule, got, fix)
+        pairs = sorted(zip(levels, columns, strict=True), key=lambda pair: pair[0])
+        for (one, first), (other, second) in pairwise(pairs):
+            if one == other:
+                rule, got = "must be different", f"{one:g} for {first!r} and {second!r}"
+                fix = "Leave one of the columns out, or pass levels=[...] in their order"
+                raise BadValueError("levels", where, rule, got, fix)
+        return [column for _, column in pairs], tuple(level for level, _ in pairs)
+
+    def _paired_stds(self, means: list[str], stds: list[str], where: str) -> list[str]:
+        """Return the columns of standard deviations in the order of the means of members."""
+        assert self.mean is not None
+        assert self.std is not None
+        ordered = stds
+        if all(isinstance(one, str) and "*" in one for one in (self.mean, self.std)):
+            members = patterns.class_names(self.mean, means)
+            what = "standard deviations"
+            ordered = patterns.named_columns(members, self.std, stds, where, what)
+        if len(means) != len(stds):
+            rule, got = f"must have one column for each of {len(means)} means", f"{len(stds)}"
+            fix = "Pass columns of the same members, such as mean='mean_*', std='std_*'"
+            raise BadValueError("std", where, rule, got, fix)
+        return ordered
 
     def _selected(self, kind: str, columns: list[str], where: str) -> list[str]:
         """Return the columns of the labels to read."""
@@ -389,7 +481,7 @@ class Columns:
         if len(given) != 1 or alone:
             rule = (
                 "must have exactly one of logits, probabilities, multilabel, multilabel_logits, "
-                "confidence with correct, and mean with std"
+                "confidence with correct, mean with std, quantiles, and samples"
             )
             got = " and ".join(alone or given) or "none of them"
             fix = "Pass logits='logit_*' or probabilities='p_*'"
@@ -397,6 +489,9 @@ class Columns:
         if self.normalize and given != ["probabilities"]:
             rule, fix = "requires probabilities", "Leave it out"
             raise BadValueError("normalize", where, rule, given[0], fix)
+        if (self.levels is not None or self.rearrange) and given != ["quantiles"]:
+            option = "rearrange" if self.rearrange else "levels"
+            raise BadValueError(option, where, "requires quantiles", given[0], "Leave it out")
         if self.uncertain is not None:
             self._require_policy(given[0], where)
         if self.percent and given[0] not in ("probabilities", "multilabel", "confidence"):
@@ -419,7 +514,10 @@ class Columns:
     ) -> tuple[ClassName, ...] | None:
         """Return the names of the classes, from their columns or from `classes`."""
         wanted = getattr(self, kind)
-        if kind in PARTNERS or not patterns.is_several(wanted):
+        if kind in REGRESSION and self.classes is not None:
+            rule, got = "must be None for a regression", repr(list(self.classes))
+            raise BadValueError("classes", where, rule, got, "Leave it out")
+        if kind in (*REGRESSION, "confidence") or not patterns.is_several(wanted):
             return _as_names(self.classes, where)
         if self.classes is not None:
             rule = "cannot be given if columns are named after classes"

@@ -11,6 +11,7 @@ from dubito.errors import BadValueError
 from dubito.outputs import ClassName
 
 Wanted = str | Sequence[str]  # a name, a pattern with one `*`, or a list of names
+NUMERAL = re.compile(r"(.*?)(\d*\.\d+|\d+)(%?)")  # at the end of a name
 
 
 def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> list[str]:
@@ -88,6 +89,63 @@ def class_names(wanted: Wanted, columns: Sequence[str]) -> tuple[ClassName, ...]
         if len(set(numbers)) == len(numbers):
             return numbers
     return tuple(names)
+
+
+def levels_of(wanted: Wanted, columns: Sequence[str], where: str) -> tuple[float, ...]:
+    """Return the levels that columns of quantiles are named after, or raise if that is unclear.
+
+    Names end in fractions (q_0.05), percentages (q_5, q_97.5) or the digits of fractions (q05,
+    q025); names that can be read in two ways are an error.
+
+    >>> levels_of("q_*", ["q_5", "q_50", "q_95"], "f.csv")
+    (0.05, 0.5, 0.95)
+    """
+    pattern = wanted if isinstance(wanted, str) else "*"
+    found = [NUMERAL.fullmatch(_matched_part(pattern, name) or name) for name in columns]
+    matches = [match for match in found if match is not None]
+    starts = {match[1] for match in matches}
+    readings: list[tuple[float, ...]] = []
+    if len(matches) == len(columns) and len(starts) == 1 and not min(starts).endswith(("-", ".")):
+        is_percent = {match[3] == "%" for match in matches}
+        texts = [match[2] for match in matches]
+        readings = _percentages(texts) if is_percent == {True} else _readings(texts)
+    if len(readings) == 1:
+        return readings[0]
+    choices = ["levels=[" + ",".join(f"{one:g}" for one in levels) + "]" for levels in readings]
+    rule = "must have columns that are named after their levels, such as q_0.05 and q_0.95"
+    got, fix = _few([repr(name) for name in columns]), "Pass levels=[0.05,0.5,0.95], one per column"
+    if choices:
+        got, fix = f"{got}, which have two meanings", f"Pass {' or '.join(choices)}"
+    raise BadValueError("quantiles", where, rule, got, fix)
+
+
+def _readings(texts: Sequence[str]) -> list[tuple[float, ...]]:
+    """Return the levels that numbers in names can mean: fractions, percentages, or both.
+
+    >>> _readings(["05", "50"]), _readings(["1", "2"])
+    ([(0.05, 0.5)], [(0.01, 0.02), (0.1, 0.2)])
+    """
+    fractions = tuple(float(text) for text in texts)
+    if any("." in text for text in texts):
+        is_fraction = all("." in text for text in texts) and max(fractions) < 1
+        return [fractions] if is_fraction else _percentages(texts)
+    readings = [] if any(len(text) > 2 for text in texts) else _percentages(texts)
+    digits = tuple(float(f"0.{text}") for text in texts)
+    # Digits after the point have one length, or no zeros at the end.
+    n_zeros = sum(text.endswith("0") for text in texts)
+    is_usual = n_zeros == 0 or (len({*map(len, texts)}) == 1 and n_zeros < len(texts))
+    is_new = digits not in readings and len(set(digits)) == len(digits)
+    are_percent = readings and len(set(readings[0])) < len(texts)  # one level twice: say so
+    if is_usual and is_new and min(digits) > 0 and not are_percent:
+        readings.append(digits)
+    return readings
+
+
+def _percentages(texts: Sequence[str]) -> list[tuple[float, ...]]:
+    """Return percentages as fractions, if all are between 1 and 100."""
+    numbers = [float(text) for text in texts]
+    is_fine = all(1 <= one < 100 for one in numbers)
+    return [tuple(round(one / 100, 12) for one in numbers)] if is_fine else []
 
 
 def in_order_of(

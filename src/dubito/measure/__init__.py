@@ -23,6 +23,7 @@ from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     continuous_ranked_probability_score,
     interval_coverage,
+    interval_score,
     minkowski_loss,
     negative_log_likelihood,
     pinball_loss,
@@ -89,6 +90,7 @@ __all__ = [
     "false_positive_rate_at_recall",
     "get_scorer",
     "interval_coverage",
+    "interval_score",
     "log_loss",
     "maximum_calibration_error",
     "minkowski_loss",

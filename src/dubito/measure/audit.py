@@ -41,6 +41,7 @@ from dubito.outputs import (
     MultiLabel,
     Normal,
     Quantiles,
+    RegressionMembers,
     Samples,
     TopLabel,
 )
@@ -319,7 +320,7 @@ class Audit:
 @overload
 def audit(
     y_true: Any,
-    outputs: Normal | Samples | Quantiles,
+    outputs: Normal | Samples | Quantiles | RegressionMembers,
     *,
     sample_weight: Any = None,
     groups: Any = None,
@@ -385,7 +386,8 @@ def audit(
         `audit(TopLabel(confidence, correct))`.
     outputs : array-like or outputs
         `Logits`, `Probabilities`, `Members`, `TopLabel`; `MultiLabel` for several labels per row;
-        for regression `Normal`, `Samples`, `Quantiles`. A plain array holds probabilities.
+        for regression `Normal`, `Samples`, `Quantiles` or `RegressionMembers`. A plain array holds
+        probabilities.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
     groups : array-like of shape (n_samples,), optional
@@ -422,7 +424,7 @@ def audit(
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     rows = ArrayShards(batch)
-    if isinstance(batch.outputs, Normal | Samples | Quantiles):
+    if isinstance(batch.outputs, Normal | Samples | Quantiles | RegressionMembers):
         return RegressionAudit.of(rows)
     settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
     settings |= {"n_bins": n_bins, "bin_strategy": bin_strategy, "threshold": threshold}

@@ -1,10 +1,12 @@
-"""Metrics of predictive distributions: likelihood, CRPS, pinball loss, coverage, PIT, sharpness.
+"""Metrics of predictive distributions: likelihood, CRPS, pinball loss, intervals, PIT, sharpness.
 
+An ensemble (`RegressionMembers`) is measured by the normal distribution of its mean and variance.
 Vector targets are treated coordinate by coordinate; means are over rows, then over coordinates.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +16,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
 
 Regression = Normal | Samples | Quantiles
 
@@ -186,6 +188,44 @@ def interval_coverage(
     return _weighted_mean(batch, ((low <= y) & (y <= high)).astype(np.float64))
 
 
+def interval_score(
+    y_true: Any, outputs: Any, *, level: float = 0.9, sample_weight: Any = None
+) -> float:
+    """Return the interval score (Winkler score) of the central prediction interval.
+
+    It is the mean width, plus 2 / (1 - level) times how far targets lie outside: narrow intervals
+    and right coverage both lower it.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+    level : float, default=0.9
+        Nominal coverage of the interval.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        In the unit of the target; lower is better.
+
+    References
+    ----------
+    Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+
+    Examples
+    --------
+    >>> interval_score([3.0, 0.0], Quantiles([[-1.0, 1.0]] * 2, levels=[0.25, 0.75]), level=0.5)
+    6.0
+    """
+    batch = target_batch(y_true, outputs, sample_weight, "interval_score")
+    y, ends = values_of(batch), central_interval(batch.outputs, level, "interval_score")
+    return _weighted_mean(batch, interval_scores(y, *ends, level))
+
+
 def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
     """Return the predicted cumulative probability of each target (PIT).
 
@@ -348,6 +388,19 @@ def central_interval(
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
 
 
+def interval_scores(y: FloatArray, low: FloatArray, high: FloatArray, level: float) -> FloatArray:
+    """Return the interval score of each row."""
+    outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+    return np.asarray((high - low) + 2 / (1 - level) * outside)
+
+
+def moment_matched(batch: Batch) -> Batch:
+    """Return a batch with the members of an ensemble as normal distributions, others unchanged."""
+    if isinstance(batch.outputs, RegressionMembers):
+        return replace(batch, outputs=batch.outputs.normal)
+    return batch
+
+
 def _widest_level(outputs: Samples) -> float:
     """Return the nominal coverage of the interval from the smallest to the largest draw."""
     n_draws = int(outputs.array.shape[1])
@@ -384,7 +437,8 @@ def target_batch(
     y_true: Any, outputs: Any, sample_weight: Any, caller: str, kinds: tuple[type, ...] = ()
 ) -> Batch:
     """Return a batch of predictive distributions with targets, and warn about missing targets."""
-    wrapped = _require_regression(outputs, caller, kinds)
+    matched = outputs.normal if isinstance(outputs, RegressionMembers) else outputs
+    wrapped = _require_regression(matched, caller, kinds)
     batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)

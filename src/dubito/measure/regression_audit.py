@@ -13,10 +13,12 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
-from dubito.formatting import percent, quantity, short_percent
+from dubito.formatting import percent, quantity
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    interval_scores,
+    moment_matched,
     nll_of_rows,
     pinballs,
     pit_of_rows,
@@ -25,7 +27,7 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import GroupedState, State, json_fields
-from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -38,7 +40,8 @@ MIN_ROWS = 20
 class RegressionState(State):
     """Weighted sums that determine the audit of a regression.
 
-    `nll` is None except for `Normal`, `pinball` except for `Quantiles`.
+    `nll` is None except for `Normal`, `pinball` except for `Quantiles`, and both variances except
+    for `RegressionMembers`.
     """
 
     levels: FloatArray
@@ -51,17 +54,26 @@ class RegressionState(State):
     pinball: float | None
     covered: FloatArray
     width: FloatArray
+    score: FloatArray
     pit: FloatArray
+    aleatoric: float | None
+    epistemic: float | None
+    n_rearranged: int
     shared = "levels"
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
+        given, batch = batch.outputs, moment_matched(batch)
         require_targets(batch, "audit")
         outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
         levels = _levels_of(outputs)
         ends = [central_interval(outputs, level, "audit") for level in levels]
         covered = [weight @ _over_targets((low <= y) & (y <= high)) for low, high in ends]
         width = [weight @ _over_targets(high - low) for low, high in ends]
+        score = [
+            weight @ _over_targets(interval_scores(y, *pair, level))
+            for pair, level in zip(ends, levels, strict=True)
+        ]
         place = pit_of_rows(outputs, y)
         bins = np.minimum((place * N_PIT_BINS).astype(np.int64), N_PIT_BINS - 1)
         share = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
@@ -71,6 +83,10 @@ class RegressionState(State):
         pinball = None
         if isinstance(outputs, Quantiles):
             pinball = _over_targets(pinballs(outputs, y).mean(axis=1))
+        aleatoric = epistemic = None
+        if isinstance(given, RegressionMembers):
+            aleatoric = float(weight @ _over_targets(given.aleatoric_variance))
+            epistemic = float(weight @ _over_targets(given.epistemic_variance))
         return cls(
             levels=np.array(levels),
             n_rows=len(batch) - batch.n_missing,
@@ -82,7 +98,11 @@ class RegressionState(State):
             pinball=None if pinball is None else float(weight @ pinball),
             covered=np.array(covered),
             width=np.array(width),
+            score=np.array(score),
             pit=pit,
+            aleatoric=aleatoric,
+            epistemic=epistemic,
+            n_rearranged=outputs.n_rearranged if isinstance(outputs, Quantiles) else 0,
         )
 
     @property
@@ -101,7 +121,11 @@ class RegressionState(State):
             coverage=coverage,
             coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / self.weight),
             width=self.width / self.weight,
+            interval_score=self.score / self.weight,
             pit=self.pit / self.weight,
+            aleatoric_std=_root_mean(self.aleatoric, self.weight),
+            epistemic_std=_root_mean(self.epistemic, self.weight),
+            n_rearranged=self.n_rearranged,
         )
 
 
@@ -124,10 +148,15 @@ class RegressionAudit:
         Nominal coverage of the central prediction intervals.
     coverage, coverage_deviation : ndarray
         Fraction of targets inside them, and its standard deviation on so many rows.
-    width : ndarray
-        Their mean width.
+    width, interval_score : ndarray
+        Their mean width, and their interval score (Winkler score).
     pit : ndarray
         Histogram of the probability integral transform in 20 bins.
+    aleatoric_std, epistemic_std : float or None
+        Roots of the mean variance that the members of an ensemble predict (noise in the data) and
+        of the mean variance between their means (what the model does not know).
+    n_rearranged : int
+        Rows whose quantiles crossed and were sorted.
     groups : dict of str to RegressionAudit
         Audits per group.
 
@@ -148,7 +177,11 @@ class RegressionAudit:
     coverage: FloatArray
     coverage_deviation: FloatArray
     width: FloatArray
+    interval_score: FloatArray
     pit: FloatArray
+    aleatoric_std: float | None = None
+    epistemic_std: float | None = None
+    n_rearranged: int = 0
     groups: dict[str, RegressionAudit] = field(default_factory=dict)
 
     @classmethod
@@ -183,8 +216,9 @@ class RegressionAudit:
         """All single numbers in a flat dictionary, for experiment trackers."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
-        for level, covered in zip(self.levels, self.coverage, strict=True):
-            numbers[f"coverage.{level:g}"] = float(covered)
+        for name in ("coverage", "width", "interval_score"):
+            for level, value in zip(self.levels, getattr(self, name), strict=True):
+                numbers[f"{name}.{level:g}"] = float(value)
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         return numbers
@@ -198,19 +232,28 @@ class RegressionAudit:
 
     def __str__(self) -> str:
         left_out = quantity(self.n_missing, "row") + " without a target left out"
-        missing = f"; {left_out}" if self.n_missing else ""
-        lines = [self.verdict, "", f"{quantity(self.n_rows, 'row')}{missing}", ""]
+        rows = [quantity(self.n_rows, "row"), *([left_out] if self.n_missing else [])]
+        if self.n_rearranged:
+            rows.append(f"{quantity(self.n_rearranged, 'row')} with crossing quantiles sorted")
+        lines = [self.verdict, "", "; ".join(rows), ""]
         figures = {
             "root mean squared error": self.root_mean_squared_error,
             "CRPS": self.continuous_ranked_probability_score,
             "negative log-likelihood": self.negative_log_likelihood,
             "pinball loss": self.pinball_loss,
+            "aleatoric std": self.aleatoric_std,
+            "epistemic std": self.epistemic_std,
         }
         lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
         if self.levels.size:
-            lines += ["", f"  {'interval':>8} {'coverage':>9} {'mean width':>12}"]
-        for level, covered, width in zip(self.levels, self.coverage, self.width, strict=True):
-            lines.append(f"  {short_percent(level):>8} {percent(covered):>9} {width:>12.4f}")
+            lines += [
+                "", f"  {'interval':>8} {'coverage':>9} {'mean width':>12} {'interval score':>15}"
+            ]  # fmt: skip
+        for line in zip(self.levels, self.coverage, self.width, self.interval_score, strict=True):
+            level, covered, width, score = line
+            lines.append(
+                f"  {level * 100:>6.3g} % {percent(covered):>9} {width:>12.4f} {score:>15.4f}"
+            )
         for name, one in self.groups.items():
             lines += ["", f"{name}: {one.verdict}"]
         return "\n".join(lines)
@@ -231,6 +274,11 @@ def _levels_of(outputs: BaseOutputs) -> list[float]:
         low for low, is_there in zip(outputs.levels, has, strict=True) if is_there and low < MIDDLE
     ]
     return sorted(round(float(1 - 2 * low), 12) for low in pairs)
+
+
+def _root_mean(total: float | None, weight: float) -> float | None:
+    """Return the root of a weighted mean, None for what is unknown."""
+    return None if total is None else float(np.sqrt(total / weight))
 
 
 def _over_targets(values: Any) -> FloatArray:

@@ -8,10 +8,13 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import (
+    BoolArray,
     FloatArray,
     as_finite,
     as_floats,
+    freeze,
     own,
+    require_bool,
     require_dimensions,
     require_everywhere,
 )
@@ -87,21 +90,36 @@ class Quantiles(BaseOutputs):
     Parameters
     ----------
     array : array of shape (n_rows, n_levels) or (n_rows, n_levels, n_targets)
-        Quantiles, non-decreasing along the levels.
+        Quantiles, which must not decrease along the levels.
     levels : array of shape (n_levels,)
         Their probability levels, increasing, strictly between 0 and 1.
+    rearrange : bool, default=False
+        Sort each row whose quantiles cross, which is never further from the true quantiles
+        (Chernozhukov, Fernandez-Val and Galichon, "Quantile and probability curves without
+        crossing", Econometrica 2010). `n_rearranged` counts them. Crossed rows are an error
+        otherwise.
+
+    Attributes
+    ----------
+    rearranged : array of bool, shape (n_rows,), or None
+        Which rows were sorted; None without `rearrange`.
 
     Examples
     --------
     >>> Quantiles([[1.0, 2.0, 4.0]], levels=[0.1, 0.5, 0.9]).n_rows
     1
+    >>> crossed = Quantiles([[2.0, 1.0], [3.0, 3.5]], levels=[0.1, 0.9], rearrange=True)
+    >>> crossed.array.tolist(), crossed.n_rearranged
+    ([[1.0, 2.0], [3.0, 3.5]], 1)
     """
 
     axes = ("row", "level", "target")
     array: FloatArray
     levels: FloatArray
+    rearranged: BoolArray | None
 
-    def __init__(self, array: Any, levels: Any) -> None:
+    def __init__(self, array: Any, levels: Any, rearrange: bool = False) -> None:
+        require_bool(rearrange, "rearrange", "Quantiles")
         values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
         require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
         checked = as_levels(levels, "Quantiles")
@@ -111,11 +129,30 @@ class Quantiles(BaseOutputs):
                 "levels", "Quantiles", rule, f"{checked.size}", "Name every column's level"
             )
         set_field(self, "levels", own(checked, levels))
-        is_sorted = np.ones(values.shape, dtype=bool)
-        is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
-        rule, fix = "must be non-decreasing along the levels", "Use np.sort(array, axis=1)"
-        require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
-        set_field(self, "array", own(values, array))
+        is_crossed = values[:, 1:] < values[:, :-1]
+        rows = np.asarray(is_crossed.any(axis=tuple(range(1, values.ndim))))
+        if rows.any() and not rearrange:
+            raise _crossed(values, checked, is_crossed, int(rows.sum()))
+        set_field(self, "array", own(np.sort(values, axis=1) if rows.any() else values, array))
+        set_field(self, "rearranged", freeze(rows) if rearrange else None)
+
+    @property
+    def n_rearranged(self) -> int:
+        """The number of rows whose quantiles crossed and were sorted."""
+        return 0 if self.rearranged is None else int(self.rearranged.sum())
+
+
+def _crossed(
+    values: FloatArray, levels: FloatArray, is_crossed: BoolArray, n_crossed: int
+) -> BadValueError:
+    """Return the error for quantiles that decrease, at the first row that has some."""
+    row, left, *target = (int(one) for one in np.argwhere(is_crossed)[0])
+    low, high = (values[(row, k, *target)] for k in (left, left + 1))
+    got = f"{high} at level {levels[left + 1]:g} below {low} at level {levels[left]:g}"
+    if len(values) > 1:
+        got = f"{n_crossed:,} of {len(values):,} rows that cross, the first with {got}"
+    rule, fix = "must not decrease along the levels", "Pass rearrange=True to sort such rows"
+    return BadValueError("array", "Quantiles", rule, got, fix, row, left + 1)
 
 
 def as_levels(value: Any, caller: str) -> FloatArray:

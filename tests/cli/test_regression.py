@@ -1,0 +1,176 @@
+"""Regression on the command line: means with deviations, quantiles, draws and ensembles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from dubito import Normal, Quantiles, Samples, audit
+from dubito.outputs import RegressionMembers
+from tests.cli.conftest import Run
+
+LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
+KINDS = {
+    "normal": ["--mean", "m", "--std", "s"],
+    "quantiles": ["--quantiles", "q_*"],
+    "samples": ["--samples", "s_*"],
+    "members": ["--mean", "mean_*", "--std", "std_*"],
+}
+
+
+def sales(n_rows: int = 400, *, bias: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """Return over-confident predictions of a demand, in every form."""
+    rng = np.random.default_rng(seed)
+    mean, std = rng.uniform(0, 30, n_rows), rng.uniform(1, 3, n_rows)
+    columns: dict[str, Any] = {
+        "id": [f"d{k}" for k in range(n_rows)],
+        "region": np.where(mean > 15, "north", "south"),
+        "demand": mean + bias + 1.6 * std * rng.normal(size=n_rows),
+        "m": mean,
+        "s": std,
+    }
+    columns |= {f"q_{level}": mean + std * norm.ppf(level) for level in reversed(LEVELS)}
+    columns |= {f"s_{k}": mean + std * rng.normal(size=n_rows) for k in range(12)}
+    for k in range(3):
+        columns[f"mean_{k}"] = mean + rng.normal(size=n_rows) / 2
+        columns[f"std_{k}"] = std * (1 + k / 10)
+    return pd.DataFrame(columns)
+
+
+def outputs_of(frame: pd.DataFrame, kind: str) -> Any:
+    """Return the outputs of a frame as the Python functions take them."""
+    if kind == "normal":
+        return Normal(frame["m"].to_numpy(), frame["s"].to_numpy())
+    if kind == "quantiles":
+        return Quantiles(frame[[f"q_{level}" for level in LEVELS]].to_numpy(), LEVELS)
+    if kind == "samples":
+        return Samples(frame[[f"s_{k}" for k in range(12)]].to_numpy())
+    both = (frame[[f"{name}_{k}" for k in range(3)]].to_numpy().T for name in ("mean", "std"))
+    return RegressionMembers(*both)
+
+
+@pytest.fixture(scope="session")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the same rows in several formats."""
+    folder, frame = tmp_path_factory.mktemp("regression"), sales()
+    frame.to_csv(folder / "sales.csv", index=False)
+    frame.to_parquet(folder / "sales.parquet")
+    frame.to_feather(folder / "sales.arrow")
+    arrays = {name: frame[name].to_numpy() for name in ("demand", "m", "s")}
+    arrays["q"], arrays["d"] = (outputs_of(frame, one).array for one in ("quantiles", "samples"))
+    members = outputs_of(frame, "members")
+    np.savez(folder / "sales.npz", means=members.means.T, stds=members.stds.T, **arrays)
+    sales(seed=1).to_csv(folder / "new.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "npz", "streamed"])
+def test_an_audit_equals_the_api(run: Run, stored: Path, kind: str, form: str) -> None:
+    words = [*KINDS[kind], "--label", "demand"]
+    if form == "npz":
+        stated = ["--quantiles", "q", "--levels", "0.05,0.25,0.5,0.75,0.95"]
+        lists = {"quantiles": stated, "samples": ["--samples", "d"]}
+        lists["members"] = ["--mean", "means", "--std", "stds"]
+        words = [*lists.get(kind, KINDS[kind]), "--label", "demand"]
+    if form == "streamed":
+        words += ["--max-memory", "1KB"]
+    file = stored / ("sales.csv" if form == "streamed" else f"sales.{form}")
+    groups = {} if form == "npz" else {"groups": (frame := sales())["region"].to_numpy()}
+    words += ["--group", "region"] if groups else []
+    done = run("audit", file, *words, "--json")
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    frame = sales()
+    expected = audit(frame["demand"].to_numpy(), outputs_of(frame, kind), **groups).to_dict()
+    assert (printed.pop("findings"), printed.pop("streamed")) == ([], form == "streamed")
+    numbers = {name: value for name, value in expected.items() if name not in ("groups", "verdict")}
+    for name, value in numbers.items():
+        assert printed[name] == (value if value is None else pytest.approx(value, rel=1e-9)), name
+    assert printed["verdict"] == expected["verdict"]
+    assert set(printed["groups"]) == set(expected["groups"])
+
+
+def test_an_audit_says_which_levels_and_what_is_sorted(run: Run, stored: Path) -> None:
+    frame = sales()
+    frame.loc[[17, 40], "q_0.5"] += 100
+    frame.to_csv("crossed.csv", index=False)
+    words = ("audit", "crossed.csv", *KINDS["quantiles"], "--label", "demand")
+    done = run(*words)
+    assert done.exit_code == 2
+    first, fix = done.stderr.splitlines()[1:]
+    assert "crossed.csv: `q_0.75` must not decrease along the levels, got 2 of 400 rows" in first
+    assert "in row 17" in first
+    assert fix == "Pass --rearrange to sort such rows."
+    done = run(*words, "--rearrange")
+    assert done.exit_code == 0
+    assert done.stderr == "Detected columns: levels = 0.05, 0.25, 0.5, 0.75, 0.95.\n"
+    assert "400 rows; 2 rows with crossing quantiles sorted" in done.stdout
+
+
+def test_limits_apply_to_coverage_and_scores(run: Run, stored: Path) -> None:
+    words = ("audit", stored / "sales.csv", *KINDS["quantiles"], "--label", "demand")
+    done = run(*words, "--group", "region", "--fail-on", "group.*.coverage.0.9<0.8")
+    assert done.exit_code == 1
+    assert done.stderr.count("coverage.0.9 is 0.") == 2
+    assert run(*words, "--fail-on", "interval_score.0.9>1000").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--mean", "m"], "--mean requires --std, got m alone"),
+        (["--quantiles", "q_*", "--samples", "s_*"], "needs one kind of outputs, got --quantiles"),
+        (["--quantiles", "q_*", "--levels", "a,b"], "--levels must be numbers separated by commas"),
+        (["--quantiles", "q_*", "--levels", "0.1,0.9"], "`levels` must be 5 numbers"),
+        (["--samples", "s_*", "--rearrange"], "`rearrange` requires quantiles, got samples"),
+        (["--quantiles", "q_*", "--positive", "a"], "--positive cannot be used for a regression"),
+        (["--quantiles", "q_*", "--bins", "5"], "--bins cannot be used for a regression"),
+        (["--quantiles", "q_*", "--cost", "a,b=1"], "--cost cannot be used for a regression"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    run: Run, stored: Path, words: list[str], told: str
+) -> None:
+    done = run("audit", stored / "sales.csv", "--label", "demand", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words", "told"),
+    [
+        ("q_0.5", "NaN", "quantiles", "`q_0.5` must not have missing values"),
+        ("q_0.5", "high", "quantiles", "column `q_0.5`, row 3: 'high' is not a number."),
+        ("q_0.5", "inf", "quantiles", "`q_0.5` must be finite, got inf in row 3"),
+        ("s", "0", "normal", "`s` must be positive, got 0.0 in row 3"),
+        ("s", "-1", "normal", "`s` must be positive, got -1.0 in row 3"),
+        ("std_1", "0", "members", "`std_1` must be positive, got 0.0 in row 3"),
+        ("s_2", "", "samples", "`s_2` must not have missing values"),
+        ("demand", "inf", "samples", "`demand` must be finite, got inf in row 3"),
+        ("demand", "many", "samples", "column `demand`, row 3: 'many' is not a number."),
+    ],
+)
+def test_a_bad_cell_is_named(run: Run, column: str, value: str, words: str, told: str) -> None:
+    frame = sales(30).astype(object)
+    frame.loc[3, column] = value
+    frame.to_csv("bad.csv", index=False)
+    done = run("audit", "bad.csv", *KINDS[words], "--label", "demand")
+    assert done.exit_code == 2
+    problem, fix = done.stderr.splitlines()[-2:]
+    assert problem.startswith("dubito: bad.csv")
+    assert told in problem
+    assert fix[0].isupper()
+
+
+def test_a_missing_column_is_named(run: Run, stored: Path) -> None:
+    done = run("audit", stored / "sales.csv", "--quantiles", "q_*")
+    assert "needs exactly one column named label, y or target" in done.stderr
+    done = run("audit", stored / "sales.csv", "--quantiles", "quant_*", "--label", "demand")
+    assert "has no columns that match 'quant_*' for `quantiles`" in done.stderr
+    done = run("audit", stored / "sales.csv", "--label", "demand")
+    assert "Pass --quantiles 'q_*', or --mean NAME --std NAME for a regression." in done.stderr
