@@ -10,6 +10,7 @@ from dubito.doubt.activations import (
     unfamiliarity,
 )
 from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.predictor import DensityRatio, estimate_density_ratio
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
 from dubito.doubt.conformal.risk_control import MultiLabelRiskControl
 from dubito.doubt.densities import ClassConditionalDensity
@@ -48,6 +49,7 @@ __all__ = [
     "ConformalOutlierDetector",
     "ConformalRegressor",
     "DecisionBoundaryDistance",
+    "DensityRatio",
     "JointDensity",
     "LabelUncertainty",
     "MahalanobisDistance",
@@ -69,6 +71,7 @@ __all__ = [
     "diagnose_ood",
     "energy",
     "entropy",
+    "estimate_density_ratio",
     "familiarity",
     "feature_norm",
     "generalized_entropy",

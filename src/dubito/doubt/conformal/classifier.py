@@ -21,6 +21,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
+from dubito.data.shards import Shards
 from dubito.doubt.conformal.predictor import BaseConformalPredictor
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -122,7 +123,9 @@ class ConformalClassifier(BaseConformalPredictor):
         self.allow_empty = allow_empty
         self.random_state = random_state
 
-    def predict(self, outputs: Any, groups: Any = None) -> PredictionSets:
+    def predict(
+        self, outputs: Any, groups: Any = None, density_ratio: Any = None
+    ) -> PredictionSets:
         """Return the prediction set of each row.
 
         Parameters
@@ -131,6 +134,8 @@ class ConformalClassifier(BaseConformalPredictor):
             Outputs over the classes of the fit.
         groups : array-like of shape (n_rows,), optional
             The group of each row, if the fit had groups.
+        density_ratio : array-like of shape (n_rows,), optional
+            The density ratio of each row, if the fit had it.
 
         Returns
         -------
@@ -142,7 +147,7 @@ class ConformalClassifier(BaseConformalPredictor):
         wrapped = self._as_outputs(outputs, caller)
         require_classes(wrapped, self.n_classes_, self.classes_, caller)
         require_bool(self.allow_empty, "allow_empty", caller)
-        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict")
+        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict", density_ratio)
         contains = np.empty(wrapped.array.shape, dtype=bool)
 
         def fill(rows: slice) -> None:
@@ -166,10 +171,12 @@ class ConformalClassifier(BaseConformalPredictor):
         require_bool(self.allow_empty, "allow_empty", name)
         require_random_state(self.random_state, name)
 
-    def _scorer(self) -> Self:
+    def _prepare(
+        self, shards: Shards, ratio: FloatArray | None
+    ) -> tuple[Self, Shards, FloatArray | None]:
         scorer: Self = clone(self)
         scorer.random_state = draw_seed(self.random_state, type(self).__name__)
-        return scorer
+        return scorer, shards, ratio
 
     def _as_outputs(self, outputs: Any, caller: str) -> Logits | Probabilities:
         fix = "Pass probabilities of all classes, or use ConformalRegressor for regression"

@@ -99,7 +99,9 @@ class ConformalRegressor(BaseConformalPredictor):
         self.level = level
         self.method = method
 
-    def predict(self, outputs: Any, groups: Any = None) -> PredictionIntervals:
+    def predict(
+        self, outputs: Any, groups: Any = None, density_ratio: Any = None
+    ) -> PredictionIntervals:
         """Return the prediction interval of each row.
 
         Parameters
@@ -108,6 +110,8 @@ class ConformalRegressor(BaseConformalPredictor):
             Outputs of the kind of the fit.
         groups : array-like of shape (n_rows,), optional
             The group of each row, if the fit had groups.
+        density_ratio : array-like of shape (n_rows,), optional
+            The density ratio of each row, if the fit had it.
 
         Returns
         -------
@@ -122,7 +126,7 @@ class ConformalRegressor(BaseConformalPredictor):
         if kind != self.kind_:
             rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
             raise BadTypeError("outputs", caller, rule, kind, fix)
-        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict")
+        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict", density_ratio)
         low, high = np.empty(wrapped.n_rows), np.empty(wrapped.n_rows)
 
         def fill(rows: slice) -> None:
