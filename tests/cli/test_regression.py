@@ -10,8 +10,10 @@ import pytest
 from scipy.stats import norm
 
 from dubito import Normal, Quantiles, Samples, audit
+from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
+from dubito.calibrate.regression import BaseRegressionCalibrator
 from dubito.outputs import RegressionMembers
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, assert_same
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 KINDS = {
@@ -174,3 +176,69 @@ def test_a_missing_column_is_named(run: Run, stored: Path) -> None:
     assert "has no columns that match 'quant_*' for `quantiles`" in done.stderr
     done = run("audit", stored / "sales.csv", "--label", "demand")
     assert "Pass --quantiles 'q_*', or --mean NAME --std NAME for a regression." in done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_calibrator_equals_the_api_and_is_applied(run: Run, stored: Path, kind: str) -> None:
+    words = [*KINDS[kind], "--label", "demand", "-o", "c.json"]
+    done = run("calibrate", stored / "sales.csv", *words, "--json")
+    assert done.exit_code == 0, done.output
+    frame, printed = sales(), json.loads(done.stdout)
+    outputs, y = outputs_of(frame, kind), frame["demand"].to_numpy()
+    outputs = outputs.normal if kind == "members" else outputs
+    levels = [0.025, *(k / 20 for k in range(1, 20)), 0.975]
+    calibrator: Any = QuantileRecalibration(levels) if kind == "samples" else VarianceScaling()
+    evidence = cross_validate_calibrator(calibrator, outputs, y)
+    assert printed["chosen"] == type(calibrator).__name__
+    for period in ("before", "after"):
+        expected = getattr(evidence, period).to_dict()
+        for name in ("coverage", "width", "continuous_ranked_probability_score"):
+            assert printed["evidence"][period][name] == pytest.approx(expected[name])
+    saved = BaseRegressionCalibrator.from_dict(json.loads(Path("c.json").read_text()))
+    new = sales(seed=1)
+    found = outputs_of(new, kind)
+    expected = saved.transform(found.normal if kind == "members" else found)
+    done = run("calibrate", "--apply", "c.json", stored / "new.csv", *KINDS[kind], "-o", "c.csv")
+    assert done.exit_code == 0, done.output
+    written = pd.read_csv("c.csv").filter(like="calibrated_")
+    if isinstance(expected, Normal):
+        names = {"normal": ["m", "s"], "members": ["mean", "std"]}[kind]
+        columns = np.stack([expected.mean, expected.std], axis=1)
+    else:
+        names = [f"q_{level:g}" for level in (levels if kind == "samples" else LEVELS)]
+        columns = expected.array
+    assert list(written) == [f"calibrated_{name}" for name in names]
+    assert np.allclose(written.to_numpy(), columns, rtol=1e-7)
+
+
+def test_the_text_of_a_calibration(run: Run, stored: Path) -> None:
+    done = run("calibrate", stored / "sales.csv", *KINDS["quantiles"], "--label", "demand")
+    assert_same(done.stdout, "calibrate_regression")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (KINDS["normal"], "c.json calibrates Quantiles, got columns of mean."),
+        (["--quantiles", "q_0.05,q_0.95"], "calibrates the levels 0.05, 0.25, 0.5, 0.75, 0.95"),
+    ],
+)
+def test_a_calibrator_of_other_outputs_is_refused(
+    run: Run, stored: Path, words: list[str], told: str
+) -> None:
+    fitted = [*KINDS["quantiles"], "--label", "demand", "-o", "c.json"]
+    run("calibrate", stored / "sales.csv", *fitted, "--calibrator", "QuantileRecalibration")
+    done = run("calibrate", "--apply", "c.json", stored / "new.csv", *words, "-o", "c.csv")
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_calibrators_of_classes_are_refused(run: Run, stored: Path) -> None:
+    words = [*KINDS["quantiles"], "--label", "demand", "--calibrator", "TemperatureScaling"]
+    done = run("calibrate", stored / "sales.csv", *words)
+    assert "--calibrator must be auto, VarianceScaling or QuantileRecalibration" in done.stderr
+    one = run("calibrate", stored / "sales.csv", "--quantiles", "q_0.5,", "--label", "demand")
+    assert one.exit_code == 2
+    words = ["--quantiles", "q_0.5", "--levels", "0.5", "--label", "demand"]
+    done = run("calibrate", stored / "sales.csv", *words)
+    assert "must have at least 2 levels per row" in done.stderr

@@ -31,6 +31,7 @@ from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
+from dubito.measure.state import json_fields
 from dubito.outputs import Logits, as_multilabel
 from dubito.serialization.fields import declare, integer, number, optional
 from dubito.serialization.objects import Record, clone
@@ -163,6 +164,10 @@ class RegressionEvidence:
     after: RegressionAudit
     n_rows: int
     n_folds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both audits and the numbers of rows and folds as JSON values."""
+        return json_fields(self)
 
     def __str__(self) -> str:
         scores = [one.continuous_ranked_probability_score for one in (self.before, self.after)]

@@ -172,7 +172,10 @@ def audit(
             say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
         if output is not None:
             say(f"\nThe report is in {output}.")
-        if not options.is_regression and options.confidence is None:
+        if options.is_regression:
+            say("\nNext, fit the intervals to their coverage:")
+            say(f"  dubito calibrate {quote(file)} {replace(options, group=None, id=None)}")
+        elif options.confidence is None:
             what = "labels" if options.is_multilabel else "rows"
             say(f"\nNext, fit a policy that sends uncertain {what} to human review:")
             more = f" {given}".rstrip()

@@ -11,7 +11,6 @@ import typer
 
 from dubito.cli.columns import (
     FOLD_GROUPS,
-    NOT_FOR_POLICIES,
     ColumnOptions,
     note_single_class,
     require_positive,
@@ -19,11 +18,20 @@ from dubito.cli.columns import (
 )
 from dubito.cli.label_options import require_unused
 from dubito.cli.reading import CALIBRATOR_HELP, Reader, calibrator_named, multilabel_calibrator
+from dubito.cli.regression_commands import (
+    calibrated_arrays,
+    calibrated_names,
+    fit_calibrator,
+    require_same_kind,
+)
 from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
+    from dubito.calibrate.regression import BaseRegressionCalibrator
     from dubito.data import Batch
     from dubito.outputs import ClassName
 
@@ -31,7 +39,7 @@ Z = 1.96  # standard errors to each side of a 95 % interval
 PREFIX = "calibrated_"
 
 
-@with_columns("features", *NOT_FOR_POLICIES, group=FOLD_GROUPS)
+@with_columns("features", "confidence", "correct", group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -64,10 +72,14 @@ def calibrate(
 
     --apply writes the input columns, and calibrated_p for a column p,
     or calibrated_CLASS for each of several classes or labels.
+    For a regression it fits the intervals to their coverage, and --apply
+    writes the calibrated means and standard deviations, or quantiles.
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
 
     Example: dubito calibrate xrays.csv --multilabel 'p_*' --label 'y_*' --uncertain ignore
+
+    Example: dubito calibrate sales.csv --quantiles 'q_*' --label demand
 
     Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.parquet
     """
@@ -83,7 +95,8 @@ def calibrate(
         raise BadValueError("", "--columns", rule, f"{columns} alone", fix)
     place = output or "calibrator.json"
     require_output_paths({"--output": place}, [file], {"--output": (".json",)})
-    _fit(file, place, options, reader, calibrator, as_json)
+    fit = fit_calibrator if options.is_regression else _fit
+    fit(file, place, options, reader, calibrator, as_json)
 
 
 def _fit(
@@ -179,24 +192,34 @@ def _apply(
     from dubito.data.sink import class_columns
 
     is_directory(output)  # raises for a file of an unknown kind
-    calibrator = _load(path)
-    classes = _classes(calibrator, path, options)
-    names_of = "label_names" if options.is_multilabel else "classes"
-    known: dict[str, Any] = {names_of: classes}
+    calibrator: Any = _load(path)
+    is_regression = hasattr(calibrator, "kind_")
+    known: dict[str, Any] = {}
+    if not is_regression:
+        classes = _classes(calibrator, path, options)
+        known["label_names" if options.is_multilabel else "classes"] = classes
     predictions = options.open(file, label="unused", **known)
     bound = scan(predictions[0].source, predictions[0].columns).columns
     [first, *others] = bound.found[bound.kind]
     is_single = not others and first not in bound.widths
-    names = (
-        [first]
-        if is_single
-        else classes or range(getattr(calibrator, "n_classes_", 0) or calibrator.n_labels_)
-    )
+    names: Sequence[Any]
+    if is_regression:
+        require_same_kind(calibrator, bound, path)
+        names = calibrated_names(calibrator, bound)
+    elif is_single:
+        names = [first]
+    else:
+        names = classes or range(getattr(calibrator, "n_classes_", 0) or calibrator.n_labels_)
+
+    def results_of(batch: Batch) -> dict[str, Any]:
+        if is_regression:
+            arrays = calibrated_arrays(calibrator, batch)
+            return {f"{PREFIX}{name}": one for name, one in zip(names, arrays, strict=True)}
+        p = calibrator.predict_proba(batch.outputs)
+        return {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
 
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
-        p = calibrator.predict_proba(batch.outputs)
-        results = {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
-        return {**batch.beside(source), **results}
+        return {**batch.beside(source), **results_of(batch)}
 
     run = RowRun.open(
         columns_of,
@@ -230,18 +253,23 @@ def _classes(
     return calibrator.label_names_ if is_by_label else calibrator.classes_
 
 
-def _load(path: Path) -> BaseCalibrator | MultiLabelCalibrator:
+def _load(path: Path) -> BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator:
     """Return a saved calibrator."""
     import json
 
     from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
+    from dubito.calibrate.regression import BaseRegressionCalibrator
     from dubito.serialization.documents import read_text
 
     fix = "Pass a file written by dubito calibrate"
     try:
         values = json.loads(read_text(path))
-        is_by_label = isinstance(values, dict) and values.get("class") == "MultiLabelCalibrator"
-        return (MultiLabelCalibrator if is_by_label else BaseCalibrator).from_dict(values)
+        kinds: dict[Any, Any] = {"MultiLabelCalibrator": MultiLabelCalibrator}
+        kinds |= {one.__name__: one for one in BaseRegressionCalibrator.__subclasses__()}
+        name = values.get("class") if isinstance(values, dict) else None
+        kind = kinds.get(name, BaseCalibrator) if isinstance(name, str) else BaseCalibrator
+        found: BaseCalibrator = kind.from_dict(values)
+        return found
     except json.JSONDecodeError as error:
         raise BadFileError(str(path), "it is not JSON", fix) from error
     except (BadValueError, BadTypeError) as error:

@@ -1,0 +1,191 @@
+"""Regression in `dubito calibrate`: calibrated intervals, and evidence from held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from dubito.cli.columns import ColumnOptions
+from dubito.cli.label_options import require_unused
+from dubito.cli.reading import Reader
+from dubito.errors import BadValueError
+
+if TYPE_CHECKING:
+    from dubito.calibrate import QuantileRecalibration, VarianceScaling
+    from dubito.calibrate.cross_validation import RegressionEvidence
+    from dubito.data import Batch, Shards
+    from dubito.data.columns import BoundColumns
+    from dubito.outputs import BaseOutputs
+
+    RegressionCalibrator = QuantileRecalibration | VarianceScaling
+
+NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
+CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
+INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest ones
+LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
+
+
+def calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
+    """Return the calibrator of this name, or for `auto` those to choose from, simple ones first.
+
+    They return what is calibrated in its own form: means with standard deviations, or quantiles at
+    the same levels. Draws become quantiles.
+    """
+    from dubito.calibrate import QuantileRecalibration, VarianceScaling
+    from dubito.outputs import Normal, Quantiles
+
+    if name not in NAMES:
+        rule, fix = f"must be {', '.join(NAMES[:-1])} or {NAMES[-1]} for a regression", "Use auto"
+        raise BadValueError("", "--calibrator", rule, name, fix)
+    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else None
+    if name == "VarianceScaling" or (name == "auto" and isinstance(outputs, Normal)):
+        return [VarianceScaling()]
+    by_level = QuantileRecalibration(levels or LEVELS)
+    return [VarianceScaling(), by_level] if name == "auto" and levels else [by_level]
+
+
+def fit_calibrator(
+    file: str, output: str, options: ColumnOptions, reader: Reader, name: str, as_json: bool
+) -> None:
+    """Fit a calibrator, save it, and print what it achieves on held-out rows."""
+    import json
+
+    from dubito.calibrate import cross_validate_calibrator
+    from dubito.cli.printing import passes, say, say_json
+    from dubito.data.sink import write_atomic
+
+    require_unused({"--positive": options.positive, "--classes": options.classes}, "here")
+    [predictions] = options.open(file)
+    with passes():
+        rows = as_distributions(reader.rows(predictions))
+        candidates = calibrators_named(name, next(rows.batches()).outputs)
+        fitted = candidates[0].fit(rows)  # which also warns of missing targets
+        evidence = [cross_validate_calibrator(one, rows) for one in candidates]
+        best = 0
+        if len(candidates) > 1 and _gain(evidence[1]) < CLEARLY * _gain(evidence[0]):
+            best, fitted = 1, candidates[1].fit(rows)
+    write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
+    names = [type(one).__name__ for one in candidates]
+    reason = "named" if name != "auto" else "the calibrator for outputs of this kind"
+    if len(candidates) > 1:
+        gains = zip(names, map(_gain, evidence), strict=True)
+        changes = ", ".join(f"{each} {100 * (gain - 1):+.1f} %" for each, gain in gains)
+        reason = f"held-out CRPS: {changes}; the second must be 1 % better than the first"
+    if as_json:
+        scores = [{"name": each, **_scores(one)} for each, one in zip(names, evidence, strict=True)]
+        found = {"chosen": names[best], "reason": reason, "leaderboard": scores}
+        say_json({**found, "evidence": evidence[best].to_dict(), "output": output})
+        return
+    say(f"{names[best]}: {fitted.summary()}.")
+    if len(candidates) > 1:
+        say(f"{reason[0].upper()}{reason[1:]}.")
+    say()
+    _show_evidence(evidence[best])
+    say(f"\nWritten to {output}. Next:")
+    shown = replace(options, label=None, weight=None, group=None)
+    words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
+    say(f"  {words} -o calibrated.parquet")
+
+
+def as_distributions(rows: Shards) -> Shards:
+    """Return rows with the members of an ensemble as normal distributions, others unchanged."""
+    from dubito.data import ArrayShards
+    from dubito.measure.regression import moment_matched
+
+    if isinstance(rows, ArrayShards):
+        return ArrayShards(moment_matched(rows.batch))
+    return rows.map(moment_matched)
+
+
+def _scores(evidence: RegressionEvidence) -> dict[str, float]:
+    """Return the CRPS before and after calibration."""
+    before, after = (
+        one.continuous_ranked_probability_score for one in (evidence.before, evidence.after)
+    )
+    return {"crps_before": before, "crps_after": after}
+
+
+def _gain(evidence: RegressionEvidence) -> float:
+    """Return the CRPS after calibration in relation to that before."""
+    scores = _scores(evidence)
+    return scores["crps_after"] / max(scores["crps_before"], 1e-300)
+
+
+def _show_evidence(evidence: RegressionEvidence) -> None:
+    """Print the metrics before and after calibration."""
+    from dubito.cli.printing import say, show_table
+    from dubito.formatting import decimal, percent
+
+    before, after = evidence.before, evidence.after
+    rows = []
+    shown = {
+        min(before.levels.tolist(), key=lambda one: abs(one - k), default=0) for k in INTERVALS
+    }
+    for k, level in enumerate(before.levels.tolist()):
+        if level in shown:
+            name, both = f"{level * 100:.3g} % intervals", (before, after)
+            rows.append((f"coverage of {name}", *(percent(one.coverage[k]) for one in both)))
+            rows.append((f"mean width of {name}", *(decimal(one.width[k]) for one in both)))
+    figures = {
+        "CRPS": "continuous_ranked_probability_score",
+        "pinball loss": "pinball_loss",
+        "negative log-likelihood": "negative_log_likelihood",
+    }
+    for title, field in figures.items():
+        scores = [getattr(one, field) for one in (before, after)]
+        if None not in scores:
+            rows.append((title, *map(decimal, scores)))
+    show_table(("", "before", "after"), rows)
+    folds = f"cross-fitted in {evidence.n_folds} folds"
+    say(f"\n{evidence.n_rows:,} rows, {folds}: every figure is of rows held out of the fit.")
+
+
+def calibrated_names(calibrator: RegressionCalibrator, bound: BoundColumns) -> list[str]:
+    """Return the names of the calibrated columns: those of the input, or the level of quantiles."""
+    from dubito.calibrate import QuantileRecalibration
+
+    columns = [*bound.found[bound.kind], *bound.found.get("std", ())]
+    is_list = columns[0] in bound.widths
+    if bound.kind == "mean":
+        names = columns if len(columns) == 2 and not is_list else ["mean", "std"]
+    else:
+        names = (
+            [f"{columns[0]}_{k}" for k in range(bound.widths[columns[0]])] if is_list else columns
+        )
+    if isinstance(calibrator, QuantileRecalibration):
+        levels = tuple(float(one) for one in calibrator.levels)
+        if is_list or levels != bound.levels:
+            names = [f"q_{level:g}" for level in levels]
+    return names
+
+
+def calibrated_arrays(calibrator: RegressionCalibrator, batch: Batch) -> list[Any]:
+    """Return the calibrated columns of a batch."""
+    from dubito.measure.regression import moment_matched
+    from dubito.outputs import Normal
+
+    outputs = calibrator.transform(moment_matched(batch).outputs)
+    if isinstance(outputs, Normal):
+        return [outputs.mean, outputs.std]
+    return list(outputs.array.T)
+
+
+def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, path: Path) -> None:
+    """Raise unless a calibrator was fitted on outputs of this kind, at these levels."""
+    from dubito.calibrate import QuantileRecalibration
+
+    options = {"Normal": "--mean and --std", "Quantiles": "--quantiles", "Samples": "--samples"}
+    kinds = {"mean": "Normal", "quantiles": "Quantiles", "samples": "Samples"}
+    got = kinds.get(bound.kind, "")
+    if got != calibrator.kind_:
+        rule, fix = f"calibrates {calibrator.kind_}", f"Pass {options[calibrator.kind_]}"
+        raise BadValueError("", str(path), rule, f"columns of {bound.kind}", fix)
+    if isinstance(calibrator, QuantileRecalibration) and got == "Quantiles":
+        levels = tuple(float(one) for one in calibrator.levels)
+        if levels != bound.levels:
+            shown, given = (
+                ", ".join(f"{one:g}" for one in each) for each in (levels, bound.levels)
+            )
+            fix = "Pass the columns of the fit to --quantiles"
+            raise BadValueError("", str(path), f"calibrates the levels {shown}", given, fix)
