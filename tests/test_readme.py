@@ -4,9 +4,13 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from dubito.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
@@ -28,9 +32,10 @@ def run_blocks(page: Path) -> int:
         elif kind == "text":
             assert " ".join(block.split()) in " ".join(printed.split()), block
         for line in block.splitlines() if kind == "sh" else []:
-            command = [str(Path(sys.executable).with_name("dubito")), *shlex.split(line)[1:]]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            with warnings.catch_warnings():  # a command prints them
+                warnings.simplefilter("default")
+                done = CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "80"})
+            assert done.exit_code == 0, f"{line}\n{done.output}"
             printed = done.stdout
     return len(blocks)
 

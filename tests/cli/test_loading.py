@@ -9,72 +9,59 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"matplotlib", "narwhals", "pandas", "rich", "sklearn", "torch", "fastapi", "sqlalchemy"}
-SLOW = ("scipy.fft", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats")
+SLOW = {"scipy.fft", "scipy.optimize", "scipy.sparse", "scipy.special", "scipy.stats"}
 SCRIPT = f"""
-SLOW = {SLOW}
 import json, sys
 from dubito.cli import main
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-names = {{name.split(".")[0] for name in sys.modules}} & set(json.loads(sys.argv.pop()))
-ours = {{name.split(".")[1] for name in sys.modules if name.startswith("dubito.")}}
-scipy = {{name for name in sys.modules if name in SLOW}}
-print(json.dumps([sorted(names | scipy), sorted(ours)]), file=sys.stderr)
+for command in json.load(sys.stdin):
+    sys.argv = ["dubito", *command]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+    heavy = {{name.split(".")[0] for name in sys.modules}} & {HEAVY}
+    heavy |= {{name for name in sys.modules if name in {SLOW}}}
+    ours = {{name.split(".")[1] for name in sys.modules if name.startswith("dubito.")}}
+    print(json.dumps([sorted(heavy), sorted(ours - {{"__main__"}})]), file=sys.stderr)
 """
 AUDIT = {"arrays", "charts", "cli", "data", "errors", "formatting", "kernels", "measure", "outputs"}
-FIT = AUDIT | {"calibrate", "decide", "doubt"}
+CALIBRATE = AUDIT | {"calibrate", "serialization"}
+FIT = CALIBRATE | {"decide", "doubt"}
+COMPARE = FIT | {"monitor"}
+ALLOWED = {"pandas", "scipy.sparse", "scipy.special"}
+# Commands, and the packages they may load, heavy ones and ours.
+EACH = [
+    (["--version"], set(), {"cli", "errors"}),
+    (["audit", "sure.csv"], set(), AUDIT),
+    (["audit", "sure.csv", "--json"], set(), AUDIT),
+    (["audit", "fraud.csv", "--probability", "chance", "--positive", "fraud"], set(), AUDIT),
+    (["calibrate", "sure.csv", "-o", "calibrator.json"], ALLOWED, CALIBRATE),
+    (["audit", "sure.csv", "--costs", "costs.csv"], ALLOWED, FIT),
+    (["fit", "sure.csv", "--calibrator", "TemperatureScaling", "-o", "p.json"], ALLOWED, FIT),
+    (["decide", "policy.json", "sure_new.csv", "-o", "decisions.csv"], ALLOWED, FIT),
+    (["policy", "show", "policy.json"], ALLOWED, FIT),
+    (["compare", "sure.csv", "calm.csv"], ALLOWED, COMPARE),
+]
+DRIFT = (
+    ["drift", "sure.csv", "later.csv"],
+    ALLOWED | {"scipy.fft", "scipy.optimize", "scipy.stats"},  # its tests
+    COMPARE,
+)
+REPORT = (["audit", "sure.csv", "-o", "report.html"], ALLOWED, COMPARE | {"report"})
+Case = tuple[list[str], set[str], set[str]]
 
 
-def loaded_by(folder: Path, *words: str) -> tuple[set[str], set[str]]:
-    """Run a command in a process of its own; return the packages it loaded: heavy ones, ours."""
+@pytest.mark.parametrize("cases", [EACH, [DRIFT], [REPORT]], ids=["each", "drift", "report"])
+def test_each_command_loads_only_the_packages_it_needs(made: Path, cases: list[Case]) -> None:
+    """One process runs all whose packages include those of the commands before."""
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = SCRIPT.replace("sys.argv.pop()", repr(json.dumps(sorted(HEAVY))))
     done = subprocess.run(
-        [sys.executable, "-c", script, *words],
-        cwd=folder, env=settings, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", SCRIPT], input=json.dumps([words for words, _, _ in cases]),
+        cwd=made, env=settings, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    heavy, ours = json.loads(done.stderr.splitlines()[-1])
-    return set(heavy), set(ours) - {"__main__"}
-
-
-def test_the_version_loads_nothing(made: Path) -> None:
-    assert loaded_by(made, "--version") == (set(), {"cli", "errors"})
-
-
-@pytest.mark.parametrize(
-    "words", [["sure.csv"], ["sure.csv", "--json"], ["fraud.csv", "--probability", "chance"]]
-)
-def test_an_audit_loads_neither_report_nor_calibrators_nor_scikit_learn(
-    made: Path, words: list[str]
-) -> None:
-    more = ["--positive", "fraud"] if "fraud.csv" in words else []
-    heavy, ours = loaded_by(made, "audit", *words, *more)
-    assert heavy == set()
-    assert ours <= AUDIT
-
-
-@pytest.mark.parametrize(
-    ("words", "ours"),
-    [
-        (["audit", "sure.csv", "--costs", "costs.csv"], FIT),
-        (["calibrate", "sure.csv", "-o", "calibrator.json"], FIT - {"decide", "doubt"}),
-        (["fit", "sure.csv", "--calibrator", "TemperatureScaling", "-o", "p.json"], FIT),
-        (["decide", "policy.json", "sure_new.csv", "-o", "decisions.csv"], FIT),
-        (["policy", "show", "policy.json"], FIT),
-        (["compare", "sure.csv", "calm.csv"], FIT | {"monitor"}),
-        (["drift", "sure.csv", "later.csv"], FIT | {"monitor"}),
-        (["audit", "sure.csv", "-o", "report.html"], FIT | {"monitor", "report"}),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_each_command_loads_only_the_packages_it_needs(
-    made: Path, words: list[str], ours: set[str]
-) -> None:
-    heavy, loaded = loaded_by(made, *words)
-    assert loaded <= ours | {"serialization"}
-    allowed = {"pandas", "scipy.sparse", "scipy.special"}
-    if words[0] == "drift":  # its tests
-        allowed |= {"scipy.fft", "scipy.optimize", "scipy.stats"}
-    assert heavy <= allowed
+    found = [line for line in done.stderr.splitlines() if line.startswith("[[")]
+    assert len(found) == len(cases)
+    for line, (words, heavy, ours) in zip(found, cases, strict=True):
+        loaded_heavy, loaded = (set(names) for names in json.loads(line))
+        assert loaded_heavy <= heavy, words
+        assert loaded <= ours, words

@@ -1,11 +1,13 @@
 """Stores on both databases, and the service on a socket."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -13,7 +15,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from dubito.decide import Policy
+from dubito.decide import MultiLabelPolicy, Policy
+from dubito.serve import app as serve_app
 from dubito.serve.app import create_app
 from dubito.serve.decide import DecisionRequest, decide_batch
 from dubito.serve.policies import deploy_policy
@@ -71,22 +74,27 @@ def empty_postgres(postgres: str) -> str:
     return postgres
 
 
+@contextmanager
+def opened(url: str, policy: Policy | MultiLabelPolicy) -> Iterator[Store]:
+    """Open a store with a policy active, and close it in the end."""
+    store = Store.open(url)
+    deploy_policy(store, policy)
+    yield store
+    store.close()
+
+
 @pytest.fixture
 def store(url: str, policy: Policy) -> Iterator[Store]:
     """A store of either kind, with a policy active."""
-    opened = Store.open(url)
-    deploy_policy(opened, policy)
-    yield opened
-    opened.close()
+    with opened(url, policy) as store:
+        yield store
 
 
 @pytest.fixture
 def small_store(tmp_path: Path, policy: Policy) -> Iterator[Store]:
     """A store on SQLite, with a policy active."""
-    opened = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    deploy_policy(opened, policy)
-    yield opened
-    opened.close()
+    with opened(f"sqlite:///{tmp_path}/dubito.db", policy) as store:
+        yield store
 
 
 def add_newer_policy(store: Store) -> int:
@@ -145,9 +153,9 @@ class Api:
         return len(rows), int((rows.label >= 0).sum())
 
 
-@pytest.fixture
-def running() -> Iterator[Callable[..., Api]]:
-    """Start services: `running(store, Settings(...), Limits(...))`."""
+@contextmanager
+def services() -> Iterator[Callable[..., Api]]:
+    """Yield a function that starts services, which are stopped in the end."""
     ends: list[Callable[[], None]] = []
 
     def started(
@@ -175,12 +183,30 @@ def running() -> Iterator[Callable[..., Api]]:
         api.client = api.client_of(name, "decide", "review", "admin")
         return api
 
-    yield started
-    for end in ends:
-        end()
+    with pytest.MonkeyPatch.context() as patch:
+        # The objects of all tests are not those of a service: to collect them takes half a second.
+        patch.setattr(serve_app, "gc", Mock())
+        yield started
+        for end in ends:
+            end()
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Api]]:
+    """Start services: `running(store, Settings(...), Limits(...))`."""
+    with services() as started:
+        yield started
 
 
 @pytest.fixture
 def api(small_store: Store, running: Callable[..., Api]) -> Api:
     """A service on SQLite."""
     return running(small_store)
+
+
+@pytest.fixture(scope="module")
+def shared_api(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A service for all tests of a module that leave nothing behind which others would notice."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/dubito.db"
+    with opened(url, policy) as store, services() as started:
+        yield started(store)

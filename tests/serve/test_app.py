@@ -31,8 +31,8 @@ from studies.serve_durability import endure
 from tests.serve.conftest import TORN, Api, add_newer_policy
 
 
-def test_the_openapi_document_has_all_routes(api: Api) -> None:
-    document = httpx.get(f"{api.address}/v1/openapi.json").json()
+def test_the_openapi_document_has_all_routes(shared_api: Api) -> None:
+    document = httpx.get(f"{shared_api.address}/v1/openapi.json").json()
     assert set(document["paths"]) == {
         "/healthz", "/metrics", "/readyz", "/v1/decide", "/v1/decisions/{decision_id}",
         "/v1/labels", "/v1/monitor", "/v1/policies", "/v1/policies/rollback",
@@ -290,9 +290,9 @@ def test_a_long_path_fills_no_log(api: Api, caplog: pytest.LogCaptureFixture) ->
     assert len(found[0].__dict__["fields"]["path"]) == 500
 
 
-def test_it_is_healthy_and_ready(api: Api) -> None:
+def test_it_is_healthy_and_ready(shared_api: Api) -> None:
     for path in ("/healthz", "/readyz"):
-        answer = httpx.get(api.address + path)
+        answer = httpx.get(shared_api.address + path)
         assert answer.status_code == 200
         assert answer.json() == {"status": "ok"}
 

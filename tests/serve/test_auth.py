@@ -36,13 +36,13 @@ BODY = {"logits": [TORN], "ids": ["x"]}
         ("Bearer é", "The token is unknown, expired or revoked."),
     ],
 )
-def test_without_a_token_nothing_is_stored(api: Api, header: str | None, words: str) -> None:
+def test_without_a_token_nothing_is_stored(shared_api: Api, header: str | None, words: str) -> None:
     headers = {} if header is None else {b"Authorization": header.encode()}
-    answer = httpx.post(f"{api.address}/v1/decide", json=BODY, headers=headers)
+    answer = httpx.post(f"{shared_api.address}/v1/decide", json=BODY, headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert words in answer.json()["detail"]
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
 def test_expired_and_revoked_tokens_are_rejected(api: Api) -> None:
@@ -79,11 +79,13 @@ def test_expired_and_revoked_tokens_are_rejected(api: Api) -> None:
         ("admin", "POST", "/v1/review"),
     ],
 )
-def test_another_scope_is_not_enough(api: Api, scope: str, method: str, path: str) -> None:
-    answer = api.client_of("bob", scope).request(method, path, json=BODY)
+def test_another_scope_is_not_enough(shared_api: Api, scope: str, method: str, path: str) -> None:
+    answer = shared_api.client_of(f"{scope} {method} {path}", scope).request(
+        method, path, json=BODY
+    )
     assert answer.status_code == 403
     assert answer.json()["detail"].startswith("The token needs the scope ")
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
 def session_of(api: Api, token: str) -> tuple[str, str]:
@@ -115,11 +117,11 @@ def test_a_cookie_needs_a_csrf_token(api: Api) -> None:
     browser.close()
 
 
-def test_a_session_is_no_token_and_a_token_no_session(api: Api) -> None:
-    token = api.store.create_token("bob", ["review"])
-    session, _ = session_of(api, token)
+def test_a_session_is_no_token_and_a_token_no_session(shared_api: Api) -> None:
+    token = shared_api.store.create_token("bob", ["review"])
+    session, _ = session_of(shared_api, token)
     assert token not in session
-    address = f"{api.address}/v1/review"
+    address = f"{shared_api.address}/v1/review"
     headers = {"Authorization": f"Bearer {session}"}
     assert httpx.get(address, headers=headers).status_code == 401
     # The last character of a signature has bits that mean nothing: another one is changed.
@@ -156,9 +158,9 @@ def test_a_deleted_key_is_replaced_and_ends_all_sessions(small_store: Store) -> 
     assert Authenticator(small_store).sessions.read(cookie) is None
 
 
-def test_responses_have_security_headers(api: Api) -> None:
+def test_responses_have_security_headers(shared_api: Api) -> None:
     for path in ("/healthz", "/v1/review", "/sign-in"):
-        headers = api.client.get(path).headers
+        headers = shared_api.client.get(path).headers
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
@@ -179,9 +181,9 @@ def host_status(api: Api, path: str, *hosts: str) -> int:
         return int(line.recv(12)[9:])
 
 
-def test_another_host_is_refused_on_every_route_but_health_checks(api: Api) -> None:
+def test_another_host_is_refused_on_every_route_but_health_checks(shared_api: Api) -> None:
     for path in PATHS:
-        answer = api.client.get(path, headers={"Host": "evil.example:8000"})
+        answer = shared_api.client.get(path, headers={"Host": "evil.example:8000"})
         assert answer.status_code == 400
         assert answer.json()["detail"] == (
             "This service does not answer to the host 'evil.example:8000'. If that is its name, "
@@ -189,9 +191,9 @@ def test_another_host_is_refused_on_every_route_but_health_checks(api: Api) -> N
         )
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     for path in ("/healthz", "/readyz"):
-        assert api.client.get(path, headers={"Host": "10.0.0.7"}).status_code == 200
+        assert shared_api.client.get(path, headers={"Host": "10.0.0.7"}).status_code == 200
     sign_in = {"Host": "evil.example", "Origin": "http://evil.example"}
-    assert api.client.post("/sign-in", headers=sign_in).status_code == 400
+    assert shared_api.client.post("/sign-in", headers=sign_in).status_code == 400
 
 
 def test_known_hosts(small_store: Store, running: Callable[..., Api]) -> None:

@@ -170,15 +170,15 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     ],
 )
 def test_invalid_requests_are_rejected_and_nothing_is_stored(
-    api: Api, content: bytes, status: int, words: str
+    shared_api: Api, content: bytes, status: int, words: str
 ) -> None:
-    answer = api.client.post("/v1/decide", content=content, timeout=30)
+    answer = shared_api.client.post("/v1/decide", content=content, timeout=30)
     assert answer.status_code == status
     assert words in answer.json()["detail"]
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
-def test_broken_arrow_is_rejected_and_nothing_is_stored(api: Api) -> None:
+def test_broken_arrow_is_rejected_and_nothing_is_stored(shared_api: Api) -> None:
     whole = write_stream({"logits": np.zeros((10, 3), np.float32)})
     wide = write_stream({"logits": np.zeros((1, 1_000_000), np.float32)})
     holed = write_stream({"logits": np.array([[np.nan, 0, 0]], np.float32)})
@@ -187,13 +187,13 @@ def test_broken_arrow_is_rejected_and_nothing_is_stored(api: Api) -> None:
     for status, contents in ((422, broken), (413, [wide, long])):
         for content in contents:
             headers = {"Content-Type": ARROW}
-            answer = api.client.post("/v1/decide", content=content, headers=headers)
+            answer = shared_api.client.post("/v1/decide", content=content, headers=headers)
             assert answer.status_code == status
             assert answer.json()["detail"]
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
-def test_decompression_bombs_are_rejected(api: Api) -> None:
+def test_decompression_bombs_are_rejected(shared_api: Api) -> None:
     zeros = pa.array(np.zeros(30_000_000, np.float32))
     table = pa.table({"logits": pa.FixedSizeListArray.from_arrays(zeros, 3000)})
     sink = pa.BufferOutputStream()
@@ -201,7 +201,7 @@ def test_decompression_bombs_are_rejected(api: Api) -> None:
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     content = bytes(sink.getvalue())
-    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    answer = shared_api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.status_code == 413
     assert answer.json()["detail"] == (
         "Arrow stream: `bytes` must be at most 33,554,432, uncompressed, got 120,000,000 or more. "
@@ -210,12 +210,12 @@ def test_decompression_bombs_are_rejected(api: Api) -> None:
     zipped = gzip.compress(b" " * 40_000_000 + b'{"logits": [[1, 2, 3]]}')
     for path in ("decide", "labels", "policies"):
         headers = {"Content-Encoding": "gzip"}
-        answer = api.client.post(f"/v1/{path}", content=zipped, headers=headers)
+        answer = shared_api.client.post(f"/v1/{path}", content=zipped, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["detail"] == (
             "The body must not be compressed, got Content-Encoding 'gzip'. Send it uncompressed."
         )
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
 def test_a_compressed_stream_is_read(api: Api) -> None:

@@ -21,7 +21,7 @@ from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
 from studies.common.serving import fitted_label_policy, fitted_policy, served
-from tests.serve.conftest import Api
+from tests.serve.conftest import Api, opened, services
 
 NAMES = ["edema", "effusion", "fracture"]
 # Reviewed as a whole, decided, and reviewed in its first label alone.
@@ -37,23 +37,28 @@ def label_policy() -> MultiLabelPolicy:
 
 @pytest.fixture
 def label_store(url: str, label_policy: MultiLabelPolicy) -> Iterator[Store]:
-    opened = Store.open(url)
-    deploy_policy(opened, label_policy)
-    yield opened
-    opened.close()
+    with opened(url, label_policy) as store:
+        yield store
 
 
 @pytest.fixture
 def small_label_store(tmp_path: Path, label_policy: MultiLabelPolicy) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    deploy_policy(opened, label_policy)
-    yield opened
-    opened.close()
+    with opened(f"sqlite:///{tmp_path}/dubito.db", label_policy) as store:
+        yield store
 
 
 @pytest.fixture
 def api(small_label_store: Store, running: Running) -> Api:
     return running(small_label_store, Settings(audit_fraction=0.0))
+
+
+@pytest.fixture(scope="module")
+def shared_api(
+    label_policy: MultiLabelPolicy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/dubito.db"
+    with opened(url, label_policy) as store, services() as started:
+        yield started(store)
 
 
 def decide_rows(api: Api) -> list[dict[str, Any]]:
@@ -139,13 +144,13 @@ def test_logits_and_streams(api: Api) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_rejected(
-    api: Api, body: dict[str, Any], parts: list[str]
+    shared_api: Api, body: dict[str, Any], parts: list[str]
 ) -> None:
-    answer = api.client.post("/v1/decide", json=body)
+    answer = shared_api.client.post("/v1/decide", json=body)
     assert answer.status_code == 422
     for part in parts:
         assert part in answer.json()["detail"]
-    assert api.counts() == (0, 0)
+    assert shared_api.counts() == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +164,14 @@ def test_rows_that_do_not_fit_are_rejected(
         ([{"edema": 1}, {}], ["labels[1]", "no label that is known"]),
     ],
 )
-def test_labels_that_do_not_fit_are_rejected(api: Api, labels: list[Any], parts: list[str]) -> None:
-    answer = api.client.post("/v1/labels", json={"ids": ["a", "b"], "labels": labels})
+def test_labels_that_do_not_fit_are_rejected(
+    shared_api: Api, labels: list[Any], parts: list[str]
+) -> None:
+    answer = shared_api.client.post("/v1/labels", json={"ids": ["a", "b"], "labels": labels})
     assert answer.status_code == 422
     for part in parts:
         assert part in answer.json()["detail"]
-    assert api.store.find_labels(["a", "b"]) == {}
+    assert shared_api.store.find_labels(["a", "b"]) == {}
 
 
 def test_policies_of_one_database_are_of_one_kind_with_the_same_labels(api: Api) -> None:

@@ -72,10 +72,10 @@ def test_a_label_is_corrected_on_request_and_its_history_kept(api: Api) -> None:
     ],
 )
 def test_invalid_labels_are_rejected_and_nothing_is_stored(
-    api: Api, body: dict[str, list[str]], status: int, words: str
+    shared_api: Api, body: dict[str, list[str]], status: int, words: str
 ) -> None:
-    api.client.post("/v1/labels", json={"ids": ["known"], "labels": ["a"]})
-    answer = api.client.post("/v1/labels", json=body)
+    shared_api.client.post("/v1/labels", json={"ids": ["known"], "labels": ["a"]})
+    answer = shared_api.client.post("/v1/labels", json=body)
     assert answer.status_code == status
     assert words in answer.json()["detail"]
-    assert api.store.get_label("x") is None
+    assert shared_api.store.get_label("x") is None

@@ -62,9 +62,11 @@ def test_blind_reviewers_see_no_prediction(small_store: Store, running: Callable
         ({}, 422, "The field `action` is missing."),
     ],
 )
-def test_invalid_actions_are_rejected(api: Api, body: object, status: int, words: str) -> None:
-    api.client.post("/v1/decide", json={"logits": [TORN], "ids": ["x"]})
-    answer = api.client.post("/v1/review/x", json=body)
+def test_invalid_actions_are_rejected(
+    shared_api: Api, body: object, status: int, words: str
+) -> None:
+    shared_api.client.post("/v1/decide", json={"logits": [TORN], "ids": ["x"]})
+    answer = shared_api.client.post("/v1/review/x", json=body)
     assert answer.status_code == status
     assert words in answer.json()["detail"]
-    assert api.counts() == (1, 0)
+    assert shared_api.counts() == (1, 0)

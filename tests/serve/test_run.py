@@ -14,10 +14,11 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from dubito.decide import Policy
 from dubito.serve.run import Limits
 from dubito.serve.store import Store
 from studies.common.serving import start
-from tests.serve.conftest import SURE, Api
+from tests.serve.conftest import SURE, Api, opened, services
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SIGN_IN = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\n"
@@ -27,10 +28,12 @@ HASTY = Limits(
 )
 
 
-@pytest.fixture
-def hasty(small_store: Store, running: Callable[..., Api]) -> Api:
+@pytest.fixture(scope="module")
+def hasty(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A service with little patience."""
-    return running(small_store, None, HASTY)
+    url = f"sqlite:///{tmp_path_factory.mktemp('hasty')}/dubito.db"
+    with opened(url, policy) as store, services() as started:
+        yield started(store, None, HASTY)
 
 
 @contextmanager
@@ -86,37 +89,37 @@ def detail_of(answer: bytes) -> str:
         "blank lines", "tiny chunks", "trailer",
     ],
 )  # fmt: skip
-def test_a_request_with_a_large_head_is_refused(api: Api, request_: bytes) -> None:
-    with connected(api.address) as line:
+def test_a_request_with_a_large_head_is_refused(shared_api: Api, request_: bytes) -> None:
+    with connected(shared_api.address) as line:
         line.sendall(request_)
         answer = read_all(line)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert detail_of(answer) == (
         "The path and headers exceed 65,536 bytes and 100 headers. Send shorter or fewer ones."
     )
-    assert api.client.get("/healthz").status_code == 200
+    assert shared_api.client.get("/healthz").status_code == 200
 
 
-def test_an_endless_header_in_small_parts_is_refused(api: Api) -> None:
-    with connected(api.address) as line:
+def test_an_endless_header_in_small_parts_is_refused(shared_api: Api) -> None:
+    with connected(shared_api.address) as line:
         line.sendall(GET + b"X-Long: ")
         assert send_until_closed(line, b"a" * 1000, 5000) > 65
 
 
 @pytest.mark.slow
-def test_large_requests_within_the_limits_are_answered(api: Api) -> None:
-    long = api.client.get("/healthz", headers={"X-Long": "a" * 65_000})
+def test_large_requests_within_the_limits_are_answered(shared_api: Api) -> None:
+    long = shared_api.client.get("/healthz", headers={"X-Long": "a" * 65_000})
     assert long.status_code == 200
     body = json.dumps({"logits": [SURE] * 20_000}).encode()
-    assert api.client.post("/v1/decide", content=body).status_code == 200
+    assert shared_api.client.post("/v1/decide", content=body).status_code == 200
     parts = (body[k : k + 20] for k in range(0, 30_000, 20))  # chunks of 20 bytes
-    chunked = api.client.post("/v1/decide", content=parts)
+    chunked = shared_api.client.post("/v1/decide", content=parts)
     assert chunked.status_code == 422
     assert "not valid JSON" in chunked.json()["detail"]
 
 
-def test_what_is_no_request_is_refused(api: Api) -> None:
-    with connected(api.address) as line:
+def test_what_is_no_request_is_refused(shared_api: Api) -> None:
+    with connected(shared_api.address) as line:
         line.sendall(b"hello\r\n\r\n")
         answer = read_all(line)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -239,13 +242,13 @@ def test_a_service_that_is_busy_says_so(small_store: Store, running: Callable[..
     assert detail_of(refused) == "All connections are in use. Try again."
 
 
-def test_few_requests_are_taken_ahead_of_their_responses(api: Api) -> None:
-    with connected(api.address) as line:
+def test_few_requests_are_taken_ahead_of_their_responses(shared_api: Api) -> None:
+    with connected(shared_api.address) as line:
         line.sendall((GET + b"\r\n") * 10)
         received = b""
         while received.count(b'{"status":"ok"}') < 10:
             received += line.recv(65_536)
-    with connected(api.address) as line:
+    with connected(shared_api.address) as line:
         line.sendall((GET + b"\r\n") * 1000)
         assert read_all(line).count(b"HTTP/1.1 200") < 10
 

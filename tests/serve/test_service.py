@@ -145,13 +145,13 @@ def test_other_values_are_logged_as_text() -> None:
     assert entry["where"] == "{1}"
 
 
-def test_a_request_finds_its_service(api: Api) -> None:
-    service = get_service(Request({"type": "http", "app": api.app}))
+def test_a_request_finds_its_service(shared_api: Api) -> None:
+    service = get_service(Request({"type": "http", "app": shared_api.app}))
     assert isinstance(service, Service)
-    assert service.store is api.store
+    assert service.store is shared_api.store
 
 
-def test_audits_are_unpredictable(api: Api) -> None:
-    service = get_service(Request({"type": "http", "app": api.app}))
+def test_audits_are_unpredictable(shared_api: Api) -> None:
+    service = get_service(Request({"type": "http", "app": shared_api.app}))
     other = Service(service.store, service.settings, service.catalog)
     assert other.rng.random() != service.rng.random()
