@@ -26,26 +26,31 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito import Logits, MultiLabel
+from dubito import Logits, MultiLabel, Normal, Quantiles, Samples
 from dubito.calibrate import (
     AutoCalibrator,
     ForestCalibration,
     IsotonicCalibration,
     MultiLabelCalibrator,
     OneVsRest,
+    QuantileRecalibration,
     StructuredMatrixScaling,
     TemperatureScaling,
+    VarianceScaling,
 )
 from dubito.decide import (
     CostMatrix,
+    ErrorCosts,
     FBeta,
     LabelCosts,
     MultiLabelPolicy,
     OODGate,
     Policy,
+    RegressionPolicy,
     RiskBound,
     load_policy,
 )
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadValueError, DubitoError
 from dubito.serialization.documents import decode_document, encode_document, read_text
@@ -103,7 +108,7 @@ ODD: Sequence[Any] = (
 DEEP = "replaced by deeply nested lists"
 
 
-def sound_policies() -> dict[str, Policy | MultiLabelPolicy]:
+def sound_policies() -> dict[str, AnyPolicy]:
     """Return policies of many kinds, fitted to simulated rows."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 3))
@@ -125,7 +130,33 @@ def sound_policies() -> dict[str, Policy | MultiLabelPolicy]:
     outputs, labels = MultiLabel.from_logits(logits[some], names), np.eye(3)[y[some]]
     platt = MultiLabelCalibrator("platt")
     both = LabelCosts({"cat": 9, "*": 3}, [4, 5, 6], review=0.4, review_row=1)
+    capped = ErrorCosts([-20, -10, 0, 5, 6], [9, 9, 0, 1, 4])
+    listed = ErrorCosts.linear(9, 1, values=[-1, 0, 2])
+    means, stds, noise = logits[some, 0], 1 + features[some, 0] ** 2, rng.normal(size=(300, 20))
+    target = means + rng.normal(size=300)
+    draws = Samples(means[:, np.newaxis] + noise)
+    levels = Quantiles(means[:, np.newaxis] + [-2.0, 0.0, 2.0], [0.05, 0.5, 0.95])
     return {
+        "values": RegressionPolicy.fit(
+            Normal(means, stds),
+            target,
+            costs=listed,
+            review_cost=2,
+            max_width=9,
+            features=features[some],
+            calibrator=VarianceScaling(),
+        ),
+        "values, quantiles": RegressionPolicy.fit(
+            levels, target, costs=capped, calibrator=QuantileRecalibration()
+        ),
+        "values, draws": RegressionPolicy.fit(
+            draws,
+            target,
+            costs=ErrorCosts.squared(),
+            review_cost=1,
+            max_relative_width=2,
+            calibrator=None,
+        ),
         "labels": MultiLabelPolicy.fit(outputs, labels, costs=both, calibrator=platt),
         "labels, F1": MultiLabelPolicy.fit(outputs, labels, f_beta=FBeta(), calibrator=platt),
         "temperature": fitted(),
@@ -343,6 +374,13 @@ def tried(path: Path) -> str:
         assert np.isin(found.action, range(3)).all()
         assert policy.explain(rng.random((20, len(policy.label_names))))
         return DECIDED
+    if isinstance(policy, RegressionPolicy):
+        values = policy.decide(*_values_for(policy, rng))
+        for numbers in (values.value, values.expected_cost, values.review_value):
+            assert np.isfinite(numbers).all()
+        assert (values.low <= values.high).all()
+        assert policy.explain(*_values_for(policy, rng))
+        return DECIDED
     outputs = Logits(3 * rng.normal(size=(20, policy.costs.n_classes)))
     gate = policy.ood
     features = rng.normal(size=(20, gate.n_features or 1)) if gate else None
@@ -361,9 +399,19 @@ def tried(path: Path) -> str:
     return DECIDED
 
 
-def fuzz(
-    policies: Mapping[str, Policy | MultiLabelPolicy], n_files: int, folder: Path, seed: int = 0
-) -> Outcomes:
+def _values_for(policy: RegressionPolicy, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return outputs of the kind of a policy, and features if it needs any."""
+    means, n_features = rng.normal(size=20), 0 if policy.ood is None else policy.ood.n_features
+    features = rng.normal(size=(20, n_features)) if n_features else None
+    if policy.kind == "Normal":
+        return Normal(means, np.ones(20)), features
+    if policy.levels is None:
+        return Samples(means[:, np.newaxis] + rng.normal(size=(20, 20))), features
+    levels = np.array(policy.levels)
+    return Quantiles(means[:, np.newaxis] + levels, levels), features
+
+
+def fuzz(policies: Mapping[str, AnyPolicy], n_files: int, folder: Path, seed: int = 0) -> Outcomes:
     """Corrupt files of all policies in every way in turn, and try each."""
     texts = []
     for number, policy in enumerate(policies.values()):

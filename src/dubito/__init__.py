@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dubito.calibrate import AutoCalibrator, MultiLabelCalibrator
-    from dubito.decide import CostMatrix, FBeta, LabelCosts, MultiLabelPolicy, Policy
+    from dubito.decide import (
+        CostMatrix,
+        ErrorCosts,
+        FBeta,
+        LabelCosts,
+        MultiLabelPolicy,
+        Policy,
+        RegressionPolicy,
+    )
     from dubito.measure import audit
     from dubito.outputs import (
         Logits,
@@ -34,6 +42,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AutoCalibrator",
     "CostMatrix",
+    "ErrorCosts",
     "FBeta",
     "LabelCosts",
     "Logits",
@@ -48,6 +57,7 @@ __all__ = [
     "Probabilities",
     "Quantiles",
     "RegressionMembers",
+    "RegressionPolicy",
     "Samples",
     "TopLabel",
     "audit",
@@ -60,11 +70,13 @@ _PACKAGES = (
 _HOMES = {
     "AutoCalibrator": "calibrate",
     "CostMatrix": "decide",
+    "ErrorCosts": "decide",
     "FBeta": "decide",
     "LabelCosts": "decide",
     "MultiLabelCalibrator": "calibrate",
     "MultiLabelPolicy": "decide",
     "Policy": "decide",
+    "RegressionPolicy": "decide",
     "audit": "measure",
 }
 

@@ -5,19 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide import MultiLabelPolicy, Policy
+from dubito.decide.policy.loading import AnyPolicy
 from studies import policy_fuzz
 
 
 @pytest.fixture(scope="module")
-def sound() -> dict[str, Policy | MultiLabelPolicy]:
+def sound() -> dict[str, AnyPolicy]:
     return policy_fuzz.sound_policies()
 
 
 @pytest.mark.slow
-def test_broken_files_are_refused_or_decide(
-    sound: dict[str, Policy | MultiLabelPolicy], tmp_path: Path
-) -> None:
+def test_broken_files_are_refused_or_decide(sound: dict[str, AnyPolicy], tmp_path: Path) -> None:
     outcomes = policy_fuzz.fuzz(sound, 1000, tmp_path, seed=1)
     assert outcomes.faults == []
     assert sum(outcomes.counts.values()) == 1000

@@ -18,7 +18,7 @@ from dubito.errors import BadValueError
 if TYPE_CHECKING:
     from dubito.data import Columns, Shards
     from dubito.data.sources import BaseSource
-    from dubito.decide import MultiLabelPolicy, Policy
+    from dubito.decide.policy.loading import AnyPolicy
     from dubito.outputs import ClassName
 
 
@@ -176,18 +176,18 @@ class ColumnOptions:
             put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
         return result
 
-    def open_for(
-        self, policy: Policy | MultiLabelPolicy, path: Path, *files: str
-    ) -> list[Predictions]:
+    def open_for(self, policy: AnyPolicy, path: Path, *files: str) -> list[Predictions]:
         """Open files of new predictions for the policy of a file, or raise for the other kind."""
-        from dubito.decide import Policy
+        from dubito.decide import MultiLabelPolicy, Policy, RegressionPolicy
 
         fitted, settings = policy.provenance.get("columns", {}), dict[str, Any]()
-        is_by_label = not isinstance(policy, Policy)
+        is_by_label = isinstance(policy, MultiLabelPolicy)
         if isinstance(policy, Policy):
             settings["has_features"] = policy.ood is not None and policy.ood.needs_features
             settings["classes"] = policy.costs.classes
             settings["row_costs"] = [str(one) for one in policy.costs.expressions]
+        elif isinstance(policy, RegressionPolicy):
+            settings["has_features"] = policy.ood is not None
         else:
             settings["label_names"] = policy.calibrator.label_names_
         found = self.open(*files, label="unused", fitted=fitted, **settings)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dubito.data import Batch
-    from dubito.decide import MultiLabelPolicy, Policy
+    from dubito.decide import MultiLabelPolicy, Policy, RegressionPolicy
+    from dubito.decide.policy.loading import AnyPolicy
 
 MAX_ACTIONS = 6  # whose numbers of rows are printed
 
@@ -80,9 +81,10 @@ def decide(
     from dubito.cli.printing import say, say_json
     from dubito.data.sink import TEXTS
     from dubito.data.table_queries import value_counts
-    from dubito.decide import MultiLabelPolicy, load_policy
+    from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
     from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
     from dubito.decide.policy.table import decision_columns, decision_names
+    from dubito.decide.regression.value_decisions import ACTIONS
     from dubito.formatting import quantity
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
@@ -117,6 +119,8 @@ def decide(
     if isinstance(loaded, MultiLabelPolicy):
         has = (True, loaded.costs.review is not None, loaded.costs.review_row is not None)
         actions = tuple(compress(ROW_ACTIONS, has))
+    elif isinstance(loaded, RegressionPolicy):
+        actions = ACTIONS[: 1 if loaded.review_cost is None else 2]
     else:
         actions = loaded.costs.actions
     taken = value_counts(list(parts), "action", actions)
@@ -128,6 +132,8 @@ def decide(
     if review is not None:
         if isinstance(loaded, MultiLabelPolicy):
             counts["for_review"] = _write_label_review(list(parts), review, loaded)
+        elif isinstance(loaded, RegressionPolicy):
+            counts["for_review"] = _write_value_review(list(parts), review, loaded)
         else:
             counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
@@ -146,13 +152,16 @@ def decide(
         say(f"{counts['bad_rows']:,} invalid {rows} set aside in {bad_rows}.")
 
 
-def _require_reviews(policy: Policy | MultiLabelPolicy, path: Path) -> None:
+def _require_reviews(policy: AnyPolicy, path: Path) -> None:
     """Raise if a policy sends nothing to review."""
-    from dubito.decide import Policy
+    from dubito.decide import Policy, RegressionPolicy
 
     rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
     if isinstance(policy, Policy):
         has_reviews = policy.costs.reject is not None
+    elif isinstance(policy, RegressionPolicy):
+        has_reviews = policy.review_cost is not None
+        rule, fix = "needs a policy with reviews", "Run dubito fit with --review-cost 5"
     else:
         has_reviews = (policy.costs.review, policy.costs.review_row) != (None, None)
         rule, fix = "needs a policy with reviews", "Run dubito fit with --review or --review-row"
@@ -210,6 +219,33 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
     with Sink(review, DIGITS) as sink:
         sink.write({**inputs, **values, "label": empty, "comment": empty})
     return reasons.size
+
+
+def _write_value_review(decided: Sequence[str], review: Path, policy: RegressionPolicy) -> int:
+    """Write the rows for a review, highest review value first; `label` is to be filled in."""
+    import numpy as np
+
+    from dubito.data import EncodedLabels, Sink
+    from dubito.data.table_queries import rows_where
+    from dubito.decide.policy.table import decision_names
+    from dubito.decide.regression.value_decisions import ACTIONS, REVIEW
+
+    found = rows_where(decided, "action", [ACTIONS[REVIEW]], by="review_value")
+    known, blanks = decision_names(policy), ("label", "comment")
+    numbers = [one for one in ("value", "low", "high", "review_value") if one in found]
+    values: dict[str, Any] = {
+        one: np.array(found[one].to_pylist(), dtype=np.float64) for one in numbers
+    }
+    inputs = {
+        f"input_{name}" if name in blanks else name: column
+        for name, column in found.items()
+        if name not in known
+    }
+    n_rows = len(found["action"])
+    empty = EncodedLabels(np.full(n_rows, -1), ())
+    with Sink(review, DIGITS) as sink:
+        sink.write({**inputs, "reason": found["reason"], **values, **dict.fromkeys(blanks, empty)})
+    return n_rows
 
 
 def _write_label_review(decided: Sequence[str], review: Path, policy: MultiLabelPolicy) -> int:

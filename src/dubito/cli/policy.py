@@ -23,16 +23,16 @@ def show(
     Example: dubito policy show policy.json
     """
     from dubito.cli.printing import put, say, say_json
-    from dubito.decide import Policy, load_policy
+    from dubito.decide import MultiLabelPolicy, Policy, load_policy
 
     loaded = load_policy(file)
     if as_json:
         say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
         return
     say(str(loaded))
-    if not isinstance(loaded, Policy):
+    if isinstance(loaded, MultiLabelPolicy):
         say(f"Costs: {loaded.costs}.")
-    elif max(loaded.costs.array.shape) <= MAX_SHOWN:
+    elif isinstance(loaded, Policy) and max(loaded.costs.array.shape) <= MAX_SHOWN:
         put(cost_table(loaded.costs, [str(name) for name in loaded.classes]))
     origin = loaded.provenance
     say(f"Fitted {origin['created']} on {origin['n_rows']:,} rows by dubito {origin['dubito']}.")
@@ -53,7 +53,7 @@ def explain(
     """
     from dubito.cli.printing import say, say_json
     from dubito.data import read
-    from dubito.decide import Policy, load_policy
+    from dubito.decide import Policy, RegressionPolicy, load_policy
     from dubito.errors import BadValueError
 
     loaded = load_policy(file)
@@ -62,8 +62,12 @@ def explain(
     if not 0 <= row < len(batch):
         rule, fix = f"must be between 0 and {len(batch) - 1}", f"Pass a row of {rows}"
         raise BadValueError("", "--row", rule, str(row), fix)
-    others = (batch.features, batch.row_costs) if isinstance(loaded, Policy) else ()
-    explanation = loaded.explain(batch.outputs, *others, row=row)
+    if isinstance(loaded, Policy):
+        explanation = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
+    elif isinstance(loaded, RegressionPolicy):
+        explanation = loaded.explain(batch.outputs, batch.features, row=row)
+    else:
+        explanation = loaded.explain(batch.outputs, row=row)
     if as_json:
         say_json({"row": row, "explanation": explanation})
         return

@@ -33,7 +33,8 @@ from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.decide.priors import PriorEstimate, adjust_prior, estimate_prior
 from dubito.decide.realized import realized_cost
 from dubito.decide.regions import DecisionRegions, decision_regions
-from dubito.decide.regression import (
+from dubito.decide.regression.error_costs import ErrorCosts
+from dubito.decide.regression.estimates import (
     RegressionDecision,
     SquaredLossDecomposition,
     decompose_squared_loss,
@@ -42,6 +43,9 @@ from dubito.decide.regression import (
     minkowski_estimate,
     newsvendor_estimate,
 )
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import RegressionDecisions
+from dubito.decide.regression.value_report import RegressionPolicyReport
 from dubito.decide.reject import (
     ThresholdChoice,
     choose_threshold,
@@ -65,6 +69,7 @@ __all__ = [
     "DecisionRegions",
     "Decisions",
     "ErrorAreas",
+    "ErrorCosts",
     "FBeta",
     "IntervalDecision",
     "LabelCosts",
@@ -79,6 +84,9 @@ __all__ = [
     "PolicyReport",
     "PriorEstimate",
     "RegressionDecision",
+    "RegressionDecisions",
+    "RegressionPolicy",
+    "RegressionPolicyReport",
     "RiskBound",
     "SquaredLossDecomposition",
     "ThresholdChoice",

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.document import BasePolicy
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS
 from dubito.serve.refit import refit, refit_labels
-from dubito.serve.service import DAY, AnyPolicy, Service, get_service, log_event
+from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
 from dubito.serve.store.policies import policy_content
 
@@ -26,7 +27,7 @@ FILE: dict[str, Any] = {
 Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
-def deploy_policy(store: Store, policy: AnyPolicy) -> int:
+def deploy_policy(store: Store, policy: BasePolicy) -> int:
     """Store a policy, and activate it if the store has not seen it before.
 
     A service that is restarted with an older file keeps what was activated since.
@@ -35,7 +36,7 @@ def deploy_policy(store: Store, policy: AnyPolicy) -> int:
     ----------
     store : Store
         The database.
-    policy : Policy or MultiLabelPolicy
+    policy : BasePolicy
         The policy of the file.
 
     Returns

@@ -22,11 +22,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from dubito.arrays import as_fraction
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.loading import policy_from_json
 from dubito.errors import BadValueError, DubitoError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
-from dubito.serve.store.policies import FILE
+from dubito.serve.store.policies import FILE, read_policy
 
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
@@ -130,7 +129,7 @@ class PolicyCatalog:
                 problem = f"There is no policy {policy_id}"
                 raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
             try:
-                self.known[policy_id] = policy_from_json(found[1], FILE)
+                self.known[policy_id] = read_policy(found[1], FILE)
             except DubitoError as error:
                 problem = f"This version of dubito cannot read policy {policy_id}"
                 self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")

@@ -15,7 +15,7 @@ from dubito.serialization.documents import decode_document, encode_document, rea
 from dubito.serialization.fields import Check, Entry, Omittable, declare, dict_of, integer, text
 from dubito.serialization.objects import Record
 
-KINDS = ("Policy", "MultiLabelPolicy")
+KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy")
 
 
 class BasePolicy(Record):
@@ -44,8 +44,8 @@ class BasePolicy(Record):
 
         Returns
         -------
-        Policy or MultiLabelPolicy
-            Of the class that it is called on; `load_policy` reads either.
+        Policy, MultiLabelPolicy or RegressionPolicy
+            Of the class that it is called on; `load_policy` reads any.
         """
         return cls.from_json(read_text(path), fspath(path))
 
@@ -96,7 +96,7 @@ class BasePolicy(Record):
         kind = document.get("class")
         if isinstance(kind, str) and kind != cls.__name__ and kind in KINDS:
             problem = f"it holds a {kind}, not a {cls.__name__}"
-            raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for either")
+            raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for any kind")
 
 
 PROVENANCE: Mapping[str, Check] = declare(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -39,13 +38,13 @@ from dubito.decide.policy.decide import (
     posteriors,
     scaled_costs,
 )
-from dubito.decide.policy.gate import OODGate, RiskBound, combined_p_values
+from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
 from dubito.decide.ranked_losses import RankedLosses
 from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
 from dubito.decide.row_costs import RowCosts
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import percent
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval
@@ -250,16 +249,7 @@ class HeldOutRows:
     def is_ood(self) -> BoolArray | None:
         """Which rows are out-of-distribution by the OOD scores of the other folds."""
         gate = self.config.ood
-        if gate is None:
-            return None
-        result = np.zeros(len(self.batch), np.bool_)
-        for fold in np.unique(self.fold_of):
-            is_here = self.fold_of == fold
-            # The detector of all rows already warned.
-            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-                detectors = gate.fit_detectors(self.ood_scores[~is_here])
-            result[is_here] = combined_p_values(detectors, self.ood_scores[is_here]) < gate.alpha
-        return result
+        return None if gate is None else gate.held_out_flags(self.ood_scores, self.fold_of)
 
     def raw_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:
         """Return at which uncalibrated probability of the positive class each action ends.

@@ -8,8 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, as_fraction
-from dubito.data.batch import Batch
+from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, require_rows
+from dubito.data.batch import Batch, column_names
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards
 from dubito.decide.costs import CostMatrix, as_cost
@@ -23,7 +23,7 @@ from dubito.doubt import (
     least_confidence,
     margin_uncertainty,
 )
-from dubito.doubt.features import BaseOODScore
+from dubito.doubt.features import BaseOODScore, as_feature_matrix
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.serialization.fields import (
     Check,
@@ -117,7 +117,7 @@ class OODGate(Serializable):
         self.score = score
         self.alpha = alpha
 
-    def resolved(self, has_features: bool) -> OODGate:
+    def resolved(self, has_features: bool, caller: str = "Policy.fit") -> OODGate:
         """Return an unfitted copy, with the scores chosen by name or by default."""
         self._check_params()
         given = MahalanobisDistance() if self.score is None else self.score
@@ -128,7 +128,7 @@ class OODGate(Serializable):
         if not has_features and any(not isinstance(one, str) for one in scores):
             rule = "must be given with this OOD score"
             fix = "Pass features=..., or use OODGate('entropy')"
-            raise BadTypeError("features", "Policy.fit", rule, "None", fix)
+            raise BadTypeError("features", caller, rule, "None", fix)
         used = scores if isinstance(given, list | tuple) else scores[0]
         gate: OODGate = clone(OODGate(used, float(self.alpha)))
         return gate
@@ -162,10 +162,46 @@ class OODGate(Serializable):
         alpha = self.alpha / scores.shape[1]
         return [ConformalOutlierDetector(alpha).fit(column) for column in scores.T]
 
+    def held_out_flags(self, scores: FloatArray, fold_of: IntArray) -> BoolArray:
+        """Return which rows are outliers by detectors of the scores of all other folds."""
+        result = np.zeros(fold_of.size, np.bool_)
+        for fold in np.unique(fold_of):
+            is_here = fold_of == fold
+            # The detector of all rows already warned.
+            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+                detectors = self.fit_detectors(scores[~is_here])
+            result[is_here] = combined_p_values(detectors, scores[is_here]) < self.alpha
+        return result
+
+    def feature_matrix(
+        self, features: Any, names: tuple[str, ...] | None, n_rows: int, caller: str
+    ) -> FloatArray | None:
+        """Return the features of rows with the columns of the fit, None if none are needed."""
+        if not self.needs_features:
+            return None
+        if features is None:
+            rule, fix = "must be given for the OOD gate", "Pass the features of the rows"
+            raise BadTypeError("features", caller, rule, "None", fix)
+        found = column_names(features)
+        if None not in (found, names) and found != names:
+            rule, fix = f"must have the columns {names}", "Order the columns as during fit"
+            raise BadValueError("features", caller, rule, f"{found}", fix)
+        array = as_feature_matrix(features, caller)
+        require_rows(array, n_rows, "features", caller)
+        if array.shape[1] != self.n_features:
+            rule, fix = f"must have {self.n_features} columns", "Pass the features of the fit"
+            raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
+        return array
+
+    @property
+    def scores(self) -> list[Score]:
+        """The scores: fitted, or those that would be."""
+        return _each(self.score_ if self.__sklearn_is_fitted__() else self.score)
+
     @property
     def n_required(self) -> int:
         """The number of rows from which detectors can flag an outlier."""
-        return int(np.ceil(len(_each(self.score_)) / self.alpha))
+        return int(np.ceil(len(self.scores) / self.alpha))
 
     @property
     def needs_features(self) -> bool:
@@ -175,18 +211,18 @@ class OODGate(Serializable):
     @property
     def name(self) -> str:
         """The names of the scores."""
-        names = [one if isinstance(one, str) else type(one).__name__ for one in _each(self.score_)]
+        names = [one if isinstance(one, str) else type(one).__name__ for one in self.scores]
         return " + ".join(names)
 
     @property
     def n_features(self) -> int | None:
         """The number of features per row, None for scores of outputs."""
-        widths = (one.n_features_ for one in _each(self.score_) if not isinstance(one, str))
+        widths = (one.n_features_ for one in self.scores if not isinstance(one, str))
         return next(widths, None)
 
     def ood_scores(self, outputs: Any, features: Any) -> FloatArray:
         """Return the OOD scores of each row, one column per score; higher is more unusual."""
-        return _score_matrix(_each(self.score_), outputs, features)
+        return _score_matrix(self.scores, outputs, features)
 
     def p_value(self, outputs: Any, features: Any) -> FloatArray:
         """Return the p-value of each row: the smallest of its scores, times their number."""

@@ -1,4 +1,4 @@
-"""Policies of all kinds from files: of one class per row, or of several labels."""
+"""Policies of all kinds from files: of one class per row, of several labels, of numbers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.policy import Policy
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serialization.documents import decode_document, read_text
 
+AnyPolicy = Policy | MultiLabelPolicy | RegressionPolicy
 
-def load_policy(path: str | PathLike[str]) -> Policy | MultiLabelPolicy:
-    """Return the policy in a file, of one class per row or of several labels.
+
+def load_policy(path: str | PathLike[str]) -> AnyPolicy:
+    """Return the policy in a file: of one class per row, of several labels, or of a regression.
 
     Parameters
     ----------
@@ -20,7 +23,7 @@ def load_policy(path: str | PathLike[str]) -> Policy | MultiLabelPolicy:
 
     Returns
     -------
-    Policy or MultiLabelPolicy
+    Policy, MultiLabelPolicy or RegressionPolicy
 
     Examples
     --------
@@ -33,19 +36,19 @@ def load_policy(path: str | PathLike[str]) -> Policy | MultiLabelPolicy:
     return policy_from_json(read_text(path), fspath(path))
 
 
-def policy_from_json(text: str, name: str = "The policy") -> Policy | MultiLabelPolicy:
-    """Return the policy in the text of a file, of one class per row or of several labels.
+def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
+    """Return the policy in the text of a file, of any kind.
 
     Parameters
     ----------
     text : str
-        What `to_json` of either policy returned.
+        What `to_json` of a policy returned.
     name : str
         What error messages call it.
 
     Returns
     -------
-    Policy or MultiLabelPolicy
+    Policy, MultiLabelPolicy or RegressionPolicy
     """
     document, is_intact = decode_document(text, name)
     return _class_of(document).from_document(document, is_intact, name)
@@ -57,8 +60,8 @@ def seal_policy(path: str | PathLike[str]) -> None:
     _class_of(document).seal(path)
 
 
-def _class_of(document: dict[str, Any]) -> type[Policy] | type[MultiLabelPolicy]:
+def _class_of(document: dict[str, Any]) -> type[AnyPolicy]:
     """Return the class of the policy in a document."""
+    kinds = {one.__name__: one for one in (MultiLabelPolicy, RegressionPolicy)}
     kind = document.get("class")
-    is_by_label = isinstance(kind, str) and kind == MultiLabelPolicy.__name__
-    return MultiLabelPolicy if is_by_label else Policy
+    return kinds.get(kind, Policy) if isinstance(kind, str) else Policy

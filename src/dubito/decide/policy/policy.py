@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze, require_rows
+from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
-from dubito.data.batch import Batch, column_names
+from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.decide.action_intervals import ActionInterval, action_intervals
@@ -33,7 +33,6 @@ from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
-from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
@@ -477,22 +476,9 @@ class Policy(BasePolicy):
         if mine and theirs and class_order(mine, theirs) == [*range(len(mine))]:
             mine = theirs
         require_classes(known, self.costs.n_classes, mine, caller)
-        if self.ood is None or not self.ood.needs_features:
+        if self.ood is None:
             return known, None
-        if features is None:
-            rule, fix = "must be given for the OOD gate", "Pass the features of the rows"
-            raise BadTypeError("features", caller, rule, "None", fix)
-        names = column_names(features)
-        if None not in (names, self.feature_names) and names != self.feature_names:
-            rule = f"must have the columns {self.feature_names}"
-            fix = "Order the columns as during fit"
-            raise BadValueError("features", caller, rule, f"{names}", fix)
-        array = as_feature_matrix(features, caller)
-        require_rows(array, known.n_rows, "features", caller)
-        if array.shape[1] != self.ood.n_features:
-            rule, fix = f"must have {self.ood.n_features} columns", "Pass the features of the fit"
-            raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
-        return known, array
+        return known, self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
 
 
 def _description(calibrator: BaseCalibrator) -> str:

@@ -15,12 +15,14 @@ from dubito.data.sink import EncodedLabels, Sink, class_columns
 from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS, posteriors
-from dubito.decide.policy.policy import Policy
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.outputs import ClassName
 
 
 def write_decisions(
-    policy: Policy | MultiLabelPolicy,
+    policy: AnyPolicy,
     shards: Shards,
     sink: Sink,
     *,
@@ -43,11 +45,12 @@ def write_decisions(
 
 
 MAX_CLASSES = 20  # whose probabilities are written by default
+VALUE_COLUMNS = ("value", "low", "high")
 N_TOP = 3  # classes that a reviewer sees, of more
 
 
 def decision_columns(
-    policy: Policy | MultiLabelPolicy,
+    policy: AnyPolicy,
     batch: Batch,
     source: str | None = None,
     has_probabilities: bool | None = None,
@@ -57,8 +60,16 @@ def decision_columns(
     `probability` is that of `class`, the most probable one. It is left out if the probability of
     each class is written: then it is the largest of them. If there are too many classes for that,
     `top_classes` names the most probable ones of rejected rows, for a review. Of several labels per
-    row, `action` is what is done with the row, and each label has a decision and a probability.
+    row, `action` is what is done with the row, and each label has a decision and a probability. Of
+    a regression, `value` is what is decided, and `low` to `high` the prediction interval.
     """
+    if isinstance(policy, RegressionPolicy):
+        values = policy.decide(batch.outputs, batch.features)
+        codes = {
+            "action": EncodedLabels(values.action, values.actions),
+            "reason": EncodedLabels(values.reason, VALUE_REASONS),
+        }
+        return {**batch.beside(source), **values.columns(), **codes}
     if isinstance(policy, MultiLabelPolicy):
         return {**batch.beside(source), **_label_columns(policy, batch, has_probabilities)}
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
@@ -105,10 +116,10 @@ def _label_columns(
     return {**columns, "expected_cost": found.expected_cost, "review_value": found.review_value}
 
 
-def decision_names(
-    policy: Policy | MultiLabelPolicy, has_probabilities: bool | None = None
-) -> list[str]:
+def decision_names(policy: AnyPolicy, has_probabilities: bool | None = None) -> list[str]:
     """Return the names of the columns that decisions may have, besides `file` and `id`."""
+    if isinstance(policy, RegressionPolicy):
+        return ["action", *VALUE_COLUMNS, "expected_cost", "reason", "review_value"]
     if isinstance(policy, MultiLabelPolicy):
         names = ["action", "expected_cost", "review_value"]
         has_each = _has_each(has_probabilities, len(policy.label_names))

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, func, insert, select, update
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.loading import policy_from_json
-from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, policies
 
 FILE = "policy.json"  # what messages call a document
@@ -44,7 +45,16 @@ class StoredPolicy:
     @cached_property
     def policy(self) -> Policy | MultiLabelPolicy:
         """The parsed policy."""
-        return policy_from_json(self.document, FILE)
+        return read_policy(self.document, FILE)
+
+
+def read_policy(document: str, name: str) -> Policy | MultiLabelPolicy:
+    """Return the policy in a document, or raise for one that the service cannot decide by."""
+    policy = policy_from_json(document, name)
+    if isinstance(policy, RegressionPolicy):
+        fix = "Decide in Python, or with `dubito decide`"
+        raise HTTPError(INVALID, f"{name} holds a policy of a regression", fix)
+    return policy
 
 
 def checksum(document: str) -> str:

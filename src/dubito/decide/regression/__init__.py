@@ -1,0 +1,1 @@
+"""Decisions from predictive distributions: estimates of lowest expected loss, and policies."""

@@ -1,0 +1,696 @@
+"""The regression policy: calibrator, interval, costs and reviews, in one object and one file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+import numpy as np
+
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    RandomState,
+    as_count,
+    as_fraction,
+    as_number,
+    draw_seed,
+)
+from dubito.calibrate.cross_validation import Fold, make_folds
+from dubito.calibrate.quantile_recalibration import QuantileRecalibration
+from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, as_predictive
+from dubito.data.batch import Batch
+from dubito.data.cache import cached
+from dubito.data.expressions import HIGHEST_COST
+from dubito.data.shards import ArrayShards, Shards, as_shards
+from dubito.decide.action_intervals import too_costly
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
+from dubito.decide.policy.fit import as_feature_names, sample_folds
+from dubito.decide.policy.gate import OODGate
+from dubito.decide.regression.error_costs import ErrorCosts, Regression
+from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
+from dubito.decide.regression.value_decisions import (
+    ACTIONS,
+    OUT_OF_DISTRIBUTION,
+    REASON_TEXTS,
+    REVIEW,
+    TOO_WIDE,
+    RegressionDecisions,
+    ValueRule,
+)
+from dubito.decide.regression.value_report import RegressionPolicyReport, ValueEvidence
+from dubito.doubt import ConformalRegressor
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    MissingLabelsWarning,
+)
+from dubito.formatting import join_words, percent, plain, short_percent
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.measure.regression import require_targets, values_of
+from dubito.measure.state import warn_of_missing
+from dubito.outputs import Quantiles
+from dubito.outputs.mixtures import BaseMixture
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    declare,
+    list_of,
+    number,
+    optional,
+    record,
+    text,
+)
+from dubito.serialization.objects import clone, estimator, record_of
+
+CALLER = "RegressionPolicy.fit"
+BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
+WIDEST = 1e300
+LEVELS = (0.005, 0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99, 0.995)
+N_INNER_FOLDS = 3  # that calibrators are compared on
+FEW_ROWS = 200  # for quantile recalibration
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionPolicy(BasePolicy):
+    """A calibrator, a prediction interval, costs and reviews: predictions in, values out.
+
+    Made by `RegressionPolicy.fit` or `RegressionPolicy.load`. Deciding is calibrating the
+    predictive distribution and taking the value of lowest expected cost. A row is reviewed by a
+    person where that costs less, where its prediction interval is too wide, or where it is
+    out-of-distribution.
+
+    Attributes
+    ----------
+    costs : ErrorCosts
+    review_cost : float or None
+        The cost of a review, which finds the truth; None without reviews.
+    max_width, max_relative_width : float or None
+        The widest interval that is decided without a review, absolute and in relation to the size
+        of the calibrated mean (the median of quantiles).
+    calibrator : BaseRegressionCalibrator or None
+        Fitted; None for uncalibrated outputs.
+    interval : ConformalRegressor
+        Fitted on uncalibrated outputs, so that its guarantee holds.
+    levels : tuple of float or None
+        The levels of `Quantiles`, None for other outputs.
+    ood : OODGate or None
+        Fitted.
+    feature_names : tuple of str or None
+    report : RegressionPolicyReport
+        Costs, coverage and reviews on rows that the policy did not learn from.
+    provenance : dict
+        The version of dubito, the time, a fingerprint of the rows, the random seed, and the columns
+        of outputs in the file, if any.
+
+    Examples
+    --------
+    >>> from dubito import ErrorCosts, Normal
+    >>> rng = np.random.default_rng(0)
+    >>> demand = rng.normal(100, 20, 400)
+    >>> outputs = Normal(demand + rng.normal(0, 10, 400), np.full(400, 5.0))
+    >>> costs = ErrorCosts.linear(under=9, over=1)
+    >>> policy = RegressionPolicy.fit(outputs, demand, costs=costs, calibrator=VarianceScaling())
+    >>> policy.decide(Normal([100.0], [5.0])).value.round().tolist()
+    [113.0]
+    """
+
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        provenance=record(**PROVENANCE),
+        report=record_of(RegressionPolicyReport),
+        costs=record_of(ErrorCosts),
+        review_cost=optional(number(0, HIGHEST_COST)),
+        max_width=optional(number(0, WIDEST)),
+        max_relative_width=optional(number(0, WIDEST)),
+        levels=optional(list_of(number(0, 1))),
+        feature_names=optional(list_of(text)),
+        calibrator=optional(estimator(BaseRegressionCalibrator)),
+        interval=estimator(ConformalRegressor),
+        ood=optional(estimator(OODGate)),
+    )
+
+    costs: ErrorCosts
+    review_cost: float | None
+    max_width: float | None
+    max_relative_width: float | None
+    calibrator: BaseRegressionCalibrator | None
+    interval: ConformalRegressor
+    levels: tuple[float, ...] | None
+    ood: OODGate | None
+    feature_names: tuple[str, ...] | None
+    report: RegressionPolicyReport
+    provenance: dict[str, Any]
+
+    @classmethod
+    def fit(
+        cls,
+        outputs: Any,
+        y: Any = None,
+        *,
+        costs: ErrorCosts,
+        calibrator: BaseRegressionCalibrator | Literal["auto"] | None = "auto",
+        interval: ConformalRegressor | float = 0.9,
+        review_cost: float | None = None,
+        max_width: float | None = None,
+        max_relative_width: float | None = None,
+        features: Any = None,
+        ood: OODGate | None = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        feature_names: Sequence[str] | None = None,
+        random_state: RandomState = 0,
+    ) -> RegressionPolicy:
+        """Fit on all rows, and report on held-out rows, cross-fitted.
+
+        Parameters
+        ----------
+        outputs : Normal, Samples, Quantiles, RegressionMembers, NormalMixture, Batch or Shards
+            Predictive distributions of one target, on rows that the model was not trained on. Of
+            members and mixtures the moment-matched normal distribution is taken. A batch or shards
+            hold targets, weights, groups and features themselves.
+        y : array of shape (n_rows,), optional
+            Targets. Rows with a missing target are left out with a warning.
+        costs : ErrorCosts
+            The cost of an error of the decided value.
+        calibrator : BaseRegressionCalibrator, "auto" or None, default "auto"
+            "auto" is `VarianceScaling()`, or from 200 rows on `QuantileRecalibration(...)` where
+            its decisions cost less on held-out rows. None leaves outputs uncalibrated.
+        interval : ConformalRegressor or float, default 0.9
+            The prediction interval, or its nominal coverage.
+        review_cost : float, optional
+            The cost of having a person find the truth. A row whose expected cost is at least this
+            is reviewed. Without it nothing is reviewed.
+        max_width, max_relative_width : float, optional
+            Review rows whose interval is wider than this, absolute or in relation to the size of
+            the calibrated mean (the median of quantiles). Both need `review_cost`.
+        features : array or data frame, optional
+            Features of the rows, for the OOD gate.
+        ood : OODGate, optional
+            Sends out-of-distribution inputs to a review. With `features`, `OODGate()` if None.
+        sample_weight, groups : array, optional
+            Weights of the rows, and groups that no fold may divide.
+        feature_names : sequence of str, optional
+            Names of the features; by default the columns of a data frame.
+        random_state : int, RandomState or None, default 0
+            Determines the folds and the bootstrap.
+
+        Returns
+        -------
+        RegressionPolicy
+        """
+        shards = as_shards(
+            outputs, y, features=features, sample_weight=sample_weight, groups=groups,
+            caller=CALLER, convert=_as_one_target,
+        )  # fmt: skip
+        return cls.fit_shards(
+            shards, costs=costs, calibrator=calibrator, interval=interval,
+            review_cost=review_cost, max_width=max_width, max_relative_width=max_relative_width,
+            ood=ood, random_state=random_state,
+            feature_names=as_feature_names(feature_names, features, next(shards.batches())),
+        )[0]  # fmt: skip
+
+    @classmethod
+    def fit_shards(
+        cls,
+        shards: Shards,
+        *,
+        costs: ErrorCosts,
+        calibrator: BaseRegressionCalibrator | Literal["auto"] | None = "auto",
+        interval: ConformalRegressor | float = 0.9,
+        review_cost: float | None = None,
+        max_width: float | None = None,
+        max_relative_width: float | None = None,
+        ood: OODGate | None = None,
+        feature_names: tuple[str, ...] | None = None,
+        random_state: RandomState = 0,
+    ) -> tuple[RegressionPolicy, ValueEvidence]:
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        with cached(shards) as quick:
+            rows = _converted(quick)
+            first = next(rows.batches())
+            has_features = first.features is not None
+            config = _Config.checked(
+                costs, calibrator, interval, review_cost, max_width, max_relative_width,
+                OODGate() if ood is None and has_features else ood, has_features, first,
+                draw_seed(random_state, CALLER),
+            )  # fmt: skip
+            counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
+            warn_of_missing(int(counts[0]), int(counts[1]), CALLER, stacklevel=3)
+            with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
+                fitted, gate, evidence = _fit_parts(rows, config)
+            name = "none" if fitted.calibrator is None else _description(fitted.calibrator)
+            provenance = provenance_of(rows, name, config.seed)
+        for sentence in evidence.warnings:
+            warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
+        levels = first.outputs.levels if isinstance(first.outputs, Quantiles) else None
+        policy = cls(
+            costs=costs,
+            review_cost=config.rule.review_cost,
+            max_width=config.rule.max_width,
+            max_relative_width=config.rule.max_relative_width,
+            calibrator=fitted.calibrator,
+            interval=fitted.interval,
+            levels=None if levels is None else tuple(levels.astype(np.float64).tolist()),
+            ood=gate,
+            feature_names=feature_names,
+            report=RegressionPolicyReport.of(evidence, config.rule, config.seed),
+            provenance=provenance,
+        )
+        return policy, evidence
+
+    @property
+    def rule(self) -> ValueRule:
+        """What turns calibrated outputs and intervals into decisions."""
+        return ValueRule(
+            self.costs,
+            self.review_cost,
+            self.max_width,
+            self.max_relative_width,
+            self.report.constant_cost,
+        )
+
+    @property
+    def kind(self) -> str:
+        """The kind of outputs: "Normal", "Samples" or "Quantiles"."""
+        return self.interval.kind_
+
+    def calibrated(self, outputs: Any) -> Regression:
+        """Return calibrated outputs.
+
+        Parameters
+        ----------
+        outputs : Normal, Samples, Quantiles, RegressionMembers or NormalMixture
+            Predictive distributions of the kind of the fit.
+
+        Returns
+        -------
+        Normal, Samples or Quantiles
+        """
+        known = self._known(outputs, "RegressionPolicy.calibrated")
+        return known if self.calibrator is None else self.calibrator.transform(known)
+
+    def decide(self, outputs: Any, features: Any = None) -> RegressionDecisions:
+        """Return the value of each row or that it is reviewed, with its interval and the reason.
+
+        Parameters
+        ----------
+        outputs : Normal, Samples, Quantiles, RegressionMembers or NormalMixture
+            Predictive distributions of the kind of the fit.
+        features : array or data frame, optional
+            Needed where the policy has an OOD gate.
+
+        Returns
+        -------
+        RegressionDecisions
+        """
+        caller = "RegressionPolicy.decide"
+        known = self._known(outputs, caller)
+        is_ood: BoolArray | None = None
+        if self.ood is not None:
+            matrix = self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
+            is_ood = self.ood.predict(known, matrix)
+        rule, fitted = self.rule, _Fitted(self.calibrator, self.interval)
+
+        def decided(rows: slice) -> RegressionDecisions:
+            some = None if is_ood is None else is_ood[rows]
+            return fitted.decide(rule, known.take(rows), some)
+
+        blocks = row_blocks(known.n_rows, known.n_entries, BLOCK_ENTRIES) or [slice(0, 0)]
+        return RegressionDecisions.joined(list(map_in_order(decided, blocks)))
+
+    def explain(self, outputs: Any, features: Any = None, *, row: int = 0) -> str:
+        """Explain in a few sentences what is decided for one row, and why.
+
+        Parameters
+        ----------
+        outputs, features
+            As for `decide`.
+        row : int, default 0
+            The row to explain.
+
+        Returns
+        -------
+        str
+        """
+        caller = "RegressionPolicy.explain"
+        known = self._known(outputs, caller)
+        as_count(row, "row", caller, 0, known.n_rows - 1)
+        rows = slice(row, row + 1)
+        matrix = None
+        if self.ood is not None:
+            matrix = self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
+            matrix = None if matrix is None else matrix[rows]
+        return _explanation(self, known.take(rows), matrix)
+
+    def _known(self, outputs: Any, caller: str) -> Regression:
+        """Return outputs of the kind and levels of the fit."""
+        known = _as_one_target(outputs, caller)
+        kind = type(known).__name__
+        if kind != self.kind:
+            rule, fix = f"must be {self.kind}, as during fit", "Pass outputs of this kind"
+            raise BadTypeError("outputs", caller, rule, kind, fix)
+        if isinstance(known, Quantiles) and self.levels is not None:
+            is_same = len(self.levels) == known.levels.size and np.allclose(
+                known.levels, self.levels, rtol=0, atol=1e-6
+            )
+            if not is_same:
+                shown = ", ".join(f"{one:g}" for one in self.levels)
+                got = ", ".join(f"{one:g}" for one in known.levels.tolist())
+                rule = f"must have the levels {shown}, as during fit"
+                raise BadValueError("outputs", caller, rule, got, "Pass the levels of the fit")
+        return known
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> RegressionPolicy:
+        calibrator, interval, ood = values["calibrator"], values["interval"], values["ood"]
+        kinds = ("Normal", "Samples", "Quantiles")
+        if interval.kind_ not in kinds or interval.is_grouped_:
+            rule, got = f"must be fitted on one of {', '.join(kinds)}, without groups", "another"
+            raise entry.at("interval").error(rule, got)
+        has_other = calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (
+            interval.kind_,
+            None,
+        )
+        if has_other:
+            raise entry.at("calibrator").error(f"of {interval.kind_} of one target", "others")
+        levels, features = values["levels"], values["feature_names"]
+        if (levels is not None) != (interval.kind_ == "Quantiles"):
+            raise entry.at("levels").error("given for Quantiles only", "otherwise")
+        if levels is not None and not all(
+            a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)
+        ):
+            raise entry.at("levels").error("increasing between 0 and 1", "others")
+        if values["review_cost"] is None:
+            for name in ("max_width", "max_relative_width", "ood"):
+                if values[name] is not None:
+                    raise entry.at("review_cost").error(f"given with {name}", "None")
+        elif not values["review_cost"] > 0:
+            raise entry.at("review_cost").error("above 0", "0")
+        n_features = None if ood is None else ood.n_features
+        if ood is not None and any(isinstance(one, str) for one in ood.scores):
+            raise entry.at("ood").error("scores of features", "a score of class probabilities")
+        if features is not None and n_features not in (None, len(features)):
+            rule = f"must have {n_features} names, one per feature"
+            raise entry.at("feature_names").error(rule, f"{len(features)}")
+        values["levels"] = None if levels is None else tuple(levels)
+        values["feature_names"] = None if features is None else tuple(features)
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        review = "" if self.review_cost is None else f", review {self.review_cost:g}"
+        return f"RegressionPolicy({self.kind}, {self.costs}{review})"
+
+    def __str__(self) -> str:
+        lines = [*self.rule_lines, str(self.report)]
+        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
+        if "edited" in self.provenance:
+            when = self.provenance["edited"]
+            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
+        return "\n".join(lines)
+
+    @property
+    def rule_lines(self) -> list[str]:
+        """What is decided, and what is reviewed, in sentences."""
+        level = self.costs.fractile
+        what = "the value of lowest expected cost"
+        if level is not None and self.costs.values is None and self.costs.of_errors(0.0) == 0:
+            what = f"the calibrated {short_percent(round(level, 6))} quantile"
+        elif self.costs.square is not None and self.costs.values is None:
+            what = "the calibrated mean"
+        lines = [f"Decided: {what} (costs: {self.costs})."]
+        if self.review_cost is None:
+            return [*lines, "Nothing is reviewed."]
+        widths = []
+        name = f"{short_percent(self.interval.level_)} prediction intervals wider than"
+        if self.max_width is not None:
+            widths.append(f"{name} {plain(self.max_width)}")
+        if self.max_relative_width is not None:
+            widths.append(f"{name} {short_percent(self.max_relative_width)} of the prediction")
+        parts = [f"rows whose expected cost is at least {plain(self.review_cost)}", *widths]
+        if self.ood is not None:
+            parts.append(f"outliers by {self.ood.name} (alpha {self.ood.alpha:g})")
+        return [*lines, f"Reviewed, at a cost of {plain(self.review_cost)}: {join_words(parts)}."]
+
+
+class _Fitted(NamedTuple):
+    """What is learned from rows, besides the OOD gate."""
+
+    calibrator: BaseRegressionCalibrator | None
+    interval: ConformalRegressor
+
+    def decide(
+        self, rule: ValueRule, outputs: Regression, is_ood: BoolArray | None = None
+    ) -> RegressionDecisions:
+        """Decide rows by their uncalibrated outputs."""
+        calibrated = outputs if self.calibrator is None else self.calibrator.transform(outputs)
+        bounds = self.interval.predict(outputs)
+        return rule.decide(calibrated, bounds.low, bounds.high, is_ood)
+
+
+class _Config(NamedTuple):
+    """The checked settings of a fit."""
+
+    rule: ValueRule
+    calibrator: BaseRegressionCalibrator | Literal["auto"] | None
+    interval: ConformalRegressor
+    ood: OODGate | None
+    seed: int
+
+    @classmethod
+    def checked(
+        cls,
+        costs: Any,
+        calibrator: Any,
+        interval: Any,
+        review_cost: Any,
+        max_width: Any,
+        max_relative_width: Any,
+        ood: Any,
+        has_features: bool,
+        first: Batch,
+        seed: int,
+    ) -> _Config:
+        """Return checked settings."""
+        if not isinstance(costs, ErrorCosts):
+            rule, fix = "must be ErrorCosts(...)", "Use ErrorCosts.linear(under=9, over=1)"
+            raise BadTypeError("costs", CALLER, rule, type(costs).__name__, fix)
+        is_auto = isinstance(calibrator, str) and calibrator == "auto"
+        if not (is_auto or calibrator is None or isinstance(calibrator, BaseRegressionCalibrator)):
+            rule = "must be 'auto', None or a calibrator of regressions"
+            fix = "Use VarianceScaling() or QuantileRecalibration()"
+            raise BadTypeError("calibrator", CALLER, rule, repr(calibrator)[:60], fix)
+        if not isinstance(interval, ConformalRegressor):
+            interval = ConformalRegressor(as_fraction(interval, "interval", CALLER, is_open=True))
+        limits = {
+            name: None
+            if value is None
+            else as_number(value, name, CALLER, 0, fix=f"Use {name}=1.0", is_open=True)
+            for name, value in (
+                ("review_cost", review_cost),
+                ("max_width", max_width),
+                ("max_relative_width", max_relative_width),
+            )
+        }
+        if ood is not None:
+            if not isinstance(ood, OODGate):
+                rule, fix = "must be None or OODGate(...)", "Use ood=OODGate(score, alpha=0.01)"
+                raise BadTypeError("ood", CALLER, rule, repr(ood)[:60], fix)
+            ood = ood.resolved(has_features, CALLER)
+            names = [one for one in ood.scores if isinstance(one, str)]
+            if names:
+                rule, fix = "must score features", "Use OODGate(MahalanobisDistance())"
+                raise BadValueError("ood", CALLER, rule, repr(names[0]), fix)
+        _require_review_cost(limits, ood)
+        require_targets(first, CALLER, "y")
+        if calibrator is None or isinstance(calibrator, VarianceScaling):
+            _require_fractile(costs, first.outputs)
+        rule_of = ValueRule(
+            costs, limits["review_cost"], limits["max_width"], limits["max_relative_width"]
+        )
+        return cls(rule_of, calibrator, interval, ood, seed)
+
+
+def _require_review_cost(limits: Mapping[str, float | None], ood: OODGate | None) -> None:
+    """Raise where rows may have to be reviewed and the cost of that is not given."""
+    if limits["review_cost"] is not None:
+        return
+    given = [name for name in ("max_width", "max_relative_width") if limits[name] is not None]
+    given += [] if ood is None else ["an OOD gate"]
+    if given:
+        rule, fix = f"must be given with {given[0]}", "Pass review_cost=..., the cost of a review"
+        raise BadValueError("review_cost", CALLER, rule, "None", fix)
+
+
+def _require_fractile(costs: ErrorCosts, outputs: Any) -> None:
+    """Raise where the best value lies beyond the outermost levels of quantiles."""
+    level = costs.fractile
+    if level is None or not isinstance(outputs, Quantiles):
+        return
+    first, last = float(outputs.levels[0]), float(outputs.levels[-1])
+    if not first - 1e-9 <= level <= last + 1e-9:
+        rule = f"must have their best value, the quantile at {level:g}, between the levels "
+        fix = "Use calibrator='auto', or pass Quantiles with a wider range of levels"
+        raise BadValueError("costs", CALLER, rule + f"{first:g} and {last:g}", f"{costs}", fix)
+
+
+def _as_one_target(outputs: Any, caller: str) -> Regression:
+    """Return predictive distributions of one target, of mixtures the moment-matched normal."""
+    if isinstance(outputs, BaseMixture):
+        outputs = outputs.normal
+    known = as_predictive(outputs, caller)
+    shape = known.mean.shape if hasattr(known, "mean") else known.array.shape
+    if len(shape) == len(known.axes):
+        rule, fix = "must have one target", "Fit one RegressionPolicy per target"
+        raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
+    return known
+
+
+def _converted(shards: Shards) -> Shards:
+    """Return the same rows with the outputs that decisions are made on."""
+
+    def converted(batch: Batch) -> Batch:
+        outputs = _as_one_target(batch.outputs, CALLER)
+        return batch if outputs is batch.outputs else replace(batch, outputs=outputs)
+
+    if isinstance(shards, ArrayShards):
+        return ArrayShards(converted(shards.batch))
+    return shards.map(converted)
+
+
+def _with(shards: Shards, **changes: Any) -> Shards:
+    """Return the same rows with some columns replaced."""
+    if isinstance(shards, ArrayShards):
+        return ArrayShards(replace(shards.batch, **changes))
+    return shards.map(lambda batch: replace(batch, **changes))
+
+
+def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None, ValueEvidence]:
+    """Fit on all rows, and decide each row by what the other folds learned."""
+    batch, folds = sample_folds(shards, config.seed, CALLER)
+    fitted = _fitted(shards, batch, config)
+    order = np.concatenate([test for _, test in folds])
+    gate, is_ood = None, np.zeros(order.size, np.bool_)
+    if config.ood is not None:
+        # Targets are no classes, which a score could tell apart.
+        gate, scores = config.ood.cross_fit(
+            _with(shards, labels=None), replace(batch, labels=None), folds
+        )
+        fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
+        is_ood = gate.held_out_flags(scores[order], fold_of)
+    parts, ends = [], np.cumsum([0, *(test.size for _, test in folds)])
+    # The fit on all rows warned.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        for k, (train, test) in enumerate(folds):
+            rows = batch.take(train)
+            own = _fitted(ArrayShards(rows), rows, config)
+            outputs = _as_one_target(batch.outputs.take(test), CALLER)
+            parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
+    held_out = batch.take(order)
+    evidence = ValueEvidence(
+        held_out,
+        _as_one_target(held_out.outputs, CALLER),
+        RegressionDecisions.joined(parts),
+        float(fitted.interval.level_),
+        f"cross-fitted in {len(folds)} folds",
+    )
+    return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
+
+
+def _fitted(shards: Shards, batch: Batch, config: _Config) -> _Fitted:
+    """Fit the calibrator, chosen on the rows of `batch` if it is not given, and the interval."""
+    calibrator = config.calibrator
+    if isinstance(calibrator, str):
+        calibrator = _chosen(batch, config)
+    fresh = None if calibrator is None else clone(calibrator).fit(shards)
+    return _Fitted(fresh, clone(config.interval).fit(_with(shards, groups=None)))
+
+
+def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator:
+    """Return the calibrator whose decisions cost less on held-out rows."""
+    costs = config.rule.costs
+    level = costs.fractile
+    quantiles = QuantileRecalibration(sorted({*LEVELS, *([] if level is None else [level])}))
+    try:
+        _require_fractile(costs, batch.outputs)
+    except BadValueError:
+        return quantiles
+    if len(batch) < FEW_ROWS:
+        return VarianceScaling()
+    folds = make_folds(batch, N_INNER_FOLDS, config.seed, CALLER)
+    both: list[BaseRegressionCalibrator] = [VarianceScaling(), quantiles]
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        totals = [_held_out_cost(one, batch, folds, costs) for one in both]
+    return both[int(totals[1] < totals[0])]
+
+
+def _held_out_cost(
+    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Sequence[Fold], costs: ErrorCosts
+) -> float:
+    """Return the total cost of the values that are best after calibration by other folds."""
+    total = 0.0
+    for train, test in folds:
+        fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
+        rows = batch.take(test)
+        value = costs.best(fitted.transform(rows.outputs)).value
+        total += float(rows.labeled_weight @ costs.of_errors(value - values_of(rows)))
+    return total
+
+
+def _review_warnings(evidence: ValueEvidence, rule: ValueRule) -> tuple[str, ...]:
+    """Return a sentence if all rows are reviewed, or if none is ever worth it."""
+    price, decisions = rule.review_cost, evidence.decisions
+    if price is None:
+        return ()
+    if decisions.is_reviewed.all():
+        return (f"All rows are reviewed, at a cost of {price:g}.",)
+    has_others = rule.max_width is not None or rule.max_relative_width is not None
+    if decisions.is_reviewed.any() or has_others:
+        return ()
+    highest = float(decisions.expected_cost.max())
+    problem = f"Review is optimal for none of the {len(decisions):,} rows"
+    return (too_costly(problem, price - highest, price),)
+
+
+def _description(calibrator: BaseRegressionCalibrator) -> str:
+    """Return the name and the parameters of a calibrator in words."""
+    return f"{type(calibrator).__name__} ({calibrator.summary()})"
+
+
+def _explanation(policy: RegressionPolicy, outputs: Regression, features: FloatArray | None) -> str:
+    """Return a line on what is decided for one row, then lines on why."""
+    found = policy.decide(outputs, features)
+    reason, value = int(found.reason[0]), plain(float(found.value[0]))
+    best = float(policy.costs.expected(found.calibrated, found.value)[0])
+    if found.action[0] == REVIEW:
+        lines = [f"Action: {ACTIONS[REVIEW]}, because of: {REASON_TEXTS[reason]}."]
+        lines.append(f"Without a review: {value}, at an expected cost of {plain(best)}.")
+    else:
+        lines = [f"Action: {value}, at an expected cost of {plain(best)}."]
+    if policy.review_cost is not None:
+        lines.append(f"A review costs {plain(policy.review_cost)}.")
+    shown = []
+    for one in (outputs, found.calibrated):
+        mean, variance = minkowski_estimate(one, 2)[0], minimum_expected_loss(one, 2)[0]
+        shown.append(f"{plain(float(mean))} with a standard deviation of {plain(variance**0.5)}")
+    lines.append(f"The model predicts {shown[0]}; calibrated, {shown[1]}.")
+    low, high = float(found.low[0]), float(found.high[0])
+    width = f"{short_percent(policy.interval.level_)} prediction interval: {plain(low)} to "
+    lines.append(f"{width}{plain(high)}{_limit(policy, reason)}.")
+    if policy.ood is not None:
+        p = float(policy.ood.p_value(outputs, features)[0])
+        is_ood = "out-of-distribution" if reason == OUT_OF_DISTRIBUTION else "in-distribution"
+        lines.append(f"Its features are {is_ood}: p-value {p:.3g}, alpha {policy.ood.alpha:g}.")
+    return "\n".join(lines)
+
+
+def _limit(policy: RegressionPolicy, reason: int) -> str:
+    """Return how wide an interval may be, in words."""
+    parts = [] if policy.max_width is None else [plain(policy.max_width)]
+    if policy.max_relative_width is not None:
+        parts.append(f"{percent(policy.max_relative_width, 0)} of the prediction")
+    is_wide = "too wide: " if reason == TOO_WIDE else ""
+    return f" ({is_wide}the limit is {join_words(parts)})" if parts else ""
