@@ -29,7 +29,7 @@ from dubito.decide.value import MeanInterval
 from dubito.errors import BadValueError
 from dubito.formatting import decimal, percent, plain, short_percent
 from dubito.measure.intervals import Interval
-from dubito.measure.regression import central_interval, values_of
+from dubito.measure.regression import central_interval, interval_scores, values_of
 from dubito.outputs import Samples
 from dubito.serialization.fields import Entry
 
@@ -258,23 +258,13 @@ def _allowed(points: FloatArray, costs: ErrorCosts) -> FloatArray:
     return np.asarray(values[np.abs(points[:, np.newaxis] - values).argmin(axis=1)])
 
 
-def _interval_scores(low: FloatArray, high: FloatArray, y: FloatArray, level: float) -> FloatArray:
-    """Return the interval score of each row: its width, and a penalty where it misses (Winkler).
-
-    >>> _interval_scores(np.zeros(2), np.ones(2), np.array([0.5, 1.5]), 0.5).tolist()
-    [1.0, 3.0]
-    """
-    outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
-    return np.asarray(high - low + 2 / (1 - level) * outside)
-
-
 def _interval_figures(
     decisions: RegressionDecisions, y: FloatArray, weight: FloatArray, level: float
 ) -> tuple[float | None, float | None]:
     """Return the mean width and interval score, None where intervals are infinite."""
     with np.errstate(over="ignore"):
         width = decisions.high - decisions.low
-        scores = _interval_scores(decisions.low, decisions.high, y, level)
+        scores = interval_scores(y, decisions.low, decisions.high, level)
     if not np.isfinite(scores).all():
         return None, None
     return float(np.average(width, weights=weight)), float(np.average(scores, weights=weight))
