@@ -12,6 +12,7 @@ from scipy.stats import norm
 from dubito import Normal, Quantiles, Samples, audit
 from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
 from dubito.calibrate.regression import BaseRegressionCalibrator
+from dubito.monitor import compare, detect_drift
 from dubito.outputs import RegressionMembers
 from tests.cli.conftest import Run, assert_same
 
@@ -242,3 +243,50 @@ def test_calibrators_of_classes_are_refused(run: Run, stored: Path) -> None:
     words = ["--quantiles", "q_0.5", "--levels", "0.5", "--label", "demand"]
     done = run("calibrate", stored / "sales.csv", *words)
     assert "must have at least 2 levels per row" in done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_comparisons_and_drift_equal_the_api(run: Run, stored: Path, kind: str) -> None:
+    better = sales()
+    for name in [*better.filter(like="q_"), *better.filter(like="mean_"), "m"]:
+        better[name] += 0.3
+    better.to_csv("better.csv", index=False)
+    words = [*KINDS[kind], "--label", "demand"]
+    done = run("compare", stored / "sales.csv", "better.csv", *words, "--json")
+    assert done.exit_code == 0, done.output
+    frame = sales()
+    y, models = frame["demand"], {"sales": outputs_of(frame, kind)}
+    expected = compare(y.to_numpy(), {**models, "better": outputs_of(better, kind)}).to_dict()
+    printed = json.loads(done.stdout)
+    assert printed.pop("findings") == []
+    assert printed["verdict"] == expected["verdict"]
+    assert printed["best_by"] == "continuous_ranked_probability_score"
+    for one, other in zip(printed["differences"], expected["differences"], strict=True):
+        assert one["interval"] == pytest.approx(other["interval"])
+    later = sales(seed=1, bias=2.0)
+    later.to_csv("later.csv", index=False)
+    done = run("drift", stored / "sales.csv", "later.csv", *words, "--json", "--fail-on-drift")
+    assert done.exit_code == 1
+    found = detect_drift(
+        outputs_of(frame, kind), outputs_of(later, kind), y_reference=y, y_current=later["demand"]
+    )
+    printed = json.loads(done.stdout)
+    assert printed["verdict"] == found.verdict
+    assert printed["shifted"] == list(found.shifted)
+    assert "bias" in found.shifted
+
+
+def test_the_text_of_drift(run: Run, stored: Path) -> None:
+    sales(seed=1, bias=2.0).to_csv("later.csv", index=False)
+    words = [*KINDS["quantiles"], "--label", "demand", "-o", "drift.html"]
+    done = run("drift", stored / "sales.csv", "later.csv", *words)
+    assert_same(done.stdout, "drift_regression")
+    assert Path("drift.html").read_text().count("<svg") == 1
+    done = run("drift", stored / "sales.csv", stored / "new.csv", *KINDS["quantiles"])
+    assert "No sign of drift between 400 and 400 rows." in done.stdout
+
+
+def test_costs_are_for_classes(run: Run, stored: Path) -> None:
+    words = [stored / "sales.csv", stored / "new.csv", *KINDS["normal"], "--label", "demand"]
+    done = run("compare", *words, "--cost", "a,b=1")
+    assert "--cost cannot be used for a regression, got a,b=1." in done.stderr

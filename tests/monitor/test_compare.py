@@ -22,10 +22,12 @@ from dubito.measure import (
     Interval,
     confidence_interval,
     continuous_ranked_probability_score,
+    interval_score,
     paired_difference,
 )
 from dubito.monitor import Comparison, Difference, compare
 from dubito.monitor.metrics import TITLES
+from dubito.outputs import RegressionMembers
 from tests.decide.growing import growing
 
 RNG = np.random.default_rng(0)
@@ -108,20 +110,31 @@ def test_regressions_are_compared_row_by_row() -> None:
     assert one.interval.value == pytest.approx(expected.value)
     assert (one.interval.low, one.interval.high) == pytest.approx((expected.low, expected.high))
     assert (found.best, found.best_by, one.is_better) == ("right", name, False)
-    assert list(found.metrics["off"]) == [name, "negative_log_likelihood", "mean_squared_error"]
+    errors = ["interval_score_90", "mean_absolute_error", "mean_squared_error"]
+    assert list(found.metrics["off"]) == [name, "negative_log_likelihood", *errors]
+    value = found.metrics["wide"]["interval_score_90"].value
+    assert value == pytest.approx(interval_score(y, models["wide"], sample_weight=W))
 
 
 def test_only_common_metrics_are_compared() -> None:
     y = RNG.normal(size=N)
     draws = np.sort(RNG.normal(size=(N, 3)), axis=1)
     one, other = Quantiles(draws, [0.1, 0.5, 0.9]), Quantiles(draws, [0.2, 0.5, 0.8])
-    crps, error = "continuous_ranked_probability_score", "mean_squared_error"
+    crps, errors = "continuous_ranked_probability_score", ["mean_absolute_error"]
+    errors += ["mean_squared_error"]
     same = compare(y, {"a": one, "b": one}, **FAST)
-    assert list(same.metrics["a"]) == [crps, "pinball_loss", error]
+    assert list(same.metrics["a"]) == [crps, "pinball_loss", "interval_score_80", *errors]
     unlike = compare(y, {"a": one, "b": other}, **FAST)
-    assert list(unlike.metrics["a"]) == [crps, error]
+    assert list(unlike.metrics["a"]) == [crps, *errors]
     mixed = compare(y, {"a": one, "b": Samples(draws)}, **FAST)
-    assert list(mixed.metrics["b"]) == [crps, error]
+    assert list(mixed.metrics["b"]) == [crps, *errors]
+
+
+def test_members_of_regressions_are_compared_by_their_moments() -> None:
+    y = RNG.normal(size=N)
+    members = RegressionMembers(RNG.normal(size=(3, N)), np.full((3, N), 0.5))
+    by_moments = compare(y, {"a": members, "b": members.normal}, **FAST)
+    assert by_moments.metrics["a"] == by_moments.metrics["b"]
 
 
 def test_top_labels_and_members_can_be_compared() -> None:

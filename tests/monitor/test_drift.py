@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import softmax
 
-from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito import (
+    Logits,
+    Members,
+    MultiLabel,
+    Normal,
+    Probabilities,
+    Quantiles,
+    Samples,
+    TopLabel,
+)
 from dubito.data import ArrayShards, Batch
 from dubito.decide import PriorEstimate, estimate_prior
 from dubito.errors import BadTypeError, BadValueError, DubitoError, MissingLabelsWarning
@@ -300,9 +309,28 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         r"`current_features` is needed too, got None\. Pass `current_features` too, or leave both",
     ),
     (
-        lambda: detect_drift(Normal([0.0], [1.0]), P),
+        lambda: detect_drift(MultiLabel([[0.5, 0.2]]), P),
         BadTypeError,
-        r"`reference` must be Logits, .*, got Normal\. Pass outputs of a classifier",
+        r"`reference` must be outputs of a classifier or of a regression, got MultiLabel\. Test",
+    ),
+    (
+        lambda: detect_drift(Normal([0.0], [1.0]), P),
+        BadValueError,
+        r"`current` must be Normal, like `reference`, got Probabilities over 3",
+    ),
+    (
+        lambda: detect_drift(
+            Normal([[0.0, 1.0]], [[1.0, 1.0]]), Normal([[0.0, 1.0]], [[1.0, 1.0]])
+        ),
+        BadValueError,
+        r"must be of one target, got several targets per row\. Test one target at a time",
+    ),
+    (
+        lambda: detect_drift(
+            Quantiles([[0.0, 1.0]], [0.1, 0.9]), Quantiles([[0.0, 1.0]], [0.05, 0.95])
+        ),
+        BadValueError,
+        r"`current` must have the levels of `reference`, got others",
     ),
     (
         lambda: detect_drift(P, P[:0]),
@@ -322,6 +350,83 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 def test_bad_arguments_raise_an_error(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def regression(
+    n_rows: int, *, bias: float = 0.0, noise: float = 1.0, seed: int = 0
+) -> tuple[NDArray[Any], Normal]:
+    rng = np.random.default_rng(seed)
+    mean, std = rng.normal(size=n_rows), rng.uniform(1, 2, n_rows)
+    return mean + bias + noise * std * rng.normal(size=n_rows), Normal(mean, std)
+
+
+def test_drift_of_a_regression_is_tested_as_scipy_does() -> None:
+    (y, a), (z, b) = regression(700, seed=1), regression(900, bias=0.4, noise=1.3, seed=2)
+    found = detect_drift(a, b, y_reference=y, y_current=z)
+    names = ["prediction", "interval width", "target", "bias", "absolute error", "CRPS"]
+    assert list(found.shifts) == [*names, "coverage (90 %)", "PIT"]
+    distances = {
+        "prediction": stats.ks_2samp(a.mean, b.mean).statistic,
+        "interval width": stats.ks_2samp(a.std, b.std).statistic,
+        "target": stats.ks_2samp(y, z).statistic,
+        "PIT": stats.ks_2samp(stats.norm.cdf(y, a.mean, a.std), stats.norm.cdf(z, b.mean, b.std))[
+            0
+        ],
+    }
+    for name, distance in distances.items():
+        assert found.shifts[name].distance == pytest.approx(distance)
+    between = stats.ttest_ind(z - b.mean, y - a.mean, equal_var=False).confidence_interval(0.95)
+    bias = found.shifts["bias"].difference
+    assert bias is not None
+    assert (bias.low, bias.high) == pytest.approx((between.low, between.high))
+    inside = [np.abs(t - o.mean) <= stats.norm.ppf(0.95) * o.std for t, o in ((y, a), (z, b))]
+    coverage = found.shifts["coverage (90 %)"]
+    assert coverage.reference == pytest.approx(inside[0].mean())
+    assert coverage.current == pytest.approx(inside[1].mean())
+    assert found.wasserstein == pytest.approx(stats.wasserstein_distance(a.mean, b.mean))
+    assert {"bias", "absolute error", "CRPS", "coverage (90 %)", "PIT"} <= set(found.shifted)
+    assert "predictions are too low, retrain the model" in found.verdict
+    assert "recalibrate on current rows" in found.verdict
+    assert json.loads(json.dumps(found.to_dict()))["expected_accuracy"] is None
+    assert "estimated accuracy" not in str(found)
+
+
+def test_a_regression_without_targets_has_its_outputs_tested() -> None:
+    (y, a), (_, b) = regression(300, seed=1), regression(300, seed=2)
+    wide = Normal(b.mean, 2 * b.std)
+    found = detect_drift(a, wide, y_reference=y)
+    assert found.shifted == ("interval width",)
+    assert "Intervals are wider" in found.verdict
+    assert "Find targets" in found.verdict
+    features = np.random.default_rng(0).normal(size=(300, 2))
+    away = detect_drift(a, b, reference_features=features, current_features=features + 5)
+    assert away.shifted == ("OOD inputs",)
+
+
+@pytest.mark.parametrize("kind", ["quantiles", "samples", "one quantile"])
+def test_every_kind_of_regression_is_tested_for_drift(kind: str) -> None:
+    (y, a), (z, b) = regression(200, seed=1), regression(200, bias=1, seed=2)
+    made: list[Any] = []
+    for one in (a, b):
+        array = one.mean[:, None] + one.std[:, None] * stats.norm.ppf([0.05, 0.5, 0.95])
+        if kind == "one quantile":
+            made.append(Quantiles(array[:, 1:2], [0.5]))
+        else:
+            made.append(
+                Samples(array) if kind == "samples" else Quantiles(array, [0.05, 0.5, 0.95])
+            )
+    found = detect_drift(*made, y_reference=y, y_current=z)
+    assert "bias" in found.shifted
+    assert ("interval width" in found.shifts) == (kind != "one quantile")
+
+
+@pytest.mark.slow
+def test_stable_regressions_seldom_raise_an_alarm() -> None:
+    alarms = 0
+    for seed in range(60):
+        (y, a), (z, b) = regression(600, seed=2 * seed), regression(600, seed=2 * seed + 1)
+        alarms += detect_drift(a, b, y_reference=y, y_current=z).has_drifted
+    assert alarms <= 7  # of 3 expected at most
 
 
 BETWEEN = Interval(-0.05, -0.06, -0.04)

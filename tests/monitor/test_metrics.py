@@ -68,20 +68,27 @@ LEVELS = [0.1, 0.3, 0.5, 0.7, 0.9]
 
 
 @pytest.mark.parametrize(
-    ("outputs", "names"),
+    ("outputs", "names", "levels"),
     [
         (
             Normal(DRAWS[:, 0], DRAWS[:, 4] - DRAWS[:, 0] + 0.1),
             {"continuous_ranked_probability_score", "negative_log_likelihood"},
+            {90, 80, 95, 50},
         ),
-        (Samples(DRAWS), {"continuous_ranked_probability_score"}),
-        (Quantiles(DRAWS, LEVELS), {"continuous_ranked_probability_score", "pinball_loss"}),
+        (Samples(DRAWS), {"continuous_ranked_probability_score"}, {50}),
+        (Quantiles(DRAWS, LEVELS), {"continuous_ranked_probability_score", "pinball_loss"}, {80}),
     ],
 )
-def test_row_losses_have_the_means_of_the_metrics(outputs: object, names: set[str]) -> None:
+def test_row_losses_have_the_means_of_the_metrics(
+    outputs: object, names: set[str], levels: set[int]
+) -> None:
     y = RNG.normal(size=300)
     found = row_losses(Batch.of(y, outputs), "test")
-    assert set(found) == {*names, "mean_squared_error"}
+    scores = {f"interval_score_{level}" for level in levels}
+    assert set(found) == {*names, *scores, "mean_absolute_error", "mean_squared_error"}
+    for level in levels:
+        expected = measure.interval_score(y, outputs, level=level / 100)
+        assert found[f"interval_score_{level}"].mean() == pytest.approx(expected)
     for name in names:
         assert found[name].mean() == pytest.approx(getattr(measure, name)(y, outputs))
     audit = measure.RegressionState.of(Batch.of(y, outputs)).value

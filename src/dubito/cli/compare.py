@@ -9,6 +9,7 @@ import typer
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive, with_columns
 from dubito.cli.cost_options import CELL_HELP, CostOptions
+from dubito.cli.label_options import require_unused
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def compare(
     """Compare models on the same rows, with confidence intervals; the first is the baseline.
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
+
+    Example: dubito compare old.csv new.csv --label demand --quantiles 'q_*'
     """
     from dubito.cli.limits import as_shown, crossed_limits
     from dubito.cli.printing import passes, put, say, say_json, typed
@@ -51,6 +54,9 @@ def compare(
     from dubito.monitor import compare as compare_models
 
     options.require_single_label("compare")
+    if options.is_regression:
+        unsuited = {"--costs": costs, "--cost": cost, "--positive": options.positive}
+        require_unused(unsuited, "for a regression")
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     names = _model_names(files)
     given = CostOptions(costs, tuple(cost or ()))
@@ -152,7 +158,7 @@ def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
     ]
 
 
-@with_columns("mean", "std", "weight", "group", "id", "cost", "uncertain", hidden=MULTILABEL)
+@with_columns("weight", "group", "id", "cost", "uncertain", hidden=MULTILABEL)
 def drift(
     reference: Annotated[
         str,
@@ -171,7 +177,12 @@ def drift(
 ) -> None:
     """Test whether confidence, classes, uncertainty or features drifted between two periods.
 
-    Labels are optional. Example: dubito drift may.csv june.csv --logits 'z_*'
+    Labels are optional. Of a regression it tests predictions and the width
+    of intervals, and with targets bias, errors, coverage and PIT.
+
+    Example: dubito drift may.csv june.csv --logits 'z_*'
+
+    Example: dubito drift may.csv june.csv --quantiles 'q_*' --label demand
     """
     from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.reading import require_output_paths

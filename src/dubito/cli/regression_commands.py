@@ -26,7 +26,7 @@ INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest o
 LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
 
 
-def calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
+def _calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
     """Return the calibrator of this name, or for `auto` those to choose from, simple ones first.
 
     They return what is calibrated in its own form: means with standard deviations, or quantiles at
@@ -58,8 +58,8 @@ def fit_calibrator(
     require_unused({"--positive": options.positive, "--classes": options.classes}, "here")
     [predictions] = options.open(file)
     with passes():
-        rows = as_distributions(reader.rows(predictions))
-        candidates = calibrators_named(name, next(rows.batches()).outputs)
+        rows = _as_distributions(reader.rows(predictions))
+        candidates = _calibrators_named(name, next(rows.batches()).outputs)
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
         evidence = [cross_validate_calibrator(one, rows) for one in candidates]
         best = 0
@@ -88,7 +88,7 @@ def fit_calibrator(
     say(f"  {words} -o calibrated.parquet")
 
 
-def as_distributions(rows: Shards) -> Shards:
+def _as_distributions(rows: Shards) -> Shards:
     """Return rows with the members of an ensemble as normal distributions, others unchanged."""
     from dubito.data import ArrayShards
     from dubito.measure.regression import moment_matched

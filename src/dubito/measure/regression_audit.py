@@ -66,7 +66,7 @@ class RegressionState(State):
         given, batch = batch.outputs, moment_matched(batch)
         require_targets(batch, "audit")
         outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
-        levels = _levels_of(outputs)
+        levels = interval_levels(outputs)
         ends = [central_interval(outputs, level, "audit") for level in levels]
         covered = [weight @ _over_targets((low <= y) & (y <= high)) for low, high in ends]
         width = [weight @ _over_targets(high - low) for low, high in ends]
@@ -259,7 +259,7 @@ class RegressionAudit:
         return "\n".join(lines)
 
 
-def _levels_of(outputs: BaseOutputs) -> list[float]:
+def interval_levels(outputs: BaseOutputs) -> list[float]:
     """Return the levels whose central intervals the outputs can give."""
     if isinstance(outputs, Samples):
         # Between draws nothing is known: of m draws, k from each end hold 1 - 2 k / (m + 1).

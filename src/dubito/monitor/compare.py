@@ -16,9 +16,11 @@ from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval, interval_of
+from dubito.measure.regression import moment_matched
 from dubito.measure.state import json_fields, warn_of_missing
 from dubito.monitor.metrics import (
     HIGHER_IS_BETTER,
+    INTERVALS,
     TITLES,
     PositiveRows,
     adjusted,
@@ -203,7 +205,8 @@ def compare(
         Labels or targets; None if `models` are shards or `TopLabel` outputs.
     models : dict
         Outputs by name; the first model is the baseline. All are outputs over classes, or all are
-        `Normal`, `Samples` or `Quantiles`; or shards of the same rows, 100,000 of them sampled.
+        `Normal`, `Samples`, `Quantiles` or `RegressionMembers` (by their moments); or shards of the
+        same rows, 100,000 of them sampled.
     sample_weight : array-like of shape (n_rows,), optional
         Frequency weights.
     level : float, default 0.95
@@ -324,6 +327,12 @@ def _regression_estimates(batches: dict[str, Batch], bootstrap: MeanInterval) ->
     if len({tuple(one.levels) for one in outputs if isinstance(one, Quantiles)}) > 1:
         for one in losses.values():  # means over different levels cannot be compared
             one.pop("pinball_loss", None)
+    names = [f"interval_score_{level}" for level in INTERVALS]
+    common = [name for name in names if all(name in one for one in losses.values())]
+    for one in losses.values():  # one of them is enough
+        for name in names:
+            if name not in common[:1]:
+                one.pop(name, None)
     weight = next(iter(batches.values())).labeled_weight
     metrics = {
         model: {name: bootstrap(rows, weight) for name, rows in one.items()}
@@ -412,7 +421,7 @@ def _as_models(
             outputs, y_true, sample_weight=sample_weight, row_costs=row_costs,
             caller=CALLER, argument=f"models[{name!r}]", label_argument="y_true",
         )  # fmt: skip
-        batches[name] = load_rows(shards, seed=seed)
+        batches[name] = moment_matched(load_rows(shards, seed=seed))
     first = next(iter(batches.values()))
     for name, batch in batches.items():
         batch.require_labels(CALLER)

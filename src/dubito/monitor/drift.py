@@ -1,4 +1,4 @@
-"""Drift between two periods of one model: in confidence, classes, inputs or accuracy."""
+"""Drift between two periods of one model: in outputs, inputs, accuracy or calibration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import scipy
 
-from dubito.arrays import FloatArray, IntArray, as_fraction, draw_seed
+from dubito.arrays import FloatArray, IntArray, as_count, as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import as_shards, load_rows
@@ -18,8 +18,19 @@ from dubito.decide import PriorEstimate, estimate_prior
 from dubito.decide.priors import log_posteriors, probabilities_of
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import short_percent
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
+from dubito.measure.regression import (
+    central_interval,
+    crps_of_rows,
+    moment_matched,
+    pit_of_rows,
+    point_of_rows,
+    require_targets,
+    values_of,
+)
+from dubito.measure.regression_audit import interval_levels
 from dubito.measure.state import json_fields, warn_of_missing
 from dubito.monitor.metrics import MIN_ROWS, N_BINS, TITLES, adjusted
 from dubito.monitor.shifts import (
@@ -32,10 +43,22 @@ from dubito.monitor.shifts import (
     ood_shift,
 )
 from dubito.monitor.verdicts import drift_lines, drift_verdict
-from dubito.outputs import BaseClassOutputs, ClassName, Logits, Members, Probabilities, TopLabel
+from dubito.outputs import (
+    BaseClassOutputs,
+    ClassName,
+    Logits,
+    Members,
+    MultiLabel,
+    Normal,
+    Probabilities,
+    Quantiles,
+    Samples,
+    TopLabel,
+)
 
 CALLER = "detect_drift"
 ALPHA = 0.05  # false positive rate of OOD inputs
+INTERVAL = 0.9  # the central interval of a regression whose width and coverage are tested
 MAX_CLASSES = 50  # with more, class priors can hardly be identified
 
 
@@ -53,10 +76,13 @@ class Drift:
     shifts : dict of DistributionShift
         By name: "confidence", "predicted classes", "entropy", "energy", "OOD inputs"; with labels
         also "accuracy", "over-confidence", "log loss", "labels" and the ECE, which is not tested.
+        Of a regression: "prediction", "interval width", "OOD inputs"; with targets also "target",
+        "bias" (target - prediction), "absolute error", "CRPS", "coverage" and "PIT".
     wasserstein : float
-        The Wasserstein distance of the confidences.
-    expected_accuracy : float
-        The mean confidence of the current period: its accuracy, if calibrated.
+        The Wasserstein distance of the confidences, or of the predictions of a regression.
+    expected_accuracy : float or None
+        The mean confidence of the current period: its accuracy, if calibrated. None for a
+        regression.
     thresholded_accuracy : Interval or None
         The fraction of current rows above the confidence that as many reference rows exceed as are
         correct.
@@ -79,7 +105,7 @@ class Drift:
     level: float
     shifts: dict[str, DistributionShift]
     wasserstein: float
-    expected_accuracy: float
+    expected_accuracy: float | None
     thresholded_accuracy: Interval | None
     prior: PriorEstimate | None
     reference_prior: FloatArray | None
@@ -138,8 +164,8 @@ def detect_drift(
         Outputs of one model on both periods; a plain array holds probabilities. Of shards, 100,000
         rows are sampled. Rows are taken as independent.
     y_reference, y_current : array-like of shape (n_rows,), optional
-        Labels. Those of the reference improve the estimated priors and accuracy; those of both
-        periods allow tests of accuracy and calibration.
+        Labels or targets. Those of the reference improve the estimated priors and accuracy; those
+        of both periods allow tests of accuracy, bias and calibration.
     reference_features, current_features : array-like of shape (n_rows, n_features), optional
         Features, to detect OOD inputs by the Mahalanobis distance, fitted on half of the reference.
     level : float, default 0.95
@@ -172,6 +198,9 @@ def detect_drift(
     before = _as_period(reference, y_reference, reference_features, seed, "reference")
     after = _as_period(current, y_current, current_features, seed + 1, "current")
     _require_same_kind(before, after)
+    if before.is_regression:
+        settings = level, seed, as_count(n_permutations, "n_permutations", CALLER)
+        return _regression_drift(before, after, *settings)
     shifts = {
         **_output_shifts(before, after, level),
         **_feature_shifts(before, after, seed),
@@ -202,6 +231,11 @@ class Period:
 
     def __len__(self) -> int:
         return len(self.batch)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the outputs are those of a regression."""
+        return isinstance(self.batch.outputs, Normal | Samples | Quantiles)
 
     @property
     def outputs(self) -> Logits | Probabilities | None:
@@ -246,9 +280,20 @@ def _require_same_kind(before: Period, after: Period) -> None:
     """Raise unless both periods have outputs of one kind, and both have features or none."""
     kinds = type(before.batch.outputs), type(after.batch.outputs)
     if kinds[0] is not kinds[1] or before.n_classes != after.n_classes:
-        rule = f"must be {kinds[0].__name__} over {before.n_classes} classes, like `reference`"
-        got = f"{kinds[1].__name__} over {after.n_classes}"
-        raise BadValueError("current", CALLER, rule, got, "Pass outputs of one model")
+        names = [
+            kind.__name__ if period.is_regression else f"{kind.__name__} over {period.n_classes}"
+            for kind, period in zip(kinds, (before, after), strict=True)
+        ]
+        rule = f"must be {names[0]}{'' if before.is_regression else ' classes'}, like `reference`"
+        raise BadValueError("current", CALLER, rule, names[1], "Pass outputs of one model")
+    if before.is_regression:
+        shapes = [point_of_rows(period.batch.outputs).ndim for period in (before, after)]
+        if shapes != [1, 1]:
+            rule, got = "must be of one target", "several targets per row"
+            raise BadValueError("reference", CALLER, rule, got, "Test one target at a time")
+        if _central_level(before) != _central_level(after):
+            rule, fix = "must have the levels of `reference`", "Pass the same quantiles or draws"
+            raise BadValueError("current", CALLER, rule, "others", fix)
     if (before.batch.features is None) != (after.batch.features is None):
         missing = "current" if after.batch.features is None else "reference"
         fix = f"Pass `{missing}_features` too, or leave both out"
@@ -261,11 +306,13 @@ def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) ->
         outputs, y, features=features,
         caller=CALLER, argument=argument, label_argument=f"y_{argument}",
     )  # fmt: skip
-    batch = load_rows(shards, seed=seed)
-    if not isinstance(batch.outputs, BaseClassOutputs | TopLabel):
-        kinds = "Logits, Probabilities, Members, TopLabel or an array of probabilities"
-        got, fix = type(batch.outputs).__name__, "Pass outputs of a classifier"
-        raise BadTypeError(argument, CALLER, f"must be {kinds}", got, fix)
+    batch = moment_matched(load_rows(shards, seed=seed))
+    if not isinstance(batch.outputs, BaseClassOutputs | TopLabel | Normal | Samples | Quantiles):
+        rule = "must be outputs of a classifier or of a regression"
+        got, fix = type(batch.outputs).__name__, "Pass e.g. Logits(array) or Normal(mean, std)"
+        if isinstance(batch.outputs, MultiLabel):
+            fix = "Test one label at a time"
+        raise BadTypeError(argument, CALLER, rule, got, fix)
     if not len(batch):
         fix = "Pass rows of both periods"
         raise BadValueError(argument, CALLER, "must have at least 1 row", "0", fix)
@@ -309,6 +356,68 @@ def _feature_shifts(before: Period, after: Period, seed: int) -> dict[str, Distr
     detector = ConformalOutlierDetector(ALPHA).fit(distance.score(known[held]))
     n_ood = int(detector.predict(distance.score(new)).sum())
     return {"OOD inputs": ood_shift(held.size, len(new), n_ood, ALPHA)}
+
+
+def _central_level(period: Period) -> float | None:
+    """Return the level of the central interval nearest to 90 %, None without any."""
+    levels = interval_levels(period.batch.outputs)
+    return min(levels, key=lambda level: abs(level - INTERVAL), default=None)
+
+
+def _regression_drift(
+    before: Period, after: Period, level: float, seed: int, n_permutations: int
+) -> Drift:
+    """Return the drift of a regression: its outputs, and with targets its errors and intervals."""
+    periods = before, after
+    points = [np.asarray(point_of_rows(one.batch.outputs), np.float64) for one in periods]
+    shifts = {"prediction": distribution_shift(points[0], points[1], level)}
+    central = _central_level(before)
+    if central is not None:
+        ends = [central_interval(one.batch.outputs, central, CALLER) for one in periods]
+        widths = [np.asarray(high - low, np.float64) for low, high in ends]
+        shifts["interval width"] = distribution_shift(widths[0], widths[1], level)
+    shifts |= _feature_shifts(before, after, seed)
+    labeled = [one.labeled for one in periods if one.labeled is not None]
+    if len(labeled) == 2 and min(map(len, labeled)) >= MIN_ROWS:
+        rows = [_target_rows(one, central) for one in labeled]
+        for name, first in rows[0].items():
+            pair = first, rows[1][name]
+            is_mean = name not in ("target", "PIT")
+            shifts[name] = (
+                mean_shift(*pair, level, seed, n_permutations)
+                if is_mean
+                else distribution_shift(*pair, level)
+            )
+    return Drift(
+        n_reference=len(before),
+        n_current=len(after),
+        level=level,
+        shifts=_with_significance(shifts, level, min(len(before), len(after))),
+        wasserstein=float(scipy.stats.wasserstein_distance(*points)),
+        expected_accuracy=None,
+        thresholded_accuracy=None,
+        prior=None,
+        reference_prior=None,
+        classes=None,
+    )
+
+
+def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
+    """Return what is known of each row with a target, by name."""
+    require_targets(batch, CALLER)
+    outputs, y = batch.outputs, values_of(batch)
+    error = y - point_of_rows(outputs)
+    rows = {
+        "target": y,
+        "bias": error,
+        "absolute error": np.abs(error),
+        "CRPS": crps_of_rows(outputs, y),
+    }
+    if central is not None:
+        low, high = central_interval(outputs, central, CALLER)
+        name = f"coverage ({short_percent(central)})"
+        rows[name] = ((low <= y) & (y <= high)).astype(np.float64)
+    return {**rows, "PIT": pit_of_rows(outputs, y)}
 
 
 def _labeled_shifts(

@@ -11,6 +11,7 @@ from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, IntArray, dot
 from dubito.data.batch import Batch, Ranks
+from dubito.errors import BadValueError
 from dubito.measure.binary import bin_edges, bins_of, positive_rows, rank_positives
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.detection import auroc_of, average_precision_of
@@ -18,7 +19,9 @@ from dubito.measure.intervals import Interval, over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
+    central_interval,
     crps_of_rows,
+    interval_scores,
     nll_of_rows,
     pinballs,
     point_of_rows,
@@ -26,9 +29,10 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.selective import RiskCoverageCurve
-from dubito.outputs import Normal, Quantiles
+from dubito.outputs import BaseOutputs, Normal, Quantiles
 
 N_BINS, N_POSITIVE_BINS = 15, 10
+INTERVALS = (90, 80, 95, 50)  # whose score is compared, in percent: the first that models have
 MIN_ROWS = 20  # with fewer (in a period), nothing is called significant
 TITLES = {
     "cost": "cost per row",
@@ -45,6 +49,8 @@ TITLES = {
     "continuous_ranked_probability_score": "CRPS",
     "negative_log_likelihood": "negative log-likelihood",
     "pinball_loss": "pinball loss",
+    **{f"interval_score_{level}": f"interval score ({level} %)" for level in INTERVALS},
+    "mean_absolute_error": "mean absolute error",
     "mean_squared_error": "mean squared error",
 }
 HIGHER_IS_BETTER = frozenset({"accuracy", "roc_auc", "average_precision", "brier_skill_score"})
@@ -132,11 +138,26 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
         losses["negative_log_likelihood"] = nll_of_rows(outputs, y)
     if isinstance(outputs, Quantiles):
         losses["pinball_loss"] = pinballs(outputs, y).mean(axis=1)
+    for level in INTERVALS:
+        ends = _interval(outputs, level / 100, caller)
+        if ends is not None:
+            losses[f"interval_score_{level}"] = interval_scores(y, *ends, level / 100)
+    losses["mean_absolute_error"] = np.abs(y - point_of_rows(outputs))
     losses["mean_squared_error"] = (y - point_of_rows(outputs)) ** 2
     return {
         name: np.asarray(rows if rows.ndim == 1 else rows.mean(axis=1), dtype=np.float64)
         for name, rows in losses.items()
     }
+
+
+def _interval(
+    outputs: BaseOutputs, level: float, caller: str
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return the central interval of each row; None if the quantiles or draws do not have it."""
+    try:
+        return central_interval(outputs, level, caller)
+    except BadValueError:
+        return None
 
 
 def _holm(p_values: Sequence[float]) -> FloatArray:

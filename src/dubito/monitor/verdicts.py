@@ -109,6 +109,8 @@ def drift_verdict(found: Drift) -> str:
     if not found.shifted:
         return f"No sign of drift between {n_rows}."
     parts = (_input_text, _prior_text, _confidence_text, _accuracy_text)
+    if "prediction" in found.shifts:
+        parts = (_input_text, _prediction_text, _error_text, _coverage_text)
     return " ".join(filter(None, (part(found) for part in parts)))
 
 
@@ -121,6 +123,60 @@ def _input_text(found: Drift) -> str:
         f"Inputs are out of distribution: {percent(shift.current)} are beyond the distance that "
         f"{percent(shift.reference, 0)} of reference rows exceed. Inspect them first."
     )
+
+
+def _prediction_text(found: Drift) -> str:
+    """Return whether the predictions of a regression, their spread or the targets shifted."""
+    sentences = []
+    for name, words in {"prediction": "Predictions", "target": "Targets"}.items():
+        if name in found.shifted:
+            sentences.append(f"{words} shifted ({_from_to(found.shifts[name])}).")
+    if "interval width" in found.shifted:
+        shift = found.shifts["interval width"]
+        is_wider = (shift.current or 0) > (shift.reference or 0)
+        word = "wider" if is_wider else "narrower"
+        sentences.append(f"Intervals are {word} (mean width {_from_to(shift)}).")
+    has_targets = "bias" in found.shifts
+    if sentences and not has_targets:
+        sentences.append("Find targets of some current rows to check bias and coverage.")
+    return " ".join(sentences)
+
+
+def _error_text(found: Drift) -> str:
+    """Return whether the errors of a regression shifted."""
+    sentences = []
+    if "bias" in found.shifted:
+        shift = found.shifts["bias"]
+        before, now = shift.reference or 0.0, shift.current or 0.0
+        advice = f"predictions are too {'low' if now > 0 else 'high'}, retrain the model"
+        advice = "the bias is smaller" if abs(now) < abs(before) else advice
+        sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}: {advice}.")
+    for name in ("absolute error", "CRPS"):
+        if name in found.shifted:
+            shift = found.shifts[name]
+            verb = "rose" if _has_risen(found, name) else "fell"
+            sentences.append(f"The {name} {verb} {_from_to(shift)}.")
+    return " ".join(sentences)
+
+
+def _coverage_text(found: Drift) -> str:
+    """Return whether the intervals of a regression cover as many targets as before."""
+    name = next((name for name in found.shifts if name.startswith("coverage")), "")
+    if name in found.shifted:
+        shift = found.shifts[name]
+        nominal = float(name.partition("(")[2].partition(" ")[0]) / 100
+        gaps = [abs((one or 0) - nominal) for one in (shift.reference, shift.current)]
+        advice = "calibration improved" if gaps[1] < gaps[0] else RECALIBRATE
+        change = f"from {percent(shift.reference)} to {percent(shift.current)}"
+        return f"Coverage of {short_percent(nominal)} intervals went {change}: {advice}."
+    if "PIT" in found.shifted and "bias" not in found.shifted:
+        return f"The PIT shifted, so calibration changed: {RECALIBRATE}."
+    return ""
+
+
+def _from_to(shift: DistributionShift) -> str:
+    """Return the means of both periods."""
+    return f"from {decimal(shift.reference)} to {decimal(shift.current)}"
 
 
 def _prior_text(found: Drift) -> str:
@@ -227,13 +283,15 @@ def drift_lines(found: Drift) -> list[str]:
     note = (
         f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
         f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
-        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov, of classes "
-        "total variation."
+        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov"
+        f"{'' if found.expected_accuracy is None else ', of classes total variation'}."
     )
     change = f"change ({short_percent(found.level)})"
     head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
     lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(note, WIDTH), "", head]
     lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
+    if found.expected_accuracy is None:
+        return lines
     return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
 
 

@@ -22,7 +22,7 @@ from dubito.report.page import render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
-FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE")
+FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE", "coverage", "PIT")
 MAX_CLASSES = 12
 STYLES = {True: "correct", False: "wrong", None: "neutral"}
 JUDGMENTS = {True: "better", False: "worse", None: "not significant"}
@@ -110,10 +110,12 @@ def drift_report(
     # Below each other: charts of one row and of many would leave a gap side by side.
     figures = (*_shift_figures(drift), *_prior_figures(drift))
     alarms = f"at most {(1 - drift.level) * 100:.3g} %, over all tests (Holm)"
+    accuracy = drift.expected_accuracy
+    expected = [("Current accuracy expected from the outputs", percent(accuracy))]
     facts = (
         ("Reference rows", f"{drift.n_reference:,}"),
         ("Current rows", f"{drift.n_current:,}"),
-        ("Current accuracy expected from the outputs", percent(drift.expected_accuracy)),
+        *(expected if accuracy is not None else []),
         ("False alarm rate", alarms),
         VERSION,
     )
@@ -160,13 +162,13 @@ def _difference_figures(comparison: Comparison) -> list[Figure]:
             title = f"{TITLES[one.metric]}: {_change(value)}, {word}"
             span = Span(STYLES[one.is_better], low, value, high, word)
             pairs.setdefault((one.model, one.baseline), []).append(SpanRow(title, (span,)))
-    figures = []
+    figures, names = [], {one.metric for one in comparison.differences}
     for (model, baseline), rows in pairs.items():
         title = f"{model} compared with {baseline}"
         chart = span_chart(title, rows, f"Relative change from {baseline} to {model}", _change)
         caption = (
             f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g} % "
-            "interval. Lower is better, except for accuracy."
+            f"interval. Lower is better{', except for accuracy' * ('accuracy' in names)}."
         )
         figures.append(Figure(title, (chart,), caption))
     return figures
