@@ -15,10 +15,19 @@ from dubito.calibrate.calibrator import drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic
-from dubito.decide import CostMatrix, MultiLabelPolicy, MultiLabelPolicyReport, Policy
+from dubito.decide import (
+    CostMatrix,
+    MultiLabelPolicy,
+    MultiLabelPolicyReport,
+    Policy,
+    RegressionPolicy,
+    RegressionPolicyReport,
+)
 from dubito.decide.costs import as_costs
 from dubito.decide.multilabel.label_report import LabelEvidence
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.report import Evidence
+from dubito.decide.regression.value_report import ValueEvidence
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
 from dubito.outputs import BaseOutputs, MultiLabel, Normal, Quantiles, Samples
@@ -38,6 +47,10 @@ from dubito.report.sections.labels import labels_sections, labels_verdict
 from dubito.report.sections.positive_class import positive_class_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 from dubito.report.sections.thresholds import thresholds_section
+from dubito.report.sections.value_policies import (
+    value_decisions_section,
+    value_policy_verdict,
+)
 from dubito.report.summary import MAX_ROWS_MEASURED, Provenance, Summary
 from dubito.report.verdict import classifier_verdict
 
@@ -82,8 +95,8 @@ class Report:
         calibration: Any = None,
         ood: Any = None,
         costs: CostMatrix | None = None,
-        policy: Policy | MultiLabelPolicy | None = None,
-        evidence: Evidence | LabelEvidence | None = None,
+        policy: AnyPolicy | None = None,
+        evidence: Evidence | LabelEvidence | ValueEvidence | None = None,
         title: str | None = None,
         command: str | None = None,
         audit: Audit | MultiLabelAudit | RegressionAudit | None = None,
@@ -100,7 +113,7 @@ class Report:
             Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
         calibration, ood, costs, policy, title, command, random_state
             As in `make_report`.
-        evidence : Evidence or LabelEvidence, optional
+        evidence : Evidence, LabelEvidence or ValueEvidence, optional
             The rows that the fit of the policy held out, and its decisions, from
             `fit_shards`: the report is about them, with the figures of `policy.report`.
         audit : Audit, MultiLabelAudit or RegressionAudit, optional
@@ -123,7 +136,7 @@ class Report:
             given = {"costs": costs, "ood": ood, "calibration": calibration}
             _require_none("must be None for several labels per row", **given)
             if isinstance(policy, MultiLabelPolicy):
-                assert not isinstance(evidence, Evidence)
+                assert evidence is None or isinstance(evidence, LabelEvidence)
                 return _label_policy_report(policy, evidence, shards, title, command, seed)
             if not isinstance(audit, MultiLabelAudit):
                 audit = MultiLabelAudit.of(shards, random_state=seed)
@@ -132,8 +145,11 @@ class Report:
         is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
-            _require_none("must be None for a regression", costs=costs, ood=ood, policy=policy)
+            _require_none("must be None for a regression", costs=costs, ood=ood)
             assert not isinstance(others, BaseCalibrator)
+            if isinstance(policy, RegressionPolicy):
+                assert evidence is None or isinstance(evidence, ValueEvidence)
+                return _value_policy_report(policy, evidence, shards, title, command, seed)
             found = RegressionSummary.of(
                 shards,
                 calibration=others,
@@ -144,8 +160,8 @@ class Report:
             return _regression_report(found, title)
         if not (ood is None or isinstance(ood, Batch)):
             ood = Batch.of(None, ood, caller=CALLER)
-        assert not isinstance(policy, MultiLabelPolicy)
-        assert not isinstance(evidence, LabelEvidence)
+        assert policy is None or isinstance(policy, Policy)
+        assert evidence is None or isinstance(evidence, Evidence)
         summary = Summary.of(
             shards,
             calibration=others,
@@ -188,7 +204,7 @@ def make_report(
     calibration: Any = None,
     ood: Any = None,
     costs: CostMatrix | None = None,
-    policy: Policy | MultiLabelPolicy | None = None,
+    policy: AnyPolicy | None = None,
     title: str | None = None,
     command: str | None = None,
     random_state: Any = 0,
@@ -223,7 +239,7 @@ def make_report(
         Outputs of out-of-distribution rows, or a `Batch` of them with features.
     costs : CostMatrix, optional
         Costs of actions; by default an error costs 1 and a review 0.1.
-    policy : Policy or MultiLabelPolicy, optional
+    policy : Policy, MultiLabelPolicy or RegressionPolicy, optional
         A fitted policy, whose calibrator and costs are used, compared with other decision rules.
     title : str, optional
         The title of the page.
@@ -375,9 +391,45 @@ def _label_policy_report(
     return Report(title, verdict.text, render(title, verdict, sections))
 
 
+def _value_policy_report(
+    policy: RegressionPolicy,
+    evidence: ValueEvidence | None,
+    shards: Shards,
+    title: str,
+    command: str | None,
+    seed: int,
+) -> Report:
+    """Return the report on a regression policy: the decisions come first.
+
+    Its figures are those of the held-out rows of the fit, or else of the rows themselves.
+    """
+    figures = policy.report
+    if evidence is None:
+        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
+        evidence = policy.evidence_on(batch, "the rows of this report")
+        figures = RegressionPolicyReport.of(evidence, policy.rule, seed)
+    summary = RegressionSummary.of(ArrayShards(evidence.batch), command=command, seed=seed)
+    facts = (
+        ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
+        INTERVALS,
+        ("Calibration", policy.provenance["calibrator"]),
+        *summary.provenance.facts,
+    )
+    details = [replace(one, is_detail=True) for one in regression_sections(summary)]
+    sections = [
+        value_decisions_section(policy, figures),
+        *details,
+        provenance_section(facts, summary.provenance.command),
+    ]
+    verdict = value_policy_verdict(figures)
+    return Report(title, verdict.text, render(title, verdict, sections))
+
+
 def _require_policy(policy: Any, outputs: BaseOutputs) -> None:
     """Raise unless a policy takes outputs of this kind."""
-    kind = MultiLabelPolicy if isinstance(outputs, MultiLabel) else Policy
+    kind: type[AnyPolicy] = MultiLabelPolicy if isinstance(outputs, MultiLabel) else Policy
+    if isinstance(outputs, Normal | Samples | Quantiles):
+        kind = RegressionPolicy
     if not isinstance(policy, kind):
         name = kind.__name__
         rule, fix = f"must be a fitted {name}", f"Use {name}.fit(...) or {name}.load(path)"

@@ -322,6 +322,21 @@ class RegressionPolicy(BasePolicy):
         blocks = row_blocks(known.n_rows, known.n_entries, BLOCK_ENTRIES) or [slice(0, 0)]
         return RegressionDecisions.joined(list(map_in_order(decided, blocks)))
 
+    def evidence_on(self, batch: Batch, evaluation: str) -> ValueEvidence:
+        """Return what the policy decides for labeled rows, to report on: `evaluation` says which.
+
+        The OOD gate is left out where rows have no features.
+        """
+        known = self._known(batch.outputs, "RegressionPolicy.evidence_on")
+        policy = self if batch.features is not None else replace(self, ood=None)
+        return ValueEvidence(
+            replace(batch, outputs=known),
+            known,
+            policy.decide(known, batch.features),
+            float(self.interval.level_),
+            evaluation,
+        )
+
     def explain(self, outputs: Any, features: Any = None, *, row: int = 0) -> str:
         """Explain in a few sentences what is decided for one row, and why.
 
