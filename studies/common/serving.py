@@ -11,11 +11,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dubito.calibrate import MultiLabelCalibrator, TemperatureScaling
-from dubito.decide import CostMatrix, LabelCosts, MultiLabelPolicy, Policy
-from dubito.outputs import Logits, MultiLabel
+from dubito.calibrate import MultiLabelCalibrator, TemperatureScaling, VarianceScaling
+from dubito.decide import (
+    CostMatrix,
+    ErrorCosts,
+    LabelCosts,
+    MultiLabelPolicy,
+    Policy,
+    RegressionPolicy,
+)
+from dubito.outputs import Logits, MultiLabel, Normal, Quantiles, Samples
 
-__all__ = ["Process", "SCRIPT", "fitted_label_policy", "fitted_policy", "served", "start"]
+__all__ = [
+    "Process", "SCRIPT", "fitted_label_policy", "fitted_policy", "fitted_value_policy", "served",
+    "start",
+]  # fmt: skip
 
 Process = subprocess.Popen[str]
 SCRIPT = str(Path(sys.executable).with_name("dubito"))
@@ -41,6 +51,23 @@ def fitted_label_policy(review: float = 0.3, n_labels: int = 3) -> MultiLabelPol
     outputs = MultiLabel.from_logits(2 * odds, names)
     calibrator = MultiLabelCalibrator("platt", other_labels=False)
     return MultiLabelPolicy.fit(outputs, y, costs=costs, calibrator=calibrator)
+
+
+def fitted_value_policy(kind: str = "Normal", review_cost: float = 12.0) -> RegressionPolicy:
+    """Return a small policy for order quantities, which reviews the most uncertain rows."""
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(100, 20, 600), np.exp(rng.normal(1, 0.6, 600))
+    y, z = mean + 2 * std * rng.normal(size=600), np.array([-1.64, -0.67, 0.0, 0.67, 1.64])
+    outputs: Normal | Samples | Quantiles = Normal(mean, std)
+    if kind == "Samples":
+        outputs = Samples(mean[:, np.newaxis] + std[:, np.newaxis] * rng.normal(size=(600, 30)))
+    if kind == "Quantiles":
+        levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+        outputs = Quantiles(mean[:, np.newaxis] + std[:, np.newaxis] * z, levels)
+    return RegressionPolicy.fit(
+        outputs, y, costs=ErrorCosts.linear(under=4, over=1), calibrator=VarianceScaling(),
+        review_cost=review_cost, max_width=60,
+    )  # fmt: skip
 
 
 def start(

@@ -15,7 +15,8 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from dubito.decide import MultiLabelPolicy, Policy
+from dubito.decide import Policy
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.serve import app as serve_app
 from dubito.serve.app import create_app
 from dubito.serve.decide import DecisionRequest, decide_batch
@@ -75,7 +76,7 @@ def empty_postgres(postgres: str) -> str:
 
 
 @contextmanager
-def opened(url: str, policy: Policy | MultiLabelPolicy) -> Iterator[Store]:
+def opened(url: str, policy: AnyPolicy) -> Iterator[Store]:
     """Open a store with a policy active, and close it in the end."""
     store = Store.open(url)
     deploy_policy(store, policy)

@@ -21,16 +21,19 @@ from dubito.decide.actions import least_costs
 from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import RegressionDecisions
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
-from dubito.serve import label_sets, schemas
+from dubito.serve import label_sets, schemas, value_rows
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
-from dubito.serve.service import AnyPolicy, Service, Settings, get_service
+from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.decisions import IdempotencyKey
 from dubito.serve.store.tables import MAX_ID_LENGTH
@@ -121,6 +124,8 @@ class DecisionRequest:
         policy, batch = self.policy, self.rows.batch
         if isinstance(policy, MultiLabelPolicy):
             return None  # its maps may weigh all labels of a row, in a matrix product
+        if isinstance(policy, RegressionPolicy):
+            return None  # sums over quantiles or draws are matrix products
         is_simple = policy.ood is None and policy.risk is None and not policy.costs.columns
         has_outputs_only = batch.features is None and batch.row_costs is None
         if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
@@ -150,11 +155,15 @@ def decide_batch(
     first = requests[0]
     rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
     row_costs = rows.batch.row_costs
-    decided: Decisions | MultiLabelDecisions
+    decided: Decisions | MultiLabelDecisions | RegressionDecisions
+    confidence = None
     with kept_threads():
         try:
             if isinstance(policy, MultiLabelPolicy):
                 decided = policy.decide(rows.outputs)
+            elif isinstance(policy, RegressionPolicy):
+                decided = policy.decide(rows.outputs, rows.batch.features)
+                confidence = value_rows.confidences(decided, policy)
             else:
                 decided = policy.decide(
                     rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
@@ -167,6 +176,7 @@ def decide_batch(
         rows.ids,
         decided,
         rows.sent,
+        confidence=confidence,
         digests=rows.digests,
         is_logits=rows.is_logits,
         is_audit=rng.random(len(decided)) < settings.audit_fraction,
@@ -234,6 +244,8 @@ def _decide_bulk(
     columns = _response_columns(new.columns, service.catalog.policy, found)
     if is_arrow and "labels" in columns:
         return columns, write_stream(label_sets.flat_columns(columns))
+    if is_arrow and "value" in columns:
+        return columns, write_stream(value_rows.flat_columns(columns))
     if is_arrow:
         # Columns of a stream have one type, also where all values are missing.
         typed = {
@@ -267,11 +279,14 @@ def _parse_request(
     settings = service.settings
     policy_id, policy = service.catalog.active
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
+    key_id = key and key.id
     if isinstance(policy, MultiLabelPolicy):
-        width, has_labels = len(policy.label_names), True
+        width = len(policy.label_names)
+        rows = RequestRows.of(content, width, settings, key_id, has_labels=True)
+    elif isinstance(policy, RegressionPolicy):
+        rows = RequestRows.of(content, 0, settings, key_id, values=policy)
     else:
-        width, has_labels = policy.costs.n_classes, False
-    rows = RequestRows.of(content, width, settings, key and key.id, has_labels=has_labels)
+        rows = RequestRows.of(content, policy.costs.n_classes, settings, key_id)
     return DecisionRequest(rows, policy_id, policy, key)
 
 
@@ -306,6 +321,8 @@ def _response_columns(
     if sets:  # all policies of a database are of one kind
         return label_sets.response_columns(columns, sets)
     policies = {k: one for k, one in every.items() if isinstance(one, Policy)}
+    if not policies:
+        return value_rows.response_columns(columns)
     actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
     classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
     return {
@@ -358,7 +375,9 @@ def _fallback_actions(
 
 @router.get(
     "/decisions/{decision_id:path}",
-    response_model=schemas.StoredDecision | schemas.StoredMultiLabelDecision,
+    response_model=(
+        schemas.StoredDecision | schemas.StoredMultiLabelDecision | schemas.StoredValueDecision
+    ),
 )
 def get_decision(
     request: Request,
@@ -384,6 +403,11 @@ def get_decision(
         return facts | {
             "answers": None if label is None else decoded(label),
             "previous_answers": [{**one, "answers": decoded(one["label"])} for one in previous],
+        }
+    if isinstance(policy, RegressionPolicy):
+        return facts | {
+            "label": None if label is None else float(label),
+            "previous_labels": [{**one, "label": float(one["label"])} for one in previous],
         }
     classes = policy.classes
     return facts | {

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
@@ -23,6 +25,7 @@ from dubito.serve.store import Token
 from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import add_labels, require_same_labels
 from dubito.serve.store.writer import PART_ROWS
+from dubito.serve.value_rows import encode_targets
 
 router = APIRouter(prefix="/v1", tags=["labels"])
 
@@ -59,6 +62,20 @@ async def post_labels(
     return schemas.LabelsResponse(received=len(codes), new=n_new, corrected=n_corrected)
 
 
+def encode_any(
+    policy: AnyPolicy, labels: Sequence[Any], place: str = "labels[{}]"
+) -> Sequence[Label]:
+    """Return labels as they are stored: classes, several labels per row, or numbers.
+
+    `place` is what messages call a row, with its number.
+    """
+    if isinstance(policy, MultiLabelPolicy):
+        return encode_answers(labels, policy.label_names, place)
+    if isinstance(policy, RegressionPolicy):
+        return encode_targets(labels, place)
+    return schemas.encode_labels(labels, policy.classes)
+
+
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, Label]:
     """Return the labels of a body as they are stored, by id."""
     settings = service.settings
@@ -74,11 +91,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
     if len(fields.ids) != len(fields.labels):
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")
-    codes: Sequence[Label]
-    if isinstance(policy, MultiLabelPolicy):
-        codes = encode_answers(fields.labels, policy.label_names)
-    else:
-        codes = schemas.encode_labels(fields.labels, policy.classes)
+    codes = encode_any(policy, fields.labels)
     found: dict[str, Label] = dict(zip(fields.ids, codes, strict=True))
     if any(found[name] != code for name, code in zip(fields.ids, codes, strict=True)):
         problem = "An id is repeated with different labels"

@@ -21,11 +21,13 @@ from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
 from dubito.decide.multilabel.label_decisions import AUTOMATIC, POSITIVE, REVIEW, REVIEW_ROW
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
 from dubito.measure import BinaryAudit, Interval, audit, confidence_interval
 from dubito.measure.calibration_error import ReliabilityState, expected_gaps, uniform_edges
+from dubito.measure.regression import interval_scores
 from dubito.measure.scorers import CATALOG
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
@@ -35,6 +37,7 @@ from dubito.serve.label_sets import action_matrix, answer_matrix
 from dubito.serve.schemas import MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import AlarmHistory, StoredRows, Token
+from dubito.serve.value_rows import StoredValues, targets
 from dubito.serve.weighting import WeightedSample, propensity_weights
 
 router = APIRouter(prefix="/v1", tags=["monitor"])
@@ -156,6 +159,46 @@ class LabelMonitorReport:
     uncertainty: DistributionShift | None
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ValueWindow:
+    """Metrics of the rows that a regression policy decided in a period.
+
+    `coverage`, `interval_score` and `bias` are of the prediction intervals and the calibrated mean,
+    and `automatic` is the fraction of rows without a review.
+    """
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+    note: str
+    coverage: Estimate
+    bias: Estimate
+    interval_score: Estimate
+    cost: Estimate
+    automatic: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueMonitorReport:
+    """Everything that is monitored of one regression policy.
+
+    The alarms "coverage" and "bias" bet on the true values of audited rows, against the level of
+    the prediction intervals and against half of the values above the calibrated median;
+    "uncertainty" bets on the widths of the intervals of all rows after the first 1,000.
+    """
+
+    overall: ValueWindow
+    windows: tuple[ValueWindow, ...]
+    alarms: dict[str, SequentialAlarm]
+    uncertainty: DistributionShift | None
+
+
+AnyReport = MonitorReport | LabelMonitorReport | ValueMonitorReport
+
+
 @router.get("/monitor")
 def get_monitor(
     request: Request,
@@ -188,15 +231,15 @@ def _describe_label(label: LabelMetrics) -> dict[str, Any]:
     return {**plain, **found}
 
 
-def active_report(
-    service: Service, days: float = MONITOR_DAYS
-) -> tuple[int, MonitorReport | LabelMonitorReport]:
+def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, AnyReport]:
     """Return the id of the active policy, and its report over the last days."""
     policy_id, policy = service.catalog.active
     rows = service.store.decisions_since(time.time() - days * DAY)
     own, history = rows.take(rows.policy_id == policy_id), service.store.alarm_history(policy_id)
     if isinstance(policy, MultiLabelPolicy):
         return policy_id, _monitor_labels(own, policy, history)
+    if isinstance(policy, RegressionPolicy):
+        return policy_id, _monitor_values(own, policy, history)
     return policy_id, _monitor_policy(own, policy, history)
 
 
@@ -459,14 +502,77 @@ def _monitor_labels(
     )
 
 
+def _automatic(rows: StoredRows, seed: int) -> Estimate:
+    """Return the fraction of rows that are decided without any review."""
+    if not len(rows):
+        return Estimate(None, "No rows have been decided yet.")
+    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+    is_decided = (rows.action == AUTOMATIC).astype(np.float64)
+    return Estimate(mean(is_decided, np.ones(len(rows))))
+
+
+def _monitor_values(
+    rows: StoredRows, policy: RegressionPolicy, history: AlarmHistory, *, random_state: int = 0
+) -> ValueMonitorReport:
+    """Return metrics and shifts of the rows that a regression policy decided lately."""
+    level, n_fitted = policy.interval.level_, max(policy.report.n_rows, 1)
+    alarms = {}
+    seen = StoredValues.of(np.zeros((0, 0), np.float32))
+    if history.probabilities is not None:
+        seen = StoredValues.of(history.probabilities)
+    y = targets(list(history.answers))
+    above = np.where(y == seen.median, 0.5, (y > seen.median).astype(np.float64))
+    is_inside = ((seen.low <= y) & (y <= seen.high)).astype(np.float64)
+    for name, stated, observed in (("coverage", level, is_inside), ("bias", 0.5, above)):
+        # What the policy claims was estimated from the rows of its fit.
+        error = 3 * np.sqrt(stated * (1 - stated) / n_fitted)
+        alarm = SequentialAlarm(tolerance=min(TOLERANCE + float(error), 1.0))
+        alarms[name] = alarm.update(np.full(y.size, stated), observed)
+    recent = history.uncertainty[-len(rows) :] if len(rows) else np.zeros(0)
+    return ValueMonitorReport(
+        overall=_value_window(rows, policy, random_state),
+        windows=tuple(
+            _value_window(rows.take(one), policy, random_state) for one in _parts(len(rows))
+        ),
+        alarms={**alarms, "uncertainty": _uncertainty_alarm(history.uncertainty)},
+        uncertainty=_uncertainty_shift((1 - recent).astype(np.float32)),
+    )
+
+
+def _value_window(rows: StoredRows, policy: RegressionPolicy, seed: int) -> ValueWindow:
+    """Return the metrics of some rows with decided values."""
+    sample = propensity_weights(rows)
+    names = ("coverage", "bias", "interval_score", "cost")
+    found = dict.fromkeys(names, Estimate(None, sample.unavailable))
+    if sample.is_available:
+        labeled = rows.take(sample.rows)
+        known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
+        paid = policy.costs.of_errors(known.value - y)
+        if policy.review_cost is not None:
+            paid = np.where(labeled.action == AUTOMATIC, paid, policy.review_cost)
+        is_inside = ((known.low <= y) & (y <= known.high)).astype(np.float64)
+        scores = interval_scores(y, known.low, known.high, policy.interval.level_)
+        columns = dict(zip(names, (is_inside, known.mean - y, scores, paid), strict=True))
+        mean, once = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER), np.ones(y.size)
+        for name, values in columns.items():
+            found[name] = Estimate(None, "Some intervals are infinite.")
+            if np.isfinite(values).all():
+                found[name] = Estimate(mean(values, once, importance=sample.weight))
+    return ValueWindow(
+        start=float(rows.created[0]) if len(rows) else 0.0,
+        end=float(rows.created[-1]) if len(rows) else 0.0,
+        n_rows=len(rows),
+        n_labels=sample.rows.size,
+        note=sample.note,
+        **found,
+        automatic=_automatic(rows, seed),
+    )
+
+
 def _label_window(known: _LabelRows, names: Sequence[str], seed: int) -> LabelWindow:
     """Return the metrics of some rows of several labels."""
     rows, n_rows = known.rows, len(known.rows)
-    coverage = Estimate(None, "No rows have been decided yet.")
-    if n_rows:
-        mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
-        is_decided = (rows.action == AUTOMATIC).astype(np.float64)
-        coverage = Estimate(mean(is_decided, np.ones(n_rows)))
+    coverage = _automatic(rows, seed)
     is_row = rows.action == REVIEW_ROW
     is_alone = (known.actions == REVIEW) & ~is_row[:, np.newaxis]
     return LabelWindow(

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.document import BasePolicy
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.refit import refit, refit_labels
+from dubito.serve.refit import refit, refit_labels, refit_values
 from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
 from dubito.serve.store.policies import policy_content
@@ -27,7 +28,7 @@ FILE: dict[str, Any] = {
 Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
-def deploy_policy(store: Store, policy: BasePolicy) -> int:
+def deploy_policy(store: Store, policy: AnyPolicy) -> int:
     """Store a policy, and activate it if the store has not seen it before.
 
     A service that is restarted with an older file keeps what was activated since.
@@ -36,7 +37,7 @@ def deploy_policy(store: Store, policy: BasePolicy) -> int:
     ----------
     store : Store
         The database.
-    policy : BasePolicy
+    policy : Policy, MultiLabelPolicy or RegressionPolicy
         The policy of the file.
 
     Returns
@@ -73,6 +74,8 @@ def add_candidate(service: Service) -> int:
     rows = store.decisions_since(now - MONITOR_DAYS * DAY)
     if isinstance(policy, MultiLabelPolicy):
         document = refit_labels(rows, policy).to_json()
+    elif isinstance(policy, RegressionPolicy):
+        document = refit_values(rows, policy, store.find_features).to_json()
     else:
         document = refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)

@@ -17,15 +17,19 @@ from dubito.decide.multilabel.label_decisions import REVIEW_ROW
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
 from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.report import Evidence, PolicyReport
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_report import RegressionPolicyReport
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.label_sets import answer_matrix
 from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.service import DAY, AnyPolicy
+from dubito.serve.service import DAY
 from dubito.serve.store import Store, StoredPolicy, StoredRows
+from dubito.serve.value_rows import outputs_of, targets
 from dubito.serve.weighting import WeightedSample, propensity_weights, sample_by_weight
 
 CALLER = "refit"
@@ -42,8 +46,8 @@ FindFeatures = Callable[[Sequence[str]], FloatArray | None]
 class PolicyComparison:
     """Reports of two policies on the same rows, a description of these, and caveats."""
 
-    active: PolicyReport | MultiLabelPolicyReport
-    candidate: PolicyReport | MultiLabelPolicyReport
+    active: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
+    candidate: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
     rows: str
     notes: tuple[str, ...]
 
@@ -153,6 +157,72 @@ def refit_labels(
         )
 
 
+def _labeled_values(
+    rows: StoredRows, policies: Sequence[RegressionPolicy], find_features: FindFeatures
+) -> tuple[Batch, str]:
+    """Return a weighted sample of rows with true values, and why gates are not refitted."""
+    same_kind, sample = _weighted_sample(rows)
+    labeled, weight = same_kind.take(sample.rows), sample.frequency
+    features, note = None, ""
+    gates = [policy.ood for policy in policies if policy.ood is not None]
+    if gates:
+        drawn = sample_by_weight(weight)  # a gate is calibrated by ranks, which have no weights
+        features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
+        if not note:
+            labeled, weight = labeled.take(drawn), np.ones(drawn.size)
+    y, outputs = targets(labeled.answers.tolist()), outputs_of(labeled.outputs, policies[0])
+    batch = Batch.of(y, outputs, sample_weight=weight, features=features, caller=CALLER)
+    return batch, note
+
+
+def refit_values(
+    rows: StoredRows,
+    policy: RegressionPolicy,
+    find_features: FindFeatures,
+    *,
+    random_state: int = 0,
+) -> RegressionPolicy:
+    """Return a candidate of the same configuration, fitted to the true values so far.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : RegressionPolicy
+        The active policy.
+    find_features : callable
+        Returns the features of rows by their ids, or None if some are missing.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    RegressionPolicy
+        The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
+        its report says so.
+    """
+    batch, note = _labeled_values(rows, [policy], find_features)
+    gate = policy.ood
+    is_refitted = gate is not None and not note
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        fitted, _ = RegressionPolicy.fit_shards(
+            ArrayShards(batch),
+            costs=policy.costs,
+            calibrator=policy.calibrator,
+            interval=policy.interval,
+            review_cost=policy.review_cost,
+            max_width=policy.max_width,
+            max_relative_width=policy.max_relative_width,
+            ood=OODGate(gate.score_, gate.alpha) if gate is not None and is_refitted else None,
+            feature_names=policy.feature_names if is_refitted else None,
+            random_state=random_state,
+        )
+    if note:
+        report = replace(fitted.report, notes=(*fitted.report.notes, note))
+        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
+    return fitted
+
+
 def _gate_features(
     gates: Sequence[OODGate], ids: Sequence[str], find_features: FindFeatures
 ) -> tuple[FloatArray | None, str]:
@@ -229,6 +299,11 @@ def _evaluate_policies(
         found = [LabelEvidence(batch, one.decide(batch.outputs), evidence) for one in sets]
         pairs = zip(found, sets, strict=True)
         return [MultiLabelPolicyReport.of(one, policy.rule) for one, policy in pairs]
+    values = [one for one in policies if isinstance(one, RegressionPolicy)]
+    if values:
+        batch, _ = _labeled_values(rows, values, find_features)
+        pairs_of = [(one, one.evidence_on(batch, evidence)) for one in values]
+        return [RegressionPolicyReport.of(found, one.rule) for one, found in pairs_of]
     plain = [one for one in policies if isinstance(one, Policy)]
     known = LabeledRows.of(rows, plain, find_features)
     return [_evaluate(policy, known, evidence) for policy in plain]

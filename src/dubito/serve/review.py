@@ -11,13 +11,18 @@ from starlette.concurrency import run_in_threadpool
 from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import ACTIONS
+from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
-from dubito.serve.label_sets import describe_labels, encode_answers, row_reason
+from dubito.serve.label_sets import describe_labels, row_reason
+from dubito.serve.labels import encode_any
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 from dubito.serve.store.decisions import Label
+from dubito.serve.value_rows import describe_value
 
 router = APIRouter(prefix="/v1", tags=["review"])
 MAX_BYTES = 1_000_000
@@ -61,10 +66,8 @@ async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, A
         raise HTTPError(INVALID, problem, f'Send {{"action": "label", "{field}": {example}}}')
     name = schemas.check_name(item_id, "The id")
     label: Label | None = None
-    if isinstance(policy, MultiLabelPolicy) and given is not None:
-        [label] = encode_answers([given], policy.label_names, "labels")
-    elif not isinstance(policy, MultiLabelPolicy) and given is not None:
-        [label] = schemas.encode_labels([given], policy.classes)
+    if given is not None:
+        [label] = encode_any(policy, [given], field)
     item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, label)
     return {"action": fields.action, "item": item and describe_item(item, service)}
 
@@ -109,6 +112,12 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
             return facts
         reason = row_reason(policy, item.action)
         return facts | {"action": ROW_ACTIONS[item.action], "reason": reason, **queued}
+    if isinstance(policy, RegressionPolicy):
+        facts |= {"link": item.link, "answer": "number"}
+        if blind:
+            return facts
+        shown_action = {"action": ACTIONS[item.action], "reason": VALUE_REASONS[item.reason]}
+        return facts | describe_value(item.probabilities) | shown_action | queued
     row_costs = None if item.row_costs is None else json.loads(item.row_costs)
     facts |= {"row_costs": row_costs, "link": item.link, "classes": list(policy.classes)}
     if blind:

@@ -15,15 +15,18 @@ import numpy as np
 
 from dubito.arrays import FloatArray, as_floats, require_everywhere
 from dubito.data.batch import Batch
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
-from dubito.outputs import Logits, MultiLabel, Probabilities
+from dubito.outputs import Logits, MultiLabel, Normal, Probabilities, Quantiles, Samples
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings
+from dubito.serve.value_rows import Regression, read_outputs, sent_matrix
 
 CALLER = "POST /v1/decide"
 MAX_SHOWN = 50  # characters of a value in a message
+OF_REGRESSIONS = ("mean", "std", "quantiles", "samples")
 NOT_FINITE = "a number that is not finite"
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
@@ -54,16 +57,24 @@ class RequestRows:
         key: str | None = None,
         *,
         has_labels: bool = False,
+        values: RegressionPolicy | None = None,
     ) -> RequestRows:
         """Validate a body; missing ids are random, or derived from the idempotency key.
 
-        With `has_labels`, columns are labels, each with a probability of its own.
+        With `has_labels`, columns are labels, each with a probability of its own; with `values`,
+        rows are predictive distributions for that policy.
         """
         fields = validate(DecideRequest, content)
-        outputs = (
-            _as_label_outputs(fields, settings) if has_labels else _as_outputs(fields, settings)
-        )
-        n_rows, n_columns = outputs.array.shape
+        outputs: Logits | Probabilities | MultiLabel | Regression
+        if values is not None:
+            outputs, n_columns = read_outputs(fields, values), n_classes
+            if outputs.n_rows > settings.max_rows:
+                raise too_many("rows", settings.max_rows)
+        else:
+            read = _as_label_outputs if has_labels else _as_outputs
+            outputs = read(fields, settings)
+            n_columns = outputs.array.shape[1]
+        n_rows = outputs.n_rows
         if n_columns != n_classes:
             each = "label" if has_labels else "class"
             problem = f"Rows must have {n_classes} columns, one per {each}, got {n_columns}"
@@ -95,9 +106,8 @@ class RequestRows:
         )
 
     @property
-    def outputs(self) -> Logits | Probabilities | MultiLabel:
-        """The model outputs."""
-        assert isinstance(self.batch.outputs, Logits | Probabilities | MultiLabel)
+    def outputs(self) -> Any:
+        """The model outputs: of classes, of several labels, or of a regression."""
         return self.batch.outputs
 
     @property
@@ -111,8 +121,11 @@ class RequestRows:
     def sent(self) -> FloatArray:
         """The numbers that were sent."""
         outputs = self.outputs
+        if isinstance(outputs, Normal | Samples | Quantiles):
+            return sent_matrix(outputs)
         odds = outputs.odds if isinstance(outputs, MultiLabel) else None
-        return outputs.array if odds is None else odds
+        sent: FloatArray = outputs.array if odds is None else odds
+        return sent
 
     @property
     def digests(self) -> list[bytes]:
@@ -156,7 +169,11 @@ def _as_label_outputs(fields: DecideRequest, settings: Settings) -> MultiLabel:
 
 
 def _require_one_kind(fields: DecideRequest) -> None:
-    """Raise unless there are either logits or probabilities."""
+    """Raise unless there are either logits or probabilities, and nothing of a regression."""
+    numbers = [name for name in OF_REGRESSIONS if getattr(fields, name) is not None]
+    if numbers:
+        problem = f"`{numbers[0]}` must not be sent to a policy that decides on classes"
+        raise HTTPError(INVALID, problem, "Send `logits` or `probabilities`")
     if (fields.logits is None) == (fields.probabilities is None):
         problem = "The body must have either `logits` or `probabilities`"
         raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')

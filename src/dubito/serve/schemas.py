@@ -23,6 +23,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
 MAX_LINK_LENGTH = 2000
 DEFAULTS = Settings()
+OUTPUT_FIELDS = (("logits",), ("probabilities",), ("mean", "std"), ("quantiles",), ("samples",))
 
 
 def check_name(value: Any, what: str) -> str:
@@ -69,6 +70,7 @@ Ids = Annotated[
     BeforeValidator(_check_ids),
     WithJsonSchema(_array({"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH})),
 ]
+Numbers = Annotated[Any, WithJsonSchema(_array({"type": "number"}))]
 Matrix = Annotated[Any, WithJsonSchema(_array(_array({"type": "number"})))]
 RowCosts = Annotated[
     Any,
@@ -95,15 +97,21 @@ class RequestModel(BaseModel):
 class DecideRequest(RequestModel):
     """Model outputs, and optionally ids, features, row_costs and links, one per row.
 
+    A regression policy takes `mean` and `std`, `quantiles` or `samples`, as in its fit.
+
     `row_costs` are the columns that the costs of the policy depend on, by name.
     """
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["logits"]}, {"required": ["probabilities"]}]}
+        json_schema_extra={"oneOf": [{"required": [*names]} for names in OUTPUT_FIELDS]}
     )
 
     logits: Matrix = None
     probabilities: Matrix = None
+    mean: Numbers = None
+    std: Numbers = None
+    quantiles: Matrix = None
+    samples: Matrix = None
     ids: Ids | None = None
     features: Matrix = None
     row_costs: RowCosts = None
@@ -182,10 +190,27 @@ class MultiLabelDecision(BaseModel):
     review_value: float
 
 
+class ValueDecision(BaseModel):
+    """The value decided for one row; of a reviewed row, what it would be otherwise.
+
+    `low` and `high` are its prediction interval, null where that is infinite.
+    """
+
+    id: str
+    policy: int
+    action: Literal["automatic", "review"]
+    value: float
+    low: float | None
+    high: float | None
+    expected_cost: float
+    reason: str
+    review_value: float
+
+
 class DecideResponse(BaseModel):
     """One decision per row, in the order of the request."""
 
-    decisions: list[Decision] | list[MultiLabelDecision]
+    decisions: list[Decision] | list[MultiLabelDecision] | list[ValueDecision]
 
 
 class PreviousLabel(BaseModel):
@@ -225,6 +250,15 @@ class StoredMultiLabelDecision(MultiLabelDecision):
     link: str | None
     answers: dict[str, int | None] | None
     previous_answers: list[PreviousAnswers]
+
+
+class StoredValueDecision(ValueDecision):
+    """A stored decision with the true value, and those it had before."""
+
+    created: float
+    link: str | None
+    label: float | None
+    previous_labels: list[PreviousLabel]
 
 
 class LabelsResponse(BaseModel):
@@ -287,10 +321,28 @@ class MultiLabelReviewRow(BaseModel):
     n_escalations: int | None = None
 
 
+class ValueReviewRow(BaseModel):
+    """A claimed row whose true value, a number, is wanted; in blind mode nothing else."""
+
+    id: str
+    lease_until: float
+    created: float
+    link: str | None
+    answer: Literal["number"]
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    action: str | None = None
+    reason: str | None = None
+    review_value: float | None = None
+    is_audit: bool | None = None
+    n_escalations: int | None = None
+
+
 class ClaimResponse(BaseModel):
     """The claimed row, or null if none waits."""
 
-    item: ReviewRow | MultiLabelReviewRow | None
+    item: ReviewRow | MultiLabelReviewRow | ValueReviewRow | None
 
 
 class ReviewResponse(ClaimResponse):
@@ -329,7 +381,8 @@ class ActiveResponse(BaseModel):
 class MonitorResponse(BaseModel):
     """Metrics, alarms and shifts of the active policy.
 
-    Class priors are of policies of one class per row, `labels` of those of several labels.
+    Class priors are of policies of one class per row, `labels` of those of several labels. Of a
+    regression, `coverage` is that of the prediction intervals.
     """
 
     policy: int

@@ -20,17 +20,15 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from dubito.arrays import as_fraction
-from dubito.decide import Policy
-from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import AnyPolicy, policy_from_json
 from dubito.errors import BadValueError, DubitoError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
-from dubito.serve.store.policies import FILE, read_policy
+from dubito.serve.store.policies import FILE
 
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
 
-AnyPolicy = Policy | MultiLabelPolicy
 LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
@@ -129,7 +127,7 @@ class PolicyCatalog:
                 problem = f"There is no policy {policy_id}"
                 raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
             try:
-                self.known[policy_id] = read_policy(found[1], FILE)
+                self.known[policy_id] = policy_from_json(found[1], FILE)
             except DubitoError as error:
                 problem = f"This version of dubito cannot read policy {policy_id}"
                 self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")

@@ -52,12 +52,13 @@ from dubito.formatting import join_words, percent, plain, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import require_targets, values_of
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import Quantiles
+from dubito.outputs import Quantiles, Samples
 from dubito.outputs.mixtures import BaseMixture
 from dubito.serialization.fields import (
     Check,
     Entry,
     declare,
+    integer,
     list_of,
     number,
     optional,
@@ -98,6 +99,8 @@ class RegressionPolicy(BasePolicy):
         Fitted on uncalibrated outputs, so that its guarantee holds.
     levels : tuple of float or None
         The levels of `Quantiles`, None for other outputs.
+    n_draws : int or None
+        The number of draws of `Samples` in the fit, None for other outputs.
     ood : OODGate or None
         Fitted.
     feature_names : tuple of str or None
@@ -127,6 +130,7 @@ class RegressionPolicy(BasePolicy):
         max_width=optional(number(0, WIDEST)),
         max_relative_width=optional(number(0, WIDEST)),
         levels=optional(list_of(number(0, 1))),
+        n_draws=optional(integer(2)),
         feature_names=optional(list_of(text)),
         calibrator=optional(estimator(BaseRegressionCalibrator)),
         interval=estimator(ConformalRegressor),
@@ -140,6 +144,7 @@ class RegressionPolicy(BasePolicy):
     calibrator: BaseRegressionCalibrator | None
     interval: ConformalRegressor
     levels: tuple[float, ...] | None
+    n_draws: int | None
     ood: OODGate | None
     feature_names: tuple[str, ...] | None
     report: RegressionPolicyReport
@@ -255,6 +260,7 @@ class RegressionPolicy(BasePolicy):
             calibrator=fitted.calibrator,
             interval=fitted.interval,
             levels=None if levels is None else tuple(levels.astype(np.float64).tolist()),
+            n_draws=first.outputs.array.shape[1] if isinstance(first.outputs, Samples) else None,
             ood=gate,
             feature_names=feature_names,
             report=RegressionPolicyReport.of(evidence, config.rule, config.seed),
@@ -277,6 +283,11 @@ class RegressionPolicy(BasePolicy):
     def kind(self) -> str:
         """The kind of outputs: "Normal", "Samples" or "Quantiles"."""
         return self.interval.kind_
+
+    @property
+    def n_columns(self) -> int | None:
+        """The number of quantiles or draws per row, None for `Normal`."""
+        return self.n_draws if self.levels is None else len(self.levels)
 
     def calibrated(self, outputs: Any) -> Regression:
         """Return calibrated outputs.
@@ -395,6 +406,8 @@ class RegressionPolicy(BasePolicy):
         levels, features = values["levels"], values["feature_names"]
         if (levels is not None) != (interval.kind_ == "Quantiles"):
             raise entry.at("levels").error("given for Quantiles only", "otherwise")
+        if (values["n_draws"] is not None) != (interval.kind_ == "Samples"):
+            raise entry.at("n_draws").error("given for Samples only", "otherwise")
         if levels is not None and not all(
             a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from dubito.charts import Axis, Chart, Line, Mark, Points
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.multilabel.label_report import MultiLabelPolicyReport
 from dubito.decide.policy.report import PolicyReport
-from dubito.formatting import ABSENT, decimal, join_words, percent, plain, quantity
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_report import RegressionPolicyReport
+from dubito.formatting import ABSENT, decimal, join_words, percent, plain, quantity, short_percent
 from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift
@@ -26,6 +27,8 @@ from dubito.serve.monitor import (
     LabelMonitorReport,
     LabelWindow,
     MonitorReport,
+    ValueMonitorReport,
+    ValueWindow,
     Window,
 )
 from dubito.serve.refit import PolicyComparison
@@ -33,6 +36,7 @@ from dubito.serve.store import StoredPolicy
 
 MAX_CLASSES = 12  # rows of the table of priors
 MAX_LABELS, MAX_FIGURES = 50, 12  # rows of the table of labels, and small multiples
+WIDTHS = "w / (w + mean width of the fit) of an interval of width w"
 ECE = "expected_calibration_error"
 WEIGHTED = (
     "Each label is weighted by the inverse of its row's probability of being reviewed. Rejected "
@@ -177,6 +181,68 @@ def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
     return blocks
 
 
+def values_verdict(report: ValueMonitorReport) -> Verdict:
+    """Return what the alarms of a regression policy say, with their error rate."""
+    coverage, bias = report.alarms["coverage"], report.alarms["bias"]
+    guarantee = (
+        f"Each alarm is false with probability at most {percent(coverage.level, 0)}, "
+        "however often it is checked."
+    )
+    after = "found after {} of audited rows".format
+    found, shifted = [], _shifted(report.alarms["uncertainty"])
+    if coverage.has_alarmed:
+        size = "too narrow" if coverage.direction == "over" else "too wide"
+        n = quantity(coverage.alarmed_after or 0, "true value")
+        found.append(f"Prediction intervals are {size}, {after(n)}.")
+    if bias.has_alarmed:
+        side = "too high" if bias.direction == "over" else "too low"
+        n = quantity(bias.alarmed_after or 0, "true value")
+        found.append(f"Predictions are {side}, {after(n)}.")
+    if found:
+        headline = "Intervals do not hold." if coverage.has_alarmed else "Predictions are biased."
+        return Verdict(headline, (*found, *shifted, guarantee), "bad")
+    if shifted:
+        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
+    if not coverage.n_labels:
+        return Verdict("Unknown.", ("No audited row has a true value yet.",))
+    seen = (
+        f"No sign of wrong intervals or of a bias in {quantity(coverage.n_labels, 'true value')} "
+        f"of audited rows (anytime-valid p-values {coverage.p_value:.2g} and {bias.p_value:.2g})."
+    )
+    return Verdict("No alarm.", (seen, guarantee), "good")
+
+
+def value_metric_blocks(report: ValueMonitorReport, policy: RegressionPolicy) -> list[Block]:
+    """Return the current metrics of a regression policy, and charts of them over time."""
+    overall, fitted, windows = report.overall, policy.report, report.windows
+    name = f"Coverage of {short_percent(fitted.level)} intervals"
+    cards = Cards(
+        (
+            _card(name, overall.coverage, percent),
+            _card("Bias of the calibrated mean", overall.bias, decimal),
+            _card("Interval score", overall.interval_score, decimal),
+            _card("Cost per row", overall.cost, decimal),
+            _card("Decided without review", overall.automatic, percent),
+        )
+    )
+    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'true value')} used"
+    n = len(windows)
+    charts = (
+        _chart(
+            name, windows, [w.coverage for w in windows], [fitted.level] * n, show=percent,
+            dashed="nominal coverage",
+        ),
+        _chart("Bias", windows, [w.bias for w in windows], [0.0] * n, dashed="no bias"),
+        _chart(
+            "Interval score", windows, [w.interval_score for w in windows],
+            [fitted.interval_score] * n,
+        ),
+        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
+    )  # fmt: skip
+    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED} {overall.note}".rstrip()
+    return [cards, Text(text), Row(charts)]
+
+
 def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     """Return the current metrics, and charts of them over time."""
     overall, fitted = report.overall, policy.report
@@ -217,7 +283,7 @@ def _card(
 
 def _chart(
     name: str,
-    windows: Sequence[Window | LabelWindow],
+    windows: Sequence[Window | LabelWindow | ValueWindow],
     estimates: Sequence[Estimate],
     references: Sequence[float | None],
     *,
@@ -278,15 +344,15 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     return [uncertainty, table]
 
 
-def uncertainty_block(shift: DistributionShift | None) -> Text:
-    """Return the shift of the uncertainty."""
+def uncertainty_block(shift: DistributionShift | None, measure: str = "1 - confidence") -> Text:
+    """Return the shift of the uncertainty, and how that is measured."""
     if shift is None or shift.difference is None:
         uncertainty = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
     else:
         one = shift.difference
         low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
         uncertainty = (
-            f"Mean uncertainty (1 - confidence) was {percent(shift.reference)} in the first "
+            f"Mean uncertainty ({measure}) was {percent(shift.reference)} in the first "
             f"rows and is {percent(shift.current)} in the last: {value} points "
             f"({low} to {high})."
         )
@@ -297,10 +363,12 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
     """Return two policies side by side on the same rows, with caveats."""
     caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
     active, candidate = found.active, found.candidate
-    if isinstance(active, MultiLabelPolicyReport) or isinstance(candidate, MultiLabelPolicyReport):
-        rows = _label_comparison(active, candidate)
-    else:
+    if isinstance(active, PolicyReport) and isinstance(candidate, PolicyReport):
         rows = _class_comparison(active, candidate)
+    elif isinstance(active, RegressionPolicyReport):
+        rows = _compared(VALUE_FIGURES, active, candidate)
+    else:
+        rows = _label_comparison(active, candidate)
     table = Table(caption, ("", "active", "candidate"), rows)
     return [table, *(Text(note) for note in found.notes)]
 
@@ -319,7 +387,14 @@ def _label_comparison(active: Any, candidate: Any) -> tuple[tuple[str, str, str]
     }
     if active.score is None:
         del names["score"]
-    return tuple((name, show(active), show(candidate)) for name, show in names.items())
+    return _compared(names, active, candidate)
+
+
+def _compared(
+    figures: Mapping[str, Callable[[Any], str]], active: Any, candidate: Any
+) -> tuple[tuple[str, str, str], ...]:
+    """Return figures of two policies side by side."""
+    return tuple((name, show(active), show(candidate)) for name, show in figures.items())
 
 
 def _class_comparison(
@@ -348,6 +423,18 @@ def _class_comparison(
 def _percentage(one: Interval) -> str:
     """Return a proportion with its interval."""
     return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"
+
+
+VALUE_FIGURES: Mapping[str, Callable[[Any], str]] = {
+    "cost per row": lambda r: f"{r.cost}",
+    "expected cost per row": lambda r: decimal(r.expected_cost),
+    "rows reviewed": lambda r: _percentage(r.review_rate),
+    "coverage of intervals": lambda r: _percentage(r.coverage),
+    "interval score": lambda r: decimal(r.interval_score),
+    "bias": lambda r: f"{r.bias:+}",
+    "labeled rows": lambda r: f"{r.n_rows:,}",
+    "evidence": lambda r: r.evaluation,
+}
 
 
 def policy_table(policies: Sequence[StoredPolicy]) -> Table:

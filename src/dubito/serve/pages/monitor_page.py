@@ -10,15 +10,23 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.report.content import Block, Text, Verdict
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
-from dubito.serve.monitor import MONITOR_DAYS, LabelMonitorReport, MonitorReport, active_report
+from dubito.serve.monitor import (
+    MONITOR_DAYS,
+    AnyReport,
+    LabelMonitorReport,
+    ValueMonitorReport,
+    active_report,
+)
 from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.policies import activate_policy, add_candidate
 from dubito.serve.refit import compare_policies
-from dubito.serve.service import DAY, AnyPolicy, Service, get_service, log_event
+from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -91,10 +99,15 @@ def _page_values(service: Service) -> dict[str, Any]:
     }
 
 
-def _report_blocks(
-    report: MonitorReport | LabelMonitorReport, policy: AnyPolicy
-) -> dict[str, Verdict | list[Block]]:
+def _report_blocks(report: AnyReport, policy: AnyPolicy) -> dict[str, Verdict | list[Block]]:
     """Return what depends on the kind of policy."""
+    if isinstance(report, ValueMonitorReport):
+        assert isinstance(policy, RegressionPolicy)
+        return {
+            "verdict": blocks.values_verdict(report),
+            "metrics": blocks.value_metric_blocks(report, policy),
+            "shifts": [blocks.uncertainty_block(report.uncertainty, blocks.WIDTHS)],
+        }
     if isinstance(report, LabelMonitorReport):
         assert isinstance(policy, MultiLabelPolicy)
         return {

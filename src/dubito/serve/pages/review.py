@@ -1,4 +1,4 @@
-"""`/review`: the review queue, one row at a time: a key per class, or labels one by one."""
+"""`/review`: the review queue, one row at a time: a key per class, labels one by one, a number."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASON_TEXTS
+from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import REASON_TEXTS as VALUE_REASON_TEXTS
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.review import apply_action, describe_item
 from dubito.serve.schemas import check_name
-from dubito.serve.service import AnyPolicy, Service, get_service
+from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 from dubito.serve.store.decisions import Label, label_of
+from dubito.serve.value_rows import read_number
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
@@ -66,9 +70,11 @@ def _apply(
 
 
 def _read_label(policy: AnyPolicy, action: str, text: str, form: dict[str, str]) -> Label:
-    """Return the label that a form has: its class, or the answers of several labels."""
+    """Return the label that a form has: a class, the answers of several labels, or a number."""
     if action != "label":
         raise UNKNOWN_ANSWER
+    if isinstance(policy, RegressionPolicy):
+        return read_number(form.get("number", ""))
     if isinstance(policy, MultiLabelPolicy):
         names = policy.label_names
         given = [form.get(f"label:{k}", "unknown") for k in range(len(names))]
@@ -116,7 +122,9 @@ def _page_values(service: Service, token: Token, item_id: str | None) -> dict[st
 
 
 def _names(policy: AnyPolicy) -> Sequence[Any]:
-    """Return the names of the classes or labels."""
+    """Return the names of the classes or labels; a number has none."""
+    if isinstance(policy, RegressionPolicy):
+        return ()
     return policy.label_names if isinstance(policy, MultiLabelPolicy) else policy.classes
 
 
@@ -128,10 +136,14 @@ def _describe_answer(last: Mapping[str, Any], names: Sequence[Any]) -> str:
     'Row a was labeled dog.'
     >>> _describe_answer({**last, "answers": "ny?"}, ["cough", "fever", "rash"])
     'Row a was labeled: 1 yes, 1 no, 1 unknown.'
+    >>> _describe_answer({**last, "answers": "12.5"}, [])
+    'Row a was labeled 12.5.'
     """
     name = last["decision_id"]
     if last["kind"] == "label":
         label = label_of(last)
+        if isinstance(label, str) and not names:
+            return f"Row {name} was labeled {label.removesuffix('.0')}."
         if isinstance(label, str):
             counts = [label.count(mark) for mark in "yn?"]
             pairs = zip(counts, CHOICES, strict=True)
@@ -158,6 +170,9 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
             "n_optional": sum(not one["is_required"] for one in labels),
             "reason": str(facts.get("reason", "")).replace("_", " "),
         }
+    if isinstance(policy, RegressionPolicy):
+        text = None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
+        return {**facts, "labels": [], "row_costs": None, "reason": text}
     classes = policy.classes
     probabilities = facts.get("probabilities", [None] * len(classes))
     choices = [

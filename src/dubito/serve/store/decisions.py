@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
 from dubito.decide.multilabel.label_decisions import AUTOMATIC, REVIEW, MultiLabelDecisions
+from dubito.decide.regression.value_decisions import RegressionDecisions
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store.tables import (
     corrections,
@@ -28,8 +29,9 @@ from dubito.serve.store.tables import (
     reviews,
 )
 from dubito.serve.store.writer import insert_new_rows, insert_rows
+from dubito.serve.value_rows import value_matrix
 
-Label = int | str  # the position of a class, or the answers of several labels: see `tables`
+Label = int | str  # the position of a class, or answers: see `tables`
 MAX_IDS = 500  # per query
 RESPONSE_COLUMNS = (
     "id", "policy_id", "created", "digest", "action", "class_", "probability",
@@ -83,9 +85,10 @@ class NewDecisions:
         cls,
         policy_id: int,
         ids: Sequence[str],
-        decided: Decisions | MultiLabelDecisions,
+        decided: Decisions | MultiLabelDecisions | RegressionDecisions,
         outputs: FloatArray,
         *,
+        confidence: FloatArray | None = None,
         digests: Sequence[bytes],
         is_logits: bool = True,
         is_audit: BoolArray | None = None,
@@ -98,12 +101,19 @@ class NewDecisions:
         """Return the columns of decisions; `is_audit` marks the rows drawn for the audit.
 
         `digests` identify the inputs of each row: an id that is sent again must have the same one.
+        Decided values need the `confidence` of each row.
         """
         n = len(decided)
         audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
         if isinstance(decided, MultiLabelDecisions):
             own, rejected = _label_columns(decided), decided.row_action != AUTOMATIC
+            found = decided.probabilities
+        elif isinstance(decided, RegressionDecisions):
+            assert confidence is not None
+            own, rejected = _value_columns(decided, confidence), decided.is_reviewed
+            found = value_matrix(decided)
         else:
+            found = decided.probabilities
             own, rejected = _class_columns(decided), decided.is_rejected
         return cls(
             columns={
@@ -113,7 +123,7 @@ class NewDecisions:
                 "digest": list(digests),
                 "is_logits": [is_logits] * n,
                 "outputs": _row_bytes(outputs),
-                "probabilities": _row_bytes(decided.probabilities),
+                "probabilities": _row_bytes(found),
                 **own,
                 "expected_cost": decided.expected_cost.tolist(),
                 "review_value": decided.review_value.tolist(),
@@ -519,6 +529,17 @@ def _label_columns(decided: MultiLabelDecisions) -> dict[str, list[Any]]:
         "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
         "reason": [0] * len(decided),
         "label_actions": [row.tobytes() for row in codes],
+    }
+
+
+def _value_columns(decided: RegressionDecisions, confidence: FloatArray) -> dict[str, list[Any]]:
+    """Return the columns of decided values."""
+    return {
+        "action": decided.action.tolist(),
+        "class_": [0] * len(decided),
+        "probability": confidence.tolist(),
+        "reason": decided.reason.tolist(),
+        "label_actions": [None] * len(decided),
     }
 
 

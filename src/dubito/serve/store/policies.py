@@ -11,11 +11,10 @@ from typing import Any, final
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.loading import policy_from_json
+from dubito.decide.policy.loading import AnyPolicy, policy_from_json
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
+from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, policies
 
 FILE = "policy.json"  # what messages call a document
@@ -43,18 +42,9 @@ class StoredPolicy:
     trained_until: float | None = None
 
     @cached_property
-    def policy(self) -> Policy | MultiLabelPolicy:
+    def policy(self) -> AnyPolicy:
         """The parsed policy."""
-        return read_policy(self.document, FILE)
-
-
-def read_policy(document: str, name: str) -> Policy | MultiLabelPolicy:
-    """Return the policy in a document, or raise for one that the service cannot decide by."""
-    policy = policy_from_json(document, name)
-    if isinstance(policy, RegressionPolicy):
-        fix = "Decide in Python, or with `dubito decide`"
-        raise HTTPError(INVALID, f"{name} holds a policy of a regression", fix)
-    return policy
+        return policy_from_json(self.document, FILE)
 
 
 def checksum(document: str) -> str:
@@ -68,10 +58,8 @@ def policy_content(document: str) -> dict[str, Any]:
     return {**content, "provenance": {**content["provenance"], "created": None}}
 
 
-def require_same_classes(
-    new: Policy | MultiLabelPolicy, existing: Policy | MultiLabelPolicy
-) -> None:
-    """Raise unless two policies have the same classes, or the same labels."""
+def require_same_classes(new: AnyPolicy, existing: AnyPolicy) -> None:
+    """Raise unless two policies have the same classes or labels, or take the same outputs."""
     (kind, names), found = _named(existing), _named(new)
     if found != (kind, names):
         shown = ", ".join(names[:10])
@@ -81,8 +69,12 @@ def require_same_classes(
         raise HTTPError(CONFLICT, problem, f"Use another database for other {found[0]}")
 
 
-def _named(policy: Policy | MultiLabelPolicy) -> tuple[str, tuple[str, ...]]:
+def _named(policy: AnyPolicy) -> tuple[str, tuple[str, ...]]:
     """Return what a policy decides, and its names."""
+    if isinstance(policy, RegressionPolicy):
+        levels = [f"{one:g}" for one in policy.levels or ()]
+        draws = [] if policy.n_draws is None else [f"{policy.n_draws} draws"]
+        return "outputs", (policy.kind, *levels, *draws)
     if isinstance(policy, MultiLabelPolicy):
         return "labels", tuple(map(str, policy.label_names))
     return "classes", tuple(map(str, policy.classes))

@@ -23,6 +23,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from dubito.decide.policy.loading import policy_from_json
 from dubito.errors import BadValueError
 from dubito.serve.store import decisions, labels, policies, review, tokens
 from dubito.serve.store.decisions import NewDecisions
@@ -183,11 +184,11 @@ class Store:
         It is validated here, not in the writer, so that no write waits for it. `trained_until` is
         the time of the newest row that a refit was fitted to.
         """
-        new, digest = policies.read_policy(document, policies.FILE), policies.checksum(document)
+        new, digest = policy_from_json(document, policies.FILE), policies.checksum(document)
         while True:
             oldest = self.find_document()
             if oldest is not None:
-                existing = policies.read_policy(oldest[1], f"Policy {oldest[0]} of the database")
+                existing = policy_from_json(oldest[1], f"Policy {oldest[0]} of the database")
                 policies.require_same_classes(new, existing)
             values = {"digest": digest, "document": document, "trained_until": trained_until}
             added = self.write(

@@ -3,7 +3,9 @@
 Times are seconds since 1970. Classes and actions are stored as their positions in the policy. All
 policies of one database share their classes or label names, so a label means the same under each of
 them. For a policy of several labels per row, `answers` has one character per label, "y", "n", or
-"?" for unknown, and the positions of classes are of no meaning.
+"?" for unknown, and the positions of classes are of no meaning. For a regression policy `answers`
+is the true value, `outputs` holds what was sent, `probabilities` the decided value and its interval
+(see `value_rows`), and `probability` a confidence that falls with the width of the interval.
 """
 
 import sqlalchemy as sa

@@ -1,9 +1,12 @@
 "use strict";
 const find = document.getElementById("find");
+const number = document.getElementById("number");
 // A key presses the button that shows it.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "radio") return;
+  // An empty field of a number takes no letters, so they stay shortcuts.
+  const isFree = event.target.type === "radio" || (event.target === number && !number.value);
+  if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && !isFree) return;
   const key = event.key.toLowerCase();
   if (answerLabel(key)) { event.preventDefault(); return; }
   if (key === "/" && find) { event.preventDefault(); find.focus(); return; }
@@ -79,4 +82,4 @@ const announcement = document.getElementById("status");
 const content = announcement.innerHTML;
 announcement.textContent = "";
 setTimeout(() => { announcement.innerHTML = content; }, 100);
-document.getElementById("row").focus({ preventScroll: true });
+(number || document.getElementById("row")).focus({ preventScroll: true });

@@ -1,0 +1,215 @@
+"""Numbers in requests and responses: predictive distributions, decided values, and true values.
+
+Numbers are stored in double precision, as pairs of the single-precision numbers of other outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import FloatArray, as_floats
+from dubito.decide.regression.estimates import minkowski_estimate
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import ACTIONS, REASONS, RegressionDecisions
+from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import Normal, Quantiles, Samples
+from dubito.serve.http_errors import INVALID, HTTPError
+
+Regression = Normal | Samples | Quantiles
+
+FIELDS = {"Normal": ("mean", "std"), "Quantiles": ("quantiles",), "Samples": ("samples",)}
+EXAMPLES = {
+    "Normal": '{"mean": [12.5], "std": [2.0]}',
+    "Quantiles": '{"quantiles": [[9.0, 12.5, 16.0]]}',
+    "Samples": '{"samples": [[9.5, 12.0, 13.1]]}',
+}
+
+
+class StoredValues(NamedTuple):
+    """What is stored of decided rows: value and interval, calibrated median and mean."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    median: FloatArray
+    mean: FloatArray
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float32]) -> StoredValues:
+        """Return the numbers of stored rows."""
+        if not rows.size:
+            return cls(*np.zeros((5, 0)))
+        return cls(*_doubles(rows).T)
+
+
+def value_matrix(decided: RegressionDecisions) -> NDArray[np.float32]:
+    """Return what is stored of decisions: see `StoredValues`."""
+    calibrated = decided.calibrated
+    columns = [decided.value, decided.low, decided.high]
+    columns += [minkowski_estimate(calibrated, q) for q in (1, 2)]
+    return _singles(np.column_stack(columns))
+
+
+def _singles(array: FloatArray) -> NDArray[np.float32]:
+    """Return doubles as pairs of singles, bit by bit.
+
+    >>> _doubles(_singles(np.array([[0.1, 1e300]]))).tolist()
+    [[0.1, 1e+300]]
+    """
+    return np.ascontiguousarray(array, "<f8").view("<f4")
+
+
+def _doubles(rows: NDArray[np.float32]) -> FloatArray:
+    """Return pairs of singles as the doubles that they stand for."""
+    return np.ascontiguousarray(rows, "<f4").view("<f8").astype(np.float64)
+
+
+def sent_matrix(outputs: Regression) -> NDArray[np.float32]:
+    """Return the numbers that were sent, as they are stored."""
+    if isinstance(outputs, Normal):
+        return _singles(np.column_stack([outputs.mean, outputs.std]))
+    return _singles(outputs.array)
+
+
+def outputs_of(rows: NDArray[np.float32], policy: RegressionPolicy) -> Regression:
+    """Return stored numbers as outputs of the kind of a policy."""
+    numbers = _doubles(rows)
+    if policy.kind == "Normal":
+        return Normal(*numbers.T)
+    return Samples(numbers) if policy.levels is None else Quantiles(numbers, policy.levels)
+
+
+def read_outputs(fields: Any, policy: RegressionPolicy) -> Regression:
+    """Return the predictive distributions of a request.
+
+    Parameters
+    ----------
+    fields : DecideRequest
+        The fields of the body.
+    policy : RegressionPolicy
+        Says which of them are needed, and how many numbers per row.
+
+    Returns
+    -------
+    Normal, Samples or Quantiles
+        In double precision.
+    """
+    wanted, fix = FIELDS[policy.kind], f"Send for example {EXAMPLES[policy.kind]}"
+    others = {"logits", "probabilities", "row_costs", *sum(FIELDS.values(), ())} - {*wanted}
+    is_complete = all(getattr(fields, name) is not None for name in wanted)
+    if not is_complete or any(getattr(fields, name) is not None for name in others):
+        names = " and ".join(f"`{name}`" for name in wanted)
+        raise HTTPError(INVALID, f"The body must have {names}, and no other outputs", fix)
+    arrays = [_as_doubles(getattr(fields, name), name, policy, fix) for name in wanted]
+    try:
+        if policy.kind == "Normal":
+            return Normal(*arrays)
+        if policy.levels is None:
+            return Samples(arrays[0])
+        return Quantiles(arrays[0], policy.levels)
+    except BadValueError as error:
+        name = "quantiles" if policy.kind == "Quantiles" else error.argument
+        row = "" if error.row is None else f" in row {error.row}"
+        raise HTTPError(INVALID, f"`{name}` {error.rule}, got {error.got}{row}", fix) from error
+
+
+def _as_doubles(value: Any, name: str, policy: RegressionPolicy, fix: str) -> FloatArray:
+    """Return finite numbers: one per row, or as many as the policy was fitted on."""
+    width = policy.n_columns
+    form = "one number per row" if width is None else f"rows of {width} numbers"
+    try:
+        array = as_floats(value, name, "decide").astype(np.float64)
+    except (BadTypeError, BadValueError):
+        array = np.empty(0)
+    is_shaped = array.ndim == 1 if width is None else array.ndim == 2 and array.shape[1] == width
+    if not is_shaped or not array.size or not np.isfinite(array).all():
+        raise HTTPError(INVALID, f"`{name}` must be {form}, all finite", fix)
+    return array
+
+
+def confidences(decided: RegressionDecisions, policy: RegressionPolicy) -> FloatArray:
+    """Return a confidence of each row from 0 to 1: one half for an interval of the mean width."""
+    usual = policy.report.mean_width or 1.0
+    with np.errstate(over="ignore"):
+        return np.asarray(usual / (usual + np.maximum(decided.high - decided.low, 0.0)))
+
+
+def encode_targets(labels: Sequence[Any], place: str = "labels[{}]") -> list[str]:
+    """Return true values as they are stored.
+
+    >>> encode_targets([12, 0.5])
+    ['12.0', '0.5']
+    """
+    result = []
+    for row, value in enumerate(labels):
+        is_number = type(value) in (int, float) and abs(value) <= 1e300
+        if not (is_number and isfinite(value)):
+            got = repr(value)[:50] if isinstance(value, str | int | float) else type(value).__name__
+            problem = f"`{place.format(row)}` must be the true value, a number, got {got}"
+            raise HTTPError(INVALID, problem, "Send for example 12.5")
+        result.append(repr(float(value)))
+    return result
+
+
+def read_number(text: str) -> str:
+    """Return the true value that a reviewer typed, as it is stored.
+
+    >>> read_number(" 12.50 ")
+    '12.5'
+    """
+    try:
+        return encode_targets([float(text)], "number")[0]
+    except ValueError as error:
+        problem = f"{text[:50]!r} is not a number"
+        raise HTTPError(INVALID, problem, "Write for example 12.5") from error
+
+
+def targets(answers: Sequence[str | None]) -> FloatArray:
+    """Return stored true values, NaN where unknown."""
+    return np.array([np.nan if one is None else float(one) for one in answers], np.float64)
+
+
+def response_columns(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return decided values as the columns of a response; an infinite bound is None."""
+    found = StoredValues.of(_matrix(columns["probabilities"]))
+    bounds = [[x if isfinite(x) else None for x in one.tolist()] for one in (found.low, found.high)]
+    return {
+        "id": columns["id"],
+        "policy": columns["policy_id"],
+        "action": [ACTIONS[code] for code in columns["action"]],
+        "value": found.value.tolist(),
+        "low": bounds[0],
+        "high": bounds[1],
+        "expected_cost": columns["expected_cost"],
+        "reason": [REASONS[code] for code in columns["reason"]],
+        "review_value": columns["review_value"],
+    }
+
+
+def _matrix(rows: Sequence[bytes]) -> NDArray[np.float32]:
+    """Return stored rows as a matrix."""
+    return np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1)
+
+
+def flat_columns(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return a response as columns of one type each: infinite bounds, as in files of decisions."""
+    ends = {"low": -np.inf, "high": np.inf}
+    typed = {
+        name: np.array([end if x is None else x for x in columns[name]])
+        for name, end in ends.items()
+    }
+    return {**columns, **typed}
+
+
+def describe_value(probabilities: NDArray[np.float32]) -> dict[str, float | None]:
+    """Return the decided value and interval of a row for its reviewer."""
+    found = StoredValues.of(probabilities[np.newaxis])
+    return {
+        name: float(x) if isfinite(x := getattr(found, name)[0]) else None
+        for name in ("value", "low", "high")
+    }
