@@ -274,7 +274,11 @@ def test_conformal_thresholds() -> None:
 
     def of_numbers(rows: Rows, weight: Weight) -> Any:
         batch = Batch.of(TARGET[rows], normal(rows), sample_weight=weight)
-        return ConformalRegressor(level=0.9).fit(batch).thresholds_
+        return [  # a learned method splits rows at random
+            ConformalRegressor(level=0.9, method=method, symmetric=symmetric).fit(batch).thresholds_
+            for method in ("absolute", "normalized", "quantiles")
+            for symmetric in (True, False)
+        ]
 
     def of_outliers(rows: Rows, weight: Weight) -> Any:
         detector = doubt.ConformalOutlierDetector(alpha=0.1)

@@ -125,8 +125,8 @@ def test_a_density_ratio_restores_coverage_under_shift() -> None:
     new, new_y, new_ratio = shifted(20_000, 1)
     is_drawn = np.random.default_rng(2).random(20_000) < new_ratio / 2
     new, new_y, new_ratio = new[is_drawn], new_y[is_drawn], new_ratio[is_drawn]
-    plain = ConformalRegressor(0.9).fit(outputs, y).predict(new).coverage(new_y)
-    fitted = ConformalRegressor(0.9).fit(outputs, y, density_ratio=ratio)
+    plain = ConformalRegressor(0.9, "absolute").fit(outputs, y).predict(new).coverage(new_y)
+    fitted = ConformalRegressor(0.9, "absolute").fit(outputs, y, density_ratio=ratio)
     weighted = fitted.predict(new, density_ratio=new_ratio)
     assert plain < 0.87
     assert abs(weighted.coverage(new_y) - 0.9) < 0.015
@@ -138,17 +138,19 @@ def test_a_density_ratio_restores_coverage_under_shift() -> None:
 def test_groups_are_weighted_each_by_itself() -> None:
     outputs, y, ratio = shifted(400, 0)
     groups = np.arange(400) % 2
-    fitted = ConformalRegressor(0.9).fit(outputs, y, groups, ratio)
+    fitted = ConformalRegressor(0.9, "absolute").fit(outputs, y, groups, ratio)
     found = fitted.predict(outputs, groups, ratio).high
     for group in (0, 1):
         rows = groups == group
-        alone = ConformalRegressor(0.9).fit(outputs[rows], y[rows], density_ratio=ratio[rows])
+        alone = ConformalRegressor(0.9, "absolute").fit(
+            outputs[rows], y[rows], density_ratio=ratio[rows]
+        )
         assert (alone.predict(outputs[rows], density_ratio=ratio[rows]).high == found[rows]).all()
 
 
 def test_a_row_that_outweighs_the_others_is_unbounded_with_a_warning() -> None:
     outputs, y, ratio = shifted(50, 0)
-    fitted = ConformalRegressor(0.9).fit(outputs, y, density_ratio=ratio)
+    fitted = ConformalRegressor(0.9, "absolute").fit(outputs, y, density_ratio=ratio)
     with pytest.warns(DubitoWarning, match="density ratio of 1 of 2 rows is too large") as caught:
         high = fitted.predict([0.0, 0.0], density_ratio=[1.0, 1000.0]).high
     assert caught[0].filename == __file__

@@ -10,6 +10,10 @@ from dubito.doubt.activations import (
     unfamiliarity,
 )
 from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.conditional_coverage import (
+    ConditionalCoverage,
+    conditional_coverage,
+)
 from dubito.doubt.conformal.predictor import DensityRatio, estimate_density_ratio
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
 from dubito.doubt.conformal.risk_control import MultiLabelRiskControl
@@ -45,6 +49,7 @@ __all__ = [
     "ActivationPatterns",
     "BayesianLogisticRegression",
     "ClassConditionalDensity",
+    "ConditionalCoverage",
     "ConformalClassifier",
     "ConformalOutlierDetector",
     "ConformalRegressor",
@@ -67,6 +72,7 @@ __all__ = [
     "VirtualLogitMatching",
     "Vote",
     "activation_patterns",
+    "conditional_coverage",
     "decompose_uncertainty",
     "diagnose_ood",
     "energy",

@@ -115,7 +115,7 @@ class BaseConformalPredictor(Serializable):
         """
         name = type(self).__name__
         self._check_params()
-        level = float(self.level)
+        level = self._threshold_level()
         shards = as_shards(outputs, y, groups=groups, caller=name, convert=self._as_outputs)
         ratio = _ratio_of_shards(density_ratio, shards, name)
         scorer, shards, ratio = self._prepare(shards, ratio)
@@ -142,6 +142,10 @@ class BaseConformalPredictor(Serializable):
         }
         self._warn_without_threshold(level)
         return self
+
+    def _threshold_level(self) -> float:
+        """Return the level of each threshold."""
+        return float(self.level)
 
     def _check_params(self) -> None:
         as_fraction(self.level, "level", type(self).__name__, is_open=True)

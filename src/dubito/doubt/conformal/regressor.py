@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, final
 
 import numpy as np
 
 from dubito.arrays import (
     ArrayResult,
+    BoolArray,
     FloatArray,
+    RandomState,
+    as_count,
     as_finite,
     as_floats,
     as_fraction,
+    draw_seed,
     freeze,
+    require_bool,
+    require_choice,
     require_dimensions,
+    require_random_state,
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
+from dubito.data.shards import ArrayShards, Shards
+from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
 from dubito.doubt.conformal.predictor import BaseConformalPredictor
-from dubito.doubt.ensembles import mean_and_std
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import row_blocks, run_in_order
-from dubito.measure.regression import central_interval, point_of_rows, values_of
+from dubito.measure.regression import central_interval, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
-from dubito.serialization.fields import Entry, declare, number, one_of
+from dubito.serialization.array_fields import array, require_increasing
+from dubito.serialization.fields import MOST, Entry, boolean, declare, one_of, optional
+from dubito.serialization.objects import clone, record_of
 
-Method = Literal["absolute", "normalized", "quantiles"]
+Method = Literal["absolute", "normalized", "quantiles", "adaptive"]
 Regression = Normal | Samples | Quantiles
 
 POINTS = "array"  # the kind of plain predictions
-# Supported methods by kind of outputs, the default first.
+# Supported methods by kind of outputs: the default for few or streamed rows first.
 METHODS: dict[str, tuple[Method, ...]] = {
-    POINTS: ("absolute",),
-    "Normal": ("normalized", "absolute", "quantiles"),
-    "Samples": ("quantiles", "absolute", "normalized"),
-    "Quantiles": ("quantiles", "absolute"),
+    POINTS: ("absolute", "adaptive"),
+    "Normal": ("normalized", "absolute", "quantiles", "adaptive"),
+    "Samples": ("quantiles", "absolute", "normalized", "adaptive"),
+    "Quantiles": ("quantiles", "absolute", "normalized", "adaptive"),
 }
+NAMES = ("absolute", "normalized", "quantiles", "adaptive")
+LOWER, UPPER = "lower", "upper"  # the names of thresholds of one end
+MIN_ROWS = 100  # of each group, from which the default learns a scale
+MIN_TAIL_ROWS = 4  # expected outside the intervals, from which the default learns a scale
+BIN_TAIL_ROWS = 20  # expected outside the intervals of an automatic bin
+MAX_BINS = 10
+N_FOLDS = 5  # of the choice of a method
 # Some units of rounding, so that a target whose score is the threshold is inside its interval.
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
@@ -47,34 +64,62 @@ class ConformalRegressor(BaseConformalPredictor):
     """Prediction intervals that contain the target with probability at least `level`.
 
     The guarantee holds for any model and any number of calibration rows, if these were not
-    trained on and are exchangeable with new rows.
+    trained on and are exchangeable with new rows. The number of covered rows follows an exact law:
+    of k = ceil((n + 1) level) in n calibration rows, that of Beta(k, n + 1 - k). Rows that a
+    method learns from do not calibrate: n is then the number of the others (`n_rows_`).
 
     Parameters
     ----------
     level : float, default=0.9
         The coverage, above 0 and below 1.
-    method : {"absolute", "normalized", "quantiles"}, optional
+    method : {"absolute", "normalized", "quantiles", "adaptive"}, optional
         What is widened by the threshold. "absolute": the predicted mean (the median of
         `Quantiles`), by the same amount for all rows. "normalized": the mean, in units of the
-        row's standard deviation. "quantiles": the row's own central interval of that level, which
-        may also shrink. The default depends on the outputs: "absolute" for an array of
-        predictions, "normalized" for `Normal`, "quantiles" for `Quantiles` and `Samples`.
+        row's standard deviation (for `Quantiles` the median, in units of the width of the central
+        interval). "quantiles": the row's own central interval of that level, which may also
+        shrink (conformalized quantile regression). "adaptive": a center and a scale, different
+        below and above it, that are learned from a random half of the rows as functions of what
+        the outputs state; the other half calibrates.
+
+        By default, if each group has at least 100 rows in memory (400 for a level of 0.99), the
+        method with the lowest interval score on a random half of the rows, by cross-validation;
+        the other half calibrates. Otherwise "absolute" for an array of predictions, "normalized"
+        for `Normal`, and "quantiles" for `Quantiles` and `Samples`.
+    symmetric : bool, default=True
+        If False, each end has its own threshold and misses at most (1 - level) / 2 of the rows.
+        Intervals are a little wider for it, as both hold.
+    n_bins : int or "auto", optional
+        The number of bins of rows with a threshold each (Mondrian), so that the guarantee holds
+        in each of them. "auto" takes as many, up to 10, as have 20 rows outside their intervals.
+        Bins depend on outputs alone; rows at their edges do not calibrate.
+    bin_by : {"width", "mean"}, default="width"
+        What bins are of: the scale or the center of the row.
+    random_state : int, RandomState or None, default=0
+        The seed of the rows that a method is learned or chosen on.
 
     Attributes
     ----------
     thresholds_ : dict
-        The threshold by group ("all" without groups), None if there are too few rows.
+        The threshold by group or bin ("all" without either), None if there are too few rows. With
+        `symmetric=False` those of "lower" and "upper", of each group.
     n_rows_ : dict
-        The number (or weight) of calibration rows by group.
+        The number (or weight) of rows that calibrated each threshold.
     is_grouped_ : bool
-        Whether the fit had groups.
-    kind_, method_, level_ : str, str, float
-        The kind of outputs, the method and the level in the fit.
+        Whether there are several thresholds.
+    level_ : float
+        The level of each threshold: (1 + level) / 2 with `symmetric=False`.
+    kind_, method_, symmetric_, bin_by_ : str, str, bool, str
+        The kind of outputs and the settings in the fit.
+    bin_edges_ : array or None
+        Where bins end.
+    local_scale_ : LocalScale or None
+        The learned center and scale.
 
     References
     ----------
     Lei et al., "Distribution-free predictive inference for regression", 2018; Romano, Patterson
-    and Candès, "Conformalized quantile regression", 2019.
+    and Candès, "Conformalized quantile regression", 2019; Vovk et al., "Algorithmic learning in a
+    random world", 2005 (Mondrian predictors).
 
     Examples
     --------
@@ -85,19 +130,37 @@ class ConformalRegressor(BaseConformalPredictor):
 
     kind_: str
     method_: Method
-    level_: float
+    symmetric_: bool
+    bin_by_: str
+    bin_edges_: FloatArray | None
+    local_scale_: LocalScale | None
 
     fitted_fields = declare(
         kind_=one_of(*METHODS),
-        method_=one_of("absolute", "normalized", "quantiles"),
-        level_=number(0, 1),
+        method_=one_of(*NAMES),
+        symmetric_=boolean,
+        bin_by_=one_of("width", "mean"),
+        bin_edges_=optional(array(None, low=-MOST, high=MOST, is_empty_allowed=True)),
+        local_scale_=optional(record_of(LocalScale)),
     )
 
     unbounded = "intervals are infinite"
 
-    def __init__(self, level: float = 0.9, method: Method | None = None) -> None:
+    def __init__(
+        self,
+        level: float = 0.9,
+        method: Method | None = None,
+        symmetric: bool = True,
+        n_bins: int | Literal["auto"] | None = None,
+        bin_by: Literal["width", "mean"] = "width",
+        random_state: RandomState = 0,
+    ) -> None:
         self.level = level
         self.method = method
+        self.symmetric = symmetric
+        self.n_bins = n_bins
+        self.bin_by = bin_by
+        self.random_state = random_state
 
     def predict(
         self, outputs: Any, groups: Any = None, density_ratio: Any = None
@@ -126,31 +189,68 @@ class ConformalRegressor(BaseConformalPredictor):
         if kind != self.kind_:
             rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
             raise BadTypeError("outputs", caller, rule, kind, fix)
-        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict", density_ratio)
-        low, high = np.empty(wrapped.n_rows), np.empty(wrapped.n_rows)
+        n_rows = wrapped.n_rows
+        low, high, below, above = (np.empty(n_rows) for _ in range(4))
 
         def fill(rows: slice) -> None:
-            parts = _bounds_and_scale(wrapped.take(rows), self.method_, self.level_, caller)
-            low[rows], high[rows] = _widened(*parts, thresholds[rows])
+            bands = self._bands(wrapped.take(rows), caller)
+            for part, values in zip((low, high, below, above), bands, strict=True):
+                part[rows] = values
 
-        run_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_entries))
-        return PredictionIntervals(freeze(low), freeze(high))
+        run_in_order(fill, row_blocks(n_rows, wrapped.n_entries))
+        if self.bin_edges_ is not None:
+            if groups is not None:
+                fix = "Pass groups to both or to neither"
+                raise BadTypeError("groups", caller, "must be None, as during fit", "groups", fix)
+            groups = _bins(_Bands(low, high, below, above), self.bin_by_, self.bin_edges_)
+        columns = self._threshold_names(groups, n_rows, caller)
+        ends = [self._row_thresholds(one, n_rows, "predict", density_ratio) for one in columns]
+        ends = ends if len(ends) == 2 else ends * 2
+        return PredictionIntervals(*map(freeze, _widened(_Bands(low, high, below, above), *ends)))
+
+    def _threshold_names(self, groups: Any, n_rows: int, caller: str) -> list[Any]:
+        """Return the group of each row: once for both ends, or for each of them."""
+        if self.symmetric_:
+            return [groups]
+        if (groups is None) != (set(self.thresholds_) == {LOWER, UPPER}):
+            rule = f"must be {'given' if groups is None else 'None'}, as during fit"
+            got, fix = "None" if groups is None else "groups", "Pass groups to both or to neither"
+            raise BadTypeError("groups", caller, rule, got, fix)
+        column = None
+        if groups is not None:
+            empty = unchecked(Samples, {"array": np.zeros((n_rows, 1))})
+            column = self._group_column(Batch.of(None, empty, groups=groups, caller=caller))
+        return [_end_names(column, n_rows, end) for end in (LOWER, UPPER)]
 
     def _check_params(self) -> None:
         super()._check_params()
-        if self.method not in (None, "absolute", "normalized", "quantiles"):
-            rule = "must be 'absolute', 'normalized', 'quantiles' or None"
-            name = type(self).__name__
+        name = type(self).__name__
+        if self.method is not None and self.method not in NAMES:
+            rule = "must be 'absolute', 'normalized', 'quantiles', 'adaptive' or None"
             raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
+        require_bool(self.symmetric, "symmetric", name)
+        require_choice(self.bin_by, ("width", "mean"), "bin_by", name)
+        require_random_state(self.random_state, name)
+        if self.n_bins is not None and self.n_bins != "auto":
+            as_count(self.n_bins, "n_bins", name, example=5)
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
-        as_fraction(self.level_, entry.at("level_").name, entry.caller, is_open=True)
         if self.method_ not in METHODS[self.kind_]:
             rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
             raise entry.at("method_").error(rule, repr(self.method_))
+        if not self.symmetric_ and self.level_ <= 0.5:
+            raise entry.at("level_").error("above 0.5 without symmetry", f"{self.level_:g}")
+        if self.bin_edges_ is not None:
+            require_increasing(self.bin_edges_, entry.at("bin_edges_"))
+            wanted = [str(k) for k in range(self.bin_edges_.size + 1)]
+            if not self.symmetric_:
+                wanted = [f"{k}, {end}" for k in wanted for end in (LOWER, UPPER)]
+            if not self.is_grouped_ or sorted(self.thresholds_) != sorted(wanted):
+                raise entry.at("thresholds_").error("one per bin", "others")
         for group, threshold in self.thresholds_.items():
-            if threshold is not None and threshold < 0 and self.method_ != "quantiles":
+            is_negative = threshold is not None and threshold < 0
+            if is_negative and self.method_ != "quantiles" and self.symmetric_:
                 rule = f"0 or above where method_ is {self.method_!r}"
                 raise entry.at(f"thresholds_.{group}").error(rule, f"{threshold:g}")
 
@@ -170,31 +270,183 @@ class ConformalRegressor(BaseConformalPredictor):
             raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
         return outputs
 
-    def _facts(self, batch: Batch) -> dict[str, Any]:
+    def _threshold_level(self) -> float:
+        return float(self.level) if self.symmetric else (1 + float(self.level)) / 2
+
+    def _prepare(
+        self, shards: Shards, ratio: FloatArray | None
+    ) -> tuple[Self, Shards, FloatArray | None]:
+        scorer, name = clone(self), type(self).__name__
+        scorer.random_state = draw_seed(self.random_state, name)
+        scorer.bin_edges_ = scorer.local_scale_ = None
+        scorer.symmetric_, scorer.level_ = bool(self.symmetric), self._threshold_level()
+        scorer.bin_by_ = self.bin_by
+        if not isinstance(shards, ArrayShards):
+            needs = {
+                "method='adaptive'": self.method == "adaptive",
+                "symmetric=False": not self.symmetric,
+                "n_bins": self.n_bins is not None,
+            }
+            for setting in (one for one, is_set in needs.items() if is_set):
+                rule, fix = f"must be in memory with {setting}", "Use arrays, or FileShards.load()"
+                raise BadTypeError("outputs", name, rule, "a stream", fix)
+            return scorer, shards, ratio
+        batch = replace(shards.batch, outputs=self._as_outputs(shards.batch.outputs, name))
+        scorer._check_rows(batch)
+        used = np.flatnonzero(batch.labeled_weight > 0)
+        scorer.method_ = scorer._chosen_method(batch.take(used))
+        is_changed = scorer.method_ == "adaptive" or not self.symmetric or self.n_bins is not None
+        if not is_changed or not used.size:
+            return scorer, shards, ratio
+        warn_of_missing(batch.n_missing, len(batch), name, stacklevel=4)
+        if scorer.method_ == "adaptive":
+            shuffled = np.random.default_rng(scorer.random_state).permutation(used)
+            rows, used = batch.take(shuffled[: used.size // 2]), shuffled[used.size // 2 :]
+            if self.method is None:
+                scorer.method_ = scorer._lowest_interval_score(rows)
+            if scorer.method_ == "adaptive":
+                scorer._learn_scale(rows)
+        if self.n_bins is not None:
+            used = scorer._bin_rows(batch, used)
+        batch, ratio = batch.take(used), None if ratio is None else ratio[used]
+        if scorer.bin_edges_ is not None:
+            bands = _Bands(*scorer._bands(batch.outputs, name))
+            batch = replace(batch, groups=_bins(bands, self.bin_by, scorer.bin_edges_))
+        if not self.symmetric:
+            names = None if batch.groups is None else scorer._group_column(batch)
+            ends = [_end_names(names, len(batch), end) for end in (LOWER, UPPER)]
+            batch = batch.take(np.tile(np.arange(len(batch)), 2))
+            batch = replace(batch, groups=np.concatenate(ends))
+            ratio = None if ratio is None else np.tile(ratio, 2)
+        return scorer, ArrayShards(batch), ratio
+
+    def _chosen_method(self, batch: Batch) -> Method:
+        """Return the method of the fit; by default "adaptive" if there are enough rows."""
+        if self.method is not None:
+            return self.method
+        _, positions = self._row_groups(batch)
+        least = max(MIN_ROWS, MIN_TAIL_ROWS / (1 - float(self.level)))
+        is_enough = len(batch) > 0 and np.bincount(positions).min() >= least
+        return "adaptive" if is_enough else METHODS[_kind(batch.outputs)][0]
+
+    def _learn_scale(self, batch: Batch) -> None:
+        """Set the center and the scale that are learned from some rows."""
+        self.local_scale_ = LocalScale.learn(
+            batch.outputs, values_of(batch), batch.weight, float(self.level)
+        )
+
+    def _lowest_interval_score(self, batch: Batch) -> Method:
+        """Return the method with the lowest interval score on rows that it did not learn from.
+
+        Thresholds are those of the rows that are scored, as they are for every method.
+        """
+        trial, sums = clone(self), dict[Method, float]()
+        trial.symmetric_, trial.level_ = True, float(self.level)
+        for method in METHODS[_kind(batch.outputs)]:
+            trial.method_, trial.local_scale_ = method, None
+            sums[method] = 0.0
+            for fold in range(N_FOLDS):
+                is_held = np.arange(len(batch)) % N_FOLDS == fold
+                if method == "adaptive":
+                    trial._learn_scale(batch.take(np.flatnonzero(~is_held)))
+                try:
+                    sums[method] += trial._own_interval_score(batch.take(np.flatnonzero(is_held)))
+                except BadValueError:  # quantiles of this level are not known
+                    sums[method] = np.inf
+        return min(sums, key=lambda method: sums[method])
+
+    def _own_interval_score(self, batch: Batch) -> float:
+        """Return the weighted sum of interval scores at the threshold of the same rows."""
+        bands = _Bands(*self._bands(batch.outputs, type(self).__name__))
+        y, weight = values_of(batch), batch.weight
+        reach = np.full(len(batch), weighted_quantile(self._scores(batch), weight, self.level_))
+        low, high = _widened(bands, reach, reach)
+        with np.errstate(over="ignore", invalid="ignore"):
+            misses = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+            scores = (high - low) + 2 / (1 - self.level_) * misses
+        total = float(weight @ scores)
+        return total if np.isfinite(total) else np.inf
+
+    def _bin_rows(self, batch: Batch, used: Any) -> Any:
+        """Set the edges of bins, and return the rows that are not at an edge.
+
+        Given the edges, the other rows of a bin are exchangeable with a new row of it.
+        """
+        name = type(self).__name__
+        if batch.groups is not None:
+            fix = "Use n_bins=None with groups"
+            raise BadTypeError("groups", name, "must be None with n_bins", "groups", fix)
+        values = _binned(_Bands(*self._bands(batch.take(used).outputs, name)), self.bin_by)
+        n_bins = self.n_bins
+        if n_bins == "auto":
+            n_bins = int(np.clip(used.size * (1 - self.level) / BIN_TAIL_ROWS, 1, MAX_BINS))
+        assert isinstance(n_bins, int | np.integer)
+        order = np.argsort(values, kind="stable")
+        places = np.arange(1, n_bins) * used.size // n_bins
+        edges, first = np.unique(values[order[places]], return_index=True)
+        # The last value is no edge: nothing lies beyond it.
+        is_inside = edges < values.max()
+        self.bin_edges_ = freeze(edges[is_inside])
+        return np.sort(np.delete(used, order[places[first[is_inside]]]))
+
+    def _group_column(self, batch: Batch) -> Any:
+        """Return the name of each row's group."""
+        names, positions = self._row_groups(batch)
+        return np.array(names)[positions]
+
+    def _check_rows(self, batch: Batch) -> None:
+        """Raise unless there is one target per row, and the method suits the outputs."""
         name = type(self).__name__
         kind = _kind(batch.outputs)
-        method = self.method or METHODS[kind][0]
-        if method not in METHODS[kind]:
+        if self.method is not None and self.method not in METHODS[kind]:
             supported = " or ".join(map(repr, sorted(METHODS[kind])))
             outputs = "predictions without a spread" if kind == POINTS else kind
             rule = f"must be {supported} for {outputs}"
-            raise BadValueError("method", name, rule, repr(method), "Use method=None")
+            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
         if batch.labels is None:
             raise BadTypeError("y", name, "must hold the targets", "None", "Pass y")
         shape = values_of(batch).shape
         if len(shape) > 1:
             rule, fix = "must hold one number per row", "Use y.ravel()"
             raise BadValueError("y", name, rule, f"shape {shape}", fix)
-        return {"kind_": kind, "method_": method, "level_": float(self.level)}
+
+    def _facts(self, batch: Batch) -> dict[str, Any]:
+        self._check_rows(batch)
+        kind = _kind(batch.outputs)
+        if "method_" not in vars(self):
+            self.method_ = self.method or METHODS[kind][0]
+        learned = ("method_", "symmetric_", "bin_by_", "bin_edges_", "local_scale_")
+        return {"kind_": kind, **{name: getattr(self, name) for name in learned}}
 
     def _scores(self, batch: Batch) -> FloatArray:
-        method, y = self.method or METHODS[_kind(batch.outputs)][0], values_of(batch)
-        low, high, scale = _bounds_and_scale(batch.outputs, method, self.level, type(self).__name__)
-        with np.errstate(over="ignore"):
-            outside = np.maximum(low - y, y - high)
-            is_infinite = (scale == 0) & (outside > 0)
-            ratio = outside / np.where(scale == 0, 1.0, scale)
-        return np.where(is_infinite, np.inf, ratio)
+        y = values_of(batch)
+        low, high, below, above = self._bands(batch.outputs, type(self).__name__)
+        with np.errstate(over="ignore", invalid="ignore"):
+            under, over = _ratio(low - y, below), _ratio(y - high, above)
+        if self.symmetric_:
+            return np.maximum(under, over)
+        assert batch.groups is not None
+        return np.where(np.char.endswith(batch.groups, LOWER), under, over)
+
+    def _bands(
+        self, outputs: BaseOutputs, caller: str
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return the bounds that are widened, and the units below and above, in float64."""
+        level = self.level_ if self.symmetric_ else 2 * self.level_ - 1
+        one = np.ones(outputs.n_rows)
+        if self.method_ == "quantiles":
+            with np.errstate(over="ignore"):  # an infinite bound covers
+                low, high = central_interval(outputs, level, caller)
+                return low.astype(np.float64), high.astype(np.float64), one, one
+        stated = stated_spread(outputs, level)
+        if self.method_ == "absolute":
+            return stated.center, stated.center, one, one
+        if self.local_scale_ is not None:
+            stated = self.local_scale_.apply(stated)
+        elif self.method_ == "normalized" and stated.is_skewed:
+            width = stated.below + stated.above
+            stated = Spread(stated.center, width, width, False)
+        return stated.center, stated.center, stated.below, stated.above
 
 
 @final
@@ -209,8 +461,9 @@ class PredictionIntervals(ArrayResult):
 
     Examples
     --------
-    >>> PredictionIntervals(np.array([0.0, 1.0]), np.array([2.0, 5.0])).coverage([2.0, 0.5])
-    0.5
+    >>> intervals = PredictionIntervals(np.array([0.0, 1.0]), np.array([2.0, 5.0]))
+    >>> intervals.coverage([2.0, 0.5]), intervals.interval_score([2.0, 0.5], level=0.9)
+    (0.5, 8.0)
     """
 
     low: FloatArray
@@ -220,6 +473,21 @@ class PredictionIntervals(ArrayResult):
     def width(self) -> FloatArray:
         """The width of each interval."""
         return np.asarray(self.high - self.low)
+
+    def contains(self, y: Any) -> BoolArray:
+        """Return whether each target is in its interval.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,)
+            The targets; none may be missing.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_rows,)
+        """
+        values = as_finite(as_floats(y, "y", "contains"), "y", "PredictionIntervals.contains")
+        return np.asarray((self.low <= values) & (values <= self.high))
 
     def coverage(self, y: Any) -> float:
         """Return the fraction of rows whose target is in its interval.
@@ -234,45 +502,101 @@ class PredictionIntervals(ArrayResult):
         float
             The empirical coverage.
         """
-        caller = "PredictionIntervals.coverage"
-        targets = Targets.of(y, len(self.low), "y", caller)
-        require_dimensions(targets.values, (1,), "y", caller, "one number per row")
-        warn_of_missing(targets.n_missing, len(self.low), caller, stacklevel=3)
-        values = targets.values[~targets.is_missing]
-        if not values.size:
-            raise EmptyStateError("Coverage")
-        low, high = self.low[~targets.is_missing], self.high[~targets.is_missing]
+        low, high, values = self._known(y, "coverage")
         return float(((low <= values) & (values <= high)).mean())
 
+    def interval_score(self, y: Any, level: float = 0.9) -> float:
+        """Return the mean interval score (Winkler score): width plus a penalty for each miss.
 
-def _bounds_and_scale(
-    outputs: BaseOutputs, method: Method, level: float, caller: str
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the bounds that are widened, and the unit in which they are, in float64."""
-    one = np.ones(outputs.n_rows)
-    with np.errstate(over="ignore"):  # an infinite bound covers
-        if method == "quantiles":
-            low, high = central_interval(outputs, level, caller)
-            return low.astype(np.float64), high.astype(np.float64), one
-        if isinstance(outputs, Samples):
-            point, scale = mean_and_std(outputs)
-        else:
-            point = point_of_rows(outputs).astype(np.float64)
-            scale = outputs.std.astype(np.float64) if isinstance(outputs, Normal) else one
-    return point, point, one if method == "absolute" else scale
+        The penalty is 2 / (1 - level) times the distance to the interval. Expected scores are
+        lowest for the true central interval.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,)
+            The targets. Rows where it is missing (NaN) are ignored with a warning.
+        level : float, default=0.9
+            The nominal coverage of the intervals.
+
+        Returns
+        -------
+        float
+            In the unit of the target; lower is better.
+
+        References
+        ----------
+        Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", 2007.
+        """
+        share = as_fraction(level, "level", "PredictionIntervals.interval_score", is_open=True)
+        low, high, values = self._known(y, "interval_score")
+        misses = np.maximum(low - values, 0) + np.maximum(values - high, 0)
+        return float((high - low + 2 / (1 - share) * misses).mean())
+
+    def _known(self, y: Any, method: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return bounds and targets of the rows with a target, and warn about the others."""
+        caller = f"PredictionIntervals.{method}"
+        targets = Targets.of(y, len(self.low), "y", caller)
+        require_dimensions(targets.values, (1,), "y", caller, "one number per row")
+        warn_of_missing(targets.n_missing, len(self.low), caller, stacklevel=4)
+        is_known = ~targets.is_missing
+        if not is_known.any():
+            raise EmptyStateError("Coverage" if method == "coverage" else "An interval score")
+        return self.low[is_known], self.high[is_known], targets.values[is_known]
 
 
-def _widened(
-    low: FloatArray, high: FloatArray, scale: FloatArray, thresholds: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return bounds moved out by threshold x scale; the center where they would cross."""
-    is_infinite = np.isinf(thresholds)
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bands:
+    """Bounds that are widened, and the units below and above."""
+
+    low: FloatArray
+    high: FloatArray
+    below: FloatArray
+    above: FloatArray
+
+
+def _ratio(distance: FloatArray, unit: FloatArray) -> FloatArray:
+    """Return distances in units; in a unit of 0, anything outside is infinitely far away."""
+    ratio = distance / np.where(unit == 0, 1.0, unit)
+    return np.where((unit == 0) & (distance > 0), np.inf, ratio)
+
+
+def _binned(bands: _Bands, bin_by: str) -> FloatArray:
+    """Return what bins are of, in each row."""
     with np.errstate(over="ignore"):
-        step = np.where(is_infinite, np.inf, np.where(is_infinite, 0.0, thresholds) * scale)
-        step = step + ROUNDING * (np.maximum(np.abs(low), np.abs(high)) + np.abs(step))
-        bounds = low - step, high + step
+        if bin_by == "mean":
+            return np.asarray(bands.low / 2 + bands.high / 2)
+        return np.nan_to_num((bands.high - bands.low) + (bands.below + bands.above))
+
+
+def _bins(bands: _Bands, bin_by: str, edges: FloatArray) -> Any:
+    """Return the number of each row's bin."""
+    return np.searchsorted(edges, _binned(bands, bin_by))
+
+
+def _end_names(groups: Any, n_rows: int, end: str) -> Any:
+    """Return the name of the threshold of each row at one end."""
+    if groups is None:
+        return np.full(n_rows, end)
+    return np.char.add(np.asarray(groups).astype(str), f", {end}")
+
+
+def _widened(bands: _Bands, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return bounds moved out by threshold x unit; the center where they would cross."""
+    bounds = []
+    largest = np.maximum(np.abs(bands.low), np.abs(bands.high))
+    for sign, bound, unit, thresholds in (
+        (-1, bands.low, bands.below, lower),
+        (1, bands.high, bands.above, upper),
+    ):
+        is_infinite = np.isinf(thresholds)
+        with np.errstate(over="ignore"):
+            step = np.where(is_infinite, np.inf, np.where(is_infinite, 0.0, thresholds) * unit)
+            step = step + ROUNDING * (largest + np.abs(step))
+            bounds.append(bound + sign * step)
     is_crossed = bounds[0] > bounds[1]
-    center = low / 2 + high / 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        center = bounds[0] / 2 + bounds[1] / 2
     return np.where(is_crossed, center, bounds[0]), np.where(is_crossed, center, bounds[1])
 
 

@@ -1,0 +1,273 @@
+"""The center and the scale of conformal intervals: as outputs state them, or learned from rows.
+
+A learned scale is fitted on some calibration rows by the likelihood of a two-piece Laplace
+distribution, whose logarithm of the scale and whose skewness are linear in functions of the
+outputs. A ridge penalty pulls it towards the stated spread, halfway between proportional and
+constant, so that a hundred rows are enough. Thresholds come from other rows: coverage does not
+depend on what was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.doubt.ensembles import mean_and_std
+from dubito.measure.regression import point_of_rows
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
+from dubito.serialization.array_fields import array
+from dubito.serialization.fields import LARGE, MOST, declare, number
+from dubito.serialization.objects import Record
+
+TINY = float(np.finfo(np.float64).tiny)
+MAX_LOG_SCALE = 30.0  # scales lie within exp(-30) and exp(30) of their mean
+MAX_SKEWNESS = 5.0
+MAX_STANDARDIZED = 2.5  # standardized centers beyond this are clipped
+FLOOR = 0.05  # added to the spread, as a fraction of its mean
+N_STEPS = 60  # of Newton's method, at most
+N_REWEIGHTINGS = 10
+
+# What each coefficient is pulled to, and the number of rows that the pull is worth.
+# Log scale: constant; log(spread + 5 % of its mean), log(spread + its mean); the center, its
+# square, and its excess over one standard deviation.
+SCALE_PRIOR = np.array([0.0, 0.3, 0.7, 0.0, 0.0, 0.0])
+SCALE_PENALTY = np.array([0.0, 10.0, 20.0, 20.0, 40.0, 40.0])
+# Skewness: constant, the center, the stated skewness of quantiles.
+SKEWNESS_PRIOR = np.array([0.0, 0.0, 0.5])
+SKEWNESS_PENALTY = np.array([5.0, 20.0, 10.0])
+SHIFT_PENALTY = 20.0  # of the shift of the center, constant and linear in the center
+TAIL_PENALTY = 60.0  # of the balance of both tails
+
+
+class Spread(NamedTuple):
+    """What outputs state: a center per row, and distances to the ends of an interval around it.
+
+    `is_skewed` tells whether these distances can differ.
+    """
+
+    center: FloatArray
+    below: FloatArray
+    above: FloatArray
+    is_skewed: bool
+
+
+def stated_spread(outputs: BaseOutputs, level: float) -> Spread:
+    """Return the spread that outputs state, in float64.
+
+    That of `Quantiles` lies between their levels nearest to the ends of the central interval. A
+    single level, draw or prediction has a spread of 1.
+
+    >>> stated_spread(Quantiles([[1.0, 2.0, 4.0]], [0.1, 0.5, 0.9]), 0.8).above.tolist()
+    [2.0]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(outputs, Quantiles) and outputs.levels.size > 1:
+            values, tail = outputs.array.astype(np.float64), (1 - level) / 2
+            low, high = (int(np.abs(outputs.levels - p).argmin()) for p in (tail, 1 - tail))
+            if low < high:
+                center = np.clip(point_of_rows(outputs), values[:, low], values[:, high])
+                center = center.astype(np.float64)
+                return Spread(center, center - values[:, low], values[:, high] - center, True)
+        is_spread = isinstance(outputs, Normal) or (
+            isinstance(outputs, Samples) and outputs.array.shape[1] > 1
+        )
+        if is_spread:
+            assert isinstance(outputs, Normal | Samples)
+            center, std = mean_and_std(outputs)
+            return Spread(center, std, std, False)
+        one = np.ones(outputs.n_rows)
+        return Spread(point_of_rows(outputs).astype(np.float64), one, one, False)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalScale(Record):
+    """A learned center and scale: functions of what outputs state.
+
+    Attributes
+    ----------
+    middle, deviation : float
+        The median and the standard deviation of the stated centers.
+    spread : float
+        The mean of the stated spread.
+    unit : float
+        The mean distance of targets from the stated center, in which scale and shift are.
+    scale, skewness, shift : array
+        Coefficients of the log scale, of half the log ratio of the scales above and below the
+        center, and of the shift of the center.
+    """
+
+    middle: float
+    deviation: float
+    spread: float
+    unit: float
+    scale: FloatArray
+    skewness: FloatArray
+    shift: FloatArray
+
+    fields = declare(
+        middle=number(-MOST, MOST),
+        deviation=number(TINY, MOST),
+        spread=number(TINY, MOST),
+        unit=number(TINY, MOST),
+        scale=array(SCALE_PRIOR.size),
+        skewness=array(SKEWNESS_PRIOR.size),
+        shift=array(2),
+    )
+    has_header = False
+
+    @classmethod
+    def learn(
+        cls, outputs: BaseOutputs, y: FloatArray, weight: FloatArray, level: float
+    ) -> Self | None:
+        """Return the scale learned from some rows, None if their errors are 0 or not finite."""
+        stated = stated_spread(outputs, level)
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = y - stated.center
+            unit = float(np.average(np.abs(errors), weights=weight)) if weight.any() else 0.0
+            widths = (stated.below + stated.above) / 2
+            middle = float(np.median(stated.center))
+            deviation, spread = (
+                float(one) or 1.0 for one in (np.std(stated.center), widths.mean())
+            )
+        facts = middle, deviation, spread, unit
+        if not (np.isfinite(facts).all() and min(facts[1:]) >= TINY):
+            return None
+        start = cls(middle, deviation, spread, unit, SCALE_PRIOR, SKEWNESS_PRIOR, np.zeros(2))
+        terms, skewness_terms = start._terms(stated)
+        errors = errors / unit
+        used = weight > 0
+        fit = _TwoPieceFit(terms[used], skewness_terms[used], weight[used])
+        scale, _ = fit.minimize(errors[used])
+        shift = _shift(
+            terms[used][:, [0, 3]], errors[used], weight[used], np.exp(terms[used] @ scale)
+        )
+        errors = errors - terms[:, [0, 3]] @ shift
+        scale, skewness = fit.minimize(errors[used])
+        log_scale, skew = terms @ scale, skewness_terms @ skewness
+        ratios = (
+            weighted_quantile(side[used], weight[used], (1 + level) / 2)
+            for side in (-errors / np.exp(log_scale - skew), errors / np.exp(log_scale + skew))
+        )
+        tails = [max(one, 1e-3) for one in ratios]
+        total = float(weight.sum())
+        skewness[0] += total / (total + TAIL_PENALTY) / 2 * float(np.log(tails[1] / tails[0]))
+        scale, skewness, shift = (np.clip(one, -LARGE, LARGE) for one in (scale, skewness, shift))
+        return cls(middle, deviation, spread, unit, scale, skewness, shift)
+
+    def apply(self, stated: Spread) -> Spread:
+        """Return the learned center and scales of rows."""
+        terms, skewness_terms = self._terms(stated)
+        with np.errstate(over="ignore"):
+            log_scale = np.clip(terms @ self.scale, -MAX_LOG_SCALE, MAX_LOG_SCALE)
+            skew = np.clip(skewness_terms @ self.skewness, -MAX_SKEWNESS, MAX_SKEWNESS)
+            center = stated.center + self.unit * (terms[:, [0, 3]] @ self.shift)
+            below, above = (self.unit * np.exp(log_scale + sign * skew) for sign in (-1, 1))
+        return Spread(center, np.maximum(below, TINY), np.maximum(above, TINY), True)
+
+    def _terms(self, stated: Spread) -> tuple[FloatArray, FloatArray]:
+        """Return the terms of the log scale and of the skewness, rows x terms."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            center = (stated.center - self.middle) / self.deviation
+            center = np.clip(np.nan_to_num(center), -MAX_STANDARDIZED, MAX_STANDARDIZED)
+            below, above = (np.minimum(one / self.spread, 1e6) for one in stated[1:3])
+            width = (below + above) / 2
+        one = np.ones(center.size)
+        logs = np.log((width + FLOOR) / (1 + FLOOR)), np.log((width + 1) / 2)
+        scale = [one, *logs, center, center**2, np.maximum(center - 1, 0)]
+        skew = np.zeros(center.size)
+        if stated.is_skewed:
+            skew = np.log((above + FLOOR) / (below + FLOOR)) / 2
+        return np.stack(scale, axis=1), np.stack([one, center, skew], axis=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _TwoPieceFit:
+    """The penalized likelihood of a two-piece Laplace distribution, convex in its coefficients.
+
+    With log scale u, skewness d and the side s of an error e, a row loses
+    u + log cosh d + |e| exp(-u - s d).
+    """
+
+    terms: FloatArray
+    skewness_terms: FloatArray
+    weight: FloatArray
+
+    def minimize(self, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the coefficients of the log scale and of the skewness."""
+        n_terms, size, w = self.terms.shape[1], np.abs(errors), self.weight
+        prior = np.concatenate([SCALE_PRIOR, SKEWNESS_PRIOR])
+        penalty = np.concatenate([SCALE_PENALTY, SKEWNESS_PENALTY])
+        signed = np.hstack([self.terms, np.sign(errors)[:, np.newaxis] * self.skewness_terms])
+        slopes = w @ self.terms
+
+        def loss(t: FloatArray) -> float:
+            skew = self.skewness_terms @ t[n_terms:]
+            rows = self.terms @ t[:n_terms] + np.logaddexp(skew, -skew) + size * relative(t)
+            return float(w @ rows + (penalty * (t - prior) ** 2).sum() / 2)
+
+        def relative(t: FloatArray) -> FloatArray:
+            return np.exp(np.clip(-(signed @ t), -700, 50))
+
+        t = prior.copy()
+        t[0] = np.log(np.average(size * relative(t), weights=w) + TINY)
+        lowest = loss(t)
+        for _ in range(N_STEPS):
+            part = w * size * relative(t)
+            tangent = np.tanh(self.skewness_terms @ t[n_terms:])
+            gradient = penalty * (t - prior) - signed.T @ part
+            gradient += np.concatenate([slopes, self.skewness_terms.T @ (w * tangent)])
+            curvature = (signed * part[:, np.newaxis]).T @ signed + np.diag(penalty + 1e-9)
+            curved = self.skewness_terms * (w * (1 - tangent**2))[:, np.newaxis]
+            curvature[n_terms:, n_terms:] += curved.T @ self.skewness_terms
+            step, lowered = _descent(loss, t, np.linalg.solve(curvature, gradient), lowest)
+            if not lowered < lowest:
+                break
+            is_done = lowest - lowered < 1e-10 * (1 + abs(lowest))
+            t, lowest = t - step, lowered
+            if is_done:
+                break
+        return t[:n_terms], t[n_terms:]
+
+
+def _descent(
+    loss: Callable[[FloatArray], float], t: FloatArray, step: FloatArray, lowest: float
+) -> tuple[FloatArray, float]:
+    """Return the longest of a step and its halves that lowers a loss, and the loss there."""
+    for _ in range(30):
+        found = loss(t - step)
+        if found < lowest:
+            return step, found
+        step = step / 2
+    return step, lowest
+
+
+def _shift(
+    terms: FloatArray, errors: FloatArray, weight: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Return the coefficients of a robust, penalized regression of errors (Huber's weights)."""
+    shift: FloatArray = np.zeros(terms.shape[1])
+    total = float(weight.sum())
+    for _ in range(N_REWEIGHTINGS):
+        sizes = np.maximum(np.abs(errors - terms @ shift), TINY)
+        w = weight / scale**2 * np.minimum(1, 1.5 * scale / sizes)
+        squares = (terms * w[:, np.newaxis]).T @ terms
+        penalty = SHIFT_PENALTY / total * np.diag(squares) + TINY
+        shift = np.linalg.solve(squares + np.diag(penalty), terms.T @ (w * errors))
+    return shift
+
+
+def weighted_quantile(values: FloatArray, weight: FloatArray, level: float) -> float:
+    """Return the smallest value up to which a fraction `level` of the weight lies.
+
+    >>> weighted_quantile(np.array([3.0, 1.0]), np.array([1.0, 3.0]), 0.75)
+    1.0
+    """
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(values[order][min(int(np.searchsorted(reached, level)), values.size - 1)])
