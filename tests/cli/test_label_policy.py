@@ -214,7 +214,7 @@ def test_kinds_of_policies_and_columns_are_not_mixed(
     assert "decides on several labels per row" in done.stderr
     assert "Pass --multilabel 'p_*'" in done.stderr
     done = run("decide", made / "policy.json", files / "new.csv", "--multilabel", "p_*")
-    assert "Leave --multilabel out" in done.stderr
+    assert "decides on classes, got columns of multilabel." in done.stderr
     new = pd.read_csv(files / "new.csv")
     new.drop(columns="p_tumor").to_csv("other.csv", index=False)
     assert (

@@ -12,6 +12,7 @@ from scipy.stats import norm
 from dubito import Normal, Quantiles, Samples, audit
 from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
 from dubito.calibrate.regression import BaseRegressionCalibrator
+from dubito.decide import ErrorCosts, RegressionPolicy
 from dubito.monitor import compare, detect_drift
 from dubito.outputs import RegressionMembers
 from tests.cli.conftest import Run, assert_same
@@ -37,7 +38,7 @@ def sales(n_rows: int = 400, *, bias: float = 0.0, seed: int = 0) -> pd.DataFram
         "s": std,
     }
     columns |= {f"q_{level}": mean + std * norm.ppf(level) for level in reversed(LEVELS)}
-    columns |= {f"s_{k}": mean + std * rng.normal(size=n_rows) for k in range(12)}
+    columns |= {f"s_{k}": mean + std * rng.normal(size=n_rows) for k in range(25)}
     for k in range(3):
         columns[f"mean_{k}"] = mean + rng.normal(size=n_rows) / 2
         columns[f"std_{k}"] = std * (1 + k / 10)
@@ -51,7 +52,7 @@ def outputs_of(frame: pd.DataFrame, kind: str) -> Any:
     if kind == "quantiles":
         return Quantiles(frame[[f"q_{level}" for level in LEVELS]].to_numpy(), LEVELS)
     if kind == "samples":
-        return Samples(frame[[f"s_{k}" for k in range(12)]].to_numpy())
+        return Samples(frame[[f"s_{k}" for k in range(25)]].to_numpy())
     both = (frame[[f"{name}_{k}" for k in range(3)]].to_numpy().T for name in ("mean", "std"))
     return RegressionMembers(*both)
 
@@ -290,3 +291,112 @@ def test_costs_are_for_classes(run: Run, stored: Path) -> None:
     words = [stored / "sales.csv", stored / "new.csv", *KINDS["normal"], "--label", "demand"]
     done = run("compare", *words, "--cost", "a,b=1")
     assert "--cost cannot be used for a regression, got a,b=1." in done.stderr
+
+
+COSTS = ["--cost-under", "4", "--cost-over", "1"]
+REVIEW = ["--review-cost", "5", "--max-width", "12"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_equals_the_api_and_decides(run: Run, stored: Path, kind: str) -> None:
+    words = [*KINDS[kind], "--label", "demand", *COSTS, *REVIEW]
+    done = run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling", "--json")
+    assert done.exit_code == 0, done.output
+    frame = sales()
+    expected = RegressionPolicy.fit(
+        outputs_of(frame, kind),
+        frame["demand"].to_numpy(),
+        costs=ErrorCosts.linear(under=4, over=1),
+        calibrator=VarianceScaling(),
+        review_cost=5,
+        max_width=12,
+    )
+    printed = json.loads(done.stdout)["report"]
+    assert printed["cost"] == pytest.approx(expected.report.to_dict()["cost"])
+    assert printed["review_rate"] == pytest.approx(expected.report.to_dict()["review_rate"])
+    assert printed["coverage"] == pytest.approx(expected.report.to_dict()["coverage"])
+    # The columns of the fit are found again.
+    done = run("decide", "policy.json", stored / "new.csv", "-o", "d.csv", "--review", "r.csv")
+    assert done.exit_code == 0, done.output
+    assert f"{KINDS[kind][0][2:]} = {KINDS[kind][1]}" in done.stderr
+    found = expected.decide(outputs_of(sales(seed=1), kind))
+    written = pd.read_csv("d.csv")
+    assert written["action"].tolist() == found.columns()["action"].tolist()
+    assert written["reason"].tolist() == found.columns()["reason"].tolist()
+    for name in ("value", "low", "high"):
+        assert np.allclose(written[name], found.columns()[name], rtol=1e-7)
+    reviewed = pd.read_csv("r.csv")
+    assert reviewed["id"].tolist() == written["id"].iloc[found.review_order].tolist()
+    assert reviewed["label"].isna().all()
+    lines = run("policy", "explain", "policy.json", stored / "new.csv", "--row", "2").stdout
+    assert " ".join(lines.split()) == " ".join(
+        expected.explain(outputs_of(sales(seed=1), kind), row=2).split()
+    )
+
+
+def test_the_text_of_a_policy(run: Run, stored: Path) -> None:
+    words = [*KINDS["quantiles"], "--label", "demand", *COSTS, *REVIEW, "--group", "region"]
+    done = run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling")
+    assert_same(done.stdout, "fit_regression")
+    assert "Decided: the calibrated 80 % quantile" in run("policy", "show", "policy.json").stdout
+
+
+def test_costs_by_error_come_from_a_file(run: Run, stored: Path) -> None:
+    Path("costs.csv").write_text("error,cost\n-10,50\n-1,4\n0,0\n5,1\n")
+    words = [*KINDS["normal"], "--label", "demand", "--calibrator", "none"]
+    done = run("fit", stored / "sales.csv", *words, "--costs", "costs.csv")
+    assert done.exit_code == 0, done.output
+    policy = RegressionPolicy.load("policy.json")
+    assert policy.costs == ErrorCosts([-10, -1, 0, 5], [50, 4, 0, 1])
+    assert policy.calibrator is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "needs the costs per unit of a value that is too low and of one too high, got none"),
+        (["--cost-under", "2"], "got --cost-under alone"),
+        ([*COSTS, "--costs", "costs.csv"], "--costs cannot be combined with --cost-under"),
+        (["--costs", "costs.csv"], "each line must be an error and its cost"),
+        (["--costs", "rising.csv"], "rising.csv cannot be read: its costs must"),
+        (["--cost-under", "-1", "--cost-over", "1"], "--cost-under must be above 0, got -1"),
+        ([*COSTS, "--max-width", "3"], "--max-width requires --review-cost, got 3 alone"),
+        ([*COSTS, "--interval", "90"], "--interval must be between 0 and 1, got 90"),
+        ([*COSTS, "--reject-cost", "1"], "--reject-cost cannot be used for a regression, got 1"),
+        ([*COSTS, "--positive", "a"], "--positive cannot be used for a regression, got a"),
+        ([*COSTS, "--review", "1"], "--review requires --multilabel"),
+        ([*COSTS, "--ood-alpha", "0.1"], "--ood-alpha requires a reject action"),
+        ([*COSTS, "--calibrator", "simple"], "--calibrator must be auto, VarianceScaling or"),
+    ],
+)
+def test_a_policy_that_cannot_be_fitted(
+    run: Run, stored: Path, words: list[str], told: str
+) -> None:
+    Path("costs.csv").write_text("error,cost\n-1,many\n")
+    Path("rising.csv").write_text("-1,1\n0,2\n1,3\n")
+    done = run("fit", stored / "sales.csv", *KINDS["normal"], "--label", "demand", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_an_interval_that_outputs_do_not_have_is_refused(run: Run, stored: Path) -> None:
+    words = ["--quantiles", "q_0.25,q_0.5,q_0.75", "--levels", "0.25,0.5,0.75", "--label", "demand"]
+    done = run("fit", stored / "sales.csv", *words, *COSTS)
+    assert "--interval must have its ends 0.05 and 0.95 among the quantile levels" in done.stderr
+    assert "Pass --interval 0.5." in done.stderr
+    assert run("fit", stored / "sales.csv", *words, *COSTS, "--interval", "0.5").exit_code == 0
+
+
+def test_options_of_a_regression_need_one(run: Run, made: Path, stored: Path) -> None:
+    done = run("fit", made / "sure.csv", "--cost-under", "2")
+    assert "--cost-under requires a regression, got 2 alone." in done.stderr
+    words = [*KINDS["normal"], "--label", "demand", *COSTS]
+    run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling")
+    done = run("decide", "policy.json", stored / "new.csv", *KINDS["samples"], "-o", "d.csv")
+    assert "policy.json decides on Normal, got columns of samples." in done.stderr
+    assert "Pass --mean, as for the fit." in done.stderr
+    done = run("decide", made / "policy.json", stored / "new.csv", *KINDS["samples"], "-o", "d.csv")
+    assert "decides on classes, got columns of samples." in done.stderr
+    done = run("decide", "policy.json", stored / "new.csv", "-o", "d.csv", "--review", "r.csv")
+    assert "Run dubito fit with --review-cost 5." in done.stderr

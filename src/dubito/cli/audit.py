@@ -173,8 +173,10 @@ def audit(
         if output is not None:
             say(f"\nThe report is in {output}.")
         if options.is_regression:
-            say("\nNext, fit the intervals to their coverage:")
-            say(f"  dubito calibrate {quote(file)} {replace(options, group=None, id=None)}")
+            shown = replace(options, group=None, id=None)
+            say("\nNext, calibrate the intervals, or fit a policy that decides values by cost:")
+            say(f"  dubito calibrate {quote(file)} {shown}")
+            say(f"  dubito fit {quote(file)} {shown} --cost-under 4 --cost-over 1")
         elif options.confidence is None:
             what = "labels" if options.is_multilabel else "rows"
             say(f"\nNext, fit a policy that sends uncertain {what} to human review:")

@@ -61,8 +61,7 @@ OUTPUTS = (
     "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", *REGRESSION
 )  # fmt: skip
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-NOT_FOR_POLICIES = ("confidence", "correct", *REGRESSION, "std", "levels", "rearrange")
-NOT_CLASSIFICATION = (*NOT_FOR_POLICIES, *MULTILABEL)
+NOT_FOR_POLICIES = ("confidence", "correct")
 
 
 @final
@@ -191,12 +190,19 @@ class ColumnOptions:
         else:
             settings["label_names"] = policy.calibrator.label_names_
         found = self.open(*files, label="unused", fitted=fitted, **settings)
+        kinds: tuple[str, ...]
+        if is_by_label:
+            expected, kinds, fix = "several labels per row", MULTILABEL, "--multilabel 'p_*'"
+        elif isinstance(policy, RegressionPolicy):
+            role = {"Normal": "mean", "Quantiles": "quantiles", "Samples": "samples"}[policy.kind]
+            expected, kinds, fix = policy.kind, (role,), f"--{role}"
+        else:
+            expected, kinds, fix = "classes", OUTPUTS[:3], "--logits or --probabilities"
         for one in found:
-            columns = one.columns.multilabel or one.columns.multilabel_logits
-            if (columns is not None) != is_by_label:
-                rule = f"decides on {'several labels per row' if is_by_label else 'classes'}"
-                fix = "Pass --multilabel 'p_*'" if is_by_label else "Leave --multilabel out"
-                raise BadValueError("", str(path), rule, "columns of the other kind", fix)
+            got = [kind for kind in OUTPUTS if getattr(one.columns, kind, None) is not None]
+            if got[0] not in kinds:
+                rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
+                raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
         return found
 
     def _require_one_kind(self) -> None:
@@ -225,7 +231,8 @@ class ColumnOptions:
         elif label != "unused" and self.label is None and self.confidence is None:
             found |= _find_label(names, file, is_required=label == "required")
         if not any(kind in self.given for kind in OUTPUTS):
-            is_like_fit = any(fnmatchcase(name, one) for one in fitted.values() for name in names)
+            wanted = [each for one in fitted.values() for each in one.split(",")]
+            is_like_fit = any(fnmatchcase(name, one) for one in wanted for name in names)
             found |= fitted if is_like_fit else _find_outputs(names, file)
         if has_features and self.features is None:
             found |= _find_features(names)

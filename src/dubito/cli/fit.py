@@ -25,6 +25,7 @@ from dubito.cli.reading import (
     calibrator_named,
     multilabel_calibrator,
 )
+from dubito.cli.regression_commands import ValueOptions, fit_policy, value_groups
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def fit(
         Path | None,
         typer.Option(
             help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON; of several "
-            "labels per row, CSV of label,false_positive,false_negative,review. Default: 0-1."
+            "labels per row, CSV of label,false_positive,false_negative,review; of a regression, "
+            "CSV of error,cost (value - truth), linear in between. Default: 0-1."
         ),
     ] = None,
     cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
@@ -99,6 +101,35 @@ def fit(
     average: Annotated[
         str | None,
         typer.Option(help="What --f-beta averages: macro, micro or samples. Default: macro."),
+    ] = None,
+    cost_under: Annotated[
+        float | None,
+        typer.Option(
+            help="Regression: cost per unit of a value below the truth (newsvendor: underage, a "
+            "lost sale)."
+        ),
+    ] = None,
+    cost_over: Annotated[
+        float | None,
+        typer.Option(
+            help="Regression: cost per unit of a value above the truth (newsvendor: overage, a "
+            "leftover)."
+        ),
+    ] = None,
+    review_cost: Annotated[
+        float | None, typer.Option(help="Regression: cost of a review, which finds the truth.")
+    ] = None,
+    max_width: Annotated[
+        float | None,
+        typer.Option(help="Regression: review rows whose interval is wider than this."),
+    ] = None,
+    max_relative_width: Annotated[
+        float | None,
+        typer.Option(help="Regression: the same in relation to the prediction, e.g. 0.5."),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Regression: coverage of the prediction intervals. Default: 0.9."),
     ] = None,
     max_risk: Annotated[
         float | None,
@@ -163,13 +194,15 @@ def fit(
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
 
     Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --false-negative 5 --review 0.4
+
+    Example: dubito fit sales.csv --quantiles 'q_*' --label demand --cost-under 4 --cost-over 1
     """
     from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, say, say_note
     from dubito.cli.reading import require_output_paths
     from dubito.data.sources import open_source
-    from dubito.decide import Policy, RiskBound
+    from dubito.decide import OODGate, Policy, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
@@ -180,22 +213,43 @@ def fit(
     _require_fraction("--current-threshold", current_threshold)
     _require_fraction("--max-review-rate", max_review_rate)
     by_label = LabelOptions(false_positive, false_negative, review, review_row, f_beta, average)
-    if options.is_multilabel:
+    by_value = ValueOptions(
+        cost_under, cost_over, review_cost, max_width, max_relative_width, interval
+    )
+    is_class = not (options.is_multilabel or options.is_regression)
+    if not is_class:
         unsuited = {
             "--cost": cost, "--reject-cost": reject_cost, "--reject-action": reject_action,
             "--max-risk": max_risk, "--max-cost": max_cost, "--deploy-prior": deploy_prior,
             "--evaluate-on": evaluate_on, "--current-threshold": current_threshold,
             "--current-action": current_action, "--max-review-rate": max_review_rate,
             "--rows-per-day": rows_per_day, "--positive": options.positive,
-            "--features": options.features, "--ood-score": ood_score, "--ood-alpha": ood_alpha,
-            "--risk-delta": risk_delta,
+            "--ood-score": ood_score, "--risk-delta": risk_delta,
         }  # fmt: skip
-        require_unused(unsuited)
-        settings: dict[str, Any] = {**by_label.read(costs), "random_state": seed}
+        require_unused(
+            unsuited, "with --multilabel" if options.is_multilabel else "for a regression"
+        )
+    if not options.is_multilabel:
+        by_label.require_none()
+    if not options.is_regression:
+        by_value.require_none()
+    settings: dict[str, Any]
+    if options.is_multilabel:
+        require_unused({"--features": options.features, "--ood-alpha": ood_alpha})
+        settings = {**by_label.read(costs), "random_state": seed}
         settings["calibrator"] = multilabel_calibrator(calibrator)
         _fit_labels(file, options, reader, settings, output, report, as_json)
         return
-    by_label.require_none()
+    if options.is_regression:
+        settings = {**by_value.read(costs), "random_state": seed}
+        if review_cost is None:
+            _require_unset("--features", options.features, "--review-cost 5")
+            _require_unset("--ood-alpha", ood_alpha, "--review-cost 5")
+        if ood_alpha is not None:
+            settings["ood"] = OODGate(alpha=ood_alpha)
+        fitted = fit_policy(file, options, reader, settings, calibrator)
+        _write_results(*fitted, file, options, output, report, as_json)
+        return
     if rows_per_day is not None and not 0 < rows_per_day <= 1e15:
         rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
         raise BadValueError("", "--rows-per-day", rule, f"{rows_per_day:g}", fix)
@@ -285,6 +339,27 @@ def _fit_labels(
         if options.group is not None:
             say(_label_groups(policy, evidence))
         _say_next(file, replace(options, uncertain=None), output, report)
+
+
+def _write_results(
+    policy: Any,
+    evidence: Any,
+    rows: Shards,
+    file: str,
+    options: ColumnOptions,
+    output: Path,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Save the policy of a regression and print its results."""
+    from dubito.cli.printing import say
+
+    _save(policy, evidence, rows, file, output, report)
+    _say_results(policy, evidence, output, as_json)
+    if not as_json:
+        if options.group is not None:
+            say(value_groups(policy, evidence))
+        _say_next(file, options, output, report)
 
 
 def _label_groups(policy: MultiLabelPolicy, evidence: LabelEvidence) -> str:
@@ -387,10 +462,10 @@ def _require_fraction(option: str, value: float | None) -> None:
         raise BadValueError("", option, rule, f"{value:g}", fix)
 
 
-def _require_unset(option: str, value: object) -> None:
+def _require_unset(option: str, value: object, remedy: str = "--reject-cost 0.3") -> None:
     """Raise if an option that rejects rows is given without a reject action."""
     if value is not None:
-        rule, fix = "requires a reject action", "Add --reject-cost 0.3"
+        rule, fix = "requires a reject action", f"Add {remedy}"
         raise BadValueError("", option, rule, f"{value} without one", fix)
 
 

@@ -1,27 +1,29 @@
-"""Regression in `dubito calibrate`: calibrated intervals, and evidence from held-out rows."""
+"""Regression in `dubito calibrate` and `dubito fit`: calibrated intervals, costs and policies."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.label_options import require_unused
 from dubito.cli.reading import Reader
-from dubito.errors import BadValueError
+from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
     from dubito.calibrate import QuantileRecalibration, VarianceScaling
     from dubito.calibrate.cross_validation import RegressionEvidence
     from dubito.data import Batch, Shards
     from dubito.data.columns import BoundColumns
+    from dubito.decide import ErrorCosts
     from dubito.outputs import BaseOutputs
 
     RegressionCalibrator = QuantileRecalibration | VarianceScaling
 
 NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
 CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
+MAX_GROUPS = 20  # in the text
 INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest ones
 LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
 
@@ -189,3 +191,135 @@ def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, pat
             )
             fix = "Pass the columns of the fit to --quantiles"
             raise BadValueError("", str(path), f"calibrates the levels {shown}", given, fix)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """The options that only policies of a regression have; None for those that were not given."""
+
+    cost_under: float | None = None
+    cost_over: float | None = None
+    review_cost: float | None = None
+    max_width: float | None = None
+    max_relative_width: float | None = None
+    interval: float | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The options that were given, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def require_none(self) -> None:
+        """Raise if one is given for classes or labels."""
+        for name, value in self.given.items():
+            rule, fix = "requires a regression", "Pass --quantiles 'q_*', or leave it out"
+            raise BadValueError("", _option(name), rule, f"{value:g} alone", fix)
+
+    def read(self, file: Path | None) -> dict[str, Any]:
+        """Return the costs and limits as arguments of a fit; `file` has costs by error."""
+        from dubito.decide import ErrorCosts
+
+        for name, value in self.given.items():
+            highest = 1.0 if name == "interval" else float("inf")
+            if not 0 < value < highest:
+                rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
+                fix = f"Pass {_option(name)} {'0.9' if name == 'interval' else '1'}"
+                raise BadValueError("", _option(name), rule, f"{value:g}", fix)
+        limits = {name: value for name, value in self.given.items() if name[:5] != "cost_"}
+        pair = [name for name in ("cost_under", "cost_over") if name in self.given]
+        if file is not None and pair:
+            rule, fix = f"cannot be combined with {_option(pair[0])}", "Leave one of them out"
+            raise BadValueError("", "--costs", rule, f"{file}", fix)
+        if file is not None:
+            return {"costs": _read_error_costs(file), **limits}
+        if self.cost_under is None or self.cost_over is None:
+            rule = "needs the costs per unit of a value that is too low and of one too high"
+            got = " alone".join([*map(_option, pair), ""]) or "none"
+            fix = "Pass --cost-under 4 --cost-over 1, or --costs FILE of error,cost"
+            raise BadValueError("", "dubito fit for a regression", rule, got, fix)
+        for limit in ("max_width", "max_relative_width"):
+            if limit in limits and self.review_cost is None:
+                rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"
+                raise BadValueError("", _option(limit), rule, f"{limits[limit]:g} alone", fix)
+        return {"costs": ErrorCosts.linear(self.cost_under, self.cost_over), **limits}
+
+
+def _option(name: str) -> str:
+    """Return an option as it is typed.
+
+    >>> _option("cost_under")
+    '--cost-under'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def _read_error_costs(path: Path) -> ErrorCosts:
+    """Return piecewise linear costs from lines of `error,cost`; a header line is optional."""
+    import csv
+
+    from dubito.decide import ErrorCosts
+    from dubito.serialization.documents import read_text
+
+    fix = "Write three or more lines of error,cost, such as -1,4 and 0,0 and 1,1"
+    try:
+        lines = [line for line in csv.reader(read_text(path).splitlines()) if line]
+        has_header = bool(lines) and lines[0][0].strip().lower() == "error"
+        pairs = [(float(error), float(cost)) for error, cost in lines[has_header:]]
+    except (csv.Error, ValueError) as error:
+        raise BadFileError(str(path), "each line must be an error and its cost", fix) from error
+    pairs.sort()
+    try:
+        return ErrorCosts([error for error, _ in pairs], [cost for _, cost in pairs])
+    except BadValueError as error:
+        problem = f"its {error.argument} {error.rule}, got {error.got}"
+        raise BadFileError(str(path), problem, fix) from error
+
+
+def fit_policy(
+    file: str, options: ColumnOptions, reader: Reader, settings: dict[str, Any], calibrator: str
+) -> tuple[Any, Any, Shards]:
+    """Fit the policy of a regression; return it, its held-out rows, and all rows."""
+    from dubito.cli.printing import passes
+    from dubito.decide import RegressionPolicy
+    from dubito.measure.regression_audit import interval_levels
+
+    has_reviews = "review_cost" in settings
+    [predictions] = options.open(file, has_features=has_reviews)
+    with passes():
+        rows = reader.rows(predictions)
+        if calibrator != "auto":
+            settings["calibrator"] = None
+            if calibrator != "none":
+                outputs = next(_as_distributions(rows).batches()).outputs
+                [settings["calibrator"]] = _calibrators_named(calibrator, outputs)
+        try:
+            policy, evidence = RegressionPolicy.fit_shards(rows, **settings)
+        except BadValueError as error:
+            if error.argument != "level":
+                raise
+            levels = interval_levels(next(rows.batches()).outputs)
+            fix = f"Pass --interval {int(100 * levels[-1]) / 100:g}" if levels else "Add quantiles"
+            raise error.moved(argument="", caller="--interval", fix=fix) from error
+    roles = ("mean", "std", "quantiles", "levels", "samples")
+    given = options.given
+    policy.provenance["columns"] = {role: given[role] for role in roles if role in given}
+    return policy, evidence, rows
+
+
+def value_groups(policy: Any, evidence: Any) -> str:
+    """Return costs, coverage and reviews of each group, by the held-out decisions of a policy."""
+    from dubito.decide.regression.value_report import RegressionPolicyReport
+    from dubito.formatting import align_table, decimal, percent, printable
+
+    rows = [("group", "rows", "cost", "95 % interval", "expected", "coverage", "reviewed")]
+    parts = evidence.by_group()
+    for name, part in list(parts.items())[:MAX_GROUPS]:
+        one = RegressionPolicyReport.of(part, policy.rule)
+        between = f"{decimal(one.cost.low)} to {decimal(one.cost.high)}"
+        costs = (decimal(one.cost.value), between, decimal(one.expected_cost))
+        rates = (percent(one.coverage.value), percent(one.review_rate.value))
+        rows.append((printable(name)[:20], f"{one.n_rows:,}", *costs, *rates))
+    lines = [f"  {line}" for line in align_table(rows)]
+    more = [f"  and {len(parts) - MAX_GROUPS} more groups"] if len(parts) > MAX_GROUPS else []
+    return "\n".join(["", "Held-out decisions by group, cost per row:", *lines, *more])

@@ -18,7 +18,7 @@ from dubito.arrays import (
     as_number,
     draw_seed,
 )
-from dubito.calibrate.cross_validation import Fold, make_folds
+from dubito.calibrate.cross_validation import Fold, make_folds, rows_to_fit
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, as_predictive
 from dubito.data.batch import Batch
@@ -613,7 +613,7 @@ def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None
     # The fit on all rows warned.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         for k, (train, test) in enumerate(folds):
-            rows = batch.take(train)
+            rows = rows_to_fit(batch, train)
             own = _fitted(ArrayShards(rows), rows, config)
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
