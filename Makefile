@@ -5,6 +5,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 # Work stealing starts each process on one half of the tests, so that few module fixtures run twice.
 PARALLEL := --numprocesses 2 --dist worksteal
+# Tests start many processes, which should not compile the same modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo quick test lint types check system size benchmark sample clean
 

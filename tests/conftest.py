@@ -78,10 +78,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         missing["browser"] = "Chromium is not installed (apt-get install chromium)"
     if not _has_postgres():
         missing["postgres"] = "PostgreSQL is not installed (apt-get install postgresql)"
+    marked = {(ROOT / path): marker for path, marker in PATH_MARKERS.items()}
+    markers = {
+        path: [marked[one] for one in (path, *path.parents) if one in marked]
+        for path in {item.path for item in items}
+    }
     for item in items:
-        for path, marker in PATH_MARKERS.items():
-            if (ROOT / path) in (item.path, *item.path.parents):
-                item.add_marker(marker)
+        for marker in markers[item.path]:
+            item.add_marker(marker)
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in FIXTURE_MARKERS:
                 item.add_marker(FIXTURE_MARKERS[fixture])

@@ -97,14 +97,14 @@ def test_nothing_can_reach_the_network(opened: Opened) -> None:
     opened.messages.clear()
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.35, 0.5, 0.777, 0.95, 1.0])
-def test_the_slider_matches_the_library(opened: Opened, summary: Summary, threshold: float) -> None:
-    opened.page.locator("#threshold").evaluate(
-        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
-        f"{threshold}",
-    )
-    assert opened.page.input_value("#threshold-number") == f"{threshold:g}"
-    assert_same(opened.outcome("yours"), summary.sample.at(threshold))
+def test_the_slider_matches_the_library(opened: Opened, summary: Summary) -> None:
+    for threshold in (0.0, 0.35, 0.5, 0.777, 0.95, 1.0):
+        opened.page.locator("#threshold").evaluate(
+            "(e, value) => { e.value = value; e.dispatchEvent(new Event('input')); }",
+            f"{threshold}",
+        )
+        assert opened.page.input_value("#threshold-number") == f"{threshold:g}"
+        assert_same(opened.outcome("yours"), summary.sample.at(threshold))
 
 
 def test_the_initial_page_matches_the_library(opened: Opened, summary: Summary) -> None:
@@ -172,19 +172,17 @@ def test_an_emptied_cost_keeps_its_last_value(opened: Opened, summary: Summary) 
     assert_same(opened.outcome("expected"), summary.sample.optimal)
 
 
-@pytest.mark.parametrize("typed", ["2", "", "-1"])
-def test_an_invalid_threshold_keeps_its_last_value(
-    opened: Opened, summary: Summary, typed: str
-) -> None:
-    opened.set_threshold(0.6)
-    opened.page.fill("#threshold-number", typed)
-    assert "threshold must be a number from 0 to 1" in opened.page.inner_text("[data-message]")
-    opened.page.fill('input[data-action="0"][data-class="1"]', "7")
+def test_an_invalid_threshold_keeps_its_last_value(opened: Opened, summary: Summary) -> None:
     table = summary.sample.costs.array.copy()
-    table[0, 1] = 7
-    assert_same(opened.outcome("yours"), with_costs(summary.sample, table).at(0.6))
-    opened.set_threshold(0.7)
-    assert opened.page.inner_text("[data-message]") == ""
+    for cost, typed in enumerate(["2", "", "-1"], start=7):
+        opened.set_threshold(0.6)
+        opened.page.fill("#threshold-number", typed)
+        assert "threshold must be a number from 0 to 1" in opened.page.inner_text("[data-message]")
+        opened.page.fill('input[data-action="0"][data-class="1"]', f"{cost}")
+        table[0, 1] = cost
+        assert_same(opened.outcome("yours"), with_costs(summary.sample, table).at(0.6))
+        opened.set_threshold(0.7)
+        assert opened.page.inner_text("[data-message]") == ""
 
 
 def test_a_reject_action_of_the_costs_is_the_review(browser: Browser, tmp_path: Path) -> None:
@@ -563,14 +561,12 @@ def test_light_and_dark_have_enough_contrast(browser: Browser, path: Path, schem
     opened.close()
 
 
-@pytest.mark.parametrize("width", [320, 360, 768])
-def test_nothing_is_wider_than_the_screen(browser: Browser, path: Path, width: int) -> None:
-    opened = Opened(browser, path, viewport={"width": width, "height": 740})
+def test_nothing_is_wider_than_the_screen(opened: Opened) -> None:
     page = opened.page
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.messages == []
-    opened.close()
+    for width in (320, 360, 768):
+        page.set_viewport_size({"width": width, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_scrollable_table_fades_at_its_edge(browser: Browser, path: Path) -> None:
@@ -635,10 +631,7 @@ def test_a_regression_has_no_console_messages(browser: Browser, tmp_path: Path) 
     opened.close()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_policy_of_many_labels_fits_the_page(
-    browser: Browser, tmp_path: Path, width: int
-) -> None:
+def test_a_policy_of_many_labels_fits_the_page(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     odds = rng.normal(-1, 1.5, (200, 14))
     y = (rng.random(odds.shape) < 1 / (1 + np.exp(-odds))) * 1.0
@@ -649,11 +642,13 @@ def test_a_policy_of_many_labels_fits_the_page(
         shards, costs=costs, calibrator=MultiLabelCalibrator("temperature")
     )
     path = Report.of(shards, policy=policy, evidence=evidence).save(tmp_path / "labels.html")
-    opened = Opened(browser, path, viewport={"width": width, "height": 800}, color_scheme="dark")
-    page = opened.page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("#decisions tbody tr").count() == 14
-    assert page.locator("section h2").nth(1).inner_text() == "What is decided?"
-    assert page.evaluate(INSIDE) == []
-    assert opened.messages == []
-    opened.close()
+    for width in (390, 1280):
+        screen = {"width": width, "height": 800}
+        opened = Opened(browser, path, viewport=screen, color_scheme="dark")
+        page = opened.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#decisions tbody tr").count() == 14
+        assert page.locator("section h2").nth(1).inner_text() == "What is decided?"
+        assert page.evaluate(INSIDE) == []
+        assert opened.messages == []
+        opened.close()
