@@ -18,7 +18,7 @@ benchmarks.calibration_rules` shows them.
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -91,13 +91,17 @@ def outcome(method: Method, entry: Dataset) -> Outcome:
     return Outcome(*means, seconds=float(np.mean(seconds)))
 
 
-def all_outcomes(folder: Path | None, cache: Path | None) -> dict[str, Outcomes]:
-    """Run every installed method, except peers whose outcomes are cached."""
+def all_outcomes(
+    folder: Path | None, cache: Path | None, skipped: Sequence[str] = ()
+) -> dict[str, Outcomes]:
+    """Run every installed method that is not skipped, except peers whose outcomes are cached."""
     known = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
     call = run_quietly if folder is None else in_fresh_process
     found: dict[str, Outcomes] = {}
     for name, method in METHODS.items():
         if name == "float64 reference" or not method.is_installed:
+            continue
+        if name.startswith(tuple(skipped)):
             continue
         if name not in known or name not in PEERS:
             print(name, file=sys.stderr, flush=True)
@@ -249,12 +253,17 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="two small datasets, all in one process"
     )
+    parser.add_argument(
+        "--skip", action="append", default=[], help="leave out methods that start so, e.g. netcal"
+    )
     parser.add_argument("--cache", type=Path, help="JSON file that caches the results of peers")
     parser.add_argument("-o", "--output", type=Path, help="output file for the tables")
     arguments = parser.parse_args()
     if (arguments.folder is None) != arguments.quick:
         parser.error("pass either FOLDER or --quick")
-    text = report(all_outcomes(arguments.folder, arguments.cache), arguments.folder)
+    text = report(all_outcomes(arguments.folder, arguments.cache, arguments.skip), arguments.folder)
+    if arguments.skip:
+        text += f"\n\nLeft out with --skip: {', '.join(arguments.skip)}"
     print(text)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
