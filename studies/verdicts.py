@@ -3,14 +3,24 @@
     python -m studies.verdicts    # read docs/studies/*.md again and rewrite all verdicts
 
 A verdict is never written by hand. `studies.claims` names the cells of a study's tables that speak
-for or against a claim, and the side on which the claim puts each; the word follows from their 95 %
-intervals over seeds. A cell is a mean ± standard deviation (Student's interval) or has its interval
-beside it. A difference of two cells that the tables do not pair is unpaired (Welch's interval).
+for or against a claim, and where the claim puts each: above a bound, below it, or within a distance
+of a value. A figure agrees if its whole 95 % interval over seeds lies there, disagrees if no part
+of it does, and is undecided otherwise or with fewer than three seeds. A claim
+
+- agrees or disagrees if all of its figures do;
+- agrees in part (disagrees in part) if some do and the others are undecided;
+- is mixed if some figures agree and others disagree;
+- is not shown if all are undecided.
+
+A cell is a mean ± standard deviation (Student's interval) or has its interval beside it. The
+difference of two cells that no table pairs is "unpaired" (Welch's interval). Cells are rounded:
+intervals include what their last digit leaves open, so that no word depends on it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,33 +36,49 @@ from studies.common.seeds import LEVEL
 DOCS = Path(__file__).parents[1] / "docs" / "studies"
 LITERATURE = DOCS.parent / "literature.md"
 TITLE = "**Verdicts**"
+TINY = 1e-6  # of the last digit: floating-point noise
 NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 SPREAD = re.compile(rf"{NUMBER} ± {NUMBER}")
 BOUNDED = re.compile(rf"{NUMBER} \({NUMBER} to {NUMBER}\)")
 
 Place = tuple[str, str, str] | tuple[str, str]  # table, row, column; or title, words before it
-Side = Literal["agrees", "disagrees", "not significant"]
+Where = Literal["above", "below", "within"]
+Side = Literal["agrees", "disagrees", "undecided"]
+WORDS = {"agrees": "agree", "disagrees": "disagree", "undecided": "undecided"}
+FEWEST_SEEDS = 3
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A figure of a study, and the side of `bound` on which the claim puts it."""
+    """A figure of a study, and where the claim puts it: on a side of `bound`, or so close to 0.
+
+    With `known`, the figure is the distance to a known value. `highest` is the largest value that
+    the figure can have.
+    """
 
     what: str
     at: Place
-    claimed: Literal["above", "below"] = "above"
+    claimed: Where = "above"
     bound: float = 0.0
     minus: Place | None = None
     n_seeds: int | None = None  # if not those of the whole study
+    known: float = 0.0
+    highest: float = np.inf
 
     def interval(self, text: str) -> Interval:
-        """Return the figure in a study's report, with its interval over seeds."""
-        n_seeds = self.seeds(text)
-        found = _cell(text, self.at)
-        if self.minus is None:
-            return _student(found, n_seeds)
-        return _welch(found, _cell(text, self.minus), n_seeds)
+        """Return the figure in a study's report, with its interval over seeds, rounded outwards."""
+        cells = [_cell(text, place) for place in (self.at, self.minus) if place is not None]
+        found = _student_or_welch(cells, self.seeds(text))
+        unit = 10.0 ** -self.n_digits(text)
+        low = np.floor((found.low - self.known) / unit + TINY) * unit
+        high = np.ceil((min(found.high, self.highest) - self.known) / unit - TINY) * unit
+        return Interval(found.value - self.known, float(low), float(high))
+
+    def n_digits(self, text: str) -> int:
+        """Return the number of decimals with which the figure is printed, at least three."""
+        match = re.match(NUMBER, _cell(text, self.at))
+        return max(3, len(match[1].partition(".")[2]) if match else 0)
 
     def seeds(self, text: str) -> int:
         """Return the number of seeds behind the figure."""
@@ -60,11 +86,31 @@ class Evidence:
 
     def side(self, text: str) -> Side:
         """Return what the interval shows about this figure."""
-        interval = self.interval(text)
-        if interval.low <= self.bound <= interval.high:
-            return "not significant"
-        is_above = interval.low > self.bound
-        return "agrees" if is_above == (self.claimed == "above") else "disagrees"
+        found = self.interval(text)
+        ends = {
+            "above": (self.bound, np.inf),
+            "below": (-np.inf, self.bound),
+            "within": (-self.bound, self.bound),
+        }
+        low, high = ends[self.claimed]
+        if self.seeds(text) < FEWEST_SEEDS:
+            return "undecided"
+        if low < found.low and found.high < high:
+            return "agrees"
+        return "disagrees" if found.high < low or high < found.low else "undecided"
+
+    def name(self) -> str:
+        """Return what the figure is."""
+        return self.what if self.minus is None else f"{self.what} (unpaired)"
+
+    def place(self) -> str:
+        """Return where the claim puts the figure."""
+        return f"{self.claimed} {'±' if self.claimed == 'within' else ''}{self.bound:g}"
+
+    def formatted(self, text: str) -> str:
+        """Return the figure and its interval, with the digits of its cell."""
+        found, spec = self.interval(text), f"z.{self.n_digits(text)}f"
+        return f"{found.value:{spec}} ({found.low:{spec}} to {found.high:{spec}})"
 
 
 @final
@@ -76,10 +122,23 @@ class Claim:
     source: str
     evidence: tuple[Evidence, ...]
 
+    def sides(self, text: str) -> Counter[Side]:
+        """Return how many figures agree, disagree and are undecided."""
+        return Counter(one.side(text) for one in self.evidence)
+
     def verdict(self, text: str) -> str:
-        """Return the one word that all figures have in common, or "in part"."""
-        sides = {one.side(text) for one in self.evidence}
-        return sides.pop() if len(sides) == 1 else "in part"
+        """Return the word for what all figures say."""
+        sides = set(self.sides(text))
+        if {"agrees", "disagrees"} <= sides:
+            return "mixed"
+        decided = sides - {"undecided"}
+        if not decided:
+            return "not shown"
+        return decided.pop() + (" in part" if "undecided" in sides else "")
+
+    def counts(self, text: str) -> str:
+        """Return how many figures say what, as text."""
+        return ", ".join(f"{n} {WORDS[side]}" for side, n in sorted(self.sides(text).items()))
 
     def rows(self, text: str) -> list[list[str]]:
         """Return one row per figure; the claim and its verdict are in the first."""
@@ -87,9 +146,9 @@ class Claim:
         return [
             [
                 *(head if number == 0 else ["", ""]),
-                one.what,
-                f"{one.claimed} {one.bound:g}",
-                _formatted(one.interval(text)),
+                one.name(),
+                one.place(),
+                one.formatted(text),
                 one.side(text),
                 str(one.seeds(text)),
             ]
@@ -115,9 +174,7 @@ def overview(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> s
     for name, of_study in claims.items():
         for number, claim in enumerate(of_study):
             study = f"[{name}](../docs/studies/{name}.md)" if number == 0 else ""
-            figures = [
-                f"{one.what}: {_formatted(one.interval(reports[name]))}" for one in claim.evidence
-            ]
+            figures = [f"{one.name()}: {one.formatted(reports[name])}" for one in claim.evidence]
             seeds = sorted({one.seeds(reports[name]) for one in claim.evidence})
             verdict = f"**{claim.verdict(reports[name])}**"
             counts = ", ".join(map(str, seeds))
@@ -126,13 +183,27 @@ def overview(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> s
 
 
 def claims_table(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> str:
-    """Return one line per claim, with its study and verdict."""
+    """Return one line per claim, with its study, its verdict and what its figures say."""
     rows = [
-        [claim.claim, claim.source, f"`python -m studies.{name}`", claim.verdict(reports[name])]
+        [
+            claim.claim,
+            claim.source,
+            f"`python -m studies.{name}`",
+            claim.verdict(reports[name]),
+            claim.counts(reports[name]),
+        ]
         for name, of_study in claims.items()
         for claim in of_study
     ]
-    return _table(["Claim", "Source", "Study", "Verdict"], rows)
+    return _table(["Claim", "Source", "Study", "Verdict", "Figures"], rows)
+
+
+def verdict_lines(text: str, claims: Sequence[Claim]) -> str:
+    """Return the verdicts of one study as a list."""
+    return "\n".join(
+        f"- {claim.claim} ({claim.source}): **{claim.verdict(text)}** ({claim.counts(text)})"
+        for claim in claims
+    )
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
@@ -170,38 +241,26 @@ def _tables(text: str, title: str) -> list[tuple[list[str], list[list[str]]]]:
     return found
 
 
-def _mean_and_spread(cell: str) -> tuple[float, float]:
-    """Return the mean and the standard deviation over seeds."""
+def _mean_and_spread(cell: str) -> tuple[float, float, float]:
+    """Return the mean, the largest standard deviation, and half a unit of the last digit."""
     match = SPREAD.match(cell)
     if match is None:
         raise ValueError(f"Expected a mean ± its standard deviation, got {cell!r}.")
-    return float(match[1]), float(match[2])
+    half_unit = 0.5 * 10.0 ** -len(match[1].partition(".")[2])
+    return float(match[1]), float(match[2]) + half_unit, half_unit
 
 
-def _student(cell: str, n_seeds: int) -> Interval:
-    """Return the interval of a cell: the printed one, or Student's."""
-    bounded = BOUNDED.match(cell)
-    if bounded is not None:
+def _student_or_welch(cells: Sequence[str], n_seeds: int) -> Interval:
+    """Return the interval of a cell: printed, or Student's; of two: Welch's of the difference."""
+    bounded = BOUNDED.match(cells[0])
+    if len(cells) == 1 and bounded is not None:
         return Interval(*(float(one) for one in bounded.groups()))
-    mean, spread = _mean_and_spread(cell)
-    half = t.ppf((1 + LEVEL) / 2, n_seeds - 1) * spread / np.sqrt(n_seeds)
-    return Interval(mean, float(mean - half), float(mean + half))
-
-
-def _welch(first: str, second: str, n_seeds: int) -> Interval:
-    """Return Welch's interval of the difference of two means."""
-    means, spreads = zip(_mean_and_spread(first), _mean_and_spread(second), strict=True)
+    means, spreads, half_units = np.transpose([_mean_and_spread(cell) for cell in cells])
     errors = np.square(spreads) / n_seeds
-    # Printed digits may show two spreads of 0: then the means are as they are in every seed.
-    degrees = errors.sum() ** 2 / max(np.square(errors).sum(), 1e-300) * (n_seeds - 1)
-    half = t.ppf((1 + LEVEL) / 2, max(degrees, 1)) * np.sqrt(errors.sum())
-    difference = round(means[0] - means[1], 12)
-    return Interval(difference, float(difference - half), float(difference + half))
-
-
-def _formatted(interval: Interval) -> str:
-    """Return a figure and its interval with three digits."""
-    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+    degrees = errors.sum() ** 2 / np.square(errors).sum() * (n_seeds - 1)
+    half = t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(errors.sum()) + half_units.sum()
+    value = means[0] - means[1:].sum()
+    return Interval(float(value), float(value - half), float(value + half))
 
 
 def main() -> None:
@@ -214,6 +273,7 @@ def main() -> None:
         reports[name] = with_verdicts(path.read_text().rstrip("\n"), claims)
         path.write_text(f"{reports[name]}\n")
         put_into_readme(name, reports[name])
+        put_into_readme(name, verdict_lines(reports[name], claims), DOCS / "README.md")
     put_into_readme("verdicts", overview(reports, CLAIMS))
     put_into_readme("claims", claims_table(reports, CLAIMS), LITERATURE)
     print(f"{README} and {len(reports)} reports in {DOCS}")

@@ -27,6 +27,18 @@ def mean_interval(values: npt.ArrayLike) -> Interval:
     return Interval(mean, float(mean - half), float(mean + half))
 
 
+def mean_and_interval(values: npt.ArrayLike) -> str:
+    """Format the mean over seeds with its Student interval, if there are several.
+
+    >>> mean_and_interval([0.01, 0.02, 0.03]), mean_and_interval([0.01])
+    ('0.0200 (-0.0048 to 0.0448)', '0.0100')
+    """
+    found = mean_interval(values)
+    if np.isinf(found.low):
+        return f"{found.value:z.4f}"
+    return f"{found.value:z.4f} ({found.low:z.4f} to {found.high:z.4f})"
+
+
 def points(interval: Interval) -> str:
     """Format a difference of proportions in percentage points, with its interval if any.
 

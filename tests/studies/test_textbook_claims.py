@@ -21,6 +21,14 @@ def test_it_runs_and_writes_a_table_per_part(
     assert (tmp_path / "textbook_claims.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("model", study.MODELS)
+def test_models_can_learn_from_a_dozen_rows(model: str) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 8))
+    x[:6, 0] += 5
+    said = study.MODELS[model]().fit(x, np.arange(12) < 6).predict_proba(x)[:, 1]
+    assert said[:6].min() > said[6:].max()
+
+
 def test_parts_share_noise_only_if_asked() -> None:
     x, y = study.two_parts(0, 20_000, 0.7)
     within = np.asarray(np.corrcoef((x - np.where(y == 1, 0.3, -0.3)[:, None]).T))
