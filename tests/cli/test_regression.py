@@ -246,6 +246,7 @@ def test_calibrators_of_classes_are_refused(run: Run, stored: Path) -> None:
     assert "must have at least 2 levels per row" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_comparisons_and_drift_equal_the_api(run: Run, stored: Path, kind: str) -> None:
     better = sales()
@@ -297,6 +298,7 @@ COSTS = ["--cost-under", "4", "--cost-over", "1"]
 REVIEW = ["--review-cost", "5", "--max-width", "12"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_policy_equals_the_api_and_decides(run: Run, stored: Path, kind: str) -> None:
     words = [*KINDS[kind], "--label", "demand", *COSTS, *REVIEW]
@@ -334,6 +336,7 @@ def test_a_policy_equals_the_api_and_decides(run: Run, stored: Path, kind: str) 
     )
 
 
+@pytest.mark.slow
 def test_the_text_of_a_policy(run: Run, stored: Path) -> None:
     words = [*KINDS["quantiles"], "--label", "demand", *COSTS, *REVIEW, "--group", "region"]
     done = run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling")
@@ -381,13 +384,15 @@ def test_a_policy_that_cannot_be_fitted(
 
 
 def test_an_interval_that_outputs_do_not_have_is_refused(run: Run, stored: Path) -> None:
-    words = ["--quantiles", "q_0.25,q_0.5,q_0.75", "--levels", "0.25,0.5,0.75", "--label", "demand"]
-    done = run("fit", stored / "sales.csv", *words, *COSTS)
+    words = ["--quantiles", "q_0.25,q_0.5,q_0.75", "--label", "demand"]
+    sales(60).to_csv("few.csv", index=False)
+    done = run("fit", "few.csv", *words, *COSTS)
     assert "--interval must have its ends 0.05 and 0.95 among the quantile levels" in done.stderr
     assert "Pass --interval 0.5." in done.stderr
-    assert run("fit", stored / "sales.csv", *words, *COSTS, "--interval", "0.5").exit_code == 0
+    assert run("fit", "few.csv", *words, *COSTS, "--interval", "0.5").exit_code == 0
 
 
+@pytest.mark.slow
 def test_options_of_a_regression_need_one(run: Run, made: Path, stored: Path) -> None:
     done = run("fit", made / "sure.csv", "--cost-under", "2")
     assert "--cost-under requires a regression, got 2 alone." in done.stderr
@@ -400,3 +405,28 @@ def test_options_of_a_regression_need_one(run: Run, made: Path, stored: Path) ->
     assert "decides on classes, got columns of samples." in done.stderr
     done = run("decide", "policy.json", stored / "new.csv", "-o", "d.csv", "--review", "r.csv")
     assert "Run dubito fit with --review-cost 5." in done.stderr
+
+
+@pytest.mark.slow
+def test_reports_of_an_ensemble_have_both_parts_of_the_variance(run: Run, stored: Path) -> None:
+    words = [*KINDS["members"], "--label", "demand"]
+    done = run("audit", stored / "sales.csv", *words, "-o", "audit.html")
+    assert done.exit_code == 0, done.output
+    page = Path("audit.html").read_text()
+    result = audit(sales()["demand"].to_numpy(), outputs_of(sales(), "members"))
+    assert f"{result.aleatoric_std:.4f}" in page
+    assert f"{result.epistemic_std:.4f}" in page
+    done = run("fit", stored / "sales.csv", *words, *COSTS, "--report", "policy.html", "--json")
+    assert done.exit_code == 0, done.output
+    cost = json.loads(done.stdout)["report"]["cost"][0]
+    assert f"Decisions cost {cost:.4f} per row." in Path("policy.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_report_counts_sorted_rows(run: Run) -> None:
+    frame = sales()
+    frame.loc[[17, 40], "q_0.5"] += 100
+    frame.to_csv("crossed.csv", index=False)
+    words = [*KINDS["quantiles"], "--label", "demand", "--rearrange", "-o", "audit.html"]
+    assert run("audit", "crossed.csv", *words).exit_code == 0
+    assert "2 rows had quantiles that cross, which were sorted." in Path("audit.html").read_text()

@@ -56,11 +56,12 @@ def fit_calibrator(
     from dubito.calibrate import cross_validate_calibrator
     from dubito.cli.printing import passes, say, say_json
     from dubito.data.sink import write_atomic
+    from dubito.measure.regression import moment_matched_shards
 
     require_unused({"--positive": options.positive, "--classes": options.classes}, "here")
     [predictions] = options.open(file)
     with passes():
-        rows = _as_distributions(reader.rows(predictions))
+        rows = moment_matched_shards(reader.rows(predictions))
         candidates = _calibrators_named(name, next(rows.batches()).outputs)
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
         evidence = [cross_validate_calibrator(one, rows) for one in candidates]
@@ -88,16 +89,6 @@ def fit_calibrator(
     shown = replace(options, label=None, weight=None, group=None)
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o calibrated.parquet")
-
-
-def _as_distributions(rows: Shards) -> Shards:
-    """Return rows with the members of an ensemble as normal distributions, others unchanged."""
-    from dubito.data import ArrayShards
-    from dubito.measure.regression import moment_matched
-
-    if isinstance(rows, ArrayShards):
-        return ArrayShards(moment_matched(rows.batch))
-    return rows.map(moment_matched)
 
 
 def _scores(evidence: RegressionEvidence) -> dict[str, float]:
@@ -282,6 +273,7 @@ def fit_policy(
     """Fit the policy of a regression; return it, its held-out rows, and all rows."""
     from dubito.cli.printing import passes
     from dubito.decide import RegressionPolicy
+    from dubito.measure.regression import moment_matched_shards
     from dubito.measure.regression_audit import interval_levels
 
     has_reviews = "review_cost" in settings
@@ -291,7 +283,7 @@ def fit_policy(
         if calibrator != "auto":
             settings["calibrator"] = None
             if calibrator != "none":
-                outputs = next(_as_distributions(rows).batches()).outputs
+                outputs = next(moment_matched_shards(rows).batches()).outputs
                 [settings["calibrator"]] = _calibrators_named(calibrator, outputs)
         try:
             policy, evidence = RegressionPolicy.fit_shards(rows, **settings)

@@ -14,6 +14,7 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
+from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
@@ -399,6 +400,13 @@ def moment_matched(batch: Batch) -> Batch:
     if isinstance(batch.outputs, RegressionMembers):
         return replace(batch, outputs=batch.outputs.normal)
     return batch
+
+
+def moment_matched_shards(shards: Shards) -> Shards:
+    """Return shards with the members of an ensemble as normal distributions, others unchanged."""
+    if isinstance(shards, ArrayShards):
+        return ArrayShards(moment_matched(shards.batch))
+    return shards.map(moment_matched)
 
 
 def _widest_level(outputs: Samples) -> float:

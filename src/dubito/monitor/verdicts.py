@@ -155,7 +155,7 @@ def _error_text(found: Drift) -> str:
         if name in found.shifted:
             shift = found.shifts[name]
             verb = "rose" if _has_risen(found, name) else "fell"
-            sentences.append(f"The {name} {verb} {_from_to(shift)}.")
+            sentences.append(f"The {name} {verb} ({_from_to(shift)}).")
     return " ".join(sentences)
 
 

@@ -22,7 +22,7 @@ from dubito.report.page import render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
-FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE", "coverage", "PIT")
+FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE", "coverage")
 MAX_CLASSES = 12
 STYLES = {True: "correct", False: "wrong", None: "neutral"}
 JUDGMENTS = {True: "better", False: "worse", None: "not significant"}

@@ -11,6 +11,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
+from dubito.calibrate.quantile_recalibration import DEFAULT_LEVELS
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, joined, sample_rows
 from dubito.decide.value import MeanInterval
@@ -19,11 +20,12 @@ from dubito.measure import Interval, RegressionAudit
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    interval_scores,
     nll_of_rows,
     point_of_rows,
     values_of,
 )
-from dubito.outputs import Normal
+from dubito.outputs import Normal, Quantiles
 from dubito.report.summary import MAX_ROWS_MEASURED, Provenance
 from dubito.serialization.objects import clone
 
@@ -106,7 +108,9 @@ class RegressionSummary:
 def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Candidate]:
     """Return the rows after each calibrator, fitted on other rows."""
     found = []
-    for calibrator in (VarianceScaling(), QuantileRecalibration()):
+    outputs = rows.outputs  # quantiles stay at their levels, so that scores can be compared
+    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DEFAULT_LEVELS
+    for calibrator in (VarianceScaling(), QuantileRecalibration(levels)):
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DubitoWarning
@@ -178,6 +182,8 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
         found[f"coverage of {level * 100:.3g} % intervals"] = interval(inside, weight)
         width = interval(target_mean(high - low), weight)
         found[f"mean width of {level * 100:.3g} % intervals"] = width
+        score = interval(target_mean(interval_scores(y, low, high, level)), weight)
+        found[f"interval score of {level * 100:.3g} % intervals"] = score
     return found
 
 

@@ -30,7 +30,15 @@ from dubito.decide.policy.report import Evidence
 from dubito.decide.regression.value_report import ValueEvidence
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
-from dubito.outputs import BaseOutputs, MultiLabel, Normal, Quantiles, Samples
+from dubito.measure.regression import moment_matched_shards
+from dubito.outputs import (
+    BaseOutputs,
+    MultiLabel,
+    Normal,
+    Quantiles,
+    RegressionMembers,
+    Samples,
+)
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.abstention import decisions_section, review_section
@@ -127,11 +135,16 @@ class Report:
         seed = draw_seed(random_state, CALLER)
         if costs is not None:
             as_costs(costs, "costs", CALLER)
+        outputs: BaseOutputs = next(shards.batches()).outputs
+        if isinstance(outputs, RegressionMembers):
+            if policy is None and not isinstance(audit, RegressionAudit):
+                audit = RegressionAudit.of(shards)
+            shards = moment_matched_shards(shards)
+            outputs = outputs.normal
         if policy is not None:
-            _require_policy(policy, next(shards.batches()).outputs)
+            _require_policy(policy, outputs)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
-        outputs = next(shards.batches()).outputs
         if isinstance(outputs, MultiLabel):
             given = {"costs": costs, "ood": ood, "calibration": calibration}
             _require_none("must be None for several labels per row", **given)

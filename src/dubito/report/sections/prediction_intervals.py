@@ -92,7 +92,7 @@ def _cards(summary: RegressionSummary) -> Cards:
     """Return the key metrics."""
     cards = []
     for name, was, now in summary.metrics[:3]:
-        if was is not None:
+        if was is not None and not name.startswith("coverage"):
             note = f"after: {decimal(now.value)}" if now is not None and summary.chosen else ""
             cards.append(Card(name, decimal(was.value), note))
     before, after = summary.before.audit, summary.after.audit
@@ -102,6 +102,11 @@ def _cards(summary: RegressionSummary) -> Cards:
         now = after.coverage[_nearest(after, before.levels[k])]
         note = f"after: {percent(now)}" if summary.chosen else ""
         cards.append(Card(name, percent(before.coverage[k]), note))
+    whole = summary.whole
+    if whole.aleatoric_std is not None and whole.epistemic_std is not None:
+        cards.append(Card("aleatoric std", decimal(whole.aleatoric_std), "noise in the data"))
+        note = "disagreement of the members"
+        cards.append(Card("epistemic std", decimal(whole.epistemic_std), note))
     return Cards(tuple(cards))
 
 
@@ -155,6 +160,9 @@ def _metrics_section(summary: RegressionSummary) -> Section:
     blocks: list[Block] = [Text(summary.method), Table(caption, columns, rows)]
     if summary.whole.n_missing:
         blocks.insert(1, Text(f"{quantity(summary.whole.n_missing)} without a target left out."))
+    if summary.whole.n_rearranged:
+        crossed = quantity(summary.whole.n_rearranged)
+        blocks.insert(1, Text(f"{crossed} had quantiles that cross, which were sorted."))
     if summary.whole.groups:
         groups = Table.of(
             "Groups",
