@@ -229,7 +229,7 @@ def value_metric_blocks(report: ValueMonitorReport, policy: RegressionPolicy) ->
     n = len(windows)
     charts = (
         _chart(
-            name, windows, [w.coverage for w in windows], [fitted.level] * n, show=percent,
+            "Coverage", windows, [w.coverage for w in windows], [fitted.level] * n, show=percent,
             dashed="nominal coverage",
         ),
         _chart("Bias", windows, [w.bias for w in windows], [0.0] * n, dashed="no bias"),
