@@ -319,6 +319,19 @@ def test_scores_of_features(score: Any) -> None:
     assert_same(run, atol=1e-7)
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_laplace_approximations(covariance: Any) -> None:
+    def run(rows: Rows, weight: Weight) -> Any:
+        model = doubt.BayesianLogisticRegression(covariance=covariance)
+        layer = doubt.laplace_last_layer(
+            FEATURES[rows], LAST_LAYER, BIAS, covariance=covariance, sample_weight=weight
+        )
+        fitted = model.fit(FEATURES[rows], Y[rows], sample_weight=weight)
+        return [fitted.coef_, fitted.precision_, layer.precision_]
+
+    assert_same(run, atol=1e-7)
+
+
 @pytest.mark.parametrize("pool", [decide.LinearPool(), decide.LogLinearPool()], ids=str)
 def test_pools(pool: Any) -> None:
     def run(rows: Rows, weight: Weight) -> Any:

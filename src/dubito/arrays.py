@@ -252,13 +252,16 @@ def as_fractions(value: Any, argument: str, caller: str, fix: str = PERCENTAGES)
     return array
 
 
-def as_fraction(value: Any, argument: str, caller: str, *, is_open: bool = False) -> float:
+def as_fraction(
+    value: Any, argument: str, caller: str, *, is_open: bool = False, fix: str = PERCENTAGES
+) -> float:
     """Return a number between 0 and 1, exclusive of both if `is_open`."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     is_fine = is_number and (0 < value < 1 if is_open else 0 <= value <= 1)
     if not is_fine:
         rule = f"must be a number {'strictly ' * is_open}between 0 and 1"
-        raise BadValueError(argument, caller, rule, repr(value), PERCENTAGES)
+        remedy = PERCENTAGES if is_number and 1 < value <= 100 else fix
+        raise BadValueError(argument, caller, rule, repr(value), remedy)
     return float(value)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special, stats
 
 from dubito.decide import minkowski_curve
-from dubito.errors import DubitoError
+from dubito.errors import DubitoError, DubitoWarning
 
 SKEWED, X = stats.gamma(2), np.linspace(0, 45, 451)
 POWERS = (0.3, 1, 2, 10)
@@ -110,9 +110,66 @@ def test_below_1_the_deepest_of_several_valleys_is_found(weight: float, mode: fl
     assert minkowski_curve(density, x, 2).estimate == pytest.approx(2 - 4 * weight, abs=1e-9)
 
 
+@pytest.mark.parametrize("n_points", [101, 134])
+@pytest.mark.parametrize("mode", [3.0, 3.1])
+def test_narrow_modes_between_grid_points_are_compared(n_points: int, mode: float) -> None:
+    parts = ((-3.0, 0.04), (mode, 0.03))
+
+    def density(at: Any) -> Any:
+        shapes = [np.exp(-(((at - mean) / std) ** 2) / 2) / std for mean, std in parts]
+        return sum(shapes) / np.sqrt(8 * np.pi)
+
+    def loss(t: float) -> float:
+        # E|mean + std z|^q of a normal part, by Kummer's function.
+        def moment(mean: float, std: float) -> float:
+            scale = std**0.1 * 2**0.05 * special.gamma(0.55) / np.sqrt(np.pi)
+            return float(scale * special.hyp1f1(-0.05, 0.5, -(((mean - t) / std) ** 2) / 2))
+
+        return sum(moment(*part) for part in parts) / 2
+
+    found = minkowski_curve(density, np.linspace(-10, 10, n_points), 0.1)
+    best = optimize.minimize_scalar(loss, bounds=(mode - 0.1, mode + 0.1), method="bounded")
+    assert loss(-3) > best.fun + 0.009  # the other mode
+    assert found.minimum == pytest.approx(best.fun, rel=1e-9)
+    assert found.estimate == pytest.approx(best.x, abs=1e-5)  # a search by values ends there
+
+
+@pytest.mark.parametrize(("end", "beyond"), [(12, 0.81), (15, 0.48), (20, 0.1)])
+def test_loss_beyond_the_grid_is_warned_about(end: float, beyond: float) -> None:
+    x = np.linspace(0, end, 101)
+    with pytest.warns(DubitoWarning, match=r"is beyond `x`, which ends at 0 and .*wider x") as seen:
+        cut = minkowski_curve(SKEWED.pdf, x, 10)
+    # The reference integrates as far beyond the end as the grid is long.
+    tail = integrate.quad(lambda y: (y - cut.estimate) ** 10 * SKEWED.pdf(y), end, 2 * end)[0]
+    assert f"at least {tail / (tail + cut.minimum):.2g} of" in str(seen[0].message)
+    assert tail / (tail + cut.minimum) == pytest.approx(beyond, abs=0.01)
+
+
+def test_a_density_that_ends_with_its_grid_is_complete() -> None:
+    x = np.linspace(0, 1, 21)
+    for density in (stats.uniform.pdf, np.ones_like):  # 0 beyond the end, or not known there
+        assert minkowski_curve(density, x, 50).estimate == pytest.approx(0.5, abs=1e-9)
+    slope = partial(np.interp, xp=[0, 1], fp=[0, 2])
+    found = minkowski_curve(lambda y: slope(y), x, 2)
+    assert found.estimate == pytest.approx(2 / 3, abs=1e-9)
+
+
+def test_a_small_q_tends_to_the_minimizer_of_the_expected_log_distance() -> None:
+    # Not to the mode, which is 1: E log|y - t| is stationary where Cauchy's integral is 0.
+    def slope(t: float) -> float:
+        near = integrate.quad(SKEWED.pdf, 0, 3, weight="cauchy", wvar=t)[0]
+        return float(near + integrate.quad(lambda y: SKEWED.pdf(y) / (y - t), 3, np.inf)[0])
+
+    expected = optimize.brentq(slope, 1, 2)
+    found = minkowski_curve(SKEWED.pdf, np.linspace(0, 40, 101), 1e-6).estimate
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert expected == pytest.approx(1.347, abs=5e-4)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"q": 400}, r"`q` must leave \|y - t\|\^q within floating point .*width 45, got 400"),
         ({"q": 0}, r"`q` must be a finite number above 0, got 0\. Use q=2"),
         ({"q": np.inf}, "`q` must be"),
         ({"x": [0, 1]}, r"`x` must have at least 3 points, got 2"),

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal as same
 
 from dubito import Normal, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.features import FeatureRows, FeatureShards, _feature_shards
+from dubito.doubt.features import FeatureRows, FeatureShards, feature_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def whole(shards: FeatureShards) -> FeatureRows:
 
 
 def test_blocks_are_bounded_and_make_up_the_rows() -> None:
-    shards = _feature_shards(X, Y, None, "caller")
+    shards = feature_shards(X, Y, None, "caller")
     assert max(block.features.size for block in shards.shards.batches()) <= 1 << 20
     assert len(list(shards.shards.batches())) == 3
     rows = whole(shards)
@@ -62,7 +62,7 @@ def test_digits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     sums = []
     for threads in ("1", "3"):
         monkeypatch.setenv("DUBITO_THREADS", threads)
-        sums.append(_feature_shards(X, Y, None, "caller").sum(moments))
+        sums.append(feature_shards(X, Y, None, "caller").sum(moments))
     same(*sums)
 
 
@@ -72,15 +72,15 @@ def test_streams_and_arrays_hold_the_same_rows() -> None:
     batch = Batch.of(y, OUTPUTS, sample_weight=weight, features=X)
     kept = (weight > 0) & ~np.isnan(y)
     for source in (streamed(batch), ArrayShards(batch)):
-        shards = _feature_shards(source, None, None, "caller")
+        shards = feature_shards(source, None, None, "caller")
         rows = whole(shards)
         same(rows.features, X[kept])
         same(rows.codes, y[kept])
         same(rows.weight, weight[kept])
         assert (shards.n_rows, shards.n_missing, shards.classes) == (3000, 300, (0, 1, 2, 3))
     same(
-        _feature_shards(X, y, weight, "caller").sum(moments),
-        _feature_shards(ArrayShards(batch), None, None, "caller").sum(moments),
+        feature_shards(X, y, weight, "caller").sum(moments),
+        feature_shards(ArrayShards(batch), None, None, "caller").sum(moments),
     )
 
 
@@ -90,8 +90,8 @@ def test_classes_that_do_not_occur_or_weigh_nothing_have_no_number() -> None:
     y = ["cat", "fox", "dog", "fox"]
     batch = Batch.of(y, pets, sample_weight=weight, features=x)
     for shards in (
-        _feature_shards(ArrayShards(batch), None, None, "caller"),
-        _feature_shards(x, y, weight, "caller"),
+        feature_shards(ArrayShards(batch), None, None, "caller"),
+        feature_shards(x, y, weight, "caller"),
     ):
         assert shards.classes == ("cat", "fox")
         assert shards.weights.tolist() == [1, 4]
@@ -101,13 +101,13 @@ def test_classes_that_do_not_occur_or_weigh_nothing_have_no_number() -> None:
 def test_rows_without_labels_are_one_class() -> None:
     batch = Batch.of(None, OUTPUTS, features=X)
     for source in (X, ArrayShards(batch), streamed(batch)):
-        shards = _feature_shards(source, None, None, "caller")
+        shards = feature_shards(source, None, None, "caller")
         assert (shards.classes, shards.n_classes) == (None, 1)
         same(whole(shards).features, X)
 
 
 def test_features_go_through_a_function_block_by_block() -> None:
-    shards = _feature_shards(X, Y, None, "caller").map_features(np.square)
+    shards = feature_shards(X, Y, None, "caller").map_features(np.square)
     same(whole(shards).features, np.square(X))
     same(whole(shards).codes, Y)
 
@@ -120,42 +120,42 @@ def batch_of(n_features: int) -> Batch:
     ("call", "kind", "text"),
     [
         (
-            lambda: _feature_shards([1.0, 2.0], None, None, "caller"),
+            lambda: feature_shards([1.0, 2.0], None, None, "caller"),
             BadValueError,
             r"`features` .*, got shape \(2,\)\. Use `\.reshape\(-1, 1\)` for a single column",
         ),
         (
-            lambda: _feature_shards([[1.0], [np.nan]], None, None, "caller"),
+            lambda: feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
             r"`features` .*, got nan in row 1, column 0\. Drop such rows, or fix what "
             "produced them",
         ),
         (
-            lambda: _feature_shards(np.empty((0, 2)), None, None, "caller"),
+            lambda: feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
             r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
             "weights are 0",
         ),
         (
-            lambda: _feature_shards([[1.0]], [None], None, "caller"),
+            lambda: feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
             r"caller needs at least 1 labeled row of positive weight, got 0\. Check that not "
             "all labels are missing and not all weights are 0",
         ),
         (
-            lambda: _feature_shards(Parts(), None, None, "caller"),
+            lambda: feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
             r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
             "weights are 0",
         ),
         (
-            lambda: _feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
+            lambda: feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
             BadTypeError,
             r"`features` .*, got shards without them\. Name the feature columns: "
             r"Columns\(features=\.\.\.\)",
         ),
         (
-            lambda: _feature_shards(
+            lambda: feature_shards(
                 ArrayShards(Batch.of([[0.5, 0.5]], [[1, 0]], features=[[1.0]])),
                 None,
                 None,
@@ -165,7 +165,7 @@ def batch_of(n_features: int) -> Batch:
             r"`features` .*, got label probabilities\. Pass class labels, or no labels",
         ),
         (
-            lambda: _feature_shards(
+            lambda: feature_shards(
                 ArrayShards(Batch.of([0.5], Normal([1.0], [1.0]), features=[[1.0]])),
                 None,
                 None,
@@ -175,17 +175,17 @@ def batch_of(n_features: int) -> Batch:
             r"`features` .*, got regression targets\. Pass class labels, or no labels",
         ),
         (
-            lambda: _feature_shards(ArrayShards(batch_of(1)), [0, 1], None, "caller"),
+            lambda: feature_shards(ArrayShards(batch_of(1)), [0, 1], None, "caller"),
             BadTypeError,
             r"`y` .*, got list\. Hold it in the shards instead: Columns\(label=\.\.\.\)",
         ),
         (
-            lambda: _feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
+            lambda: feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
             BadTypeError,
             r"`sample_weight` .*, got list\. Hold it in the shards .*: Columns\(weight=\.\.\.\)",
         ),
         (
-            lambda: _feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
+            lambda: feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
             StateMismatchError,
             "numbers of features.*1 and 2",
         ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 
-from dubito.doubt.features import FeatureShards, _feature_shards
+from dubito.doubt.features import FeatureShards, feature_shards
 from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 
@@ -19,7 +19,7 @@ SHARED = np.einsum("k,kij->ij", [len(rows) / 200 for rows in PARTS], OWN)
 
 
 def shards(x: Any = X, y: Any = CODES) -> FeatureShards:
-    return _feature_shards(x, y, None, "caller")
+    return feature_shards(x, y, None, "caller")
 
 
 def test_without_shrinkage_covariances_are_numpys() -> None:

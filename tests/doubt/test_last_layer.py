@@ -133,6 +133,8 @@ def test_no_score_is_other_than_a_number(kind: Any, reference: Callable[..., Flo
     score = kind(w, b).fit(known)
     strange = np.stack([np.zeros(9), known.mean(axis=0), -known[0], known[0] * 1e300, -known[0]])
     strange[4] *= 1e300
+    if kind is SCALE:  # takes no negative activations
+        strange = np.abs(strange)
     assert np.isfinite(score.score(strange)).all()
 
 
@@ -145,18 +147,25 @@ def test_a_layer_is_required(kind: Any, reference: Callable[..., Floats]) -> Non
 def test_the_mean_is_as_typical_as_can_be() -> None:
     score = DecisionBoundaryDistance([[1.0, 0.0], [-1.0, 0.0]]).fit([[1.0, 0.0], [3.0, 2.0]])
     assert score.score([[2.0, 1.0]])[0] == -np.finfo(np.float64).max
+    # Also if it is on a boundary: 0 / 0 there, but a finite score on every way to it.
+    tied = DecisionBoundaryDistance([[1.0, 0.0], [-1.0, 0.0]]).fit([[2.0, 0.0], [-2.0, 0.0]])
+    assert tied.score([[0.0, 0.0]])[0] == -np.finfo(np.float64).max
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, 85, None])
 @pytest.mark.parametrize("kind", [ReAct, SCALE])
 def test_a_quantile_is_between_0_and_1(kind: Any, quantile: Any) -> None:
-    with pytest.raises(BadValueError, match=f"`quantile`.*{quantile!r}"):
+    fix = "Divide percentages by 100" if quantile == 85 else "Use quantile=0"
+    with pytest.raises(BadValueError, match=rf"`quantile`.*{quantile!r}\. {fix}"):
         kind(np.eye(2), quantile=quantile).fit(np.ones((3, 2)))
 
 
 def test_negative_activations_are_refused() -> None:
     with pytest.raises(BadValueError, match=r"`features` must not be negative.*got 2 neg.*ReAct"):
         SCALE(np.eye(2)).fit([[1.0, -1.0], [-2.0, 1.0]])
+    score = SCALE(np.eye(2)).fit(np.eye(2))
+    with pytest.raises(BadValueError, match=r"SCALE.score: .*got -2\.0 in row 1, column 0\. Use R"):
+        score.score([[1.0, 0.0], [-2.0, 1.0]])
 
 
 def test_boundaries_need_two_classes_that_differ() -> None:
@@ -228,8 +237,13 @@ def test_generalized_entropy_of_saturated_rows_still_differs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "name"), [({"gamma": 1.0}, "gamma"), ({"max_classes": 0}, "max_classes")]
+    ("options", "message"),
+    [
+        ({"gamma": 1.0}, r"`gamma` .*between 0 and 1, got 1\.0\. Use gamma=0\.1"),
+        ({"gamma": 10}, r"`gamma` .*between 0 and 1, got 10\. Divide percentages by 100"),
+        ({"max_classes": 0}, "`max_classes`"),
+    ],
 )
-def test_options_of_generalized_entropy_are_checked(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(BadValueError, match=f"`{name}`"):
+def test_options_of_generalized_entropy_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadValueError, match=message):
         generalized_entropy([[0.5, 0.5]], **options)

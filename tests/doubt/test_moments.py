@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 
-from dubito.doubt.features import _feature_shards
+from dubito.doubt.features import feature_shards
 from dubito.doubt.moments import (
     _class_means,
     _class_scatters,
@@ -38,7 +38,7 @@ def test_sums_are_those_of_the_reference(
 ) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", block)
     x = X + shift
-    shards = _feature_shards(x, LABELS, W, "caller")
+    shards = feature_shards(x, LABELS, W, "caller")
     means = _class_means(shards, "caller")
     parts = [np.flatnonzero(np.equal(LABELS, k)) for k in range(3)]
     expected = [np.average(x[rows], axis=0, weights=W[rows]) for rows in parts]
@@ -55,14 +55,14 @@ def test_sums_are_those_of_the_reference(
 
 def test_a_feature_that_never_varies_scatters_by_exactly_nothing() -> None:
     x = np.column_stack([X[:, 0], np.full(400, 0.1)])
-    shards = _feature_shards(x, None, None, "caller")
+    shards = feature_shards(x, None, None, "caller")
     means = _class_means(shards, "caller")
     assert means.means[0, 1] == 0.1
     assert _pooled_scatter(shards, means, "caller")[1].tolist() == [0, 0]
 
 
 def test_features_too_large_to_be_squared_are_refused() -> None:
-    shards = _feature_shards([[1e200], [-1e200]], None, None, "caller")
+    shards = feature_shards([[1e200], [-1e200]], None, None, "caller")
     with pytest.raises(
         BadValueError,
         match=r"`features` .*, got an overflow\. Divide the features by a constant first",

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito.doubt import activation_patterns, ray_confidence
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 
 Floats = NDArray[np.floating[Any]]
 Layers = list[tuple[Floats, Any]]
@@ -46,6 +46,7 @@ def test_patterns_against_plain_loops(dtype: Any) -> None:
         apart = [sum((a > 0) != (b > 0) for a, b in zip(row, one, strict=True)) for one in known]
         assert (n_shared, distance) == (apart.count(0), min(apart))
     assert found.n_shared.any()
+    assert found.n_shared.dtype == found.distance.dtype == np.int64
     own = activation_patterns(known, known)
     assert (own.n_shared >= 1).all()
     assert not own.distance.any()
@@ -106,12 +107,44 @@ def test_a_limit_below_1_where_classes_grow_alike() -> None:
     assert found.slopes[1].tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_equal_slopes_are_equal_up_to_rounding(scale: float) -> None:
+    # 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ by rounding; exactly, both classes grow alike.
+    head = scale * np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.0, 0.0, 0.0]])
+    layers = [(np.ones((3, 1)), None), (head, [0.0, 1.0, 5.0])]
+    close(ray_confidence(layers, [0.0], [[1.0]], [1.0]).limit, 1 / (1 + np.exp(-1)), rtol=1e-9)
+    # A unit of slope 0.1 + 0.2 - 0.3 stays at its offset, below 0: it never becomes active.
+    flat = [
+        (np.eye(3), None),
+        (scale * np.array([[0.1, 0.2, -0.3], [1.0, 0.0, 0.0]]), [-1.0, 0.0]),
+        (np.array([[9e30, 1.0], [0.0, 2.0]]), None),
+    ]
+    found = ray_confidence(flat, np.zeros(3), np.ones((1, 3)), [1.0])
+    close(found.slopes, [[scale, 2 * scale]], rtol=1e-9)
+    # A class that is really slower is left behind, by however little.
+    behind = [(np.ones((3, 1)), None), (head * np.array([[1.0], [1 - 1e-12], [0.0]]), None)]
+    close(ray_confidence(behind, [0.0], [[1.0]], [1.0]).limit, 1.0, rtol=1e-9)
+
+
 def test_parts_that_do_not_fit_are_refused() -> None:
     layers = layers_of((3, 4, 2))
     with pytest.raises(BadValueError, match=r"`directions` must have 3 columns.*, got 2"):
         ray_confidence(layers, np.zeros(3), np.ones((1, 2)), [1.0])
-    with pytest.raises(BadValueError, match=r"`weights` .*got shape \(4, 3\)"):
+    message = (
+        r"`layers\[1\]` .*\(n_outputs, 4\), like the outputs of layers\[0\], got shape \(4, 3\)"
+    )
+    with pytest.raises(BadValueError, match=message):
         ray_confidence(layers[:1] * 2, np.zeros(3), np.ones((1, 3)), [1.0])
+    with pytest.raises(BadValueError, match=r"`layers\[0\]` .*\(n_outputs, 3\), like `origin`"):
+        ray_confidence(layers[1:], np.zeros(3), np.ones((1, 3)), [1.0])
+    with pytest.raises(BadValueError, match=r"`layers\[0\]\[1\]` must have shape \(4,\)"):
+        ray_confidence([(layers[0][0], [1.0])], np.zeros(3), np.ones((1, 3)), [1.0])
+    with pytest.raises(BadTypeError, match=r"`layers\[0\]` must be a pair .*, got ndarray"):
+        ray_confidence([layers[0][0]], np.zeros(3), np.ones((1, 3)), [1.0])  # type: ignore[list-item]
+    with pytest.raises(BadTypeError, match=r"`layers` must be a list .*, got object"):
+        ray_confidence(object(), np.zeros(3), np.ones((1, 3)), [1.0])  # type: ignore[arg-type]
+    with pytest.raises(BadValueError, match=r"`activations` .*Use `.reshape\(2, -1\)`"):
+        activation_patterns(np.ones((2, 3, 4, 4)), np.ones((2, 48)))
     with pytest.raises(BadValueError, match="`layers` must have at least 1 layer, got 0"):
         ray_confidence([], np.zeros(3), np.ones((1, 3)), [1.0])
     with pytest.raises(BadValueError, match=r"`reference` must have 3 units.*, got 2"):

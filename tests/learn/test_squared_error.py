@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from dubito import Logits
 from dubito.errors import BadValueError
@@ -56,3 +56,34 @@ def test_raw_scores_tend_to_the_probabilities() -> None:
     np.testing.assert_allclose(logits.softmax(1).numpy(), [[0.5, 0.25, 0.25, 0]], atol=2e-4)
     with pytest.raises(BadValueError, match="`on` must be"):
         SquaredError(3, on="raw")  # type: ignore[arg-type]
+
+
+def test_raw_scores_are_projected_onto_the_simplex() -> None:
+    raw = SquaredError(3, on="scores")
+    scores = torch.tensor([[1.2, 1.5, -0.1], [-0.5, -0.2, -0.9]], dtype=torch.float64)
+    expected = [[0.35, 0.65, 0.0], [0.35, 0.65, 0.0]]  # by hand: both nearest points
+    np.testing.assert_allclose(raw.predict(scores).probs.numpy(), expected, atol=1e-4)
+    rng = np.random.default_rng(3)
+    many = rng.normal(0.3, 0.6, size=(20, 3))
+    predicted = raw.predict(torch.tensor(many)).probs.numpy()
+    for row, found in zip(many, predicted, strict=True):
+        # The nearest point is the excess over a level, which a root search finds, too.
+        level = optimize.brentq(lambda at, row=row: np.maximum(row - at, 0).sum() - 1, -9, 9)
+        np.testing.assert_allclose(found, np.maximum(row - level, 0), atol=5e-4)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 100.0])
+def test_predictions_keep_the_order_of_raw_scores(scale: float) -> None:
+    raw = SquaredError(10, on="scores")
+    scores = torch.tensor(np.random.default_rng(4).normal(0, scale, size=(500, 10)))
+    logits = raw.logits(scores)
+    assert torch.isfinite(logits).all()
+    assert (logits.argsort(1) == scores.argsort(1)).all()
+    assert (raw.predict(scores).mode == scores.argmax(1)).all()
+    # No label is further from the prediction than from the scores.
+    predicted = raw.predict(scores).probs
+    for label in torch.eye(10, dtype=torch.float64):
+        excess = (predicted - label).square().sum(1) - (scores - label).square().sum(1)
+        assert excess.max() < 2e-3
+    maps = raw.logits(scores.reshape(5, 10, 10, 10).movedim(3, 1))
+    torch.testing.assert_close(maps.movedim(1, 3).reshape(500, 10), logits)

@@ -41,6 +41,7 @@ from dubito.data.shards import ArrayShards
 from dubito.decide import LinearPool, LogLinearPool, OODGate, RiskBound
 from dubito.doubt import (
     SCALE,
+    BayesianLogisticRegression,
     ClassConditionalDensity,
     ConformalClassifier,
     ConformalOutlierDetector,
@@ -124,6 +125,10 @@ def fitted() -> Iterator[Serializable]:
     ):
         yield doubt.fit(FEATURES, names)
     yield SCALE(np.eye(3, 4) + 1).fit(np.abs(FEATURES))
+    yield BayesianLogisticRegression().fit(FEATURES, names)
+    yield BayesianLogisticRegression(covariance="diagonal", fit_intercept=False).fit(
+        FEATURES, LABELS
+    )
     yield JointDensity(2).fit(FEATURES[:, :2], TARGETS)
     yield ConformalOutlierDetector(0.1).fit(TARGETS)
     for sets in (
@@ -188,6 +193,9 @@ def said(kept: Any, seed: int = 0) -> Any:
     if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalRegressor):
         return intervals(kept, rng)
     rows = rng.normal(size=(5, min(kept.n_features_, 50))) * [[1], [1], [1], [1e6], [1e100]]
+    if isinstance(kept, BayesianLogisticRegression):
+        return kept.members(rows, 3).array.reshape(-1, len(kept.classes_))
+    rows = np.abs(rows) if isinstance(kept, SCALE) else rows
     return np.concatenate([kept.score(rows), kept.score(rows[:4].astype(np.float32))])
 
 

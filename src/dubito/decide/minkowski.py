@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,12 +12,14 @@ import numpy as np
 import scipy
 
 from dubito.arrays import ArrayResult, FloatArray, as_numbers, freeze, require_everywhere
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning
 
 N_NODES = 20
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(N_NODES)  # of each interval between grid points
 MASS_TOLERANCE = 0.01  # a density may miss this much of its mass on the grid
-CLOSE = 1e-3  # relative: valleys of the grid this close to the deepest are all refined
+TAIL_TOLERANCE = 1e-6  # the fraction of the expected loss that may be beyond the grid
+MAX_LOG = 600.0  # of |y - t|^q over the whole grid, either way: floats end at about 709
+HALVINGS = 5  # of grid intervals in which the minimum may be
 
 
 @final
@@ -48,16 +51,20 @@ class MinkowskiCurve(ArrayResult):
 def minkowski_curve(density: Callable[[FloatArray], Any], x: Any, q: float) -> MinkowskiCurve:
     """Return the expected |y - t|^q of a density over t, and the t that minimizes it.
 
-    q = 2 gives the mean, q = 1 the median, q to 0 the mode, a large q the middle of the range.
-    Below 1 the loss may have a local minimum at every mode of the density: all valleys of the grid
-    are compared. `minkowski_estimate` is for predictive distributions of many rows.
+    q = 2 gives the mean, q = 1 the median, a large q the middle of the range. As q goes to 0, the
+    minimizer tends to that of E log|y - t|, a point near the mode but not the mode itself, unless
+    the density is symmetric around a single one: texts that say "the mode" mean a loss of 0 within
+    a small distance and 1 beyond. Below 1 the loss may have a local minimum at every mode of the
+    density: all valleys are compared, also those between grid points. `minkowski_estimate` is for
+    predictive distributions of many rows.
 
     Parameters
     ----------
     density : callable
         A density, as a function of an array; smooth between grid points.
     x : array
-        An increasing grid of at least 3 points that covers the density.
+        An increasing grid of at least 3 points that covers the density: with a large q far into its
+        tails. If more than a millionth of the expected loss is beyond, a warning says so.
     q : float
         The power, above 0.
 
@@ -79,9 +86,21 @@ def minkowski_curve(density: Callable[[FloatArray], Any], x: Any, q: float) -> M
     caller = "minkowski_curve"
     power = _as_power(q, caller)
     grid = _as_grid(x, caller)
+    width = float(grid[-1] - grid[0])
+    if abs(power * np.log(width)) > MAX_LOG:
+        rule = f"must leave |y - t|^q within floating point on an x of width {width:.4g}"
+        raise BadValueError("q", caller, rule, f"{power:g}", "Use a smaller q, or rescale y")
     cells = _Cells.of(density, grid, caller)
     loss = np.array([sum(cells.moments(t, power)) for t in grid])
     estimate, minimum = _global_minimum(cells, grid, loss, power)
+    beyond = cells.loss_beyond(estimate, power)
+    if beyond > TAIL_TOLERANCE * minimum:
+        fraction = beyond / (beyond + minimum)
+        text = (
+            f"{caller}: at least {fraction:.2g} of the expected |y - t|^{power:g} is beyond `x`, "
+            f"which ends at {grid[0]:g} and {grid[-1]:g}. Use a wider x."
+        )
+        warnings.warn(text, DubitoWarning, stacklevel=2)
     return MinkowskiCurve(power, freeze(grid), freeze(loss), estimate, minimum)
 
 
@@ -94,12 +113,18 @@ def _global_minimum(
         left, right = cells.moments(t, q - 1)
         return left - right
 
-    padded = np.concatenate([[np.inf], loss, [np.inf]])
-    is_valley = (loss <= padded[:-2]) & (loss <= padded[2:])
-    # The refined minimum of a valley is hardly deeper than its lowest grid point.
-    close = loss.min() + CLOSE * (loss.max() - loss.min()) + 1e-300
     best = float(grid[loss.argmin()]), float(loss.min())
-    for row in np.flatnonzero(is_valley & (loss <= close)).tolist():
+    if q < 1:  # otherwise the loss is convex
+        steepest = cells.steepest(q)
+        for _ in range(HALVINGS):
+            lowest = (loss[:-1] + loss[1:] - steepest * np.diff(grid)) / 2  # possible in between
+            rows = np.flatnonzero(lowest < loss.min())
+            middles = (grid[rows] + grid[rows + 1]) / 2
+            found = [sum(cells.moments(t, q)) for t in middles]
+            grid, loss = np.insert(grid, rows + 1, middles), np.insert(loss, rows + 1, found)
+            steepest = np.insert(steepest, rows + 1, steepest[rows])
+    padded = np.concatenate([[np.inf], loss, [np.inf]])
+    for row in np.flatnonzero((loss <= padded[:-2]) & (loss <= padded[2:])).tolist():
         low, high = (float(grid[min(max(row + step, 0), grid.size - 1)]) for step in (-1, 1))
         if slope(low) < 0 < slope(high):
             t = float(scipy.optimize.brentq(slope, low, high, xtol=1e-14))
@@ -117,6 +142,7 @@ class _Cells:
     density: Callable[[FloatArray], FloatArray]
     grid: FloatArray
     points: FloatArray  # intervals x nodes
+    weights: FloatArray  # intervals x nodes
     masses: FloatArray  # intervals x nodes: weight times density
 
     @classmethod
@@ -134,12 +160,43 @@ class _Cells:
 
         half = np.diff(grid)[:, np.newaxis] / 2
         points = grid[:-1, np.newaxis] + half * (1 + NODES)
-        masses = checked(points.ravel()).reshape(points.shape) * half * WEIGHTS
+        weights = half * WEIGHTS
+        masses = checked(points.ravel()).reshape(points.shape) * weights
         mass = float(masses.sum())
         if abs(mass - 1) > MASS_TOLERANCE:
             rule, fix = "must be a density with integral 1 over x", "Use a wider or a finer x"
             raise BadValueError("density", caller, rule, f"{mass:.4g}", fix)
-        return cls(checked, grid, points, masses)
+        return cls(checked, grid, points, weights, masses)
+
+    def steepest(self, q: float) -> FloatArray:
+        """Return a bound of the slope of the expected loss in each interval, for q below 1.
+
+        If no density within d of t exceeds h, the slope is at most 2 h d^q + q d^(q - 1).
+        """
+        highest = np.pad((self.masses / self.weights).max(axis=1), 1)
+        widths = np.pad(np.diff(self.grid), 1, mode="edge")
+        h = np.maximum(highest[1:-1], np.maximum(highest[:-2], highest[2:]))
+        with np.errstate(divide="ignore", over="ignore"):
+            d = np.minimum(np.minimum(widths[:-2], widths[2:]), (1 - q) / (2 * h))
+        return np.asarray(2 * h * d**q + q * d ** (q - 1))
+
+    def loss_beyond(self, t: float, power: float) -> float:
+        """Return the expected loss that the same number of intervals beyond each end adds.
+
+        0 if the function is no density there, where it may be defined on the grid alone.
+        """
+        first, last, mass = self.grid[0], self.grid[-1], float(self.masses.sum())
+        mirrored = [2 * first - self.points.ravel(), 2 * last - self.points.ravel()]
+        try:
+            with np.errstate(all="ignore"):
+                masses = [self.density(at) * self.weights.ravel() for at in mirrored]
+        except (DubitoError, ArithmeticError, LookupError, ValueError):
+            return 0.0
+        if mass + sum(one.sum() for one in masses) > 1 + MASS_TOLERANCE:
+            return 0.0
+        return float(
+            sum((np.abs(y - t) ** power * m).sum() for y, m in zip(mirrored, masses, strict=True))
+        )
 
     def moments(self, t: float, power: float) -> tuple[float, float]:
         """Return the integrals of |y - t|^power left and right of t, for a power above -1.

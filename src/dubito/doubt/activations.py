@@ -278,14 +278,14 @@ def as_weights(weights: Any, n_features: int, caller: str) -> FloatArray:
     return w
 
 
-def as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
+def as_bias(bias: Any, n_classes: int, caller: str, argument: str = "bias") -> FloatArray:
     """Return the bias of a last layer as float64, 0 if it has none."""
     if bias is None:
         return np.zeros(n_classes)
-    array = as_finite(as_floats(bias, "bias", caller), "bias", caller)
+    array = as_finite(as_floats(bias, argument, caller), argument, caller)
     if array.shape != (n_classes,):
         rule, fix = f"must have shape ({n_classes},)", "Pass the bias of the same layer"
-        raise BadValueError("bias", caller, rule, f"shape {array.shape}", fix)
+        raise BadValueError(argument, caller, rule, f"shape {array.shape}", fix)
     return array.astype(np.float64)
 
 

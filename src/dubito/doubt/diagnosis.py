@@ -109,7 +109,8 @@ class OODDiagnosis:
         The fraction of OOD rows at least as confident as the median in-distribution row.
     fpr95 : float
         The fraction of OOD rows accepted by the confidence threshold that accepts 95 % of
-        in-distribution rows.
+        in-distribution rows, as papers on OOD detection define it. The FPR95 of an audit and of
+        `false_positive_rate_at_recall` has errors or outliers as positives.
     id_norm, ood_norm : float or None
         Median feature norms, None without features.
     least_confidence, entropy, generalized_entropy, margin_uncertainty : Separation

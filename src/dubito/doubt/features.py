@@ -33,32 +33,12 @@ MAX_SCORE = float(np.finfo(np.float64).max)  # what a score or a norm that overf
 LABEL_RULE = "must hold integers from 0 up, or class names"
 
 
-class BaseFeatureScore(Serializable):
-    """A score that is fitted on features: larger means more uncertain, or further out."""
+class BaseFeatureEstimator(Serializable):
+    """What is fitted on features."""
 
     n_features_: int
 
     fitted_fields = declare(n_features_=integer(1))
-
-    def score(self, features: Any) -> FloatArray:
-        """Return the score of each row; larger means further out of distribution.
-
-        Parameters
-        ----------
-        features : array-like of shape (n_rows, n_features)
-            Features of new rows, in the columns of the fit.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Finite scores in float64. A score that overflows is the largest float.
-        """
-        scores = self._map(self._score_rows, features, "score")
-        return np.nan_to_num(scores, nan=MAX_SCORE, posinf=MAX_SCORE, neginf=-MAX_SCORE)
-
-    @abstractmethod
-    def _score_rows(self, features: FloatArray) -> FloatArray:
-        """Return the scores of a block of checked rows; overflow may leave infinity or NaN."""
 
     def _n_entries(self) -> int:
         """Return how many numbers per row scoring needs, which sets the size of blocks."""
@@ -82,21 +62,44 @@ class BaseFeatureScore(Serializable):
         return array
 
 
-class BaseOODScore(BaseFeatureScore):
-    """An out-of-distribution score that is fitted on features, with or without labels.
+class BaseFeatureScore(BaseFeatureEstimator):
+    """A score that is fitted on features: larger means more uncertain, or further out."""
 
-    A subclass fits in `_learn` and scores rows in `_score_rows`. Classes are those that occur in
-    `y`; `classes_` is None without labels.
+    def score(self, features: Any) -> FloatArray:
+        """Return the score of each row; larger means further out of distribution.
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows, in the columns of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Finite scores in float64. A score that overflows is the largest float.
+        """
+        scores = self._map(self._score_rows, features, "score")
+        return np.nan_to_num(scores, nan=MAX_SCORE, posinf=MAX_SCORE, neginf=-MAX_SCORE)
+
+    @abstractmethod
+    def _score_rows(self, features: FloatArray) -> FloatArray:
+        """Return the scores of a block of checked rows; overflow may leave infinity or NaN."""
+
+
+class BaseClassEstimator(BaseFeatureEstimator):
+    """What is fitted on features, with or without class labels, in `_learn`.
+
+    Classes are those that occur in `y`; `classes_` is None without labels.
     """
 
-    classes_: tuple[ClassName, ...] | None
+    classes_: Any  # a tuple or None; an array in classifiers
 
     fitted_fields = declare(classes_=class_names())
 
     uses_labels: ClassVar[bool] = True  # otherwise `y` is not even read
 
     def fit(self, features: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the score on in-distribution rows.
+        """Fit on training rows, which are in-distribution.
 
         Parameters
         ----------
@@ -112,10 +115,10 @@ class BaseOODScore(BaseFeatureScore):
         Returns
         -------
         self
-            The fitted score.
+            Fitted.
         """
         name = type(self).__name__
-        rows = _feature_shards(features, y, sample_weight, name, use_labels=self.uses_labels)
+        rows = feature_shards(features, y, sample_weight, name, use_labels=self.uses_labels)
         warn_of_missing(rows.n_missing, rows.n_rows, name, stacklevel=3)
         self._forget()
         self.n_features_, self.classes_ = rows.n_features, rows.classes
@@ -130,6 +133,13 @@ class BaseOODScore(BaseFeatureScore):
     @abstractmethod
     def _learn(self, rows: FeatureShards) -> None:
         """Set the learned attributes."""
+
+
+class BaseOODScore(BaseClassEstimator, BaseFeatureScore):
+    """An out-of-distribution score that is fitted on features, with or without labels.
+
+    A subclass fits in `_learn` and scores rows in `_score_rows`.
+    """
 
 
 def map_rows(
@@ -161,7 +171,8 @@ def unit_rows_and_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 def as_feature_matrix(features: Any, caller: str, argument: str = "features") -> FloatArray:
     """Return finite floats of shape (n_rows, n_features)."""
     array = as_floats(features, argument, caller)
-    require_dimensions(array, (2,), argument, caller, "rows x features")
+    fix = f"Use `.reshape({len(array)}, -1)` for one row per input" if array.ndim > 2 else None
+    require_dimensions(array, (2,), argument, caller, "rows x features", fix)
     return freeze(as_finite(array, argument, caller))
 
 
@@ -195,7 +206,7 @@ class FeatureShards:
     `classes` are those that occur (None without labels), `weights` their total weights. Rows
     without a label count in `n_rows` and `n_missing` only.
 
-    >>> rows = _feature_shards([[1.0], [2.0], [4.0]], ["b", "a", "b"], None, "example")
+    >>> rows = feature_shards([[1.0], [2.0], [4.0]], ["b", "a", "b"], None, "example")
     >>> rows.sum(lambda rows: rows.features.sum()), rows.classes, rows.weights.tolist()
     (np.float64(7.0), ('a', 'b'), [1.0, 2.0])
     """
@@ -240,7 +251,7 @@ class FeatureShards:
         return replace(self, shards=self.shards.map(changed))
 
 
-def _feature_shards(
+def feature_shards(
     features: Any, y: Any, sample_weight: Any, caller: str, *, use_labels: bool = True
 ) -> FeatureShards:
     """Return the rows to fit on, after a first pass that checks and counts them."""

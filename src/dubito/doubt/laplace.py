@@ -2,59 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, final
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, final
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
 from dubito.arrays import (
     FloatArray,
-    IntArray,
+    RandomState,
     as_count,
-    as_finite,
-    as_floats,
+    as_number,
+    draw_seed,
     freeze,
+    require_bool,
     require_choice,
-    require_dimensions,
 )
-from dubito.errors import BadValueError
+from dubito.doubt.activations import as_bias, as_weights
+from dubito.doubt.features import BaseClassEstimator, FeatureRows, FeatureShards, feature_shards
+from dubito.doubt.gaussians import require_covariance
+from dubito.doubt.moments import require_summable
+from dubito.errors import BadValueError, DubitoWarning
 from dubito.outputs import Members
+from dubito.serialization.array_fields import array
+from dubito.serialization.fields import MOST, Entry, class_names, declare, one_of
 
 COVARIANCES = ("full", "diagonal")
 MAX_PARAMETERS = 5_000  # of a full covariance, 200 MB
-MAX_STEPS = 100
 TOLERANCE = 1e-12  # of the Newton decrement, per row
+STEP_TOLERANCE = 1e-6  # of the conjugate gradients that solve for a Newton step, relative
+
+
+def _class_labels(value: Any, entry: Entry) -> NDArray[Any]:
+    """Check for the names of at least 2 classes."""
+    names = class_names()(value, entry)
+    if names is None or len(names) < 2:
+        raise entry.error("a list of at least 2 names", "none" if names is None else "1")
+    return _as_label_array(names)
+
+
+def _precision(value: Any, entry: Entry) -> FloatArray:
+    """Check for a precision: a matrix, or its diagonal."""
+    sizes = (None, None) if entry.beside["kind_"] == "full" else (None,)
+    low = -MOST if entry.beside["kind_"] == "full" else float(np.finfo(np.float64).tiny)
+    found: FloatArray = array(*sizes, low=low, high=MOST)(value, entry)
+    return found
 
 
 @final
-class BayesianLogisticRegression:
+class BayesianLogisticRegression(BaseClassEstimator):
     """Logistic regression with a normal approximation of the posterior of its weights.
 
     The weights have a normal prior. Their posterior is approximated by a normal distribution at its
     mode, whose precision is the Hessian there (Laplace). With many more rows than weights all draws
     agree with the mode, the frequentist answer; with few rows they differ, and `members` shows by
     how much: the spread is epistemic uncertainty. `laplace_last_layer` applies the same to a
-    trained network.
+    trained network. Features should be of similar size in all columns, as the prior is the same
+    for all.
 
     Parameters
     ----------
-    prior_precision : float, default 1.0
+    prior_precision : float, default=1.0
         The precision of the prior of every weight, intercepts included.
-    covariance : {"full", "diagonal"}, default "full"
-        The whole Hessian, or only its diagonal, for many features and classes.
-    fit_intercept : bool, default True
+    covariance : {"full", "diagonal"}, default="full"
+        The whole Hessian, for at most 5,000 weights, or only its diagonal, for any number.
+    fit_intercept : bool, default=True
         Whether each class has an intercept.
+    max_iter : int, default=100
+        The largest number of Newton steps; about 10 are needed.
 
     Attributes
     ----------
-    coef_ : array of shape (n_classes, n_features)
+    classes_ : ndarray of shape (n_classes,)
+        The classes that occurred in `y`, sorted.
+    coef_ : ndarray of shape (n_classes, n_features)
         The weights at the mode of the posterior.
-    intercept_ : array of shape (n_classes,)
+    intercept_ : ndarray of shape (n_classes,)
         The intercepts.
-    precision_ : array
+    precision_ : ndarray
         The Hessian of the negative log posterior, over classes x (features, then intercept), or its
         diagonal.
+    kind_ : str
+        The value of `covariance` in the fit.
 
     References
     ----------
@@ -64,14 +96,25 @@ class BayesianLogisticRegression:
 
     Examples
     --------
-    >>> model = BayesianLogisticRegression().fit([[-1.0], [1.0]], [0, 1])
+    >>> model = BayesianLogisticRegression().fit([[-1.0], [1.0]], ["no", "yes"])
     >>> model.members([[0.0], [9.0]], n_draws=200).array.std(axis=0)[:, 0].round(1).tolist()
     [0.2, 0.3]
+    >>> model.predict([[9.0]]).tolist()
+    ['yes']
     """
 
     coef_: FloatArray
     intercept_: FloatArray
     precision_: FloatArray
+    kind_: str
+
+    fitted_fields = declare(
+        classes_=_class_labels,
+        kind_=one_of(*COVARIANCES),
+        coef_=array("classes_", "n_features_"),
+        intercept_=array("classes_"),
+        precision_=_precision,
+    )
 
     def __init__(
         self,
@@ -79,176 +122,244 @@ class BayesianLogisticRegression:
         *,
         covariance: Literal["full", "diagonal"] = "full",
         fit_intercept: bool = True,
+        max_iter: int = 100,
     ) -> None:
         self.prior_precision = prior_precision
         self.covariance = covariance
         self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any, *, n_classes: int | None = None) -> Self:  # noqa: N803
-        """Find the mode of the posterior by Newton's method, and the Hessian there.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            The inputs, of similar size in all columns, as the prior is the same for all.
-        y : array-like of shape (n_rows,)
-            The classes, as numbers from 0.
-        n_classes : int, optional
-            The number of classes; by default the largest label plus 1.
-
-        Returns
-        -------
-        BayesianLogisticRegression
-        """
-        inputs = self._inputs(X, "fit")
-        labels = _as_labels(y, len(inputs), n_classes)
-        n_outputs = max(2, int(labels.max()) + 1) if n_classes is None else n_classes
-        targets = np.eye(n_outputs)[labels]
-        weights = np.zeros((n_outputs, inputs.shape[1]))
-        for _ in range(MAX_STEPS):
-            gradient = self._gradient(weights, inputs, targets)
-            hessian = _hessian(softmax(inputs @ weights.T, axis=1), inputs, self.prior_precision)
-            step = scipy.linalg.solve(hessian, gradient.ravel(), assume_a="pos")
-            decrement = float(gradient.ravel() @ step)
-            start, size = self._loss(weights, inputs, targets), 1.0
-            while size > 1e-8 and (
-                self._loss(weights - size * step.reshape(weights.shape), inputs, targets)
-                > start - 0.25 * size * decrement + 1e-12 * abs(start)
-            ):
-                size /= 2
-            weights = weights - size * step.reshape(weights.shape)
-            if decrement < TOLERANCE * len(inputs):
-                break
-        return self._at(weights, inputs)
-
-    def members(self, X: Any, n_draws: int = 100, *, random_state: int = 0) -> Members:  # noqa: N803
+    def members(
+        self, features: Any, n_draws: int = 100, *, random_state: RandomState = 0
+    ) -> Members:
         """Return the probabilities under draws of the weights, for `decompose_uncertainty`.
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, n_features)
-            The inputs.
-        n_draws : int, default 100
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+        n_draws : int, default=100
             The number of draws from the posterior.
-        random_state : int, default 0
+        random_state : int, RandomState or None, default=0
             The seed of the draws.
 
         Returns
         -------
         Members
+            One pass per draw, with columns named by `classes_`.
         """
-        inputs = self._inputs(X, "members")
-        as_count(n_draws, "n_draws", "BayesianLogisticRegression.members")
-        mode = self._weights()
-        noise = np.random.default_rng(random_state).normal(size=(mode.size, n_draws))
-        if self.precision_.ndim == 1:
+        inputs = self._checked_features(features, "members").astype(np.float64)
+        caller = f"{type(self).__name__}.members"
+        as_count(n_draws, "n_draws", caller, example=100)
+        random = np.random.default_rng(draw_seed(random_state, caller))
+        mode = np.column_stack([self.coef_, self.intercept_])
+        mode = mode if self.precision_.shape[0] == mode.size else self.coef_
+        noise = random.normal(size=(mode.size, n_draws))
+        if self.kind_ == "diagonal":
             drawn = noise / np.sqrt(self.precision_)[:, np.newaxis]
         else:
             factor = scipy.linalg.cholesky(self.precision_, lower=True)
             drawn = scipy.linalg.solve_triangular(factor, noise, lower=True, trans="T")
         weights = mode + drawn.T.reshape(n_draws, *mode.shape)
-        return Members(np.stack([softmax(inputs @ one.T, axis=1) for one in weights]))
+        wide = _with_ones(inputs, mode.shape[1] > inputs.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = require_summable(np.stack([wide @ one.T for one in weights]), caller)
+        return Members(softmax(logits, axis=2), classes=self.classes_.tolist())
 
     def predict_proba(
-        self,
-        X: Any,  # noqa: N803
-        n_draws: int = 100,
-        *,
-        random_state: int = 0,
+        self, features: Any, n_draws: int = 100, *, random_state: RandomState = 0
     ) -> FloatArray:
         """Return the posterior predictive probabilities: the mean over draws of the weights.
 
         Parameters
         ----------
-        X : array-like of shape (n_rows, n_features)
-            The inputs.
-        n_draws : int, default 100
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+        n_draws : int, default=100
             The number of draws from the posterior.
-        random_state : int, default 0
+        random_state : int, RandomState or None, default=0
             The seed of the draws.
 
         Returns
         -------
-        array of shape (n_rows, n_classes)
+        ndarray of shape (n_rows, n_classes)
+            Probabilities, in the order of `classes_`.
         """
-        return np.asarray(self.members(X, n_draws, random_state=random_state).mean.array)
+        return np.asarray(self.members(features, n_draws, random_state=random_state).mean.array)
 
-    def _inputs(self, value: Any, method: str) -> FloatArray:
-        """Return inputs, with a column of ones for the intercept."""
-        caller = f"BayesianLogisticRegression.{method}"
+    def predict(self, features: Any) -> NDArray[Any]:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            The classes of the largest `predict_proba`.
+        """
+        self._require_fitted("predict")
+        return np.asarray(self.classes_[self.predict_proba(features).argmax(axis=1)])
+
+    def score(self, features: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy, as classifiers of scikit-learn do.
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+        y : array-like of shape (n_rows,)
+            Their classes.
+        sample_weight : array-like of shape (n_rows,), optional
+            Frequency weights.
+
+        Returns
+        -------
+        float
+        """
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(features), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags
+
+        tags = super().__sklearn_tags__()
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        tags.target_tags.required = True
+        return tags
+
+    def _check_params(self) -> None:
+        self._require_params(type(self).__name__)
+
+    def _require_params(self, caller: str) -> None:
+        fix = "Use prior_precision=1.0"
+        as_number(self.prior_precision, "prior_precision", caller, 0, fix=fix, is_open=True)
         require_choice(self.covariance, COVARIANCES, "covariance", caller)
-        precision = self.prior_precision
-        if isinstance(precision, bool) or not 0 < float(precision) < np.inf:
-            rule, fix = "must be a finite number above 0", "Use prior_precision=1.0"
-            raise BadValueError("prior_precision", caller, rule, repr(precision), fix)
-        array = as_finite(as_floats(value, "X", caller), "X", caller).astype(np.float64)
-        require_dimensions(array, (2,), "X", caller, "rows x features")
-        if method != "fit" and array.shape[1] != self.coef_.shape[1]:
-            rule, fix = f"must have {self.coef_.shape[1]} features", "Pass those of `fit`"
-            raise BadValueError("X", caller, rule, f"{array.shape[1]}", fix)
-        return np.column_stack([array, np.ones(len(array))]) if self.fit_intercept else array
+        require_bool(self.fit_intercept, "fit_intercept", caller)
+        as_count(self.max_iter, "max_iter", caller, example=100)
 
-    def _weights(self) -> FloatArray:
-        """Return the mode, classes x (features, then intercept)."""
-        return np.column_stack([self.coef_, self.intercept_]) if self.fit_intercept else self.coef_
+    def _check_fitted(self, entry: Entry) -> None:
+        n_weights, shape = self.coef_.size, self.precision_.shape
+        place = entry.at("precision_")
+        if shape[0] not in (n_weights, n_weights + len(self.classes_)) or shape[-1] != shape[0]:
+            got = " x ".join(map(str, shape))
+            raise place.error("one row per weight of `coef_` and `intercept_`", got)
+        if self.kind_ == "full":
+            require_covariance(self.precision_, place)
 
-    def _at(self, weights: FloatArray, inputs: FloatArray) -> Self:
-        """Set the mode, and the Hessian there."""
-        n_features = inputs.shape[1] - self.fit_intercept
-        self.coef_ = freeze(weights[:, :n_features].copy())
-        intercept = weights[:, -1] if self.fit_intercept else np.zeros(len(weights))
-        self.intercept_ = freeze(intercept.copy())
-        probabilities = softmax(inputs @ weights.T, axis=1)
+    def _learn(self, rows: FeatureShards) -> None:
+        name = type(self).__name__
+        if rows.classes is None or rows.n_classes < 2:
+            got = "no labels" if rows.classes is None else f"{rows.classes[0]!r} only"
+            fix = "Pass one label per row, of several classes"
+            raise BadValueError("y", name, "must have at least 2 classes", got, fix)
+        self.classes_ = _as_label_array(rows.classes)
+        n_inputs = rows.n_features + bool(self.fit_intercept)
+        _require_covariance_size(rows.n_classes * n_inputs, self.covariance, name)
+        self._set(self._mode(rows, np.zeros((rows.n_classes, n_inputs))), rows, name)
+
+    def _mode(self, rows: FeatureShards, weights: FloatArray) -> FloatArray:
+        """Return the weights of largest posterior density, by Newton's method from given ones.
+
+        Steps are found by conjugate gradients, which need products with the Hessian only.
+        """
+        name, prior = type(self).__name__, self.prior_precision
+
+        def evaluate(at: FloatArray) -> tuple[float, FloatArray]:
+            sums = require_summable(rows.sum(lambda block: _loss_and_gradient(block, at)), name)
+            return float(sums[0] + prior / 2 * (at**2).sum()), sums[1:] + prior * at.ravel()
+
+        def product(vector: FloatArray) -> FloatArray:
+            direction = vector.reshape(weights.shape)
+            likelihood = rows.sum(lambda block: _hessian_product(block, weights, direction))
+            return np.asarray(likelihood + prior * vector)
+
+        def solve(gradient: FloatArray) -> FloatArray:
+            sums = rows.sum(lambda block: _diagonal(block, weights))
+            diagonal = require_summable(sums, name) + prior
+            hessian, inverse = (
+                _operator(diagonal.size, f) for f in (product, lambda v: v / diagonal)
+            )
+            step, _ = scipy.sparse.linalg.cg(hessian, gradient, rtol=STEP_TOLERANCE, M=inverse)
+            return np.asarray(step.reshape(weights.shape))
+
+        loss, gradient = evaluate(weights)
+        for _ in range(self.max_iter):
+            step, size, start = solve(gradient), 1.0, loss
+            decrement = float(gradient @ step.ravel())
+            loss, gradient = evaluate(weights - step)
+            while size > 1e-8 and loss > start - 0.25 * size * decrement + 1e-12 * abs(start):
+                size /= 2
+                loss, gradient = evaluate(weights - size * step)
+            weights = weights - size * step
+            if decrement < TOLERANCE * rows.weights.sum():
+                return weights
+        text = (
+            f"{name} did not converge in {self.max_iter} steps. Standardize the features, or use a "
+            "larger max_iter or prior_precision."
+        )
+        warnings.warn(text, DubitoWarning, stacklevel=4)
+        return weights
+
+    def _set(self, weights: FloatArray, rows: FeatureShards, caller: str) -> None:
+        """Set the mode, classes x (features, then intercept), and the precision there."""
+        self.kind_ = self.covariance
+        self.coef_ = freeze(weights[:, : rows.n_features].copy())
+        n_classes, n_inputs = weights.shape
+        has_intercept = n_inputs > rows.n_features
+        self.intercept_ = freeze(weights[:, -1].copy() if has_intercept else np.zeros(n_classes))
         if self.covariance == "full":
-            self.precision_ = freeze(_hessian(probabilities, inputs, self.prior_precision))
+            precision = rows.sum(lambda block: _hessian(block, weights))
+            precision[np.diag_indices(weights.size)] += self.prior_precision
         else:
-            spread = (probabilities * (1 - probabilities)).T @ inputs**2
-            self.precision_ = freeze(spread.ravel() + self.prior_precision)
-        return self
+            precision = rows.sum(lambda block: _diagonal(block, weights)) + self.prior_precision
+        self.precision_ = freeze(require_summable(precision, caller))
 
-    def _loss(self, weights: FloatArray, inputs: FloatArray, targets: FloatArray) -> float:
-        """Return the negative log posterior, up to a constant."""
-        log_likelihood = (targets * log_softmax(inputs @ weights.T, axis=1)).sum()
-        return float(self.prior_precision / 2 * (weights**2).sum() - log_likelihood)
-
-    def _gradient(self, weights: FloatArray, inputs: FloatArray, targets: FloatArray) -> FloatArray:
-        """Return the slope of the negative log posterior."""
-        errors = softmax(inputs @ weights.T, axis=1) - targets
-        return np.asarray(errors.T @ inputs + self.prior_precision * weights)
+    def _n_entries(self) -> int:
+        return max(self.n_features_, len(self.classes_))
 
 
 def laplace_last_layer(
     features: Any,
     weights: Any,
-    bias: Any,
+    bias: Any = None,
     *,
     prior_precision: float = 1.0,
     covariance: Literal["full", "diagonal"] = "full",
+    sample_weight: Any = None,
 ) -> BayesianLogisticRegression:
     """Return the Laplace approximation of a trained network's last layer.
 
     The trained weights are taken as the mode; the Hessian of softmax cross-entropy depends on the
     training features only, not on their labels. `collect_outputs` returns features, weights and
-    bias.
+    bias. They are the mode only if the layer was trained to the end with the weight decay that
+    `prior_precision` stands for (half of it times the squared weights, added to the summed log
+    loss). A network that was stopped early or trained without decay has larger or smaller weights:
+    then draws still spread around the network's own answer, but not around the posterior's mode.
+    Where that matters, fit `BayesianLogisticRegression` on the features.
 
     Parameters
     ----------
-    features : array-like of shape (n_rows, n_features)
+    features : array-like of shape (n_rows, n_features), Batch or Shards
         Penultimate features of the training rows.
     weights : array-like of shape (n_classes, n_features)
-        Weights of the last layer.
-    bias : array-like of shape (n_classes,)
-        Its bias.
-    prior_precision : float, default 1.0
-        The precision of the prior of every weight: what weight decay stands for. Choose it by the
-        log loss on validation rows.
-    covariance : {"full", "diagonal"}, default "full"
-        The whole Hessian, or only its diagonal.
+        Weights of the last layer, of at least 2 classes.
+    bias : array-like of shape (n_classes,), optional
+        Its bias; None if it has none.
+    prior_precision : float, default=1.0
+        The precision of the prior of every weight. Choose it by the log loss on validation rows.
+    covariance : {"full", "diagonal"}, default="full"
+        The whole Hessian, for at most 5,000 weights, or only its diagonal.
+    sample_weight : array-like of shape (n_rows,), optional
+        Frequency weights.
 
     Returns
     -------
     BayesianLogisticRegression
-        Fitted: call `members` or `predict_proba` on features.
+        Fitted, with classes numbered from 0: call `members` or `predict_proba` on features.
 
     References
     ----------
@@ -261,48 +372,88 @@ def laplace_last_layer(
     True
     """
     caller = "laplace_last_layer"
-    head = as_finite(as_floats(weights, "weights", caller), "weights", caller).astype(np.float64)
-    shift = as_finite(as_floats(bias, "bias", caller), "bias", caller).astype(np.float64)
-    require_dimensions(head, (2,), "weights", caller, "classes x features")
-    if shift.shape != head.shape[:1]:
-        rule, fix = f"must have {len(head)} entries, one per class", "Pass the bias of this layer"
-        raise BadValueError("bias", caller, rule, f"shape {shift.shape}", fix)
-    model = BayesianLogisticRegression(prior_precision, covariance=covariance)
-    model.coef_, model.intercept_ = freeze(head), freeze(shift)
-    inputs = model._inputs(features, caller)
-    return model._at(np.column_stack([head, shift]), inputs)
+    has_bias = bias is not None
+    model = BayesianLogisticRegression(
+        prior_precision, covariance=covariance, fit_intercept=has_bias
+    )
+    model._require_params(caller)
+    rows = feature_shards(features, None, sample_weight, caller, use_labels=False)
+    head = as_weights(weights, rows.n_features, caller).astype(np.float64)
+    if len(head) < 2:
+        rule, fix = "must have at least 2 classes", "Pass one row per class"
+        raise BadValueError("weights", caller, rule, f"{len(head)}", fix)
+    layer = np.column_stack([head, as_bias(bias, len(head), caller)]) if has_bias else head
+    _require_covariance_size(layer.size, covariance, caller)
+    model.n_features_, model.classes_ = rows.n_features, np.arange(len(head))
+    model._set(layer, rows, caller)
+    return model
 
 
-def _hessian(probabilities: FloatArray, inputs: FloatArray, prior_precision: float) -> FloatArray:
-    """Return the Hessian of the negative log posterior, (classes x inputs) squared."""
-    n_classes, n_inputs = probabilities.shape[1], inputs.shape[1]
-    size = n_classes * n_inputs
-    if size > MAX_PARAMETERS:
-        rule = f"must be 'diagonal' for more than {MAX_PARAMETERS:,} weights"
-        fix = 'Use covariance="diagonal"'
-        raise BadValueError("covariance", "BayesianLogisticRegression", rule, f"{size:,}", fix)
+def _operator(size: int, function: Callable[[FloatArray], FloatArray]) -> Any:
+    """Return a linear function as SciPy's solvers take it."""
+    return scipy.sparse.linalg.LinearOperator((size, size), matvec=function, dtype=np.float64)
+
+
+def _with_ones(features: FloatArray, has_intercept: bool) -> FloatArray:
+    """Return features in float64, with a last column of ones for an intercept."""
+    wide = features.astype(np.float64)
+    return np.column_stack([wide, np.ones(len(wide))]) if has_intercept else wide
+
+
+def _inputs_and_logits(rows: FeatureRows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the inputs of the layer, one column per weight of a class, and its logits."""
+    inputs = _with_ones(rows.features, weights.shape[1] > rows.n_columns)
+    return inputs, inputs @ weights.T
+
+
+def _loss_and_gradient(rows: FeatureRows, weights: FloatArray) -> FloatArray:
+    """Return the negative log likelihood of some rows, then its gradient."""
+    inputs, logits = _inputs_and_logits(rows, weights)
+    logs, at = log_softmax(logits, axis=1), np.arange(len(rows))
+    errors = np.exp(logs)
+    errors[at, rows.codes] -= 1
+    gradient = (errors * rows.weight[:, np.newaxis]).T @ inputs
+    return np.append(-(rows.weight * logs[at, rows.codes]).sum(), gradient)
+
+
+def _hessian_product(rows: FeatureRows, weights: FloatArray, direction: FloatArray) -> FloatArray:
+    """Return the Hessian of the negative log likelihood times a vector of weights."""
+    inputs, logits = _inputs_and_logits(rows, weights)
+    probabilities, change = softmax(logits, axis=1), inputs @ direction.T
+    mean = (probabilities * change).sum(axis=1, keepdims=True)
+    bent = probabilities * (change - mean) * rows.weight[:, np.newaxis]
+    return np.asarray((bent.T @ inputs).ravel())
+
+
+def _diagonal(rows: FeatureRows, weights: FloatArray) -> FloatArray:
+    """Return the diagonal of the Hessian of the negative log likelihood."""
+    inputs, logits = _inputs_and_logits(rows, weights)
+    probabilities = softmax(logits, axis=1)
+    spread = probabilities * (1 - probabilities) * rows.weight[:, np.newaxis]
+    return np.asarray((spread.T @ inputs**2).ravel())
+
+
+def _hessian(rows: FeatureRows, weights: FloatArray) -> FloatArray:
+    """Return the Hessian of the negative log likelihood, (classes x inputs) squared."""
+    inputs, logits = _inputs_and_logits(rows, weights)
+    probabilities, (n_classes, n_inputs) = softmax(logits, axis=1), weights.shape
     hessian = np.empty((n_classes, n_inputs, n_classes, n_inputs))
     for j in range(n_classes):
         for k in range(j, n_classes):
-            weight = probabilities[:, j] * ((j == k) - probabilities[:, k])
+            weight = rows.weight * probabilities[:, j] * ((j == k) - probabilities[:, k])
             hessian[j, :, k] = hessian[k, :, j] = (inputs * weight[:, np.newaxis]).T @ inputs
-    flat = hessian.reshape(size, size)
-    flat[np.diag_indices(size)] += prior_precision
-    return flat
+    return hessian.reshape(weights.size, weights.size)
 
 
-def _as_labels(y: Any, n_rows: int, n_classes: int | None) -> IntArray:
-    """Return classes as numbers from 0, one per row."""
-    caller = "BayesianLogisticRegression.fit"
-    array = as_floats(y, "y", caller)
-    if array.shape != (n_rows,) or not n_rows:
-        rule, fix = f"must have {n_rows} labels, one per row", "Pass one class per row of X"
-        raise BadValueError("y", caller, rule, f"shape {array.shape}", fix)
-    top = np.inf if n_classes is None else n_classes - 1
-    is_class = (array == np.floor(array)) & (array >= 0) & (array <= top)
-    if not is_class.all():
-        row = int(np.flatnonzero(~is_class)[0])
-        rule = "must be classes as numbers from 0" + ("" if n_classes is None else f" to {top}")
-        fix = "Use sklearn.preprocessing.LabelEncoder"
-        raise BadValueError("y", caller, rule, f"{array[row]}", fix, row)
-    return array.astype(np.int64)
+def _require_covariance_size(n_weights: int, covariance: str, caller: str) -> None:
+    """Raise if a full covariance would be too large."""
+    if covariance == "full" and n_weights > MAX_PARAMETERS:
+        rule = f"cannot be 'full' for more than {MAX_PARAMETERS:,} weights"
+        fix = 'Use covariance="diagonal"'
+        raise BadValueError("covariance", caller, rule, f"{n_weights:,} weights", fix)
+
+
+def _as_label_array(names: tuple[Any, ...]) -> NDArray[Any]:
+    """Return class labels as an array, of objects if they are of several types."""
+    is_mixed = len({type(name) for name in names}) > 1
+    return np.array(names, dtype=object if is_mixed else None)

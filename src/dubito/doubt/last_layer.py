@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, as_fraction
+from dubito.arrays import FloatArray, as_fraction, require_everywhere
 from dubito.doubt.activations import as_bias, as_weights
 from dubito.doubt.conformal.predictor import CalibrationScores
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
@@ -19,6 +19,7 @@ from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, Omittable, declare, integer, number, optional
 
 LAYER = ("weights", "bias")  # the parameters that hold the last layer
+POSITIVE, USE_REACT = "must not be negative, as after a ReLU", "Use ReAct(weights, bias)"
 
 
 class BaseLastLayerScore(BaseOODScore):
@@ -102,8 +103,9 @@ class ReAct(BaseLastLayerScore):
         The last layer, in float64.
     limit_ : float
         The activation `c` at which features are clipped: the smallest that at least the fraction
-        `quantile` of all activations do not exceed. Beyond 1,000,000 distinct activations it is
-        rounded up by rank.
+        `quantile` of all activations do not exceed. (Published code interpolates between that
+        and the next smaller one, as `np.percentile` does.) Beyond 1,000,000 distinct activations
+        it is rounded up by rank.
 
     References
     ----------
@@ -127,7 +129,8 @@ class ReAct(BaseLastLayerScore):
         self.quantile = quantile
 
     def _check_params(self) -> None:
-        as_fraction(self.quantile, "quantile", type(self).__name__, is_open=True)
+        fix = "Use quantile=0.9"
+        as_fraction(self.quantile, "quantile", type(self).__name__, is_open=True, fix=fix)
 
     def _learn_rows(self, rows: FeatureShards) -> None:
         ranked = rows.sum(_activations).ranked
@@ -151,8 +154,8 @@ class SCALE(BaseLastLayerScore):
     """Energy after the features of each row are scaled by how few activations dominate it.
 
     The score is -logsumexp(W z exp(r) + b). In each row, r is the sum of all activations divided
-    by the sum of the largest ones. Nothing but the layer is learned from the training rows, whose
-    activations must not be negative, as after a ReLU.
+    by the sum of the largest ones. Nothing but the layer is learned from the training rows.
+    Activations must not be negative, as after a ReLU, neither in `fit` nor in `score`.
 
     Parameters
     ----------
@@ -192,7 +195,8 @@ class SCALE(BaseLastLayerScore):
         self.quantile = quantile
 
     def _check_params(self) -> None:
-        as_fraction(self.quantile, "quantile", type(self).__name__, is_open=True)
+        fix = "Use quantile=0.85"
+        as_fraction(self.quantile, "quantile", type(self).__name__, is_open=True, fix=fix)
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
@@ -202,10 +206,15 @@ class SCALE(BaseLastLayerScore):
     def _learn_rows(self, rows: FeatureShards) -> None:
         n_negative = rows.sum(lambda block: np.count_nonzero(block.features < 0))
         if n_negative:
-            rule, fix = "must not be negative, as after a ReLU", "Use ReAct(weights, bias)"
             got = f"{n_negative:,} negative activations"
-            raise BadValueError("features", type(self).__name__, rule, got, fix)
+            raise BadValueError("features", type(self).__name__, POSITIVE, got, USE_REACT)
         self.n_largest_ = max(1, self.n_features_ - round(self.n_features_ * self.quantile))
+
+    def _checked_features(self, features: Any, method: str) -> FloatArray:
+        array = super()._checked_features(features, method)
+        caller = f"{type(self).__name__}.{method}"
+        require_everywhere(array >= 0, array, "features", caller, POSITIVE, USE_REACT)
+        return array
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
         wide, n_largest = features.astype(np.float64), self.n_largest_
@@ -273,8 +282,11 @@ class DecisionBoundaryDistance(BaseLastLayerScore):
         margins = np.take_along_axis(logits, top[:, np.newaxis], axis=1) - logits
         distances = np.einsum("ij,ij->i", margins, self._inverse_distances[top])
         spread = np.linalg.norm(features - self.mean_, axis=1)
-        with np.errstate(divide="ignore"):  # features at the mean are as typical as can be
-            return np.asarray(-distances / ((logits.shape[1] - 1) * spread))
+        # Features at the mean are as typical as can be, also on a boundary.
+        typical = np.full(len(features), -np.inf)
+        n_others = logits.shape[1] - 1
+        np.divide(-distances, n_others * spread, out=typical, where=spread > 0)
+        return typical
 
     @cached_property
     def _inverse_distances(self) -> FloatArray:

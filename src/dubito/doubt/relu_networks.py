@@ -9,10 +9,10 @@ from typing import Any, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import ArrayResult, FloatArray, as_numbers
-from dubito.doubt.activations import as_bias, as_weights
+from dubito.arrays import ArrayResult, FloatArray, IntArray, as_finite, as_floats, as_numbers
+from dubito.doubt.activations import as_bias
 from dubito.doubt.features import as_feature_matrix
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import row_blocks, run_in_order
 
 
@@ -23,15 +23,15 @@ class ActivationPatterns(ArrayResult):
 
     Attributes
     ----------
-    n_shared : ndarray of shape (n_rows,)
+    n_shared : ndarray of int of shape (n_rows,)
         The number of training rows with exactly the same active units.
-    distance : ndarray of shape (n_rows,)
+    distance : ndarray of int of shape (n_rows,)
         The number of units in which the nearest pattern of a training row differs (Hamming
-        distance). It is an uncertainty score: larger means further from the training data.
+        distance): larger means further from the training data.
     """
 
-    n_shared: FloatArray
-    distance: FloatArray
+    n_shared: IntArray
+    distance: IntArray
 
 
 def activation_patterns(activations: Any, reference: Any) -> ActivationPatterns:
@@ -62,7 +62,7 @@ def activation_patterns(activations: Any, reference: Any) -> ActivationPatterns:
     >>> train = [[0.5, 0.0, 1.0], [2.0, 0.0, 0.1], [0.0, 0.0, 3.0]]
     >>> found = activation_patterns([[9.0, 0.0, 9.0], [1.0, 1.0, 0.0]], train)
     >>> found.n_shared.tolist(), found.distance.tolist()
-    ([2.0, 0.0], [0.0, 2.0])
+    ([2, 0], [0, 2])
     """
     caller = "activation_patterns"
     new = as_feature_matrix(activations, caller, "activations") > 0
@@ -75,7 +75,7 @@ def activation_patterns(activations: Any, reference: Any) -> ActivationPatterns:
         raise BadValueError("reference", caller, rule, f"{known.shape[1]}", fix)
     # With entries of 1 and -1, a product counts the units that agree less those that differ.
     signs = np.where(known, np.float32(1), np.float32(-1)).T
-    n_shared, distance = np.empty((2, len(new)))
+    n_shared, distance = np.empty((2, len(new)), dtype=np.int64)
 
     def compare(rows: slice) -> None:
         agreement = np.where(new[rows], np.float32(1), np.float32(-1)) @ signs
@@ -98,7 +98,7 @@ class RayConfidence(ArrayResult):
         The largest probability at origin + factor * direction.
     limit : ndarray of shape (n_rays,)
         What the confidence tends to: 1 if the logit of one class grows fastest; less if several
-        grow equally fast.
+        grow equally fast, up to rounding.
     slopes : ndarray of shape (n_rays, n_classes)
         How fast each logit grows in the end, per unit of the factor. By homogeneity, these are
         the logits of the same network without biases, for the direction as its input.
@@ -161,12 +161,20 @@ def ray_confidence(
         points = (np.maximum(points, 0) if number else points) @ weights.T + bias
     confidence = _confidence(points).reshape(steps.size, len(away)).T
     # In the end a unit is offset + factor * slope: it is active if it grows, or stays above 0.
-    offset, slope = np.broadcast_to(start, away.shape), away
+    # Slopes carry a bound of their rounding error: whether they are 0 or equal is up to that.
+    offset, slope, error = np.broadcast_to(start, away.shape), away, np.zeros_like(away)
     for number, (weights, bias) in enumerate(checked):
-        is_active = (slope > 0) | ((slope == 0) & (offset > 0)) if number else True
+        is_flat = np.abs(slope) <= error
+        is_active = np.where(is_flat, offset > 0, slope > 0) | (number == 0)
         offset = np.where(is_active, offset, 0) @ weights.T + bias
-        slope = np.where(is_active, slope, 0) @ weights.T
-    is_fastest = slope == slope.max(axis=1, keepdims=True)
+        growing = is_active & ~is_flat
+        slope, error = np.where(growing, slope, 0), np.where(growing, error, 0)
+        rounding = (weights.shape[1] + 1) * np.finfo(np.float64).eps
+        error = (error + rounding * np.abs(slope)) @ np.abs(weights).T
+        slope = slope @ weights.T
+    fastest = slope.argmax(axis=1)[:, np.newaxis]
+    lead = np.take_along_axis(slope, fastest, axis=1) - slope
+    is_fastest = lead <= error + np.take_along_axis(error, fastest, axis=1)
     limit = _confidence(np.where(is_fastest, offset, -np.inf))
     return RayConfidence(confidence, limit, slope)
 
@@ -176,12 +184,25 @@ def _as_layers(
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Return weights and biases in float64, each layer fitting the one before."""
     checked: list[tuple[FloatArray, FloatArray]] = []
-    for weights, bias in layers:
-        w = as_weights(weights, n_inputs, caller).astype(np.float64)
-        checked.append((w, as_bias(bias, len(w), caller)))
+    fix = "Pass [(weights, bias), ...], one pair per linear layer"
+    if not isinstance(layers, list | tuple):
+        rule = "must be a list of (weights, bias)"
+        raise BadTypeError("layers", caller, rule, type(layers).__name__, fix)
+    for number, layer in enumerate(layers):
+        place = f"layers[{number}]"
+        if not (isinstance(layer, list | tuple) and len(layer) == 2):
+            got = type(layer).__name__
+            raise BadTypeError(place, caller, "must be a pair (weights, bias)", got, fix)
+        w = as_finite(as_floats(layer[0], place, caller), place, caller).astype(np.float64)
+        if w.ndim != 2 or w.shape[1] != n_inputs or not len(w):
+            source = f"the outputs of layers[{number - 1}]" if number else "`origin`"
+            rule = f"must have weights of shape (n_outputs, {n_inputs}), like {source}"
+            is_transposed = w.ndim == 2 and len(w) == n_inputs
+            remedy = "Pass weights.T" if is_transposed else "Pass consecutive layers"
+            raise BadValueError(place, caller, rule, f"shape {w.shape}", remedy)
+        checked.append((w, as_bias(layer[1], len(w), caller, f"{place}[1]")))
         n_inputs = len(w)
     if not checked:
-        fix = "Pass [(weights, bias), ...]"
         raise BadValueError("layers", caller, "must have at least 1 layer", "0", fix)
     return checked
 

@@ -228,7 +228,7 @@ def generalized_entropy(outputs: Any, gamma: float = 0.1, max_classes: int = 100
     [1.0, 0.02]
     """
     caller = "generalized_entropy"
-    exponent = as_fraction(gamma, "gamma", caller, is_open=True)
+    exponent = as_fraction(gamma, "gamma", caller, is_open=True, fix="Use gamma=0.1")
     n_top = as_count(max_classes, "max_classes", caller)
     wrapped = as_scored_outputs(outputs, "outputs", caller)
     scores = np.zeros(wrapped.n_rows)

@@ -25,7 +25,7 @@ from dubito.learn.likelihoods import (
 )
 
 TOLERANCE = 1e-3  # label probabilities that sum to 1 up to this are renormalized, others refused
-LEAST_SCORE = 1e-4  # of a class, by square loss on raw scores: those may be negative
+SMALL = 2e-4  # probabilities from raw scores are smoothed below this, so that none is 0
 FORMS = ("all", "others")  # of label smoothing
 DEFAULT_FLOOR, FEW_CLASSES = -4.0, 10  # the default floor of s for at most so many classes
 
@@ -122,7 +122,9 @@ class SquaredError(BaseClassLikelihood):
     Up to a constant, the likelihood of a one-hot label with normal noise of variance 1/2. On the
     softmax it is the Brier score: bounded, and so less affected by wrong labels than cross-entropy.
     On raw scores it is the square loss of regression, without a softmax: the scores themselves tend
-    to the probabilities, and are clipped and normalized to predict.
+    to the probabilities. `predict` takes the nearest point of the probability simplex, which keeps
+    the order of the classes and is as close to any label as the scores, or closer. Probabilities
+    below 0.0002 are smoothed, so that none is 0 and classes far behind keep their order, too.
 
     Parameters
     ----------
@@ -156,8 +158,10 @@ class SquaredError(BaseClassLikelihood):
     def predict(self, outputs: Tensor) -> distributions.Categorical:
         if self.on == "softmax":
             return BaseClassLikelihood.predict(self, outputs)
-        scores = self._parameters(outputs, "predict")
-        return distributions.Categorical(probs=scores.clamp(LEAST_SCORE, 1))
+        nearest = _onto_simplex(self._parameters(outputs, "predict"))
+        # Increasing and smooth, so that no two classes change places.
+        smoothed = SMALL**2 / (2 * SMALL - nearest.clamp(max=SMALL))
+        return distributions.Categorical(probs=torch.where(nearest < SMALL, smoothed, nearest))
 
     def logits(self, outputs: Tensor) -> Tensor:
         if self.on == "softmax":
@@ -387,6 +391,15 @@ def uncertain_labels(
 def cross_entropy(log_probabilities: Tensor, labels: Tensor) -> Tensor:
     """Return the cross-entropy of each row; a label of probability 0 adds 0 even to log 0."""
     return -torch.where(labels > 0, labels * log_probabilities, 0.0).sum(-1)
+
+
+def _onto_simplex(scores: Tensor) -> Tensor:
+    """Return scores less a number per row: their part above 0 is the nearest distribution."""
+    ranked = scores.sort(-1, descending=True).values
+    numbers = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
+    excess = (ranked.cumsum(-1) - 1) / numbers  # what the first so many exceed a sum of 1 by, each
+    n_positive = (ranked > excess).sum(-1, keepdim=True)
+    return scores - excess.gather(-1, n_positive - 1)
 
 
 def _squared_error(probabilities: Tensor, labels: Tensor) -> Tensor:

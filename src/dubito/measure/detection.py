@@ -74,6 +74,10 @@ def false_positive_rate_at_recall(
 ) -> float:
     """Return the fraction of inliers flagged at a given recall of the outliers (FPR95).
 
+    Outliers are the positives here. Papers on OOD detection mostly take the inliers for positives
+    and mean by FPR95 the fraction of outliers accepted where 95 % of the inliers are accepted:
+    `false_positive_rate_at_recall(~is_outlier, -doubt)`, and `fpr95` of `diagnose_ood`.
+
     Parameters
     ----------
     is_outlier : array-like of shape (n_samples,)

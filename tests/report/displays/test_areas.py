@@ -185,7 +185,7 @@ def test_minkowski_estimates_move_from_the_mode_to_the_middle() -> None:
     def bimodal(at: Any) -> Any:
         return 0.65 * stats.norm(2, 0.6).pdf(at) + 0.35 * stats.norm(6, 1).pdf(at)
 
-    x = np.linspace(0, 14, 57)
+    x = {"skewed": np.linspace(0, 45, 101), "two": np.linspace(-3, 14, 69)}
     display = MinkowskiDisplay.from_densities({"skewed": stats.gamma(2).pdf, "two": bimodal}, x)
     assert len(display.axes_) == 5
     for name, above in zip(display.curves, display.axes_[1::2], strict=True):
@@ -197,8 +197,19 @@ def test_minkowski_estimates_move_from_the_mode_to_the_middle() -> None:
     assert [text.get_text() for text in display.figure_.legends[0].get_texts()] == [
         *("q = 0.3", "q = 1", "q = 2", "q = 10")
     ]
+    # Tails that matter for q = 10 only are not shown, and each power has a marker of its own.
+    limits = [above.get_xlim() for above in display.axes_[1::2]]
+    assert limits[0][0] == 0
+    assert 8 < limits[0][1] < 15
+    assert limits[1][1] < 14
+    assert (
+        len({line.get_marker() for line in display.axes_[2].lines if line.get_marker() != "None"})
+        == 4
+    )
     with pytest.raises(BadValueError, match="`densities` must not be empty"):
         MinkowskiDisplay.from_densities({}, x)
+    with pytest.raises(BadValueError, match=r"`x` must have a grid .*, got none for 'b'\. Add x"):
+        MinkowskiDisplay.from_densities({"b": bimodal}, x)
 
 
 def test_three_classes_are_drawn_with_what_is_avoidable() -> None:

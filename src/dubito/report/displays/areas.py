@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OPACITY, HATCH = 0.4, "///"
 TITLES = ("image", "aleatoric uncertainty", "epistemic uncertainty")
 MAPS = "UncertaintyMapDisplay"
+MARKERS, SHOWN = "os^D", 1e-3  # of Minkowski minima; the smallest density shown, relative
 
 
 @final
@@ -247,7 +248,8 @@ class MinkowskiDisplay:
     """The losses |y - t|^q of several powers, and the estimate of least expected loss by each.
 
     The first panel has the losses. Each further one has a density, and below it the expected loss
-    of every t, divided by its minimum; dots and vertical lines mark the minima.
+    of every t, divided by its minimum; vertical lines and a marker per power show the minima. Where
+    the density is below a thousandth of its maximum, and no minimum is, the grid is not shown.
 
     Parameters
     ----------
@@ -270,10 +272,10 @@ class MinkowskiDisplay:
     Examples
     --------
     >>> from scipy.stats import gamma
-    >>> x = np.linspace(0, 20, 51)
+    >>> x = np.linspace(0, 40, 101)
     >>> display = MinkowskiDisplay.from_densities({"skewed": gamma(2).pdf}, x)
     >>> [round(curve.estimate, 2) for curve in display.curves["skewed"]]
-    [1.45, 1.68, 2.0, 4.41]
+    [1.45, 1.68, 2.0, 4.43]
     """
 
     axes_: tuple[Axes, ...]
@@ -297,8 +299,8 @@ class MinkowskiDisplay:
         ----------
         densities : mapping from str to callable
             Densities by name, as functions of an array.
-        x : array-like of shape (n_points,)
-            An increasing grid that covers the densities.
+        x : array-like of shape (n_points,), or mapping from str to such
+            An increasing grid that covers the densities, or one of each by name.
         powers : sequence of float, default (0.3, 1, 2, 10)
             The powers q.
 
@@ -306,16 +308,20 @@ class MinkowskiDisplay:
         -------
         MinkowskiDisplay
         """
+        grids = x if isinstance(x, Mapping) else dict.fromkeys(densities, x)
+        for name in densities:
+            if name not in grids:
+                rule, fix = "must have a grid for every density", f"Add x[{name!r}]"
+                raise BadValueError("x", cls.__name__, rule, f"none for {name!r}", fix)
         curves = {
-            name: [minkowski_curve(density, x, q) for q in powers]
+            name: [minkowski_curve(density, grids[name], q) for q in powers]
             for name, density in densities.items()
         }
         if not curves or not powers:
             rule, fix = "must not be empty", "Pass {'skewed': scipy.stats.gamma(2).pdf}"
             argument = "powers" if curves else "densities"
             raise BadValueError(argument, cls.__name__, rule, "none", fix)
-        grid = next(iter(curves.values()))[0].t
-        values = {name: np.asarray(density(grid)) for name, density in densities.items()}
+        values = {name: np.asarray(one(curves[name][0].t)) for name, one in densities.items()}
         return cls(values, curves).plot()
 
     def plot(self) -> Self:
@@ -363,8 +369,11 @@ def _draw_estimates(
         above.axvline(curve.estimate, color=color, linewidth=1.4)
         below.axvline(curve.estimate, color=color, linewidth=0.8, alpha=0.5)
         below.plot(t, curve.loss / curve.minimum, color=color)
-        below.plot(curve.estimate, 1, "o", color=color, markersize=4)
-    above.set(ylabel="Density", ylim=(0, None), xlim=(t[0], t[-1]))
+        below.plot(curve.estimate, 1, MARKERS[number % len(MARKERS)], color=color, markersize=5)
+    rows = np.flatnonzero(density >= SHOWN * density.max())
+    ends = t[max(rows[0] - 1, 0)], t[min(rows[-1] + 1, t.size - 1)]
+    shown = [*ends, *(curve.estimate for curve in curves)]
+    above.set(ylabel="Density", ylim=(0, None), xlim=(min(shown), max(shown)))
     above.tick_params(labelbottom=False)
     below.set(xlabel="t", ylabel="Loss / minimum", ylim=(0.9, 2.5))
 
