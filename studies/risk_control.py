@@ -1,4 +1,4 @@
-"""How many rows a risk bound keeps: `choose_threshold` against plain fixed-sequence testing.
+"""How many rows a risk bound keeps, and whether thresholds of any loss keep their guarantee.
 
     python -m studies.risk_control            # about 3 minutes
     python -m studies.risk_control -o FILE    # also writes the tables to FILE
@@ -12,6 +12,11 @@ judged by the true risk of all rows above it. The fraction that it keeps is comp
 - the reference: one sequence that tests after each row, from the most confident one on, by exact
   binomial tails, or for costs by the bound of Hoeffding and Bentkus;
 - the oracle, which knows the true risk.
+
+Then `RiskControl` is fitted 1,000 times to n rows drawn with replacement from a population, so that
+the true risk of every threshold is known: the fraction of a mask that a segmentation misses and the
+cost of a row, whose expected loss conformal risk control bounds; and, by learn then test, the same
+masks and the fraction of false pixels, which does not change in one direction with the threshold.
 """
 
 import argparse
@@ -24,6 +29,8 @@ from scipy import special
 from dubito.arrays import FloatArray, IntArray
 from dubito.decide.ranked_losses import RankedLosses
 from dubito.decide.reject import threshold_at_risk
+from dubito.doubt import RiskControl
+from dubito.errors import BadValueError
 
 SIZES = (100, 200, 500, 1000, 5000)
 N_DRAWS = 1000
@@ -33,6 +40,11 @@ NOISE = 0.02  # the fraction of labels that are wrong
 COSTS = np.array([[0.0, 2.0, 4.0], [3.0, 0.0, 3.0], [5.0, 4.0, 0.0]]) / 5  # actions x classes
 GRID = np.append(np.arange(18.0, -7.0, -0.05), -np.inf)  # log odds
 STARTS = np.array([*np.searchsorted(-GRID, [-12, -8, -6, -4, -3, -2, -1]), GRID.size - 1])
+
+N_MASKS, N_PIXELS = 20_000, 40
+CUTS = np.linspace(0, 1, 101)  # thresholds of pixels and of costs
+MISSED, COST, FALSE = 0.1, 1.0, 0.3  # targets
+MAX_COST, TEST_DELTA = 8.0, 0.1
 
 # Returns a threshold on the confidence from confidences and losses, 1 to accept none.
 Chooser = Callable[[FloatArray, FloatArray], float]
@@ -128,12 +140,77 @@ def table(is_cost: bool, sizes: Sequence[int] = SIZES, n_draws: int = N_DRAWS) -
     ]
 
 
+def populations() -> dict[str, tuple[FloatArray, FloatArray, RiskControl]]:
+    """Return losses (rows x thresholds), thresholds from safe to bold, and what controls them."""
+    random = np.random.default_rng(1)
+    odds = random.normal(0, 2, (N_MASKS, N_PIXELS)) + random.normal(0, 1, (N_MASKS, 1))
+    truth = random.random(odds.shape) < special.expit(odds)
+    truth[:, 0] = True  # no empty mask
+    scores = special.expit(0.7 * odds)
+    n_true = truth.sum(axis=1)
+    missed, false = (np.empty((N_MASKS, CUTS.size)) for _ in range(2))
+    for k, cut in enumerate(CUTS):
+        taken = scores >= cut
+        missed[:, k] = 1 - (taken & truth).sum(axis=1) / n_true
+        false[:, k] = (taken & ~truth).sum(axis=1) / np.maximum(taken.sum(axis=1), 1)
+    is_fraud = random.random(N_MASKS) < scores[:, 1]
+    amount = random.uniform(1, MAX_COST, N_MASKS)
+    is_passed = scores[:, 1, np.newaxis] < CUTS
+    cost = is_passed * (is_fraud * amount)[:, np.newaxis]
+    return {
+        "missed pixels, crc": (missed, CUTS, RiskControl(MISSED)),
+        "cost of a row, crc": (cost, CUTS, RiskControl(COST, max_loss=MAX_COST)),
+        "missed pixels, ltt": (missed, CUTS, RiskControl(MISSED, "ltt", TEST_DELTA)),
+        "false pixels, ltt": (false[:, ::-1], CUTS[::-1], RiskControl(FALSE, "ltt", TEST_DELTA)),
+    }
+
+
+def guarantees(sizes: Sequence[int] = (100, 500, 2000), n_draws: int = N_DRAWS) -> list[str]:
+    """Return the true risk of the thresholds of `RiskControl`, and a verdict."""
+    lines = [
+        f"RiskControl: true risk of the chosen threshold; {n_draws:,} draws of n rows",
+        f"{'':<20} {'n':>5} {'target':>7} {'mean risk':>10} {'+-':>7} {'above target':>13}"
+        f" {'none found':>11}",
+    ]
+    fine = True
+    for name, (losses, thresholds, control) in populations().items():
+        risks = dict(zip(thresholds.tolist(), losses.mean(axis=0).tolist(), strict=True))
+        for n in sizes:
+            random = np.random.default_rng(n)
+            found, n_none = [], 0
+            for _ in range(n_draws):
+                rows = random.integers(0, len(losses), n)
+                try:
+                    threshold = control.fit(losses[rows], thresholds).threshold_
+                except BadValueError:  # too few rows for any threshold
+                    n_none += 1
+                    continue
+                found.append(risks[threshold])
+            mean = float(np.mean(found)) if found else 0.0
+            error = float(np.std(found) / np.sqrt(max(len(found), 1)))
+            above = sum(risk > control.target for risk in found) / n_draws
+            most = TEST_DELTA + 3 * np.sqrt(TEST_DELTA * (1 - TEST_DELTA) / n_draws)
+            is_crc = control.method == "crc"
+            fine &= mean - 3 * error <= control.target if is_crc else above <= most
+            lines.append(
+                f"{name:<20} {n:>5} {control.target:>7g} {mean:>10.4f} {error:>7.4f}"
+                f" {above:>13.1%} {n_none / n_draws:>11.1%}"
+            )
+    kept = "within" if fine else "ABOVE"
+    return [
+        *lines,
+        f"Mean risk (crc) {kept} the target, risk above the target (ltt) {kept} {TEST_DELTA:.0%},"
+        " up to three standard errors.",
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, and write them to a file if requested."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-o", "--output", type=Path, help="also write the tables here")
     output = parser.parse_args(arguments).output
-    text = "\n\n".join("\n".join(table(is_cost)) for is_cost in (False, True))
+    parts = [*(table(is_cost) for is_cost in (False, True)), guarantees()]
+    text = "\n\n".join("\n".join(part) for part in parts)
     print(text)
     if output is not None:
         output.write_text(f"{text}\n")

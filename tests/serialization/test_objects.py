@@ -52,6 +52,7 @@ from dubito.doubt import (
     MultiLabelRiskControl,
     NearestNeighborDistance,
     ReAct,
+    RiskControl,
     VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
@@ -138,6 +139,7 @@ def fitted() -> Iterator[Serializable]:
         yield sets.fit(logits, names)
     yield ConformalClassifier(0.5).fit(logits, names, ["even", "odd"] * 15)
     yield MultiLabelRiskControl(target=0.6).fit(MultiLabel.from_logits(LOGITS), np.eye(3)[LABELS])
+    yield RiskControl(0.5).fit(np.outer(np.linspace(0, 1, 30), [0.1, 0.9]), [0.2, 0.4])
     for kind, outputs in SPREAD.items():
         yield ConformalRegressor(0.8, "quantiles").fit(outputs, TARGETS)
         if kind != "Quantiles":
@@ -170,6 +172,8 @@ def said(kept: Any, seed: int = 0) -> Any:
         return kept.p_value([-1e300, 0.0, 5.0, 1e300])
     if isinstance(kept, RiskBound):
         return np.array([kept.threshold_, kept.max_risk])
+    if isinstance(kept, RiskControl):
+        return np.array([kept.threshold_, *kept.mean_losses_, *kept.bounds_])
     if isinstance(kept, OODGate):
         rows = rng.normal(size=(5, min(kept.n_features or 1, 50)))
         kept.predict(Logits(rng.normal(size=(5, 3))), rows)

@@ -16,7 +16,7 @@ from dubito.doubt.conformal.conditional_coverage import (
 )
 from dubito.doubt.conformal.predictor import DensityRatio, estimate_density_ratio
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
-from dubito.doubt.conformal.risk_control import MultiLabelRiskControl
+from dubito.doubt.conformal.risk_control import MultiLabelRiskControl, RiskControl
 from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
@@ -65,6 +65,7 @@ __all__ = [
     "PredictionSets",
     "RayConfidence",
     "ReAct",
+    "RiskControl",
     "SCALE",
     "SoftmaxDecomposition",
     "UncertaintyDecomposition",

@@ -1,15 +1,28 @@
-"""Conformal risk control of several labels per row: sets of labels with a stated recall."""
+"""Risk control: thresholds whose expected loss is bounded, of any loss and of sets of labels."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
 import scipy
 
-from dubito.arrays import FloatArray, as_fraction, as_number, freeze, require_bool, require_choice
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    as_finite,
+    as_floats,
+    as_fraction,
+    as_number,
+    freeze,
+    require_bool,
+    require_choice,
+    require_dimensions,
+)
+from dubito.data.batch import as_weights
 from dubito.data.labels import as_label_matrix, require_own_places
 from dubito.data.shards import as_shards, load_rows
 from dubito.doubt.conformal.classifier import PredictionSets
@@ -17,7 +30,14 @@ from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import boolean, class_names, declare, integer
+from dubito.serialization.fields import (
+    Entry,
+    boolean,
+    class_names,
+    declare,
+    integer,
+    number,
+)
 from dubito.serialization.objects import Serializable
 
 METRICS = ("recall", "false_positives", "precision")
@@ -25,6 +45,283 @@ NEVER = 2.0  # a threshold above every probability
 ROUNDING = 1e-9  # relative error of sums of losses
 MIN_KNOWN = 0.8  # fraction of labels; with fewer, overall recall is biased visibly
 N_SHOWN = 5  # names of labels in a warning
+
+
+@final
+class RiskControl(Serializable):
+    """The boldest threshold whose expected loss is guaranteed to stay within a target.
+
+    For any loss that depends on a threshold: the fraction of a lesion that a segmentation misses,
+    the cost of a row. Conformal risk control ("crc") bounds the expected loss of a new row, over
+    new rows and calibration sets; the loss of a row must not fall from a safe threshold to a bolder
+    one. Learn then test ("ltt") bounds the mean loss of new rows except with probability `delta`,
+    for any loss: it tests the thresholds one after the other, by the p-values of Hoeffding and
+    Bentkus, and stops at the first that fails. Rows must be exchangeable with new ones ("ltt":
+    independent) and unseen by the model; thresholds must be chosen without looking at the losses.
+
+    Parameters
+    ----------
+    target : float, default=0.1
+        The highest expected loss, above 0 and below `max_loss`.
+    method : {"crc", "ltt"}, default="crc"
+        Conformal risk control or learn then test.
+    delta : float, optional
+        For "ltt" only: the probability that the mean loss exceeds the target, e.g. 0.1.
+    max_loss : float, default=1.0
+        The largest loss that a row can have (B in the literature), not only those of the fit.
+    monotonize : bool, default=False
+        For "crc" only: replace the loss of a row at each threshold by its largest at this and all
+        safer ones. That never falls, so its bound holds for the loss as well.
+
+    Attributes
+    ----------
+    threshold_ : float
+        The last threshold, from safe to bold, for which the guarantee holds.
+    thresholds_, mean_losses_ : array of shape (n_thresholds,)
+        All thresholds, and their mean loss on the calibration rows (monotonized if requested).
+    bounds_ : array of shape (n_thresholds,)
+        What is compared with the target ("crc": the bound of the expected loss) or with `delta`
+        ("ltt": the p-value of a mean loss above the target).
+    n_rows_ : float
+        The number (or weight) of calibration rows.
+
+    References
+    ----------
+    Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", ICLR 2024;
+    Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then test: calibrating predictive algorithms
+    to achieve risk control", 2021.
+
+    Examples
+    --------
+    Masks of 200 images: the fraction of the true pixels that a threshold misses.
+
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.random((200, 8, 8))
+    >>> masks = rng.random(scores.shape) < scores
+    >>> def missed(threshold):
+    ...     return 1 - (masks & (scores >= threshold)).sum(axis=(1, 2)) / masks.sum(axis=(1, 2))
+    >>> print(RiskControl(0.1).fit(missed, np.linspace(0, 1, 101)))
+    Threshold 0.31: the expected loss is at most 0.1 (conformal risk control).
+    Mean loss 0.09523 of 200 rows, of at most 1.
+
+    A matrix of losses, rows x thresholds, and a guarantee for the mean loss of new rows:
+
+    >>> losses = np.column_stack([missed(0.1), missed(0.2), missed(0.3)])
+    >>> print(RiskControl(0.1, "ltt", delta=0.1).fit(losses, [0.1, 0.2, 0.3]))
+    Threshold 0.2: the mean loss is at most 0.1 with probability 90.0 % (learn then test).
+    Mean loss 0.04142 of 200 rows, of at most 1.
+    """
+
+    threshold_: float
+    thresholds_: FloatArray
+    mean_losses_: FloatArray
+    bounds_: FloatArray
+    n_thresholds_: int
+    n_rows_: float
+
+    fitted_fields = declare(
+        n_thresholds_=integer(1),
+        threshold_=number(),
+        thresholds_=array("n_thresholds_"),
+        mean_losses_=array("n_thresholds_", low=0),
+        bounds_=array("n_thresholds_", low=0),
+        n_rows_=number(0),
+    )
+
+    def __init__(
+        self,
+        target: float = 0.1,
+        method: str = "crc",
+        delta: float | None = None,
+        max_loss: float = 1.0,
+        monotonize: bool = False,
+    ) -> None:
+        self.target = target
+        self.method = method
+        self.delta = delta
+        self.max_loss = max_loss
+        self.monotonize = monotonize
+
+    def fit(
+        self,
+        losses: Any,
+        thresholds: Any,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Find the threshold, on rows that the model was not fitted on.
+
+        Parameters
+        ----------
+        losses : array of shape (n_rows, n_thresholds) or callable
+            From 0 to `max_loss`, one column per threshold; or a function of a threshold that
+            returns the losses of all rows, for which no matrix is kept.
+        thresholds : array of shape (n_thresholds,)
+            From the safest to the boldest: rising if a higher threshold can lose more (missed
+            pixels), falling if a lower one can (false alarms).
+        sample_weight : array of shape (n_rows,), optional
+            Frequency weights.
+
+        Returns
+        -------
+        RiskControl
+            Itself.
+        """
+        name = type(self).__name__
+        self._check_params()
+        order = as_finite(as_floats(thresholds, "thresholds", name), "thresholds", name)
+        require_dimensions(order, (1,), "thresholds", name, "a list of numbers")
+        steps = np.diff(order)
+        if not order.size or not ((steps > 0).all() or (steps < 0).all()):
+            rule, got = "must rise or fall from the safest to the boldest", f"{order.tolist()[:5]}"
+            raise BadValueError("thresholds", name, rule, got, "Sort them, without repetitions")
+        sums, n_rows = self._add_up(losses, order, sample_weight)
+        if self.method == "crc":
+            bounds = (sums + self.max_loss) / (n_rows + 1)
+            is_fine = bounds <= self.target * (1 + ROUNDING)
+        else:
+            bounds = _p_values(sums / self.max_loss, n_rows, self.target / self.max_loss)
+            is_fine = bounds <= float(self.delta or 0)
+        n_fine = _n_before_failure(is_fine)
+        if not n_fine:
+            limit, what = (
+                (self.target, "bound") if self.method == "crc" else (self.delta, "p-value")
+            )
+            rule = f"must allow a threshold whose {what} is at most {limit:g}"
+            got = f"{bounds[0]:.4g} at the safest, {order[0]:g}, of {n_rows:g} rows"
+            fix = "Add a safer threshold or more rows, or allow a higher target"
+            raise BadValueError("losses", name, rule, got, fix)
+        self._forget()
+        self.n_thresholds_, self.n_rows_ = order.size, n_rows
+        self.threshold_ = float(order[n_fine - 1])
+        self.thresholds_, self.mean_losses_ = freeze(order.copy()), freeze(sums / n_rows)
+        self.bounds_ = freeze(bounds)
+        return self
+
+    def _check_fitted(self, entry: Entry) -> None:
+        if self.threshold_ not in self.thresholds_:
+            raise entry.at("threshold_").error("one of thresholds_", f"{self.threshold_:g}")
+
+    def __str__(self) -> str:
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        mean = self.mean_losses_[np.flatnonzero(self.thresholds_ == self.threshold_)[0]]
+        promise, how = f"expected loss is at most {self.target:g}", "conformal risk control"
+        if self.delta is not None:
+            promise = f"mean loss is at most {self.target:g} with probability "
+            promise, how = promise + percent(1 - self.delta), "learn then test"
+        return (
+            f"Threshold {self.threshold_:g}: the {promise} ({how}).\n"
+            f"Mean loss {mean:.4g} of {self.n_rows_:,g} rows, of at most {self.max_loss:g}."
+        )
+
+    def _add_up(
+        self, losses: Any, thresholds: FloatArray, sample_weight: Any
+    ) -> tuple[FloatArray, float]:
+        """Return the sum of the losses at each threshold, and the number of rows."""
+        name = type(self).__name__
+        sums = np.empty(thresholds.size)
+        weight: FloatArray = np.empty(0)
+        before = weight
+        for k, column in enumerate(_columns(losses, thresholds, name)):
+            if not k:
+                weight = as_weights(sample_weight, column.size, name)
+                if not weight.any():
+                    raise EmptyStateError(name)
+            elif column.size != before.size:
+                rule = f"must return {before.size:,} losses for every threshold"
+                got = f"{column.size:,} for {thresholds[k]:g}"
+                raise BadValueError("losses", name, rule, got, "Return one loss per row")
+            column = np.where(weight > 0, column, 0.0)
+            is_outside = ~((column >= 0) & (column <= self.max_loss * (1 + ROUNDING)))
+            if is_outside.any():
+                row = int(np.argmax(is_outside))
+                rule = f"must be from 0 to max_loss={self.max_loss:g}"
+                got = f"{column[row]:g} in row {row}, threshold {thresholds[k]:g}"
+                fix = "Use losses that start at 0, one for every row"
+                if column[row] > self.max_loss:
+                    fix = "Pass the largest possible loss as max_loss"
+                raise BadValueError("losses", name, rule, got, fix)
+            if self.monotonize and k:
+                column = np.maximum(column, before)
+            elif self.method == "crc" and k:
+                self._require_no_fall(before, column, thresholds[k - 1 : k + 1])
+            sums[k] = weight @ column
+            before = column
+        return sums, float(weight.sum())
+
+    def _require_no_fall(
+        self, before: FloatArray, column: FloatArray, thresholds: FloatArray
+    ) -> None:
+        """Raise if the loss of a row falls from one threshold to the next."""
+        falls = before - column
+        row = int(np.argmax(falls))
+        if falls[row] > ROUNDING * self.max_loss:
+            rule = "must not fall from a threshold to the next with method='crc'"
+            got = (
+                f"{before[row]:g} at {thresholds[0]:g} and {column[row]:g} at {thresholds[1]:g} "
+                f"in row {row}, a fall by {falls[row]:g}"
+            )
+            fix = "Pass monotonize=True, or method='ltt' with a delta"
+            if (falls >= 0).all():
+                fix = "If it falls in every row, pass thresholds from the safest to the boldest, "
+                fix += "in reverse; otherwise monotonize=True, or method='ltt' with a delta"
+            raise BadValueError("losses", type(self).__name__, rule, got, fix)
+
+    def _check_params(self) -> None:
+        name = type(self).__name__
+        require_choice(self.method, ("crc", "ltt"), "method", name)
+        require_bool(self.monotonize, "monotonize", name)
+        as_number(self.max_loss, "max_loss", name, 0, fix="Pass max_loss=1", is_open=True)
+        as_number(self.target, "target", name, 0, fix="Pass target=0.1", is_open=True)
+        if self.target >= self.max_loss:
+            rule, fix = (
+                f"must be below max_loss={self.max_loss:g}",
+                "Pass the largest possible loss",
+            )
+            raise BadValueError("target", name, rule, f"{self.target:g}", fix)
+        if (self.delta is not None) != (self.method == "ltt"):
+            rule, fix = "must be None for method='crc'", "Leave it out, or pass method='ltt'"
+            if self.method == "ltt":
+                rule, fix = "must be given for method='ltt'", "Pass delta=0.1"
+            raise BadValueError("delta", name, rule, repr(self.delta), fix)
+        if self.delta is not None:
+            as_fraction(self.delta, "delta", name, is_open=True)
+            if self.monotonize:
+                rule, fix = "must be False for method='ltt'", "Leave it out: any loss is tested"
+                raise BadValueError("monotonize", name, rule, "True", fix)
+
+
+def _columns(losses: Any, thresholds: FloatArray, caller: str) -> Iterator[FloatArray]:
+    """Yield the losses of all rows at each threshold, from a matrix or a function."""
+    if not callable(losses):
+        matrix = as_floats(losses, "losses", caller)
+        require_dimensions(matrix, (2,), "losses", caller, "rows x thresholds")
+        if matrix.shape[1] != thresholds.size:
+            rule = f"must have a column for each of {thresholds.size:,} thresholds"
+            raise BadValueError("losses", caller, rule, f"{matrix.shape[1]:,} columns", "Add them")
+    for k, threshold in enumerate(thresholds.tolist()):
+        column = losses(threshold) if callable(losses) else matrix[:, k]
+        column = as_floats(column, "losses", caller).astype(np.float64)
+        require_dimensions(column, (1,), "losses", caller, "one loss per row")
+        yield column
+
+
+def _p_values(sums: FloatArray, n_rows: float, limit: float) -> FloatArray:
+    """Return the p-values of mean losses above a limit, of losses from 0 to 1.
+
+    They are those of Hoeffding and Bentkus, valid for whole rows; a part of a row is left out.
+    """
+    n_whole = int(n_rows)
+    mean = np.clip(sums / max(n_rows, 1), 0, 1)
+    bentkus = np.e * scipy.special.bdtr(np.ceil(mean * n_whole - ROUNDING), n_whole, limit)
+    low = np.minimum(mean, limit)
+    entropy = scipy.special.rel_entr(low, limit) + scipy.special.rel_entr(1 - low, 1 - limit)
+    return np.asarray(np.minimum(bentkus, np.exp(-n_whole * entropy)))
+
+
+def _n_before_failure(is_fine: BoolArray) -> int:
+    """Return how many entries come before the first that is not fine."""
+    return is_fine.size if is_fine.all() else int(np.argmin(is_fine))
 
 
 @final
@@ -311,23 +608,15 @@ class _LossCurve:
         return self._last_of(is_fine) if limit < n_labels else 0.0
 
     def lowest_tested(self, limit: float, delta: float) -> float:
-        """Return the lowest threshold such that no test down to it fails at level `delta`.
-
-        The p-values are those of Hoeffding and Bentkus, for mean losses from 0 to 1.
-        """
-        n_rows = int(self.n_rows)
-        mean = np.clip(self.losses / max(self.n_rows, 1), 0, 1)
-        bentkus = np.e * scipy.special.bdtr(np.ceil(mean * n_rows - ROUNDING), n_rows, limit)
-        low = np.minimum(mean, limit)
-        entropy = scipy.special.rel_entr(low, limit) + scipy.special.rel_entr(1 - low, 1 - limit)
-        return self._last_of(np.minimum(bentkus, np.exp(-n_rows * entropy)) <= delta)
+        """Return the lowest threshold such that no test down to it fails at level `delta`."""
+        return self._last_of(_p_values(self.losses, self.n_rows, limit) <= delta)
 
     def _last_of(self, is_fine: Any) -> float:
         """Return the lowest threshold before the first that is not fine.
 
         Between two entries nothing changes, so that the limit is just above the next one.
         """
-        n_fine = int(np.argmin(is_fine)) if not is_fine.all() else is_fine.size
+        n_fine = _n_before_failure(is_fine)
         if n_fine == is_fine.size:
             return 0.0
         next_one = max(np.nextafter(self.thresholds[n_fine], np.inf), 0.0)
