@@ -61,6 +61,7 @@ def days(run: Run) -> None:
     write_days(Path("calm"), 1.0)
 
 
+QUANTILES = ["--quantiles", "logit_*", "--levels", "0.1,0.5,0.9", "--label", "feature_1"]
 COMMANDS = {
     "audit": ["audit", "sure/", "--group", "day"],
     "calibrate": ["calibrate", "sure"],
@@ -68,6 +69,9 @@ COMMANDS = {
     "compare": ["compare", "sure", "calm"],
     "compare by ids": ["compare", "sure", "calm", "--id", "id"],
     "drift": ["drift", "sure", "calm/day=[03]/*.parquet"],
+    "quantiles": ["audit", "sure", *QUANTILES, "--rearrange"],
+    "draws": ["audit", "sure", "--samples", "logit_*", "--label", "feature_1"],
+    "intervals": ["calibrate", "sure", *QUANTILES, "--rearrange"],
 }
 
 

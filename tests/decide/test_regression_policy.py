@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
+from scipy.stats import norm
 
 from dubito import ErrorCosts, Normal, Quantiles, RegressionMembers, RegressionPolicy, Samples
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
@@ -349,3 +350,15 @@ def test_features_are_required_and_named(policy: RegressionPolicy) -> None:
         policy.decide(OUTPUTS)
     with pytest.raises(BadValueError, match="must have 3 columns"):
         policy.decide(OUTPUTS, X[:, :2])
+
+
+@pytest.mark.slow
+def test_one_calibrator_is_chosen_for_all_folds() -> None:
+    # Both calibrators are about as good, so that single folds would choose differently.
+    rng = np.random.default_rng(0)
+    center, spread = rng.uniform(20, 80, 2000), rng.uniform(2, 8, 2000)
+    y = center + 1.5 * spread * rng.normal(size=2000)
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    outputs = Quantiles(center[:, None] + spread[:, None] * norm.ppf(levels), levels)
+    policy = RegressionPolicy.fit(outputs, y, costs=ErrorCosts.linear(under=4, over=1))
+    assert policy.report.n_rows == 2000

@@ -600,6 +600,8 @@ def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None
     """Fit on all rows, and decide each row by what the other folds learned."""
     batch, folds = sample_folds(shards, config.seed, CALLER)
     fitted = _fitted(shards, batch, config)
+    # The calibrator is chosen once and fitted anew in each fold: others have other levels.
+    chosen = config._replace(calibrator=fitted.calibrator)
     order = np.concatenate([test for _, test in folds])
     gate, is_ood = None, np.zeros(order.size, np.bool_)
     if config.ood is not None:
@@ -614,7 +616,7 @@ def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         for k, (train, test) in enumerate(folds):
             rows = rows_to_fit(batch, train)
-            own = _fitted(ArrayShards(rows), rows, config)
+            own = _fitted(ArrayShards(rows), rows, chosen)
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
     held_out = batch.take(order)
