@@ -309,7 +309,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().fit(Normal([[0.0, 1.0]], [[1.0, 1.0]]), [[0.0, 1.0]]),
             BadValueError,
-            r"`outputs` .*, got 2 targets\. Fit one ConformalRegressor per target",
+            r"`outputs` .*, got 2 targets\. Fit one predictor per target",
         ),
         (
             lambda: ConformalRegressor().fit([[0.0, 1.0]], [0.0]),
@@ -378,3 +378,189 @@ def test_intervals_are_shown_by_their_size_and_means() -> None:
     expected = "PredictionIntervals(shape (999,), mean low -7, mean high 9)"
     assert repr(fitted.predict(np.ones(999))) == expected
     assert repr(fitted.predict(np.empty(0))) == "PredictionIntervals(shape (0,))"
+
+
+def rank(scores: Floats, level: float) -> float:
+    return float(np.sort(scores)[int(np.ceil((len(scores) + 1) * level - 1e-9)) - 1])
+
+
+@pytest.mark.parametrize("kind", ["Normal", "Quantiles"])
+def test_each_end_may_have_its_own_threshold(kind: str) -> None:
+    y = np.exp(Y)  # skewed
+    low, high, _ = bands(kind, "quantiles")
+    known, new = slice(0, 200), slice(200, N)
+    regressor = ConformalRegressor(0.8, "quantiles", symmetric=False)
+    fitted = regressor.fit(taken(KINDS[kind], known), y[known])
+    thresholds = {
+        "lower": rank((low - y)[known], 0.9),
+        "upper": rank((y - high)[known], 0.9),
+    }
+    assert fitted.thresholds_ == pytest.approx(thresholds)
+    assert (fitted.level_, fitted.n_rows_) == (0.9, {"lower": 200, "upper": 200})
+    found = fitted.predict(taken(KINDS[kind], new))
+    close(found.high, high[new] + thresholds["upper"], atol=1e-12)
+    is_open = low[new] - thresholds["lower"] <= found.high
+    close(found.low[is_open], (low[new] - thresholds["lower"])[is_open], atol=1e-12)
+    kept = ConformalRegressor.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert (kept.predict(taken(KINDS[kind], new)).low == found.low).all()
+
+
+def test_ends_and_groups_and_density_ratios_combine() -> None:
+    groups = np.where(np.arange(N) % 2, "b", "a")
+    ratio = np.exp(MEAN / 2)
+    regressor = ConformalRegressor(0.8, "normalized", symmetric=False)
+    fitted = regressor.fit(KINDS["Normal"], Y, groups, ratio)
+    assert list(fitted.thresholds_) == ["a, lower", "a, upper", "b, lower", "b, upper"]
+    found = fitted.predict(KINDS["Normal"], groups, ratio)
+    for name in "ab":
+        rows = np.flatnonzero(groups == name)
+        part = KINDS["Normal"].take(rows)
+        alone = clone(regressor).fit(part, Y[rows], density_ratio=ratio[rows])
+        assert (alone.predict(part, density_ratio=ratio[rows]).low == found.low[rows]).all()
+    with pytest.raises(BadTypeError, match="`groups` must be given, as during fit"):
+        fitted.predict(KINDS["Normal"], density_ratio=ratio)
+
+
+@pytest.mark.parametrize("bin_by", ["width", "mean"])
+def test_bins_have_thresholds_of_their_own_rows(bin_by: Any) -> None:
+    regressor = ConformalRegressor(0.8, "normalized", n_bins=3, bin_by=bin_by)
+    fitted = regressor.fit(KINDS["Normal"], Y)
+    value = 2 * STD if bin_by == "width" else MEAN
+    edges = np.sort(value)[[100, 200]]
+    assert fitted.bin_edges_ is not None
+    close(fitted.bin_edges_, edges)
+    bins = np.searchsorted(edges, value)
+    scores = np.abs(Y - MEAN) / STD
+    is_edge = np.isin(value, edges)  # these rows define the bins and do not calibrate
+    for k in range(3):
+        threshold = rank(scores[(bins == k) & ~is_edge], 0.8)
+        assert fitted.thresholds_[str(k)] == pytest.approx(threshold)
+        reach = fitted.predict(KINDS["Normal"]).high - MEAN
+        close(reach[bins == k], (threshold * STD)[bins == k], rtol=1e-9)
+    assert sum(fitted.n_rows_.values()) == N - 2
+    kept = ConformalRegressor.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert (kept.predict(KINDS["Normal"]).low == fitted.predict(KINDS["Normal"]).low).all()
+
+
+def test_automatic_bins_grow_with_the_rows() -> None:
+    mean = np.random.default_rng(0).normal(size=5000)
+    regressor = ConformalRegressor(0.9, "absolute", n_bins="auto", bin_by="mean")
+    sizes = [len(regressor.fit(mean[:n], mean[:n] * 2).thresholds_) for n in (150, 1000, 5000)]
+    assert sizes == [1, 5, 10]
+    tied = ConformalRegressor(0.5, "absolute", n_bins=4, bin_by="mean")
+    fitted = tied.fit(np.repeat([0.0, 1.0], 20), np.arange(40.0))
+    assert fitted.bin_edges_ is not None
+    assert fitted.bin_edges_.tolist() == [0.0]
+
+
+def heteroscedastic(n: int, seed: int = 0) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    mean = rng.normal(size=n)
+    return mean, mean + np.exp(mean) * rng.normal(size=n)
+
+
+def test_a_scale_is_learned_where_outputs_state_none() -> None:
+    mean, y = heteroscedastic(2000)
+    fitted = ConformalRegressor(0.9).fit(mean, y)
+    assert (fitted.method_, fitted.n_rows_) == ("adaptive", {"all": 1000.0})
+    new, new_y = heteroscedastic(4000, 1)
+    found, fixed = (
+        ConformalRegressor(0.9, method).fit(mean, y).predict(new) for method in (None, "absolute")
+    )
+    ideal = PredictionIntervals(new - 1.645 * np.exp(new), new + 1.645 * np.exp(new))
+    best = ideal.interval_score(new_y)
+    assert found.interval_score(new_y) < 1.08 * best < fixed.interval_score(new_y)
+    assert abs(found.coverage(new_y) - 0.9) < 0.03
+    for part in (new < -1, new > 1):
+        some = PredictionIntervals(found.low[part], found.high[part])
+        assert abs(some.coverage(new_y[part]) - 0.9) < 0.05
+
+
+def test_the_default_takes_stated_scales_that_are_right() -> None:
+    rng = np.random.default_rng(0)
+    std = np.exp(rng.normal(size=2000))
+    fitted = ConformalRegressor(0.9).fit(Normal(np.zeros(2000), std), std * rng.normal(size=2000))
+    assert fitted.method_ in ("normalized", "quantiles")
+    assert fitted.n_rows_ == {"all": 1000.0}
+
+
+@pytest.mark.slow
+def test_coverage_of_the_default_follows_the_law_of_its_calibration_rows() -> None:
+    n, m, covered = 120, 100, []
+    for seed in range(150):
+        mean, y = heteroscedastic(n + m, seed)
+        fitted = ConformalRegressor(0.8, random_state=seed).fit(mean[:n], y[:n])
+        covered.append(round(m * fitted.predict(mean[n:]).coverage(y[n:])))
+    law = stats.betabinom(m, 49, 12)  # ceil(0.8 x 61) of 60 rows
+    spread = np.sqrt(law.var() / 150)
+    assert abs(np.mean(covered) - law.mean()) < 3 * spread
+    # Var of a sample variance of nearly normal counts.
+    assert abs(np.var(covered) / law.var() - 1) < 4 * np.sqrt(2 / 150)
+
+
+@quiet
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("y", "mean"),
+    [
+        (np.zeros(120), np.zeros(120)),
+        (np.ones(120), np.arange(120.0)),
+        (np.arange(120.0) % 2, np.zeros(120)),
+        (1e300 * np.arange(120.0), np.zeros(120)),
+        (1e-300 * np.arange(120.0), np.zeros(120)),
+        (np.where(np.arange(120) % 30, 0.0, 1e308), np.zeros(120)),
+    ],
+    ids=["zero", "constant", "binary", "huge", "tiny", "outliers"],
+)
+def test_odd_rows_have_intervals_without_nan(y: Floats, mean: Floats, dtype: Any) -> None:
+    flat = np.sort(np.stack([mean, mean, mean + 1], axis=1), axis=1)
+    for outputs in (
+        mean.astype(dtype),
+        Normal(mean.astype(dtype), np.full(120, 1e-30, dtype)),
+        Samples(np.stack([mean] * 3, axis=1).astype(dtype)),
+        Quantiles(flat.astype(dtype), [0.3, 0.5, 0.6]),
+        Quantiles(mean.astype(dtype)[:, None], [0.5]),
+    ):
+        for regressor in (
+            ConformalRegressor(0.8, "adaptive"),
+            ConformalRegressor(0.8),
+            ConformalRegressor(0.8, "adaptive", symmetric=False, n_bins=2),
+        ):
+            found = regressor.fit(outputs, y).predict(outputs)
+            assert not np.isnan(found.low).any()
+            assert (found.low <= found.high).all()
+            assert found.coverage(y) >= 0.6
+            json.dumps(regressor.to_dict(), allow_nan=False)
+
+
+def test_new_settings_are_checked() -> None:
+    stream = Parts(Batch.of(Y, KINDS["Normal"]))
+    for setting, message in (
+        ({"method": "adaptive"}, "in memory with method='adaptive', got a stream"),
+        ({"symmetric": False}, "in memory with symmetric=False"),
+        ({"n_bins": 3}, "in memory with n_bins"),
+    ):
+        with pytest.raises(BadTypeError, match=message):
+            ConformalRegressor(0.8, **setting).fit(stream)
+    assert ConformalRegressor(0.8).fit(stream).method_ == "normalized"
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"symmetric": 1}, "`symmetric`.*True or False"),
+        ({"n_bins": 0}, "`n_bins`.*at least 1"),
+        ({"n_bins": "some"}, "`n_bins`"),
+        ({"bin_by": "std"}, "`bin_by`.*'width' or 'mean'"),
+        ({"random_state": -1}, "`random_state`"),
+    ]
+    for setting, message in bad:
+        with pytest.raises((BadValueError, BadTypeError), match=message):
+            ConformalRegressor(0.8, **setting).fit(KINDS["Normal"], Y)
+    with pytest.raises(BadTypeError, match="`groups` must be None with n_bins"):
+        ConformalRegressor(0.8, n_bins=2).fit(KINDS["Normal"], Y, np.arange(N) % 2)
+    binned = ConformalRegressor(0.8, n_bins=2).fit(KINDS["Normal"], Y)
+    with pytest.raises(BadTypeError, match="`groups` must be None, as during fit"):
+        binned.predict(KINDS["Normal"], np.arange(N) % 2)
+
+
+def test_interval_scores_are_those_of_the_definition() -> None:
+    found = PredictionIntervals(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 2.0]))
+    assert found.interval_score([0.5, 4.0, 1.0], level=0.8) == pytest.approx((1 + 12 + 10) / 3)
+    assert found.contains([0.5, 4.0, 2.0]).tolist() == [True, False, True]

@@ -45,6 +45,7 @@ from dubito.doubt import (
     ClassConditionalDensity,
     ConformalClassifier,
     ConformalOutlierDetector,
+    ConformalPredictiveSystem,
     ConformalRegressor,
     DecisionBoundaryDistance,
     JointDensity,
@@ -144,6 +145,9 @@ def fitted() -> Iterator[Serializable]:
         yield ConformalRegressor(0.8, "quantiles").fit(outputs, TARGETS)
         if kind != "Quantiles":
             yield ConformalRegressor(0.8, "normalized").fit(outputs, TARGETS)
+        yield ConformalRegressor(0.6, "adaptive").fit(outputs, TARGETS)
+        yield ConformalRegressor(0.6, "absolute", symmetric=False, n_bins=2).fit(outputs, TARGETS)
+        yield ConformalPredictiveSystem(0.8, "adaptive").fit(outputs, TARGETS)
     yield RiskBound(0.1).with_threshold(0.75, "Accept above 0.75.")
     batch = Batch.of(LABELS, Logits(LOGITS), features=FEATURES)
     for score in ("energy", MahalanobisDistance(), ["energy", MahalanobisDistance()]):
@@ -194,7 +198,10 @@ def said(kept: Any, seed: int = 0) -> Any:
         return kept.predict_proba(MultiLabel.from_logits(rows))
     if isinstance(kept, MultiLabelRiskControl):
         return kept.predict(rng.random((5, min(kept.n_labels_, 50)))).contains
-    if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalRegressor):
+    if isinstance(
+        kept,
+        VarianceScaling | QuantileRecalibration | ConformalRegressor | ConformalPredictiveSystem,
+    ):
         return intervals(kept, rng)
     rows = rng.normal(size=(5, min(kept.n_features_, 50))) * [[1], [1], [1], [1e6], [1e100]]
     if isinstance(kept, BayesianLogisticRegression):
@@ -216,6 +223,8 @@ def intervals(kept: Any, rng: np.random.Generator) -> Any:
         found = kept.predict(mean if kept.kind_ == "array" else outputs)
         assert (found.low <= found.high).all()
         return np.nan_to_num(np.stack([found.low, found.high]), nan=np.nan)
+    if isinstance(kept, ConformalPredictiveSystem):
+        return kept.predict(outputs).quantile([0.1, 0.5, 0.9]).array
     mended: Any = kept.transform(outputs)
     return mended.std if isinstance(mended, Normal) else mended.array
 

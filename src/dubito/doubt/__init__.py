@@ -1,5 +1,7 @@
 """What the model does not know, and why: scores where larger always means more doubt."""
 
+from typing import Any
+
 from dubito.doubt.activations import (
     SoftmaxDecomposition,
     familiarity,
@@ -13,6 +15,10 @@ from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSet
 from dubito.doubt.conformal.conditional_coverage import (
     ConditionalCoverage,
     conditional_coverage,
+)
+from dubito.doubt.conformal.predictive_system import (
+    ConformalPredictiveSystem,
+    PredictiveDistributions,
 )
 from dubito.doubt.conformal.predictor import DensityRatio, estimate_density_ratio
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
@@ -52,9 +58,11 @@ __all__ = [
     "ConditionalCoverage",
     "ConformalClassifier",
     "ConformalOutlierDetector",
+    "ConformalPredictiveSystem",
     "ConformalRegressor",
     "DecisionBoundaryDistance",
     "DensityRatio",
+    "JackknifePlusRegressor",
     "JointDensity",
     "LabelUncertainty",
     "MahalanobisDistance",
@@ -63,6 +71,7 @@ __all__ = [
     "OODDiagnosis",
     "PredictionIntervals",
     "PredictionSets",
+    "PredictiveDistributions",
     "RayConfidence",
     "ReAct",
     "RiskControl",
@@ -94,3 +103,13 @@ __all__ = [
     "unfamiliarity",
     "vote",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "JackknifePlusRegressor":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dubito.doubt.conformal.jackknife import (
+        JackknifePlusRegressor,  # imports scikit-learn, which is slow
+    )
+
+    return JackknifePlusRegressor

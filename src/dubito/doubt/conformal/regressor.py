@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, final
 
@@ -185,7 +186,7 @@ class ConformalRegressor(BaseConformalPredictor):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         wrapped = self._as_outputs(outputs, caller)
-        kind = _kind(wrapped)
+        kind = kind_of(wrapped)
         if kind != self.kind_:
             rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
             raise BadTypeError("outputs", caller, rule, kind, fix)
@@ -204,9 +205,11 @@ class ConformalRegressor(BaseConformalPredictor):
                 raise BadTypeError("groups", caller, "must be None, as during fit", "groups", fix)
             groups = _bins(_Bands(low, high, below, above), self.bin_by_, self.bin_edges_)
         columns = self._threshold_names(groups, n_rows, caller)
-        ends = [self._row_thresholds(one, n_rows, "predict", density_ratio) for one in columns]
-        ends = ends if len(ends) == 2 else ends * 2
-        return PredictionIntervals(*map(freeze, _widened(_Bands(low, high, below, above), *ends)))
+        lower = upper = self._row_thresholds(columns[0], n_rows, "predict", density_ratio)
+        if len(columns) > 1:
+            upper = self._row_thresholds(columns[1], n_rows, "predict", density_ratio)
+        bounds = _widened(_Bands(low, high, below, above), lower, upper)
+        return PredictionIntervals(*map(freeze, bounds))
 
     def _threshold_names(self, groups: Any, n_rows: int, caller: str) -> list[Any]:
         """Return the group of each row: once for both ends, or for each of them."""
@@ -255,20 +258,7 @@ class ConformalRegressor(BaseConformalPredictor):
                 raise entry.at(f"thresholds_.{group}").error(rule, f"{threshold:g}")
 
     def _as_outputs(self, outputs: Any, caller: str) -> Regression:
-        if not isinstance(outputs, BaseOutputs):
-            points = as_floats(outputs, "outputs", caller)
-            require_dimensions(points, (1,), "outputs", caller, "one number per row")
-            as_finite(points, "outputs", caller)
-            return unchecked(Samples, {"array": points[:, np.newaxis]})
-        if not isinstance(outputs, Normal | Samples | Quantiles):
-            rule = "must be Normal, Samples, Quantiles or an array of predictions"
-            fix = outputs.remedy or "Use ConformalClassifier for classes"
-            raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
-        shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
-        if len(shape) == len(outputs.axes):
-            rule, fix = "must have one target", "Fit one ConformalRegressor per target"
-            raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
-        return outputs
+        return as_regression(outputs, caller)
 
     def _threshold_level(self) -> float:
         return float(self.level) if self.symmetric else (1 + float(self.level)) / 2
@@ -292,7 +282,7 @@ class ConformalRegressor(BaseConformalPredictor):
                 raise BadTypeError("outputs", name, rule, "a stream", fix)
             return scorer, shards, ratio
         batch = replace(shards.batch, outputs=self._as_outputs(shards.batch.outputs, name))
-        scorer._check_rows(batch)
+        require_rows_for(batch, self.method, METHODS, name)
         used = np.flatnonzero(batch.labeled_weight > 0)
         scorer.method_ = scorer._chosen_method(batch.take(used))
         is_changed = scorer.method_ == "adaptive" or not self.symmetric or self.n_bins is not None
@@ -327,7 +317,7 @@ class ConformalRegressor(BaseConformalPredictor):
         _, positions = self._row_groups(batch)
         least = max(MIN_ROWS, MIN_TAIL_ROWS / (1 - float(self.level)))
         is_enough = len(batch) > 0 and np.bincount(positions).min() >= least
-        return "adaptive" if is_enough else METHODS[_kind(batch.outputs)][0]
+        return "adaptive" if is_enough else METHODS[kind_of(batch.outputs)][0]
 
     def _learn_scale(self, batch: Batch) -> None:
         """Set the center and the scale that are learned from some rows."""
@@ -342,17 +332,18 @@ class ConformalRegressor(BaseConformalPredictor):
         """
         trial, sums = clone(self), dict[Method, float]()
         trial.symmetric_, trial.level_ = True, float(self.level)
-        for method in METHODS[_kind(batch.outputs)]:
-            trial.method_, trial.local_scale_ = method, None
-            sums[method] = 0.0
+        for method in METHODS[kind_of(batch.outputs)]:
+            trial.method_, trial.local_scale_, total = method, None, 0.0
             for fold in range(N_FOLDS):
                 is_held = np.arange(len(batch)) % N_FOLDS == fold
                 if method == "adaptive":
                     trial._learn_scale(batch.take(np.flatnonzero(~is_held)))
                 try:
-                    sums[method] += trial._own_interval_score(batch.take(np.flatnonzero(is_held)))
+                    total += trial._own_interval_score(batch.take(np.flatnonzero(is_held)))
                 except BadValueError:  # quantiles of this level are not known
-                    sums[method] = np.inf
+                    break
+            else:
+                sums[method] = total
         return min(sums, key=lambda method: sums[method])
 
     def _own_interval_score(self, batch: Batch) -> float:
@@ -379,7 +370,7 @@ class ConformalRegressor(BaseConformalPredictor):
         values = _binned(_Bands(*self._bands(batch.take(used).outputs, name)), self.bin_by)
         n_bins = self.n_bins
         if n_bins == "auto":
-            n_bins = int(np.clip(used.size * (1 - self.level) / BIN_TAIL_ROWS, 1, MAX_BINS))
+            n_bins = int(np.clip(used.size * (1 - self.level) / BIN_TAIL_ROWS + 1e-9, 1, MAX_BINS))
         assert isinstance(n_bins, int | np.integer)
         order = np.argsort(values, kind="stable")
         places = np.arange(1, n_bins) * used.size // n_bins
@@ -394,25 +385,9 @@ class ConformalRegressor(BaseConformalPredictor):
         names, positions = self._row_groups(batch)
         return np.array(names)[positions]
 
-    def _check_rows(self, batch: Batch) -> None:
-        """Raise unless there is one target per row, and the method suits the outputs."""
-        name = type(self).__name__
-        kind = _kind(batch.outputs)
-        if self.method is not None and self.method not in METHODS[kind]:
-            supported = " or ".join(map(repr, sorted(METHODS[kind])))
-            outputs = "predictions without a spread" if kind == POINTS else kind
-            rule = f"must be {supported} for {outputs}"
-            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
-        if batch.labels is None:
-            raise BadTypeError("y", name, "must hold the targets", "None", "Pass y")
-        shape = values_of(batch).shape
-        if len(shape) > 1:
-            rule, fix = "must hold one number per row", "Use y.ravel()"
-            raise BadValueError("y", name, rule, f"shape {shape}", fix)
-
     def _facts(self, batch: Batch) -> dict[str, Any]:
-        self._check_rows(batch)
-        kind = _kind(batch.outputs)
+        require_rows_for(batch, self.method, METHODS, type(self).__name__)
+        kind = kind_of(batch.outputs)
         if "method_" not in vars(self):
             self.method_ = self.method or METHODS[kind][0]
         learned = ("method_", "symmetric_", "bin_by_", "bin_edges_", "local_scale_")
@@ -600,7 +575,43 @@ def _widened(bands: _Bands, lower: FloatArray, upper: FloatArray) -> tuple[Float
     return np.where(is_crossed, center, bounds[0]), np.where(is_crossed, center, bounds[1])
 
 
-def _kind(outputs: BaseOutputs) -> str:
+def as_regression(outputs: Any, caller: str) -> Regression:
+    """Return outputs of one target per row; an array of predictions becomes one draw each."""
+    if not isinstance(outputs, BaseOutputs):
+        points = as_floats(outputs, "outputs", caller)
+        require_dimensions(points, (1,), "outputs", caller, "one number per row")
+        as_finite(points, "outputs", caller)
+        return unchecked(Samples, {"array": points[:, np.newaxis]})
+    if not isinstance(outputs, Normal | Samples | Quantiles):
+        rule = "must be Normal, Samples, Quantiles or an array of predictions"
+        fix = outputs.remedy or "Use ConformalClassifier for classes"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+    shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
+    if len(shape) == len(outputs.axes):
+        rule, fix = "must have one target", "Fit one predictor per target"
+        raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
+    return outputs
+
+
+def require_rows_for(
+    batch: Batch, method: str | None, methods: Mapping[str, tuple[str, ...]], caller: str
+) -> None:
+    """Raise unless there is one target per row, and a method suits the outputs."""
+    kind = kind_of(batch.outputs)
+    if method is not None and method not in methods[kind]:
+        supported = " or ".join(map(repr, sorted(methods[kind])))
+        outputs = "predictions without a spread" if kind == POINTS else kind
+        rule = f"must be {supported} for {outputs}"
+        raise BadValueError("method", caller, rule, repr(method), "Use method=None")
+    if batch.labels is None:
+        raise BadTypeError("y", caller, "must hold the targets", "None", "Pass y")
+    shape = values_of(batch).shape
+    if len(shape) > 1:
+        rule, fix = "must hold one number per row", "Use y.ravel()"
+        raise BadValueError("y", caller, rule, f"shape {shape}", fix)
+
+
+def kind_of(outputs: BaseOutputs) -> str:
     """Return the kind of outputs; one sample per row is a plain prediction."""
     is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
     return POINTS if is_point else type(outputs).__name__
