@@ -6,10 +6,11 @@
 Fashion-MNIST is the sample that ships with dubito: scores are fitted on validation images, test
 images are the known ones. Digits are those of scikit-learn: a small network learns eight of them,
 scores are fitted on its training images. AUROC is the probability that an OOD image has a higher
-score than a known one (0.5 is chance), FPR95 the fraction of known images above the threshold that
-detects 95 % of OOD images. Which score to use is then chosen by `diagnose_ood` on one kind of OOD
-image and half of the known ones, and measured on the other kinds with the other half. Gates of
-one score and of several are compared last.
+score than a known one (0.5 is chance), FPR95 the fraction of OOD images accepted by the threshold
+that accepts 95 % of known ones, as papers on OOD detection define it. Which score to use is then
+chosen by `diagnose_ood` on one kind of OOD image and half of the known ones, and measured on the
+other kinds with the other half. Last, policies with gates of one score and of several are fitted
+on that half.
 """
 
 import argparse
@@ -25,9 +26,9 @@ from sklearn.neural_network import MLPClassifier
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate import TemperatureScaling
 from dubito.data import FashionMNISTSample, load_fashion_mnist
-from dubito.decide import OODGate
-from dubito.decide.policy.gate import combined_p_values
+from dubito.decide import CostMatrix, OODGate, Policy
 from dubito.doubt import (
     SCALE,
     ClassConditionalDensity,
@@ -54,8 +55,12 @@ BASELINE = "least confidence"
 OOD_KINDS = {"unseen classes": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
 Z_95 = 1.96  # standard errors
 UNSEEN_DIGITS = (8, 9)
-GATE = ("relative Mahalanobis", "neighbors", "energy")  # what gates use, alone and together
-ALPHA = 0.05
+GATE: dict[str, BaseOODScore | str] = {  # what gates use, alone and together
+    "relative Mahalanobis": MahalanobisDistance(relative=True),
+    "neighbors": NearestNeighborDistance(),
+    "energy": "energy",
+}
+ALPHA, FLAGGED = 0.05, "out_of_distribution"
 WIDTH = 30  # of the names of scores
 
 
@@ -82,6 +87,7 @@ class Setting(NamedTuple):
     weight: FloatArray
     bias: FloatArray
     known: Images
+    known_labels: IntArray
     ood: Mapping[str, Images]
 
 
@@ -101,6 +107,7 @@ def sample_setting() -> Setting:
         sample.weight,
         sample.bias,
         images(sample, "test"),
+        sample.test_labels.astype(int),
         {name: images(sample, kind) for name, kind in OOD_KINDS.items()},
     )
 
@@ -127,6 +134,7 @@ def digits_setting() -> Setting:
         network.coefs_[-1].T,
         network.intercepts_[-1],
         seen(known[test]),
+        y[test],
         {
             "unseen digits": seen(pixels[is_unseen] / 16),
             "transposed": seen(known[test].reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1, 64)),
@@ -195,7 +203,7 @@ def detection(known: Sequence[FloatArray], ood: Sequence[FloatArray]) -> Detecti
     is_outlier = np.repeat([False, True], [known[0].size, ood[0].size])
     score = np.concatenate([known[0], ood[0]])
     gain, error = paired_gain(known, ood)
-    rate = false_positive_rate_at_recall(is_outlier, score)
+    rate = false_positive_rate_at_recall(~is_outlier, -score)
     return Detection(roc_auc(is_outlier, score), rate, gain, error)
 
 
@@ -222,7 +230,7 @@ def table(setting: Setting) -> str:
         + ", ".join(f"{of.logits.n_rows:,} {kind}" for kind, of in kinds.items()),
         "AUROC: the probability that an OOD image has a higher score than a known one "
         "(0.5 is chance);",
-        "FPR95: the fraction of known images above the threshold that detects 95 % of OOD images",
+        "FPR95: the fraction of OOD images accepted where 95 % of known images are accepted",
         "",
         f"{'':<{WIDTH}}" + "".join(f" {kind:>17}" for kind in kinds),
         f"{'':<{WIDTH}}" + f" {'AUROC':>9} {'FPR95':>7}" * len(kinds),
@@ -230,7 +238,7 @@ def table(setting: Setting) -> str:
     for name, entries in found.items():
         cells = "".join(f" {one.auroc:>9.4f} {one.fpr95:>7.4f}" for one in entries.values())
         lines.append(f"{name:<{WIDTH}}{cells}")
-    chosen, gates = choice_lines(setting, fitted), gate_lines(setting, functions)
+    chosen, gates = choice_lines(setting, fitted), gate_lines(setting)
     return "\n".join([*lines, "", *words(found), "", *chosen, "", *gates])
 
 
@@ -299,24 +307,29 @@ def choice_lines(setting: Setting, fitted: Mapping[str, BaseOODScore]) -> list[s
     return lines
 
 
-def gate_lines(setting: Setting, functions: Mapping[str, Score]) -> list[str]:
-    """Return which images gates of one score and of several flag, as a table."""
+def gate_lines(setting: Setting) -> list[str]:
+    """Return which images the gates of policies flag, as a table."""
     calibration, test = (setting.known.take(slice(start, None, 2)) for start in (0, 1))
+    costs = CostMatrix.zero_one(range(len(setting.weight))).with_reject(0.5)
     lines = [
-        f"Fraction flagged by OOD gates at alpha={ALPHA:g}, calibrated on half of the known images",
+        f"Fraction flagged by the OOD gates of policies at alpha={ALPHA:g}, fitted on half of the",
+        "known images",
         "",
         f"{'':<42} {'known':>8}" + "".join(f" {kind:>15}" for kind in setting.ood),
     ]
-    for names in (*((name,) for name in GATE), GATE):
-        gate = OODGate(["energy"] * len(names), alpha=ALPHA)
-
-        def columns(of: Images, names: tuple[str, ...] = names) -> FloatArray:
-            return np.column_stack([functions[name](of) for name in names])
-
-        detectors = gate.fit_detectors(columns(calibration))
+    for names in (*((name,) for name in GATE), tuple(GATE)):
+        policy = Policy.fit(
+            calibration.logits,
+            setting.known_labels[::2],
+            costs=costs,
+            calibrator=TemperatureScaling(),
+            features=calibration.features,
+            ood=OODGate([GATE[name] for name in names], alpha=ALPHA),
+        )
         flagged = [
-            float((combined_p_values(detectors, columns(of)) < ALPHA).mean())
+            float((decided.columns()["reason"] == FLAGGED).mean())
             for of in (test, *setting.ood.values())
+            for decided in [policy.decide(of.logits, features=of.features)]
         ]
         cells = f"{flagged[0]:>8.4f}" + "".join(f" {one:>15.4f}" for one in flagged[1:])
         lines.append(f"{' + '.join(names):<42} {cells}")

@@ -35,5 +35,11 @@ def test_names_scripts_and_checks_exist(row: list[str]) -> None:
     for script in re.findall(r"`python (examples/\w+\.py)`", covered):
         assert (ROOT / script).is_file()
     assert "`" in covered
-    path, name = check.strip("`").split("::")
-    assert f"def {name}(" in (ROOT / "tests" / path).read_text()
+    text = ""
+    for one in check.split(", "):
+        path, name = one.strip("`").split("::")
+        source = (ROOT / "tests" / path).read_text()
+        assert f"def {name}(" in source
+        text += source
+    for name in re.findall(r"`dubito\.\w+\.(\w+)`", covered):
+        assert re.search(rf"\b{name}\b", text), f"no check of {name}"

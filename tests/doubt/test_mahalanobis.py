@@ -37,7 +37,7 @@ def test_distances_are_scipys(n_classes: int, apart: float) -> None:
     x, y = made(500, 6, n_classes, apart)
     new = np.vstack([x[::7], RNG.normal(0, 20, (40, 6))])
     found = MahalanobisDistance(shrinkage=0.0).fit(x, y).score(new)
-    close(found, expected(x, y, new), rtol=1e-7)
+    close(found, expected(x, y, new), rtol=1e-9)
 
 
 def test_normalized_features_are_directions() -> None:

@@ -71,6 +71,22 @@ def test_rounded_confidences_stay_in_the_bin_they_close() -> None:
     assert state.count.tolist() == [0, 0, 3, 0, 0]
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_curve_is_that_of_one_mask_per_bin(is_weighted: bool) -> None:
+    p, y = RNG.dirichlet(np.full(4, 0.5), 500), RNG.integers(0, 4, 500)
+    weight = RNG.random(500) if is_weighted else np.ones(500)
+    confidence, correct = p.max(axis=1), p.argmax(axis=1) == y
+    curve = reliability_curve(y, p, n_bins=12, sample_weight=weight)
+    expected = []
+    for low, high in itertools.pairwise(np.linspace(0, 1, 13)):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            sums = [(weight * one)[inside].sum() for one in (np.ones(500), confidence, correct)]
+            expected.append([sums[0], sums[1] / sums[0], sums[2] / sums[0]])
+    found = np.stack([curve.count, curve.confidence, curve.accuracy], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
 def test_a_curve_says_which_bins_it_shows() -> None:
     curve = reliability_curve(None, TopLabel([0.55, 0.95, 0.97], [1, 1, 0]), n_bins=10)
     assert curve.bins.tolist() == [5, 9]

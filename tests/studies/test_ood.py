@@ -46,6 +46,9 @@ def test_auroc_equals_that_of_scikit_learn(sample: ood.Setting) -> None:
     expected = roc_auc_score(labels, np.concatenate([energy(sample.known), energy(of)]))
     assert found.auroc == pytest.approx(expected, abs=1e-12)
     assert (found.gain, found.error) == (0.0, 0.0)
+    # FPR95 as papers define it: OOD images below the score that 95 % of known ones do not exceed.
+    limit = np.quantile(energy(sample.known), 0.95, method="inverted_cdf")
+    assert found.fpr95 == pytest.approx((energy(of) <= limit).mean(), abs=1e-12)
 
 
 @pytest.mark.slow
