@@ -39,7 +39,7 @@ class Choices:
     learning_rate: float = 2e-3
     weight_decay: float = 0.0
     smoothing: float = 0.0
-    loss: Literal["cross-entropy", "square"] = "cross-entropy"
+    loss: Literal["cross-entropy", "square", "square on scores"] = "cross-entropy"
 
     def network(self) -> nn.Sequential:
         """Return the network before it learns."""
@@ -53,8 +53,8 @@ class Choices:
 
     def likelihood(self) -> Categorical | SquaredError:
         """Return what is minimized."""
-        if self.loss == "square":
-            return SquaredError(N_CLASSES)
+        if self.loss != "cross-entropy":
+            return SquaredError(N_CLASSES, on="softmax" if self.loss == "square" else "scores")
         return Categorical(N_CLASSES, label_smoothing=self.smoothing)
 
 
@@ -121,7 +121,8 @@ def trained(setting: Trained) -> RunResult:
 
     def follow(n_epochs: int) -> None:
         if setting.is_followed:
-            found = (collect_outputs(network, images) for images in (parts.validation, parts.test))
+            both = (parts.validation, parts.test)
+            found = (collect_outputs(network, one, likelihood=likelihood) for one in both)
             curves.append([Figures.of(one.labels, one.logits) for one in found])
 
     for n_epochs, rate in ((size.n_epochs, 1.0), (size.n_settling, 0.1)):
@@ -133,14 +134,16 @@ def trained(setting: Trained) -> RunResult:
             optimizer="adam with l2",
         )
         train(network, parts.train, loss, recipe, generator, on_epoch=follow)
-    return {"curves": np.array(curves), **outputs_of(network, parts)}
+    return {"curves": np.array(curves), **outputs_of(network, parts, likelihood)}
 
 
-def outputs_of(network: nn.Module, parts: Parts) -> RunResult:
+def outputs_of(
+    network: nn.Module, parts: Parts, likelihood: Categorical | SquaredError
+) -> RunResult:
     """Return validation and test logits, and the feature statistics of all parts."""
     found: dict[str, object] = {}
     for name, images in parts._asdict().items():
-        one = collect_outputs(network, images)
+        one = collect_outputs(network, images, likelihood=likelihood)
         assert one.features is not None
         assert one.weights is not None
         assert one.labels is not None

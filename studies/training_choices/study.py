@@ -54,6 +54,7 @@ SWEEPS: Mapping[str, Mapping[str, Choices]] = {
         "smoothing 0.05": replace(OLD, smoothing=0.05),
         "smoothing 0.1": replace(OLD, smoothing=0.1),
         "square loss": replace(OLD, loss="square"),
+        "square loss on raw scores": replace(OLD, loss="square on scores"),
     },
     OLD_AND_NEW: {
         "LeNet5": OLD,

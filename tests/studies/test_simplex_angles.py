@@ -20,7 +20,8 @@ def test_a_simplex_obeys_the_assumption() -> None:
     assert simplex_angles.weight_cosines(weight) == pytest.approx(np.full(6, -1 / 3))
     features = 5 * weight[[0, 1, 1, 3]]
     of = Images(Logits(features @ weight.T), features)
-    setting = Setting("a simplex", features, np.arange(4), weight, np.zeros(4), of, {})
+    labels = np.array([0, 1, 1, 3])
+    setting = Setting("a simplex", features, labels, weight, np.zeros(4), of, labels, {})
     near, other, spread, low, high, *errors = simplex_angles.figures(setting, of)
     assert near == pytest.approx(1)
     assert [other, low, high] == pytest.approx([-1 / 3] * 3)

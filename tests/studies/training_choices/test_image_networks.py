@@ -49,10 +49,16 @@ def test_clusters_are_as_tight_as_they_were_made() -> None:
 
 def test_choices_make_the_network_and_the_loss_that_they_say() -> None:
     outputs, labels = torch.tensor([[2.0, *[0.0] * 9]]), torch.tensor([0])
-    plain, smooth, square = (
+    plain, smooth, square, raw = (
         one.likelihood().loss(outputs, labels).item()
-        for one in (Choices(), Choices(smoothing=0.1), Choices(loss="square"))
+        for one in (
+            Choices(),
+            Choices(smoothing=0.1),
+            Choices(loss="square"),
+            Choices(loss="square on scores"),
+        )
     )
+    assert raw == (1 - 2) ** 2  # of the scores themselves: the other nine are 0, as they should be
     shares = softmax(outputs.numpy()[0])
     assert plain == pytest.approx(-np.log(shares[0]), rel=1e-5)
     assert smooth == pytest.approx(plain + 0.1 * 0.9 * 2, rel=1e-5)

@@ -24,12 +24,12 @@ def test_it_prints_a_table_for_each_way_to_vary_the_network(
         assert len(by_start[f"| {name}"].splitlines()) == 2 + len(sweep)
     assert "| LeNet5 | 61,706 | " in by_start["| Old and new"]
     assert (tmp_path / "training_choices.png").stat().st_size > 10_000
-    assert len(list((tmp_path / "image_networks-quick").iterdir())) == 19
+    assert len(list((tmp_path / "image_networks-quick").iterdir())) == 20
 
 
 def test_every_choice_is_run_once_a_seed() -> None:
     whole = study.settings(Options((0, 1), False, Path()))
-    assert len(set(whole)) == len(whole) == 2 * 19
+    assert len(set(whole)) == len(whole) == 2 * 20
     assert sum(one.is_followed for one in whole) == 2
 
 
