@@ -170,7 +170,7 @@ class OODGate(Serializable):
             # The detector of all rows already warned.
             with warnings.catch_warnings(action="ignore", category=DubitoWarning):
                 detectors = self.fit_detectors(scores[~is_here])
-            result[is_here] = combined_p_values(detectors, scores[is_here]) < self.alpha
+            result[is_here] = _combined_p_values(detectors, scores[is_here]) < self.alpha
         return result
 
     def feature_matrix(
@@ -226,7 +226,7 @@ class OODGate(Serializable):
 
     def p_value(self, outputs: Any, features: Any) -> FloatArray:
         """Return the p-value of each row: the smallest of its scores, times their number."""
-        return combined_p_values(_each(self.detector_), self.ood_scores(outputs, features))
+        return _combined_p_values(_each(self.detector_), self.ood_scores(outputs, features))
 
     def predict(self, outputs: Any, features: Any) -> BoolArray:
         """Return which rows are out-of-distribution."""
@@ -362,7 +362,7 @@ def _score_matrix(scores: Sequence[Score], outputs: Any, features: Any) -> Float
     return np.column_stack(columns)
 
 
-def combined_p_values(
+def _combined_p_values(
     detectors: Sequence[ConformalOutlierDetector], scores: FloatArray
 ) -> FloatArray:
     """Return the smallest p-value of each row times the number of detectors, at most 1."""
