@@ -16,6 +16,7 @@ from dubito.doubt.conformal.conditional_coverage import (
     ConditionalCoverage,
     conditional_coverage,
 )
+from dubito.doubt.conformal.online import OnlineConformal
 from dubito.doubt.conformal.predictive_system import (
     ConformalPredictiveSystem,
     PredictiveDistributions,
@@ -69,6 +70,7 @@ __all__ = [
     "MultiLabelRiskControl",
     "NearestNeighborDistance",
     "OODDiagnosis",
+    "OnlineConformal",
     "PredictionIntervals",
     "PredictionSets",
     "PredictiveDistributions",

@@ -1,0 +1,403 @@
+"""Online conformal thresholds: forecasts are issued, and learned from when their truth arrives."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dubito.kernels.compile import inner, kernel
+
+ACI, TRACKING, PI = 0, 1, 2
+IDENTITY, LOG1P, SQRT, LOG = 0, 1, 2, 3
+POINTS, SPREAD, ONE_SIDED = 0, 1, 2
+
+N_BINS = 512  # of scores s, by asinh(s / 0.05): 5 % wide from about 0.1 on
+N_BITS = 9
+BINS_PER_UNIT, NEAR_ZERO = 20.0, 0.05
+LARGEST_SCORE, LARGEST_ERROR = 1e12, 1e150
+OUTLIER = 20.0  # times the mean size, beyond which an error counts as such
+MEMORY = 250.0  # steps of scales and of the choice
+LONG_MEMORY = 1000.0  # steps of the distribution of scores
+N_POOLED = 20.0  # rows of a series at which it counts as much as the pool
+N_SCALE = 5.0  # the same, of scales
+FLOOR = 0.05  # of a forecast's own width, relative to the mean error
+KI, SATURATION, DELAYED_START, STEEPEST = 0.5, 0.25, 20.0, 1.2
+LEARNING_RATE, SHORTFALL, LEAST_WEIGHT = 0.5, 4.0, 0.02  # of the choice
+FINAL_RATE = 0.02
+HIGHEST = 700.0  # of an exponent
+HUGE = 1e308  # as good as infinite
+
+
+class OnlineState(NamedTuple):
+    """Everything that is learned; one row per series and horizon (cell) or per horizon (pool).
+
+    A candidate has a transform, 1 or 2 sides, a method, a rate and its first tracker (one per
+    side). The last tracker corrects the mixture. The first scale is that of the target itself.
+    """
+
+    transforms: Any
+    candidates: Any
+    rates: Any
+    cell_rows: Any
+    cell_scales: Any
+    cell_offsets: Any
+    cell_integrals: Any
+    pool_rows: Any
+    pool_cells: Any
+    pool_scored: Any
+    pool_started: Any
+    pool_scales: Any
+    pool_sizes: Any
+    pool_thresholds: Any
+    pool_integrals: Any
+    pool_largest: Any
+    pool_weights: Any
+    pool_trees: Any
+    losses: Any
+    covered: Any
+    weights: Any
+    totals: Any  # weight of the losses, cells, whether weights are out of date
+
+
+@inner
+def _forward(transform, x):
+    if transform == LOG1P:
+        return math.copysign(math.log1p(abs(x)), x)
+    if transform == SQRT:
+        return math.copysign(math.sqrt(abs(x)), x)
+    return math.log(x) if transform == LOG else x
+
+
+@inner
+def _backward(transform, x):
+    if transform == LOG1P:
+        return math.copysign(math.expm1(min(abs(x), HIGHEST)), x)
+    if transform == SQRT:
+        return x * abs(x)
+    return math.exp(min(x, HIGHEST)) if transform == LOG else x
+
+
+@inner
+def _bin_of(score):
+    place = math.floor(math.asinh(score / NEAR_ZERO) * BINS_PER_UNIT) + N_BINS // 2
+    return int(min(max(place, 0), N_BINS - 1))
+
+
+@inner
+def _edge(place):
+    return NEAR_ZERO * math.sinh((place - N_BINS // 2) / BINS_PER_UNIT)
+
+
+@inner
+def _add(tree, place, weight):
+    """Add weight to a bin of a binary indexed tree, whose last entry holds the total."""
+    i = place + 1
+    while i <= N_BINS:
+        tree[i - 1] += weight
+        i += i & -i
+
+
+@inner
+def _quantile(tree, fraction, largest):
+    """Return the score below which a fraction of the weight lies, interpolated in its bin."""
+    wanted = fraction * tree[N_BINS - 1]
+    at, below = 0, 0.0
+    for bit in range(N_BITS, -1, -1):
+        after = at + (1 << bit)
+        if after <= N_BINS and below + tree[after - 1] < wanted:
+            at, below = after, below + tree[after - 1]
+    if at >= N_BINS - 1:
+        return largest
+    inside = -below  # the weight of the bin: of all bins to its end, without those before
+    i = at + 1
+    while i > 0:
+        inside += tree[i - 1]
+        i -= i & -i
+    part = (wanted - below) / inside if inside > 0 else 1.0
+    low, high = _edge(at), _edge(at + 1)
+    return min(low + min(part, 1.0) * (high - low), largest)
+
+
+@inner
+def _scale(state, cell, pool, column):
+    """Return the mean absolute error of a series, pulled towards that of its pool."""
+    n = min(state.cell_rows[cell], MEMORY)
+    own, others = state.cell_scales[cell, column], state.pool_scales[pool, column]
+    return (n * own + N_SCALE * others) / (n + N_SCALE)
+
+
+@inner
+def _reweight(state, level):
+    """Weigh the candidates by their past interval score, raised where their coverage is short."""
+    state.totals[2] = 0.0
+    weight, n_cells = state.totals[0], max(state.totals[1], 1.0)
+    if weight == 0.0:
+        return
+    best = np.inf
+    for k in range(state.losses.size):
+        short = max(level - state.covered[k] / weight, 0.0)
+        state.weights[k] = state.losses[k] * (1.0 + SHORTFALL * short)
+        best = min(best, state.weights[k])
+    total = 0.0
+    for k in range(state.losses.size):
+        excess = (state.weights[k] - best) / best if best > 0 else state.weights[k]
+        state.weights[k] = math.exp(-LEARNING_RATE * weight / n_cells * excess)
+        total += state.weights[k]
+    for k in range(state.losses.size):
+        state.weights[k] /= total
+
+
+@inner
+def _threshold(state, k, j, cell, pool, is_capped):
+    """Return the threshold of a tracker: that of the pool, and the series' own part by its rows."""
+    column, n_sides, method = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 2]
+    share = state.cell_rows[cell] / (state.cell_rows[cell] + N_POOLED)
+    found = state.pool_thresholds[pool, j] + share * state.cell_offsets[cell, j]
+    largest = state.pool_largest[pool, j]
+    if method == ACI:  # found is the error rate
+        if found <= 0.0:
+            return largest if is_capped else np.inf
+        if found >= 1.0:
+            return _edge(0) if is_capped else -np.inf
+        return _quantile(state.pool_trees[pool, column], 1.0 - found, largest)
+    if method == PI:
+        total = state.pool_integrals[pool, j] + share * state.cell_integrals[cell, j]
+        t = state.pool_rows[pool] / max(state.pool_cells[pool], 1.0) + DELAYED_START
+        angle = total * math.log(t) / (SATURATION * t)
+        size = state.pool_sizes[pool, 2 * column + n_sides - 1]
+        found += KI * size * math.tan(min(max(angle, -STEEPEST), STEEPEST))
+    return min(found, 2.0 * largest) if is_capped else found
+
+
+@inner
+def _issue(state, kind, alpha, cell, pool, low, high, out):
+    """Fill a row of `out`: the bounds issued, those mixed, units, and bounds by candidate."""
+    n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
+    units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
+    out[0], out[1] = low, high
+    is_ready = state.pool_rows[pool] > max(4.0, state.pool_cells[pool])
+    for column in range(n_units):
+        if kind == ONE_SIDED:
+            units[column] = 1.0
+            continue
+        scale = _scale(state, cell, pool, column + 1)
+        if kind == SPREAD:
+            transform = state.transforms[column]
+            width = _forward(transform, high) - _forward(transform, low)
+            units[column] = max(width, FLOOR * scale)
+        else:
+            units[column] = scale if is_ready else 0.0
+    if state.pool_started[pool] == 0.0:
+        below, above = (low, high) if kind == SPREAD else (-np.inf, np.inf)
+        out[2], out[3], out[4], out[5] = below, above, below, above
+        for k in range(n_candidates):
+            bounds[2 * k], bounds[2 * k + 1] = below, above
+        return
+    if state.totals[2] > 0.0:
+        _reweight(state, 1.0 - alpha)
+    is_mixed = n_candidates > 1
+    below, above, total = 0.0, 0.0, 0.0
+    for k in range(n_candidates):
+        column, n_sides, j = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 3]
+        transform, unit = state.transforms[column], units[column]
+        first = _threshold(state, k, j, cell, pool, is_mixed)
+        last = first if n_sides == 1 else _threshold(state, k, j + 1, cell, pool, is_mixed)
+        start, end = _forward(transform, low), _forward(transform, high)
+        a = start - unit * first if unit > 0 else start
+        b = end + unit * last if unit > 0 else end
+        if a > b:
+            a = b = start / 2 + end / 2
+        bounds[2 * k], bounds[2 * k + 1] = _backward(transform, a), _backward(transform, b)
+        if not is_mixed or state.weights[k] > LEAST_WEIGHT:
+            weight = state.weights[k]
+            below += weight * bounds[2 * k]
+            above += weight * bounds[2 * k + 1]
+            total += weight
+    out[2], out[3] = below / total, above / total
+    if not is_mixed:
+        out[2], out[3] = bounds[0], bounds[1]
+    out[4], out[5] = out[2], out[3]
+    if is_mixed:
+        share = state.cell_rows[cell] / (state.cell_rows[cell] + N_POOLED)
+        extra = state.pool_thresholds[pool, -1] + share * state.cell_offsets[cell, -1]
+        step = extra * (out[3] - out[2] if kind != ONE_SIDED else 1.0)
+        out[4], out[5] = out[2] - step, out[3] + step
+        if out[4] > out[5]:
+            out[4] = out[5] = out[2] / 2 + out[3] / 2
+
+
+@inner
+def _learn_scale(state, cell, pool, column, error):
+    """Add an absolute error to the mean of its series and its pool."""
+    mean = state.pool_scales[pool, column]
+    if state.pool_rows[pool] >= 10.0 and mean > 0:
+        error = min(error, OUTLIER * mean)
+    n_cells = max(state.pool_cells[pool], 1.0)
+    part = max(1.0 / (state.pool_rows[pool] + 1.0), 1.0 / (MEMORY * n_cells))
+    state.pool_scales[pool, column] += part * (error - mean)
+    part = max(1.0 / (state.cell_rows[cell] + 1.0), 1.0 / MEMORY)
+    state.cell_scales[cell, column] += part * (error - state.cell_scales[cell, column])
+
+
+@inner
+def _learn_size(state, pool, column, size):
+    """Add the size of a score to the mean of its pool, and return the mean."""
+    n, mean = state.pool_scored[pool], state.pool_sizes[pool, column]
+    if n >= 10.0 and mean > 0:
+        size = min(size, OUTLIER * mean)
+    mean += (size - mean) * max(1.0 / (n + 1.0), 1.0 / (MEMORY * max(state.pool_cells[pool], 1.0)))
+    state.pool_sizes[pool, column] = mean
+    return mean
+
+
+@inner
+def _step(state, cell, pool, j, size, gap):
+    """Move a tracker by its error less the error rate.
+
+    Of several series, half of the step is that of the pool, which moves by the mean of its series.
+    """
+    n_cells = max(state.pool_cells[pool], 1.0)
+    part = gap if n_cells == 1.0 else gap / 2.0
+    state.pool_thresholds[pool, j] += size * part / n_cells
+    state.pool_integrals[pool, j] += part / n_cells
+    if n_cells > 1.0:
+        state.cell_offsets[cell, j] += size * part
+        state.cell_integrals[cell, j] += part
+
+
+@inner
+def _settle(state, kind, alpha, cell, pool, delay, y, out):
+    """Learn from the truth of a forecast that was issued."""
+    n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
+    units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
+    if state.cell_rows[cell] == 0.0:
+        state.pool_cells[pool] += 1.0
+        state.totals[1] += 1.0
+    has_units = True
+    for column in range(n_units):
+        has_units = has_units and units[column] > 0.0
+    if state.pool_started[pool] > 0.0 and has_units and n_candidates > 1 and out[3] < HUGE:
+        _learn_choice(state, kind, alpha, cell, pool, y, bounds)
+        width = out[3] - out[2] if kind != ONE_SIDED else 1.0
+        if width > 0.0:
+            score = y - out[3] if kind == ONE_SIDED else max(out[2] - y, y - out[3])
+            size = _learn_size(state, pool, 2 * n_units, min(abs(score) / width, LARGEST_SCORE))
+            is_missed = y > out[5] or (kind != ONE_SIDED and y < out[4])
+            gap = ((1.0 if is_missed else 0.0) - alpha) / delay
+            _step(state, cell, pool, state.pool_thresholds.shape[1] - 1, FINAL_RATE * size, gap)
+    if has_units:
+        for column in range(n_units):
+            _learn_scores(state, kind, alpha, cell, pool, delay, y, out, column)
+        state.pool_scored[pool] += 1.0
+        if state.pool_started[pool] == 0.0:
+            _start(state, alpha, pool)
+    for column in range(n_units + 1):
+        transform = IDENTITY if column == 0 else state.transforms[column - 1]
+        middle = _forward(transform, out[0]) / 2 + _forward(transform, out[1]) / 2
+        error = min(abs(_forward(transform, y) - middle), LARGEST_ERROR)
+        _learn_scale(state, cell, pool, column, error)
+    state.pool_rows[pool] += 1.0
+    state.cell_rows[cell] += 1.0
+
+
+@inner
+def _learn_choice(state, kind, alpha, cell, pool, y, bounds):
+    """Add the interval score of each candidate, in units of the series' mean error."""
+    unit = 1.0 if kind == ONE_SIDED else _scale(state, cell, pool, 0)
+    if unit <= 0.0:
+        return
+    keep = 1.0 - 1.0 / (MEMORY * max(state.totals[1], 1.0))
+    state.totals[0] = state.totals[0] * keep + 1.0
+    state.totals[2] = 1.0
+    for k in range(state.losses.size):
+        low, high = bounds[2 * k], bounds[2 * k + 1]
+        if kind == ONE_SIDED:
+            is_covered, loss = y <= high, high + max(y - high, 0.0) / alpha
+        else:
+            is_covered = low <= y <= high
+            loss = high - low + 2.0 / alpha * (max(low - y, 0.0) + max(y - high, 0.0))
+        state.losses[k] = state.losses[k] * keep + min(loss / unit, LARGEST_SCORE)
+        state.covered[k] = state.covered[k] * keep + (1.0 if is_covered else 0.0)
+
+
+@inner
+def _learn_scores(state, kind, alpha, cell, pool, delay, y, out, column):
+    """Add the scores of one transform to their distribution, and move its trackers."""
+    n_units = state.transforms.size
+    transform, unit, bounds = state.transforms[column], out[6 + column], out[6 + n_units :]
+    value = _forward(transform, y)
+    below = (_forward(transform, out[0]) - value) / unit
+    above = (value - _forward(transform, out[1])) / unit
+    below = min(max(below, -LARGEST_SCORE), LARGEST_SCORE)
+    above = min(max(above, -LARGEST_SCORE), LARGEST_SCORE)
+    score = above if kind == ONE_SIDED else max(below, above)
+    both = max(abs(below), abs(above))
+    one_size = _learn_size(state, pool, 2 * column, both)
+    two_size = _learn_size(state, pool, 2 * column + 1, abs(below) / 2 + abs(above) / 2)
+    tree = state.pool_trees[pool, column]
+    if column == 0:
+        state.pool_weights[pool] *= 1.0 + 1.0 / (LONG_MEMORY * max(state.pool_cells[pool], 1.0))
+        if state.pool_weights[pool] > 1e9:
+            for other in range(n_units):
+                state.pool_trees[pool, other] /= state.pool_weights[pool]
+            state.pool_weights[pool] = 1.0
+    _add(tree, _bin_of(score), state.pool_weights[pool])
+    for k in range(state.candidates.shape[0]):
+        if state.candidates[k, 0] != column:
+            continue
+        n_sides, method, j = state.candidates[k, 1], state.candidates[k, 2], state.candidates[k, 3]
+        for side in range(n_sides):
+            own = score if n_sides == 1 else (below if side == 0 else above)
+            state.pool_largest[pool, j + side] = max(state.pool_largest[pool, j + side], own)
+            if state.pool_started[pool] == 0.0 or out[3] >= HUGE:
+                continue
+            is_low = kind != ONE_SIDED and y < bounds[2 * k]
+            is_high = y > bounds[2 * k + 1]
+            is_missed = is_low or is_high if n_sides == 1 else (is_low if side == 0 else is_high)
+            gap = ((1.0 if is_missed else 0.0) - alpha / n_sides) / delay
+            size = state.rates[k] * (one_size if n_sides == 1 else two_size)
+            _step(state, cell, pool, j + side, -state.rates[k] if method == ACI else size, gap)
+
+
+@inner
+def _start(state, alpha, pool):
+    """Start the trackers of a pool at the quantile of the first scores, once there are enough."""
+    if state.pool_scored[pool] <= max(9.0, state.pool_cells[pool]):
+        return
+    state.pool_started[pool] = 1.0
+    for k in range(state.candidates.shape[0]):
+        column, n_sides, j = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 3]
+        for side in range(n_sides):
+            if state.candidates[k, 2] == ACI:
+                state.pool_thresholds[pool, j + side] = alpha / n_sides
+            else:
+                tree, largest = state.pool_trees[pool, column], state.pool_largest[pool, j]
+                state.pool_thresholds[pool, j + side] = _quantile(tree, 1.0 - alpha, largest)
+
+
+@kernel
+def run_online(state, kind, alpha, cells, pools, delays, times, low, high, known, y, order, out):
+    """Issue rows in order of time, after learning from the truths that are known by then.
+
+    Rows before `len(known) - len(times)` were issued before. `order` lists rows by when their
+    truth is known, and `out` holds what was issued. Returns how many truths were learned from.
+    """
+    n_before = known.size - times.size
+    n_settled = 0
+    for i in range(times.size + 1):
+        now = times[i] if i < times.size else -np.inf
+        while n_settled < order.size and known[order[n_settled]] <= now:
+            row = order[n_settled]
+            _settle(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])
+            n_settled += 1
+        if i < times.size:
+            row = n_before + i
+            _issue(state, kind, alpha, cells[row], pools[row], low[row], high[row], out[row])
+    return n_settled
+
+
+@kernel
+def settle_online(state, kind, alpha, cells, pools, delays, y, out):
+    """Learn from the truths of rows, one after another."""
+    for row in range(y.size):
+        _settle(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])
