@@ -28,35 +28,32 @@ HIGHEST = 700.0  # of an exponent
 HUGE = 1e308  # as good as infinite
 
 
-class OnlineState(NamedTuple):
-    """Everything that is learned; one row per series and horizon (cell) or per horizon (pool).
+EDGES = NEAR_ZERO * np.sinh((np.arange(N_BINS + 1) - N_BINS // 2) / BINS_PER_UNIT)
 
-    A candidate has a transform, 1 or 2 sides, a method, a rate and its first tracker (one per
-    side). The last tracker corrects the mixture. The first scale is that of the target itself.
+
+class OnlineState(NamedTuple):
+    """Everything that is learned, in arrays that kernels change in place.
+
+    A candidate has a transform, 1 or 2 sides, a method and its first tracker (one per side). The
+    last tracker corrects the mixture. The first scale is that of the target itself. A cell is a
+    series and a horizon, a pool a horizon. Columns:
+
+    - cells: rows, scales (1 + units), offsets, integrals (one per tracker each)
+    - pools: rows, cells, scored rows, whether started, weight of a new score, scales (1 + units),
+      mean sizes of scores (1 + 2 units), thresholds, integrals, largest scores (one per tracker)
+    - choice: weight of the losses, cells, whether weights are out of date; losses, covered rows and
+      weights of the candidates
     """
 
+    n_units: int
+    n_trackers: int
     transforms: Any
     candidates: Any
     rates: Any
-    cell_rows: Any
-    cell_scales: Any
-    cell_offsets: Any
-    cell_integrals: Any
-    pool_rows: Any
-    pool_cells: Any
-    pool_scored: Any
-    pool_started: Any
-    pool_scales: Any
-    pool_sizes: Any
-    pool_thresholds: Any
-    pool_integrals: Any
-    pool_largest: Any
-    pool_weights: Any
-    pool_trees: Any
-    losses: Any
-    covered: Any
-    weights: Any
-    totals: Any  # weight of the losses, cells, whether weights are out of date
+    cells: Any
+    pools: Any
+    trees: Any
+    choice: Any
 
 
 @inner
@@ -81,11 +78,6 @@ def _backward(transform, x):
 def _bin_of(score):
     place = math.floor(math.asinh(score / NEAR_ZERO) * BINS_PER_UNIT) + N_BINS // 2
     return int(min(max(place, 0), N_BINS - 1))
-
-
-@inner
-def _edge(place):
-    return NEAR_ZERO * math.sinh((place - N_BINS // 2) / BINS_PER_UNIT)
 
 
 @inner
@@ -114,57 +106,69 @@ def _quantile(tree, fraction, largest):
         inside += tree[i - 1]
         i -= i & -i
     part = (wanted - below) / inside if inside > 0 else 1.0
-    low, high = _edge(at), _edge(at + 1)
+    low, high = EDGES[at], EDGES[at + 1]
     return min(low + min(part, 1.0) * (high - low), largest)
 
 
 @inner
 def _scale(state, cell, pool, column):
     """Return the mean absolute error of a series, pulled towards that of its pool."""
-    n = min(state.cell_rows[cell], MEMORY)
-    own, others = state.cell_scales[cell, column], state.pool_scales[pool, column]
+    n = min(state.cells[cell, 0], MEMORY)
+    own, others = state.cells[cell, 1 + column], state.pools[pool, 5 + column]
     return (n * own + N_SCALE * others) / (n + N_SCALE)
 
 
 @inner
 def _reweight(state, level):
     """Weigh the candidates by their past interval score, raised where their coverage is short."""
-    state.totals[2] = 0.0
-    weight, n_cells = state.totals[0], max(state.totals[1], 1.0)
+    state.choice[2] = 0.0
+    weight, n_cells = state.choice[0], max(state.choice[1], 1.0)
     if weight == 0.0:
         return
     best = np.inf
-    for k in range(state.losses.size):
-        short = max(level - state.covered[k] / weight, 0.0)
-        state.weights[k] = state.losses[k] * (1.0 + SHORTFALL * short)
-        best = min(best, state.weights[k])
+    for k in range(state.rates.size):
+        short = max(level - state.choice[3 + state.rates.size + k] / weight, 0.0)
+        state.choice[3 + 2 * state.rates.size + k] = state.choice[3 + k] * (1.0 + SHORTFALL * short)
+        best = min(best, state.choice[3 + 2 * state.rates.size + k])
     total = 0.0
-    for k in range(state.losses.size):
-        excess = (state.weights[k] - best) / best if best > 0 else state.weights[k]
-        state.weights[k] = math.exp(-LEARNING_RATE * weight / n_cells * excess)
-        total += state.weights[k]
-    for k in range(state.losses.size):
-        state.weights[k] /= total
+    for k in range(state.rates.size):
+        excess = (
+            (state.choice[3 + 2 * state.rates.size + k] - best) / best
+            if best > 0
+            else state.choice[3 + 2 * state.rates.size + k]
+        )
+        state.choice[3 + 2 * state.rates.size + k] = math.exp(
+            -LEARNING_RATE * weight / math.sqrt(n_cells) * excess
+        )
+        total += state.choice[3 + 2 * state.rates.size + k]
+    for k in range(state.rates.size):
+        state.choice[3 + 2 * state.rates.size + k] /= total
 
 
 @inner
-def _threshold(state, k, j, cell, pool, is_capped):
+def _threshold(state, k, side, cell, pool, gain, is_capped):
     """Return the threshold of a tracker: that of the pool, and the series' own part by its rows."""
     column, n_sides, method = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 2]
-    share = state.cell_rows[cell] / (state.cell_rows[cell] + N_POOLED)
-    found = state.pool_thresholds[pool, j] + share * state.cell_offsets[cell, j]
-    largest = state.pool_largest[pool, j]
+    j = state.candidates[k, 3] + side
+    share = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
+    found = (
+        state.pools[pool, 7 + 3 * state.n_units + j]
+        + share * state.cells[cell, 2 + state.n_units + j]
+    )
+    largest = state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j]
     if method == ACI:  # found is the error rate
         if found <= 0.0:
             return largest if is_capped else np.inf
         if found >= 1.0:
-            return _edge(0) if is_capped else -np.inf
-        return _quantile(state.pool_trees[pool, column], 1.0 - found, largest)
+            return EDGES[0] if is_capped else -np.inf
+        return _quantile(state.trees[pool, column], 1.0 - found, largest)
     if method == PI:
-        total = state.pool_integrals[pool, j] + share * state.cell_integrals[cell, j]
-        t = state.pool_rows[pool] / max(state.pool_cells[pool], 1.0) + DELAYED_START
-        angle = total * math.log(t) / (SATURATION * t)
-        size = state.pool_sizes[pool, 2 * column + n_sides - 1]
+        total = (
+            state.pools[pool, 7 + 3 * state.n_units + state.n_trackers + j]
+            + share * state.cells[cell, 2 + state.n_units + state.n_trackers + j]
+        )
+        angle = total * gain
+        size = state.pools[pool, 6 + state.n_units + 2 * column + n_sides - 1]
         found += KI * size * math.tan(min(max(angle, -STEEPEST), STEEPEST))
     return min(found, 2.0 * largest) if is_capped else found
 
@@ -175,51 +179,57 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
     out[0], out[1] = low, high
-    is_ready = state.pool_rows[pool] > max(4.0, state.pool_cells[pool])
+    is_ready = state.pools[pool, 0] > max(4.0, state.pools[pool, 1])
+    is_started = state.pools[pool, 3] > 0.0
+    is_mixed = n_candidates > 1
+    below, above, total = 0.0, 0.0, 0.0
+    if state.choice[2] > 0.0:
+        _reweight(state, 1.0 - alpha)
+    t = state.pools[pool, 0] / max(state.pools[pool, 1], 1.0) + DELAYED_START
+    gain = math.log(t) / (SATURATION * t)
+    k = 0
     for column in range(n_units):
-        if kind == ONE_SIDED:
-            units[column] = 1.0
-            continue
-        scale = _scale(state, cell, pool, column + 1)
-        if kind == SPREAD:
-            transform = state.transforms[column]
-            width = _forward(transform, high) - _forward(transform, low)
-            units[column] = max(width, FLOOR * scale)
-        else:
-            units[column] = scale if is_ready else 0.0
-    if state.pool_started[pool] == 0.0:
+        transform = state.transforms[column]
+        start = _forward(transform, low)
+        end = start if kind != SPREAD else _forward(transform, high)
+        unit = 1.0
+        if kind != ONE_SIDED:
+            scale = _scale(state, cell, pool, column + 1)
+            unit = max(end - start, FLOOR * scale) if kind == SPREAD else scale * is_ready
+        units[column] = unit
+        while is_started and k < n_candidates and state.candidates[k, 0] == column:
+            first = _threshold(state, k, 0, cell, pool, gain, is_mixed)
+            last = first
+            if state.candidates[k, 1] == 2:
+                last = _threshold(state, k, 1, cell, pool, gain, is_mixed)
+            a = start - unit * first if unit > 0 else start
+            b = end + unit * last if unit > 0 else end
+            if a > b:
+                a = b = start / 2 + end / 2
+            a, b = _backward(transform, a), _backward(transform, b)
+            bounds[2 * k], bounds[2 * k + 1] = a, b
+            weight = state.choice[3 + 2 * state.rates.size + k]
+            if weight > LEAST_WEIGHT:
+                below += weight * a
+                above += weight * b
+                total += weight
+            k += 1
+    if not is_started:
         below, above = (low, high) if kind == SPREAD else (-np.inf, np.inf)
         out[2], out[3], out[4], out[5] = below, above, below, above
         for k in range(n_candidates):
             bounds[2 * k], bounds[2 * k + 1] = below, above
         return
-    if state.totals[2] > 0.0:
-        _reweight(state, 1.0 - alpha)
-    is_mixed = n_candidates > 1
-    below, above, total = 0.0, 0.0, 0.0
-    for k in range(n_candidates):
-        column, n_sides, j = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 3]
-        transform, unit = state.transforms[column], units[column]
-        first = _threshold(state, k, j, cell, pool, is_mixed)
-        last = first if n_sides == 1 else _threshold(state, k, j + 1, cell, pool, is_mixed)
-        start, end = _forward(transform, low), _forward(transform, high)
-        a = start - unit * first if unit > 0 else start
-        b = end + unit * last if unit > 0 else end
-        if a > b:
-            a = b = start / 2 + end / 2
-        bounds[2 * k], bounds[2 * k + 1] = _backward(transform, a), _backward(transform, b)
-        if not is_mixed or state.weights[k] > LEAST_WEIGHT:
-            weight = state.weights[k]
-            below += weight * bounds[2 * k]
-            above += weight * bounds[2 * k + 1]
-            total += weight
     out[2], out[3] = below / total, above / total
     if not is_mixed:
         out[2], out[3] = bounds[0], bounds[1]
     out[4], out[5] = out[2], out[3]
     if is_mixed:
-        share = state.cell_rows[cell] / (state.cell_rows[cell] + N_POOLED)
-        extra = state.pool_thresholds[pool, -1] + share * state.cell_offsets[cell, -1]
+        share = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
+        extra = (
+            state.pools[pool, 7 + 3 * state.n_units + state.n_trackers - 1]
+            + share * state.cells[cell, 2 + state.n_units + state.n_trackers - 1]
+        )
         step = extra * (out[3] - out[2] if kind != ONE_SIDED else 1.0)
         out[4], out[5] = out[2] - step, out[3] + step
         if out[4] > out[5]:
@@ -229,24 +239,24 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
 @inner
 def _learn_scale(state, cell, pool, column, error):
     """Add an absolute error to the mean of its series and its pool."""
-    mean = state.pool_scales[pool, column]
-    if state.pool_rows[pool] >= 10.0 and mean > 0:
+    mean = state.pools[pool, 5 + column]
+    if state.pools[pool, 0] >= 10.0 and mean > 0:
         error = min(error, OUTLIER * mean)
-    n_cells = max(state.pool_cells[pool], 1.0)
-    part = max(1.0 / (state.pool_rows[pool] + 1.0), 1.0 / (MEMORY * n_cells))
-    state.pool_scales[pool, column] += part * (error - mean)
-    part = max(1.0 / (state.cell_rows[cell] + 1.0), 1.0 / MEMORY)
-    state.cell_scales[cell, column] += part * (error - state.cell_scales[cell, column])
+    n_cells = max(state.pools[pool, 1], 1.0)
+    part = max(1.0 / (state.pools[pool, 0] + 1.0), 1.0 / (MEMORY * n_cells))
+    state.pools[pool, 5 + column] += part * (error - mean)
+    part = max(1.0 / (state.cells[cell, 0] + 1.0), 1.0 / MEMORY)
+    state.cells[cell, 1 + column] += part * (error - state.cells[cell, 1 + column])
 
 
 @inner
 def _learn_size(state, pool, column, size):
     """Add the size of a score to the mean of its pool, and return the mean."""
-    n, mean = state.pool_scored[pool], state.pool_sizes[pool, column]
+    n, mean = state.pools[pool, 2], state.pools[pool, 6 + state.n_units + column]
     if n >= 10.0 and mean > 0:
         size = min(size, OUTLIER * mean)
-    mean += (size - mean) * max(1.0 / (n + 1.0), 1.0 / (MEMORY * max(state.pool_cells[pool], 1.0)))
-    state.pool_sizes[pool, column] = mean
+    mean += (size - mean) * max(1.0 / (n + 1.0), 1.0 / (MEMORY * max(state.pools[pool, 1], 1.0)))
+    state.pools[pool, 6 + state.n_units + column] = mean
     return mean
 
 
@@ -256,13 +266,13 @@ def _step(state, cell, pool, j, size, gap):
 
     Of several series, half of the step is that of the pool, which moves by the mean of its series.
     """
-    n_cells = max(state.pool_cells[pool], 1.0)
+    n_cells = max(state.pools[pool, 1], 1.0)
     part = gap if n_cells == 1.0 else gap / 2.0
-    state.pool_thresholds[pool, j] += size * part / n_cells
-    state.pool_integrals[pool, j] += part / n_cells
+    state.pools[pool, 7 + 3 * state.n_units + j] += size * part / n_cells
+    state.pools[pool, 7 + 3 * state.n_units + state.n_trackers + j] += part / n_cells
     if n_cells > 1.0:
-        state.cell_offsets[cell, j] += size * part
-        state.cell_integrals[cell, j] += part
+        state.cells[cell, 2 + state.n_units + j] += size * part
+        state.cells[cell, 2 + state.n_units + state.n_trackers + j] += part
 
 
 @inner
@@ -270,13 +280,13 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
     """Learn from the truth of a forecast that was issued."""
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
-    if state.cell_rows[cell] == 0.0:
-        state.pool_cells[pool] += 1.0
-        state.totals[1] += 1.0
+    if state.cells[cell, 0] == 0.0:
+        state.pools[pool, 1] += 1.0
+        state.choice[1] += 1.0
     has_units = True
     for column in range(n_units):
         has_units = has_units and units[column] > 0.0
-    if state.pool_started[pool] > 0.0 and has_units and n_candidates > 1 and out[3] < HUGE:
+    if state.pools[pool, 3] > 0.0 and has_units and n_candidates > 1 and out[3] < HUGE:
         _learn_choice(state, kind, alpha, cell, pool, y, bounds)
         width = out[3] - out[2] if kind != ONE_SIDED else 1.0
         if width > 0.0:
@@ -284,20 +294,22 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
             size = _learn_size(state, pool, 2 * n_units, min(abs(score) / width, LARGEST_SCORE))
             is_missed = y > out[5] or (kind != ONE_SIDED and y < out[4])
             gap = ((1.0 if is_missed else 0.0) - alpha) / delay
-            _step(state, cell, pool, state.pool_thresholds.shape[1] - 1, FINAL_RATE * size, gap)
+            _step(state, cell, pool, state.n_trackers - 1, FINAL_RATE * size, gap)
+    _learn_scale(state, cell, pool, 0, min(abs(y - out[0] / 2 - out[1] / 2), LARGEST_ERROR))
+    for column in range(n_units):
+        transform = state.transforms[column]
+        value, start = _forward(transform, y), _forward(transform, out[0])
+        end = start if kind != SPREAD else _forward(transform, out[1])
+        if has_units:
+            _learn_scores(state, kind, alpha, cell, pool, delay, y, value, start, end, out, column)
+        error = min(abs(value - start / 2 - end / 2), LARGEST_ERROR)
+        _learn_scale(state, cell, pool, column + 1, error)
     if has_units:
-        for column in range(n_units):
-            _learn_scores(state, kind, alpha, cell, pool, delay, y, out, column)
-        state.pool_scored[pool] += 1.0
-        if state.pool_started[pool] == 0.0:
+        state.pools[pool, 2] += 1.0
+        if state.pools[pool, 3] == 0.0:
             _start(state, alpha, pool)
-    for column in range(n_units + 1):
-        transform = IDENTITY if column == 0 else state.transforms[column - 1]
-        middle = _forward(transform, out[0]) / 2 + _forward(transform, out[1]) / 2
-        error = min(abs(_forward(transform, y) - middle), LARGEST_ERROR)
-        _learn_scale(state, cell, pool, column, error)
-    state.pool_rows[pool] += 1.0
-    state.cell_rows[cell] += 1.0
+    state.pools[pool, 0] += 1.0
+    state.cells[cell, 0] += 1.0
 
 
 @inner
@@ -306,50 +318,52 @@ def _learn_choice(state, kind, alpha, cell, pool, y, bounds):
     unit = 1.0 if kind == ONE_SIDED else _scale(state, cell, pool, 0)
     if unit <= 0.0:
         return
-    keep = 1.0 - 1.0 / (MEMORY * max(state.totals[1], 1.0))
-    state.totals[0] = state.totals[0] * keep + 1.0
-    state.totals[2] = 1.0
-    for k in range(state.losses.size):
+    keep = 1.0 - 1.0 / (MEMORY * max(state.choice[1], 1.0))
+    state.choice[0] = state.choice[0] * keep + 1.0
+    state.choice[2] = 1.0
+    for k in range(state.rates.size):
         low, high = bounds[2 * k], bounds[2 * k + 1]
         if kind == ONE_SIDED:
             is_covered, loss = y <= high, high + max(y - high, 0.0) / alpha
         else:
             is_covered = low <= y <= high
             loss = high - low + 2.0 / alpha * (max(low - y, 0.0) + max(y - high, 0.0))
-        state.losses[k] = state.losses[k] * keep + min(loss / unit, LARGEST_SCORE)
-        state.covered[k] = state.covered[k] * keep + (1.0 if is_covered else 0.0)
+        state.choice[3 + k] = state.choice[3 + k] * keep + min(loss / unit, LARGEST_SCORE)
+        state.choice[3 + state.rates.size + k] = state.choice[3 + state.rates.size + k] * keep + (
+            1.0 if is_covered else 0.0
+        )
 
 
 @inner
-def _learn_scores(state, kind, alpha, cell, pool, delay, y, out, column):
+def _learn_scores(state, kind, alpha, cell, pool, delay, y, value, start, end, out, column):
     """Add the scores of one transform to their distribution, and move its trackers."""
     n_units = state.transforms.size
-    transform, unit, bounds = state.transforms[column], out[6 + column], out[6 + n_units :]
-    value = _forward(transform, y)
-    below = (_forward(transform, out[0]) - value) / unit
-    above = (value - _forward(transform, out[1])) / unit
+    unit, bounds = out[6 + column], out[6 + n_units :]
+    below, above = (start - value) / unit, (value - end) / unit
     below = min(max(below, -LARGEST_SCORE), LARGEST_SCORE)
     above = min(max(above, -LARGEST_SCORE), LARGEST_SCORE)
     score = above if kind == ONE_SIDED else max(below, above)
     both = max(abs(below), abs(above))
     one_size = _learn_size(state, pool, 2 * column, both)
     two_size = _learn_size(state, pool, 2 * column + 1, abs(below) / 2 + abs(above) / 2)
-    tree = state.pool_trees[pool, column]
+    tree = state.trees[pool, column]
     if column == 0:
-        state.pool_weights[pool] *= 1.0 + 1.0 / (LONG_MEMORY * max(state.pool_cells[pool], 1.0))
-        if state.pool_weights[pool] > 1e9:
+        state.pools[pool, 4] *= 1.0 + 1.0 / (LONG_MEMORY * max(state.pools[pool, 1], 1.0))
+        if state.pools[pool, 4] > 1e9:
             for other in range(n_units):
-                state.pool_trees[pool, other] /= state.pool_weights[pool]
-            state.pool_weights[pool] = 1.0
-    _add(tree, _bin_of(score), state.pool_weights[pool])
+                state.trees[pool, other] /= state.pools[pool, 4]
+            state.pools[pool, 4] = 1.0
+    _add(tree, _bin_of(score), state.pools[pool, 4])
     for k in range(state.candidates.shape[0]):
         if state.candidates[k, 0] != column:
             continue
         n_sides, method, j = state.candidates[k, 1], state.candidates[k, 2], state.candidates[k, 3]
         for side in range(n_sides):
             own = score if n_sides == 1 else (below if side == 0 else above)
-            state.pool_largest[pool, j + side] = max(state.pool_largest[pool, j + side], own)
-            if state.pool_started[pool] == 0.0 or out[3] >= HUGE:
+            state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side] = max(
+                state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side], own
+            )
+            if state.pools[pool, 3] == 0.0 or out[3] >= HUGE:
                 continue
             is_low = kind != ONE_SIDED and y < bounds[2 * k]
             is_high = y > bounds[2 * k + 1]
@@ -362,17 +376,22 @@ def _learn_scores(state, kind, alpha, cell, pool, delay, y, out, column):
 @inner
 def _start(state, alpha, pool):
     """Start the trackers of a pool at the quantile of the first scores, once there are enough."""
-    if state.pool_scored[pool] <= max(9.0, state.pool_cells[pool]):
+    if state.pools[pool, 2] <= max(9.0, state.pools[pool, 1]):
         return
-    state.pool_started[pool] = 1.0
+    state.pools[pool, 3] = 1.0
     for k in range(state.candidates.shape[0]):
         column, n_sides, j = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 3]
         for side in range(n_sides):
             if state.candidates[k, 2] == ACI:
-                state.pool_thresholds[pool, j + side] = alpha / n_sides
+                state.pools[pool, 7 + 3 * state.n_units + j + side] = alpha / n_sides
             else:
-                tree, largest = state.pool_trees[pool, column], state.pool_largest[pool, j]
-                state.pool_thresholds[pool, j + side] = _quantile(tree, 1.0 - alpha, largest)
+                tree, largest = (
+                    state.trees[pool, column],
+                    state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j],
+                )
+                state.pools[pool, 7 + 3 * state.n_units + j + side] = _quantile(
+                    tree, 1.0 - alpha, largest
+                )
 
 
 @kernel

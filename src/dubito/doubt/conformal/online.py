@@ -62,10 +62,17 @@ from dubito.serialization.objects import Serializable
 
 METHODS = {"aci": ACI, "tracking": TRACKING, "pi": PI}
 TRANSFORMS = {"identity": IDENTITY, "log1p": LOG1P, "sqrt": SQRT, "log": LOG}
-AUTO_TRANSFORMS = ("identity", "log1p", "sqrt")
-RATES = {"aci": 0.02, "tracking": 0.2, "pi": 0.2}
+AUTO_TRANSFORMS = ("identity", "log1p")
+RATES = {"aci": 0.01, "tracking": 0.2, "pi": 0.2}
+CANDIDATES = (  # sides, method and rate
+    (1, "aci", 0.01),
+    (1, "tracking", 0.2),
+    (2, "tracking", 0.2),
+    (2, "pi", 0.6),
+)
 KINDS = {"points": POINTS, "spread": SPREAD, "classes": ONE_SIDED}
-BLOCK = 65_536  # rows that are held with what every candidate issued for them
+MAX_SPAN = 1_000_000  # of integers that are counted rather than sorted
+BLOCK = 16_384  # rows that are held with what every candidate issued for them
 UNKNOWN = MOST  # the truth that is not known yet, and the time at which it will be
 LEAST_PROBABILITY = 1e-12
 ALL = "all"  # the name of the only series where rows have none
@@ -103,7 +110,7 @@ class OnlineConformal(Serializable):
         needs positive ones. "auto" weighs the first three with method="auto", and is "identity"
         with another method.
     rate : float, optional
-        The learning rate of a single method. Default: 0.02 for "aci", otherwise 0.2. It is divided
+        The learning rate of a single method. Default: 0.01 for "aci", otherwise 0.2. It is divided
         by the horizon plus 1, the number of steps until the truth is known.
     max_waiting : int, default=100000
         The number of forecasts that may wait for their truth. Beyond it the oldest are given up
@@ -174,25 +181,10 @@ class OnlineConformal(Serializable):
         n_dropped_=integer(0),
         cell_series_=array(None, low=0, is_whole=True),
         cell_pools_=array("cell_series_", low=0, is_whole=True),
-        cell_rows_=array("cell_series_", low=0),
-        cell_scales_=array("cell_series_", None, low=0, high=MOST),
-        cell_offsets_=array("cell_series_", None, low=-MOST, high=MOST),
-        cell_integrals_=array("cell_series_", None, low=-MOST, high=MOST),
-        pool_rows_=array("horizons_", low=0),
-        pool_cells_=array("horizons_", low=0),
-        pool_scored_=array("horizons_", low=0),
-        pool_started_=array("horizons_", low=0, high=1),
-        pool_scales_=array("horizons_", None, low=0, high=MOST),
-        pool_sizes_=array("horizons_", None, low=0, high=MOST),
-        pool_thresholds_=array("horizons_", None, low=-MOST, high=MOST),
-        pool_integrals_=array("horizons_", None, low=-MOST, high=MOST),
-        pool_largest_=array("horizons_", None, low=0, high=MOST),
-        pool_weights_=array("horizons_", low=0),
-        pool_trees_=array("horizons_", None, N_BINS, low=0),
-        losses_=array(None, low=0, high=MOST),
-        covered_=array("losses_", low=0),
-        weights_=array("losses_", low=0, high=1),
-        totals_=array(3, low=0),
+        cells_=array("cell_series_", None, low=-MOST, high=MOST),
+        pools_=array("horizons_", None, low=-MOST, high=MOST),
+        trees_=array("horizons_", None, N_BINS, low=0),
+        choice_=array(None, low=0, high=MOST),
         waiting_ids_=list_of(optional(text)),
         waiting_cells_=array("waiting_ids_", low=0, is_whole=True, is_empty_allowed=True),
         waiting_known_=array("waiting_ids_", low=-MOST, high=MOST, is_empty_allowed=True),
@@ -225,7 +217,7 @@ class OnlineConformal(Serializable):
         """The weight of each candidate, by its transform, number of sides and method."""
         self._require_fitted("choice")
         names = [f"{t} {m}" + " (two-sided)" * (n > 1) for t, n, m, _ in self._candidates()]
-        return dict(zip(names, self.weights_.tolist(), strict=True))
+        return dict(zip(names, self.choice_[-len(names) :].tolist(), strict=True))
 
     def predict(
         self, outputs: Any, *, series: Any = None, horizon: Any = 0, ids: Any = None
@@ -372,29 +364,17 @@ class OnlineConformal(Serializable):
                 raise BadValueError("rate", name, rule, f"{self.rate:g} and method='auto'", fix)
 
     def _check_fitted(self, entry: Entry) -> None:
-        n_trackers = sum(n for _, n, _, _ in self._candidates()) + 1
-        n_units, n_candidates = len(self._transforms()), len(self._candidates())
-        sizes = {
-            "cell_scales_": n_units + 1,
-            "cell_offsets_": n_trackers,
-            "cell_integrals_": n_trackers,
-            "pool_scales_": n_units + 1,
-            "pool_sizes_": 2 * n_units + 1,
-            "pool_thresholds_": n_trackers,
-            "pool_integrals_": n_trackers,
-            "pool_largest_": n_trackers,
-            "pool_trees_": n_units,
-            "waiting_": 6 + n_units + 2 * n_candidates,
-            "waiting_scores_": self.n_classes_ or 0,
-        }
+        sizes = self._sizes()
         for name, size in sizes.items():
             found = getattr(self, name)
+            if name == "choice_":
+                continue
             if not len(found):
                 setattr(self, name, found.reshape(0, size))
             elif found.shape[1] != size:
                 raise entry.at(name).error(f"must have {size} columns", f"{found.shape[1]}")
-        if self.losses_.size != n_candidates:
-            raise entry.at("losses_").error(f"a list of {n_candidates}", f"{self.losses_.size}")
+        if self.choice_.size != sizes["choice_"]:
+            raise entry.at("choice_").error(f"a list of {sizes['choice_']}", f"{self.choice_.size}")
         limits = {
             "cell_series_": len(self.series_),
             "cell_pools_": len(self.horizons_),
@@ -417,12 +397,11 @@ class OnlineConformal(Serializable):
         if self.method != "auto":
             rate = RATES[self.method] if self.rate is None else float(self.rate)
             return [(self._transforms()[0], 1, self.method, rate)]
-        sides = {"aci": (1,), "tracking": (1, 2), "pi": (1, 2)}
         return [
-            (transform, n, method, RATES[method])
+            (transform, n_sides, method, rate)
             for transform in self._transforms()
-            for method in METHODS
-            for n in (sides[method] if self.kind_ != "classes" else (1,))
+            for n_sides, method, rate in CANDIDATES
+            if n_sides == 1 or self.kind_ != "classes"
         ]
 
     def _begin(self, kind: str, n_classes: int | None, classes: Any) -> None:
@@ -432,26 +411,29 @@ class OnlineConformal(Serializable):
         self.series_, self.horizons_ = [], []
         self.time_ = self.step_ = None
         self.n_dropped_ = 0
-        n_units, candidates = len(self._transforms()), self._candidates()
-        n_trackers = sum(n for _, n, _, _ in candidates) + 1
-        empty = np.zeros(0, dtype=np.int64)
+        sizes, empty = self._sizes(), np.zeros(0, dtype=np.int64)
         self.cell_series_, self.cell_pools_, self.waiting_cells_ = empty, empty, empty
-        self.cell_rows_, self.cell_scales_ = np.zeros(0), np.zeros((0, n_units + 1))
-        self.cell_offsets_, self.cell_integrals_ = np.zeros((2, 0, n_trackers))
-        self.pool_rows_, self.pool_cells_, self.pool_scored_, self.pool_started_ = np.zeros((4, 0))
-        self.pool_scales_, self.pool_sizes_ = (
-            np.zeros((0, n_units + 1)),
-            np.zeros((0, 2 * n_units + 1)),
-        )
-        self.pool_thresholds_, self.pool_integrals_, self.pool_largest_ = np.zeros(
-            (3, 0, n_trackers)
-        )
-        self.pool_weights_, self.pool_trees_ = np.zeros(0), np.zeros((0, n_units, N_BINS))
-        self.losses_, self.covered_, self.totals_ = *np.zeros((2, len(candidates))), np.zeros(3)
-        self.weights_ = np.full(len(candidates), 1 / len(candidates))
+        self.cells_, self.pools_ = np.zeros((0, sizes["cells_"])), np.zeros((0, sizes["pools_"]))
+        self.trees_ = np.zeros((0, sizes["trees_"], N_BINS))
+        self.choice_ = np.zeros(sizes["choice_"])
+        n_candidates = len(self._candidates())
+        self.choice_[-n_candidates:] = 1 / n_candidates
         self.waiting_ids_, self.waiting_known_, self.waiting_truth_ = [], *np.zeros((2, 0))
-        self.waiting_ = np.zeros((0, 6 + n_units + 2 * len(candidates)))
-        self.waiting_scores_ = np.zeros((0, n_classes or 0))
+        self.waiting_ = np.zeros((0, sizes["waiting_"]))
+        self.waiting_scores_ = np.zeros((0, sizes["waiting_scores_"]))
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the number of columns of each array."""
+        n_units, n_candidates = len(self._transforms()), len(self._candidates())
+        n_trackers = sum(n for _, n, _, _ in self._candidates()) + 1
+        return {
+            "cells_": 2 + n_units + 2 * n_trackers,
+            "pools_": 7 + 3 * n_units + 3 * n_trackers,
+            "trees_": n_units,
+            "choice_": 3 + 3 * n_candidates,
+            "waiting_": 6 + n_units + 2 * n_candidates,
+            "waiting_scores_": self.n_classes_ or 0,
+        }
 
     def _state(self) -> OnlineState:
         """Return what kernels read and change in place."""
@@ -460,12 +442,16 @@ class OnlineConformal(Serializable):
         for transform, n_sides, method, _ in self._candidates():
             table.append([names.index(transform), n_sides, METHODS[method], first])
             first += n_sides
-        learned = [name for name in OnlineState._fields if hasattr(self, f"{name}_")]
         return OnlineState(
+            n_units=len(names),
+            n_trackers=first + 1,
             transforms=np.array([TRANSFORMS[name] for name in names]),
             candidates=np.array(table),
             rates=np.array([rate for *_, rate in self._candidates()]),
-            **{name: getattr(self, f"{name}_") for name in learned},
+            cells=self.cells_,
+            pools=self.pools_,
+            trees=self.trees_,
+            choice=self.choice_,
         )
 
     def _rows(
@@ -516,7 +502,7 @@ class OnlineConformal(Serializable):
         """Return the cell of each row, and its horizon plus 1; new ones are added."""
         steps, step_codes = _horizons(horizon, n, caller)
         names, name_codes = _series_names(as_column(series, n, "series", caller), n)
-        pairs, codes = np.unique(name_codes * len(steps) + step_codes, return_inverse=True)
+        pairs, codes = _distinct(name_codes * len(steps) + step_codes)
         known = self._lookup()
         for name, step in ((names[one // len(steps)], steps[one % len(steps)]) for one in pairs):
             if (name, step) not in known:
@@ -534,18 +520,14 @@ class OnlineConformal(Serializable):
     def _add_cell(self, name: str, step: int) -> None:
         if step not in self.horizons_:
             self.horizons_.append(step)
-            for field in OnlineState._fields:
-                if field.startswith("pool_"):
-                    setattr(self, f"{field}_", _with_row(getattr(self, f"{field}_")))
-            self.pool_weights_[-1] = 1.0
+            self.pools_, self.trees_ = _with_row(self.pools_), _with_row(self.trees_)
+            self.pools_[-1, 4] = 1.0  # the weight of a new score
         if name not in self.series_:
             self.series_.append(name)
-        at = np.array([self.series_.index(name)]), np.array([self.horizons_.index(step)])
-        self.cell_series_ = np.concatenate([self.cell_series_, at[0]])
-        self.cell_pools_ = np.concatenate([self.cell_pools_, at[1]])
-        for field in OnlineState._fields:
-            if field.startswith("cell_"):
-                setattr(self, f"{field}_", _with_row(getattr(self, f"{field}_")))
+        series, pool = self.series_.index(name), self.horizons_.index(step)
+        self.cell_series_ = np.append(self.cell_series_, series)
+        self.cell_pools_ = np.append(self.cell_pools_, pool)
+        self.cells_ = _with_row(self.cells_)
 
     def _truths(self, y: Any, scores: FloatArray, caller: str, outputs: Any = None) -> FloatArray:
         """Return targets, or the scores of labels; UNKNOWN where they are missing."""
@@ -731,7 +713,7 @@ def _horizons(horizon: Any, n: int, caller: str) -> tuple[list[int], IntArray]:
     column = as_column(
         np.broadcast_to(steps, n) if steps.ndim == 0 else steps, n, "horizon", caller
     )
-    distinct, codes = np.unique(np.asarray(column), return_inverse=True)
+    distinct, codes = _distinct(np.asarray(column))
     return [int(one) for one in distinct], codes
 
 
@@ -740,8 +722,20 @@ def _series_names(series: NDArray[Any] | None, n: int) -> tuple[list[str], IntAr
     if series is None:
         return [ALL], np.zeros(n, dtype=np.int64)
     keys = series if series.dtype.kind in "iuU" else np.array([str(one) for one in series.tolist()])
-    distinct, codes = np.unique(keys, return_inverse=True)
+    distinct, codes = _distinct(keys)
     return [str(one) for one in distinct.tolist()], codes
+
+
+def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the distinct keys in order, and the index of each; integers need no sorting."""
+    if keys.dtype.kind in "iu" and keys.size:
+        low, high = int(keys.min()), int(keys.max())
+        if high - low < MAX_SPAN:
+            is_there = np.zeros(high - low + 1, dtype=bool)
+            is_there[keys - low] = True
+            index = np.cumsum(is_there) - 1
+            return np.flatnonzero(is_there) + low, index[keys - low]
+    return np.unique(keys, return_inverse=True)
 
 
 def _as_times(value: Any, n: int, argument: str, caller: str) -> FloatArray:
