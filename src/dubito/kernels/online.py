@@ -23,6 +23,7 @@ N_SCALE = 5.0  # the same, of scales
 FLOOR = 0.05  # of a forecast's own width, relative to the mean error
 KI, SATURATION, DELAYED_START, STEEPEST = 0.5, 0.25, 20.0, 1.2
 LEARNING_RATE, SHORTFALL, LEAST_WEIGHT = 0.5, 4.0, 0.02  # of the choice
+PRIOR = 3.0  # log weight that ACI, the steadiest, has at first; more where series are pooled
 FINAL_RATE = 0.02
 HIGHEST = 700.0  # of an exponent
 HUGE = 1e308  # as good as infinite
@@ -120,29 +121,31 @@ def _scale(state, cell, pool, column):
 
 @inner
 def _reweight(state, level):
-    """Weigh the candidates by their past interval score, raised where their coverage is short."""
+    """Weigh the candidates by their past interval score, raised where their coverage is short.
+
+    The first candidates of the transforms are compared with each other, the others with the first
+    of their transform: rows of one time are alike, and the more so the less two methods have in
+    common.
+    """
     state.choice[2] = 0.0
     weight, n_cells = state.choice[0], max(state.choice[1], 1.0)
-    if weight == 0.0:
-        return
-    best = np.inf
-    for k in range(state.rates.size):
-        short = max(level - state.choice[3 + state.rates.size + k] / weight, 0.0)
-        state.choice[3 + 2 * state.rates.size + k] = state.choice[3 + k] * (1.0 + SHORTFALL * short)
-        best = min(best, state.choice[3 + 2 * state.rates.size + k])
-    total = 0.0
-    for k in range(state.rates.size):
-        excess = (
-            (state.choice[3 + 2 * state.rates.size + k] - best) / best
-            if best > 0
-            else state.choice[3 + 2 * state.rates.size + k]
-        )
-        state.choice[3 + 2 * state.rates.size + k] = math.exp(
-            -LEARNING_RATE * weight / math.sqrt(n_cells) * excess
-        )
-        total += state.choice[3 + 2 * state.rates.size + k]
-    for k in range(state.rates.size):
-        state.choice[3 + 2 * state.rates.size + k] /= total
+    n, at, best, total = state.rates.size, 3 + 2 * state.rates.size, np.inf, 0.0
+    for k in range(n):
+        short = max(level - state.choice[3 + n + k] / max(weight, 1.0), 0.0)
+        state.choice[at + k] = state.choice[3 + k] * (1.0 + SHORTFALL * short)
+        if k == 0 or state.candidates[k, 0] != state.candidates[k - 1, 0]:
+            best = min(best, state.choice[at + k])
+    first = 0.0
+    for k in range(n):
+        loss, prior, excess = state.choice[at + k], 0.0, 0.0
+        if k == 0 or state.candidates[k, 0] != state.candidates[k - 1, 0]:
+            first, prior = loss, PRIOR * (1.0 + math.log10(n_cells))
+        if best > 0:
+            excess = (first - best) / best / math.sqrt(n_cells) + (loss - first) / best / n_cells
+        state.choice[at + k] = math.exp(prior - LEARNING_RATE * weight * excess)
+        total += state.choice[at + k]
+    for k in range(n):
+        state.choice[at + k] /= total
 
 
 @inner
@@ -195,7 +198,10 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         unit = 1.0
         if kind != ONE_SIDED:
             scale = _scale(state, cell, pool, column + 1)
-            unit = max(end - start, FLOOR * scale) if kind == SPREAD else scale * is_ready
+            if kind == POINTS:
+                unit = scale * is_ready
+            elif transform in (IDENTITY, SQRT):  # on a log scale, all are alike
+                unit = max(end - start, FLOOR * scale)
         units[column] = unit
         while is_started and k < n_candidates and state.candidates[k, 0] == column:
             first = _threshold(state, k, 0, cell, pool, gain, is_mixed)

@@ -416,8 +416,7 @@ class OnlineConformal(Serializable):
         self.cells_, self.pools_ = np.zeros((0, sizes["cells_"])), np.zeros((0, sizes["pools_"]))
         self.trees_ = np.zeros((0, sizes["trees_"], N_BINS))
         self.choice_ = np.zeros(sizes["choice_"])
-        n_candidates = len(self._candidates())
-        self.choice_[-n_candidates:] = 1 / n_candidates
+        self.choice_[2] = 1.0  # the weights are out of date
         self.waiting_ids_, self.waiting_known_, self.waiting_truth_ = [], *np.zeros((2, 0))
         self.waiting_ = np.zeros((0, sizes["waiting_"]))
         self.waiting_scores_ = np.zeros((0, sizes["waiting_scores_"]))
