@@ -14,13 +14,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dubito import Quantiles
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.doubt import OnlineConformal
+from dubito.doubt import OnlineConformal, PredictionIntervals
 
 LEVEL = 0.9
 ALPHA = 1 - LEVEL
@@ -179,6 +179,7 @@ def ours_of_panel(panel: Panel) -> Bounds:
     found = OnlineConformal(LEVEL).replay(
         quantiles, panel.y, time=panel.week, series=panel.place, horizon=panel.horizon
     )
+    assert isinstance(found, PredictionIntervals)
     return found.low, found.high
 
 
@@ -235,6 +236,7 @@ SERIES_METHODS: dict[str, Callable[[Series], Bounds]] = {
 def ours_of_series(one: Series) -> Bounds:
     """Return the intervals of OnlineConformal with its defaults."""
     found = OnlineConformal(LEVEL).replay(one.forecast, one.y)
+    assert isinstance(found, PredictionIntervals)
     return found.low, found.high
 
 
@@ -282,8 +284,9 @@ def speed(n_updates: int, n_series: int) -> dict[str, float]:
     series = np.tile(np.arange(n_series), n_steps)
     forecasts = np.zeros(times.size)
     y = rng.standard_normal(times.size)
-    seconds = {}
-    for method in ("auto", "aci"):
+    seconds: dict[str, float] = {}
+    methods: tuple[Literal["auto", "aci"], ...] = ("auto", "aci")
+    for method in methods:
         online = OnlineConformal(LEVEL, method=method)
         online.replay(np.zeros(2), np.zeros(2))
         online = OnlineConformal(LEVEL, method=method)

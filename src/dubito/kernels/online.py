@@ -14,7 +14,7 @@ POINTS, SPREAD, ONE_SIDED = 0, 1, 2
 N_BINS = 512  # of scores s, by asinh(s / 0.05): 5 % wide from about 0.1 on
 N_BITS = 9
 BINS_PER_UNIT, NEAR_ZERO = 20.0, 0.05
-LARGEST_SCORE, LARGEST_ERROR = 1e12, 1e150
+LARGEST_SCORE, LARGEST_ERROR, SMALLEST_UNIT = 1e4, 1e150, 1e-100
 OUTLIER = 20.0  # times the mean size, beyond which an error counts as such
 MEMORY = 250.0  # steps of scales and of the choice
 LONG_MEMORY = 1000.0  # steps of the distribution of scores
@@ -27,6 +27,7 @@ PRIOR = 3.0  # log weight that ACI, the steadiest, has at first; more where seri
 FINAL_RATE = 0.02
 HIGHEST = 700.0  # of an exponent
 HUGE = 1e308  # as good as infinite
+ROUNDING = 1e-14  # by which a number may miss itself after a transform and back
 
 
 EDGES = NEAR_ZERO * np.sinh((np.arange(N_BINS + 1) - N_BINS // 2) / BINS_PER_UNIT)
@@ -199,9 +200,9 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         if kind != ONE_SIDED:
             scale = _scale(state, cell, pool, column + 1)
             if kind == POINTS:
-                unit = scale * is_ready
+                unit = max(scale, SMALLEST_UNIT) * is_ready
             elif transform in (IDENTITY, SQRT):  # on a log scale, all are alike
-                unit = max(end - start, FLOOR * scale)
+                unit = max(end - start, FLOOR * scale, SMALLEST_UNIT)
         units[column] = unit
         while is_started and k < n_candidates and state.candidates[k, 0] == column:
             first = _threshold(state, k, 0, cell, pool, gain, is_mixed)
@@ -213,6 +214,7 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
             if a > b:
                 a = b = start / 2 + end / 2
             a, b = _backward(transform, a), _backward(transform, b)
+            a, b = a - ROUNDING * abs(a), b + ROUNDING * abs(b)
             bounds[2 * k], bounds[2 * k + 1] = a, b
             weight = state.choice[3 + 2 * state.rates.size + k]
             if weight > LEAST_WEIGHT:
@@ -222,7 +224,7 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
             k += 1
     if not is_started:
         below, above = (low, high) if kind == SPREAD else (-np.inf, np.inf)
-        out[2], out[3], out[4], out[5] = below, above, below, above
+        out[2], out[3], out[4], out[5] = 1.0, 0.0, below, above  # crossed: there is no mixture yet
         for k in range(n_candidates):
             bounds[2 * k], bounds[2 * k + 1] = below, above
         return
@@ -292,7 +294,7 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
     has_units = True
     for column in range(n_units):
         has_units = has_units and units[column] > 0.0
-    if state.pools[pool, 3] > 0.0 and has_units and n_candidates > 1 and out[3] < HUGE:
+    if state.pools[pool, 3] > 0.0 and has_units and n_candidates > 1 and out[2] <= out[3]:
         _learn_choice(state, kind, alpha, cell, pool, y, bounds)
         width = out[3] - out[2] if kind != ONE_SIDED else 1.0
         if width > 0.0:
@@ -369,7 +371,7 @@ def _learn_scores(state, kind, alpha, cell, pool, delay, y, value, start, end, o
             state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side] = max(
                 state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side], own
             )
-            if state.pools[pool, 3] == 0.0 or out[3] >= HUGE:
+            if state.pools[pool, 3] == 0.0 or out[2] > out[3]:
                 continue
             is_low = kind != ONE_SIDED and y < bounds[2 * k]
             is_high = y > bounds[2 * k + 1]

@@ -163,6 +163,10 @@ class OnlineConformal(Serializable):
     n_dropped_: int
     cell_series_: IntArray
     cell_pools_: IntArray
+    cells_: FloatArray
+    pools_: FloatArray
+    trees_: FloatArray
+    choice_: FloatArray
     waiting_ids_: list[str | None]
     waiting_cells_: IntArray
     waiting_known_: FloatArray
