@@ -430,3 +430,14 @@ def test_a_report_counts_sorted_rows(run: Run) -> None:
     words = [*KINDS["quantiles"], "--label", "demand", "--rearrange", "-o", "audit.html"]
     assert run("audit", "crossed.csv", *words).exit_code == 0
     assert "2 rows had quantiles that cross, which were sorted." in Path("audit.html").read_text()
+
+
+def test_help_has_a_panel_of_regression(run: Run) -> None:
+    panels = {}
+    commands = ["audit", "calibrate", "fit", "decide", "compare", "drift", "policy explain"]
+    for command in commands:
+        text = run(*command.split(), "--help").stdout
+        panels[command] = text.split("─ Regression ")[1].split("╰")[0].partition("\n")[2]
+        for option in ("--mean", "--std", "--quantiles", "--levels", "--samples", "--rearrange"):
+            assert option in panels[command], command
+    assert_same(panels["fit"], "help_regression")

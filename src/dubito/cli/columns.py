@@ -37,11 +37,11 @@ HELP = {
     "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
-    "mean": "Regression: column of means, or 'mean_*' of an ensemble; requires --std.",
-    "std": "Regression: column of standard deviations, or 'std_*' of an ensemble.",
-    "quantiles": "Regression: columns of quantiles, e.g. 'q_*', levels from their names (q_0.05).",
+    "mean": "Column of means, or 'mean_*' of an ensemble; requires --std.",
+    "std": "Column of standard deviations, or 'std_*' of an ensemble.",
+    "quantiles": "Columns of quantiles, e.g. 'q_*', with levels from their names (q_0.05).",
     "levels": "Levels of the quantiles, in the order of the columns, e.g. 0.05,0.5,0.95.",
-    "samples": "Regression: columns of draws, e.g. 's_*', or one list column.",
+    "samples": "Columns of draws, e.g. 's_*', or one list column.",
     "positive": "Positive class of two, e.g. fraud. Labels 0 and 1 need none.",
     "classes": "Comma-separated class names, for a list column.",
     "features": "Feature columns, or one list column. Default: feature_*.",
@@ -57,6 +57,8 @@ SWITCHES = {
 FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
 REGRESSION = ("mean", "quantiles", "samples")
+PANELS = dict.fromkeys(("mean", "std", "quantiles", "levels", "samples", "rearrange"), "Regression")
+PANELS |= dict.fromkeys(MULTILABEL, "Several labels per row")
 OUTPUTS = (
     "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", *REGRESSION
 )  # fmt: skip
@@ -556,10 +558,14 @@ def with_columns(
     """
     helps = {**HELP, **texts}.items()
     column_options = [
-        option(name, text, is_hidden=name in hidden) for name, text in helps if name not in unused
+        option(name, text, is_hidden=name in hidden, panel=PANELS.get(name))
+        for name, text in helps
+        if name not in unused
     ]
     column_options += [
-        option(name, text, bool, False) for name, text in SWITCHES.items() if name not in unused
+        option(name, text, bool, False, panel=PANELS.get(name))
+        for name, text in SWITCHES.items()
+        if name not in unused
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

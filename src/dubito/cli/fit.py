@@ -44,6 +44,7 @@ OF_FEATURES: dict[str, tuple[str, dict[str, bool]]] = {
 OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-uncertainty", "energy")
 OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 OOD_ALPHA, RISK_DELTA = 0.01, 0.05
+LABELS, VALUES = "Several labels per row", "Regression"  # panels of the help
 MAX_GROUPS = 20  # of several labels per row, in the text
 
 
@@ -82,54 +83,66 @@ def fit(
         ),
     ] = None,
     false_positive: Annotated[
-        float | None, typer.Option(help="Several labels: cost of a false positive. Default: 1.")
+        float | None,
+        typer.Option(rich_help_panel=LABELS, help="Cost of a false positive. Default: 1."),
     ] = None,
     false_negative: Annotated[
-        float | None, typer.Option(help="Several labels: cost of a false negative. Default: 1.")
+        float | None,
+        typer.Option(rich_help_panel=LABELS, help="Cost of a false negative. Default: 1."),
     ] = None,
     review: Annotated[
-        float | None, typer.Option(help="Several labels: cost of the review of one label.")
+        float | None, typer.Option(rich_help_panel=LABELS, help="Cost of the review of one label.")
     ] = None,
     review_row: Annotated[
         float | None,
-        typer.Option(help="Several labels: cost of the review of a row, with all of its labels."),
+        typer.Option(
+            rich_help_panel=LABELS, help="Cost of the review of a row, with all of its labels."
+        ),
     ] = None,
     f_beta: Annotated[
         float | None,
-        typer.Option(help="Several labels: maximize F-beta instead, e.g. 1 for F1."),
+        typer.Option(rich_help_panel=LABELS, help="Maximize F-beta instead, e.g. 1 for F1."),
     ] = None,
     average: Annotated[
         str | None,
-        typer.Option(help="What --f-beta averages: macro, micro or samples. Default: macro."),
+        typer.Option(
+            rich_help_panel=LABELS,
+            help="What --f-beta averages: macro, micro or samples. Default: macro.",
+        ),
     ] = None,
     cost_under: Annotated[
         float | None,
         typer.Option(
-            help="Regression: cost per unit of a value below the truth (newsvendor: underage, a "
-            "lost sale)."
+            rich_help_panel=VALUES,
+            help="Cost per unit of a value below the truth (newsvendor: underage, a lost sale).",
         ),
     ] = None,
     cost_over: Annotated[
         float | None,
         typer.Option(
-            help="Regression: cost per unit of a value above the truth (newsvendor: overage, a "
-            "leftover)."
+            rich_help_panel=VALUES,
+            help="Cost per unit of a value above the truth (newsvendor: overage, a leftover).",
         ),
     ] = None,
     review_cost: Annotated[
-        float | None, typer.Option(help="Regression: cost of a review, which finds the truth.")
+        float | None,
+        typer.Option(rich_help_panel=VALUES, help="Cost of a review, which finds the truth."),
     ] = None,
     max_width: Annotated[
         float | None,
-        typer.Option(help="Regression: review rows whose interval is wider than this."),
+        typer.Option(rich_help_panel=VALUES, help="Review rows whose interval is wider than this."),
     ] = None,
     max_relative_width: Annotated[
         float | None,
-        typer.Option(help="Regression: the same in relation to the prediction, e.g. 0.5."),
+        typer.Option(
+            rich_help_panel=VALUES, help="The same in relation to the prediction, e.g. 0.5."
+        ),
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option(help="Regression: coverage of the prediction intervals. Default: 0.9."),
+        typer.Option(
+            rich_help_panel=VALUES, help="Coverage of the prediction intervals. Default: 0.9."
+        ),
     ] = None,
     max_risk: Annotated[
         float | None,

@@ -42,9 +42,10 @@ def option(
     default: Any = None,
     *,
     is_hidden: bool = False,
+    panel: str | None = None,
 ) -> inspect.Parameter:
-    """Return an option of a command as a parameter of its function."""
-    annotation = Annotated[kind, typer.Option(help=text, hidden=is_hidden)]
+    """Return an option of a command as a parameter of its function; help shows it in a panel."""
+    annotation = Annotated[kind, typer.Option(help=text, hidden=is_hidden, rich_help_panel=panel)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
