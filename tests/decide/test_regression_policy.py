@@ -13,7 +13,13 @@ from dubito import ErrorCosts, Normal, Quantiles, RegressionMembers, RegressionP
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
 from dubito.data import ArrayShards, Batch
 from dubito.data.shards import CountedShards
-from dubito.decide import OODGate, Policy, load_policy
+from dubito.decide import (
+    OODGate,
+    Policy,
+    RegressionDecisions,
+    load_policy,
+    minkowski_estimate,
+)
 from dubito.decide.policy.loading import policy_from_json, seal_policy
 from dubito.decide.policy.table import decision_columns, decision_names
 from dubito.decide.regression.value_decisions import REASONS, ValueRule
@@ -35,6 +41,7 @@ STDS = np.exp(0.5 * X[:, 0])
 Y = 50 + 5 * X[:, 1] + 3 * STDS * RNG.normal(size=N)
 OUTPUTS = Normal(50 + 5 * X[:, 1] + 1, 1.5 * STDS)  # biased, and too narrow
 COSTS = ErrorCosts.linear(under=9, over=1)
+PLAIN = ConformalRegressor(method="normalized")  # all rows calibrate
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 QUANTILES = Quantiles(
     OUTPUTS.mean[:, None] + OUTPUTS.std[:, None] * [-1.64, -0.67, 0, 0.67, 1.64], LEVELS
@@ -43,7 +50,8 @@ DRAWS = Samples(OUTPUTS.mean[:, None] + OUTPUTS.std[:, None] * RNG.normal(size=(
 
 
 def fitted(outputs: Any = OUTPUTS, y: Any = Y, **settings: Any) -> RegressionPolicy:
-    given: dict[str, Any] = {"costs": COSTS, "calibrator": VarianceScaling(), **settings}
+    given: dict[str, Any] = {"costs": COSTS, "calibrator": VarianceScaling(), "interval": PLAIN}
+    given |= settings
     return RegressionPolicy.fit(outputs, y, **given)
 
 
@@ -61,7 +69,7 @@ def test_the_value_is_the_calibrated_quantile_and_the_interval_is_conformal(
     assert isinstance(scaled, Normal)
     assert isinstance(own, Normal)
     close(own.std, scaled.std, rtol=1e-12)
-    interval = ConformalRegressor(0.9).fit(OUTPUTS, Y).predict(OUTPUTS)
+    interval = ConformalRegressor(0.9, "normalized").fit(OUTPUTS, Y).predict(OUTPUTS)
     close(found.low, interval.low, rtol=0)
     close(found.high, interval.high, rtol=0)
 
@@ -132,6 +140,16 @@ def test_auto_takes_quantile_recalibration_where_the_model_is_biased() -> None:
     assert fitted(calibrator=None).calibrator is None
 
 
+def test_folds_may_choose_different_calibrators() -> None:
+    both = [fitted(calibrator=one) for one in (VarianceScaling(), QuantileRecalibration())]
+    parts = [one.decide(OUTPUTS) for one in both]
+    found = RegressionDecisions.joined(parts)
+    assert isinstance(found.calibrated, Normal)
+    close(found.value, np.concatenate([one.value for one in parts]), rtol=0)
+    means = [minkowski_estimate(one.calibrated, 2) for one in parts]
+    close(found.calibrated.mean, np.concatenate(means), rtol=1e-12)
+
+
 def test_a_fractile_beyond_the_levels_needs_recalibration() -> None:
     costs = ErrorCosts.linear(99, 1)
     with pytest.raises(BadValueError, match=r"quantile at 0\.99, between the levels 0.05 and 0.95"):
@@ -184,7 +202,10 @@ def test_the_report_by_hand() -> None:
 def test_figures_by_group() -> None:
     groups = np.array(["a", "b"])[RNG.integers(0, 2, N)]
     policy, evidence = RegressionPolicy.fit_shards(
-        ArrayShards(Batch.of(Y, OUTPUTS, groups=[f"{k % 30}" for k in range(N)])), costs=COSTS
+        ArrayShards(Batch.of(Y, OUTPUTS, groups=[f"{k % 30}" for k in range(N)])),
+        costs=COSTS,
+        calibrator=VarianceScaling(),
+        interval=PLAIN,
     )
     assert len(evidence.by_group()) == 30
     plain = ValueEvidence(
@@ -264,6 +285,7 @@ def test_the_file_holds_everything(policy: RegressionPolicy, tmp_path: Path) -> 
         ("feature_names", ["a"], "must have 3 names"),
         ("calibrator.fitted.kind_", "Samples", "of Normal of one target"),
         ("interval.fitted.kind_", "Quantiles", "must be"),
+        ("interval.fitted.is_grouped_", True, "must need nothing but outputs"),
     ],
 )
 def test_contradictions_in_a_file_are_found(
@@ -277,6 +299,20 @@ def test_contradictions_in_a_file_are_found(
     holder[last] = value
     with pytest.raises(DubitoError, match=problem):
         RegressionPolicy.from_dict(document)
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [0.8, ConformalRegressor(0.8, "adaptive"), ConformalRegressor(0.8, symmetric=False, n_bins=2)],
+)
+def test_any_interval_is_kept_in_the_file(interval: Any) -> None:
+    policy = fitted(interval=interval)
+    assert policy.report.level == 0.8
+    assert 0.7 < policy.report.coverage.value < 0.9
+    again = policy_from_json(policy.to_json())
+    assert isinstance(again, RegressionPolicy)
+    assert again.decide(OUTPUTS).low.tolist() == policy.decide(OUTPUTS).low.tolist()
+    assert "80 % prediction intervals cover" in str(policy)
 
 
 def test_quantiles_keep_their_levels() -> None:

@@ -515,7 +515,7 @@ def _monitor_values(
     rows: StoredRows, policy: RegressionPolicy, history: AlarmHistory, *, random_state: int = 0
 ) -> ValueMonitorReport:
     """Return metrics and shifts of the rows that a regression policy decided lately."""
-    level, n_fitted = policy.interval.level_, max(policy.report.n_rows, 1)
+    level, n_fitted = policy.interval.level, max(policy.report.n_rows, 1)
     alarms = {}
     seen = StoredValues.of(np.zeros((0, 0), np.float32))
     if history.probabilities is not None:
@@ -551,7 +551,7 @@ def _value_window(rows: StoredRows, policy: RegressionPolicy, seed: int) -> Valu
         if policy.review_cost is not None:
             paid = np.where(labeled.action == AUTOMATIC, paid, policy.review_cost)
         is_inside = ((known.low <= y) & (y <= known.high)).astype(np.float64)
-        scores = interval_scores(y, known.low, known.high, policy.interval.level_)
+        scores = interval_scores(y, known.low, known.high, policy.interval.level)
         columns = dict(zip(names, (is_inside, known.mean - y, scores, paid), strict=True))
         mean, once = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER), np.ones(y.size)
         for name, values in columns.items():

@@ -52,7 +52,7 @@ from dubito.formatting import join_words, percent, plain, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import require_targets, values_of
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import Quantiles, Samples
+from dubito.outputs import Normal, Quantiles, Samples
 from dubito.outputs.mixtures import BaseMixture
 from dubito.serialization.fields import (
     Check,
@@ -344,7 +344,7 @@ class RegressionPolicy(BasePolicy):
             replace(batch, outputs=known),
             known,
             policy.decide(known, batch.features),
-            float(self.interval.level_),
+            float(self.interval.level),
             evaluation,
         )
 
@@ -394,9 +394,9 @@ class RegressionPolicy(BasePolicy):
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> RegressionPolicy:
         calibrator, interval, ood = values["calibrator"], values["interval"], values["ood"]
         kinds = ("Normal", "Samples", "Quantiles")
-        if interval.kind_ not in kinds or interval.is_grouped_:
-            rule, got = f"must be fitted on one of {', '.join(kinds)}, without groups", "another"
-            raise entry.at("interval").error(rule, got)
+        if interval.kind_ not in kinds:
+            rule = f"must be fitted on one of {', '.join(kinds)}"
+            raise entry.at("interval").error(rule, interval.kind_)
         has_other = calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (
             interval.kind_,
             None,
@@ -412,6 +412,12 @@ class RegressionPolicy(BasePolicy):
             a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)
         ):
             raise entry.at("levels").error("increasing between 0 and 1", "others")
+        try:
+            interval.predict(_example(interval.kind_, levels, values["n_draws"]))
+        except (BadTypeError, BadValueError) as error:
+            rule = "must need nothing but outputs"
+            got = f"one whose {error.argument} {error.rule}"
+            raise entry.at("interval").error(rule, got) from error
         if values["review_cost"] is None:
             for name in ("max_width", "max_relative_width", "ood"):
                 if values[name] is not None:
@@ -453,7 +459,7 @@ class RegressionPolicy(BasePolicy):
         if self.review_cost is None:
             return [*lines, "Nothing is reviewed."]
         widths = []
-        name = f"{short_percent(self.interval.level_)} prediction intervals wider than"
+        name = f"{short_percent(self.interval.level)} prediction intervals wider than"
         if self.max_width is not None:
             widths.append(f"{name} {plain(self.max_width)}")
         if self.max_relative_width is not None:
@@ -577,6 +583,15 @@ def _as_one_target(outputs: Any, caller: str) -> Regression:
     return known
 
 
+def _example(kind: str, levels: Sequence[float] | None, n_draws: int | None) -> Regression:
+    """Return one row of the outputs that a policy takes."""
+    if kind == "Normal":
+        return Normal([0.0], [1.0])
+    if levels is None:
+        return Samples(np.arange(float(n_draws or 2))[np.newaxis])
+    return Quantiles(np.array(levels)[np.newaxis], levels)
+
+
 def _converted(shards: Shards) -> Shards:
     """Return the same rows with the outputs that decisions are made on."""
 
@@ -624,7 +639,7 @@ def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None
         held_out,
         _as_one_target(held_out.outputs, CALLER),
         RegressionDecisions.joined(parts),
-        float(fitted.interval.level_),
+        float(fitted.interval.level),
         f"cross-fitted in {len(folds)} folds",
     )
     return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
@@ -708,7 +723,7 @@ def _explanation(policy: RegressionPolicy, outputs: Regression, features: FloatA
         shown.append(f"{plain(float(mean))} with a standard deviation of {plain(variance**0.5)}")
     lines.append(f"The model predicts {shown[0]}; calibrated, {shown[1]}.")
     low, high = float(found.low[0]), float(found.high[0])
-    width = f"{short_percent(policy.interval.level_)} prediction interval: {plain(low)} to "
+    width = f"{short_percent(policy.interval.level)} prediction interval: {plain(low)} to "
     lines.append(f"{width}{plain(high)}{_limit(policy, reason)}.")
     if policy.ood is not None:
         p = float(policy.ood.p_value(outputs, features)[0])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
+from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
 from dubito.formatting import percent, quantity
 from dubito.measure.regression import point_of_rows
 from dubito.outputs import Normal, unchecked
@@ -121,12 +122,24 @@ class RegressionDecisions(ArrayResult):
 
 
 def _joined(parts: list[Regression]) -> Regression:
-    """Return the outputs of several blocks of rows as one."""
+    """Return the outputs of several blocks of rows as one.
+
+    Folds may choose different calibrators: of outputs of different kinds, it is the normal
+    distributions of their means and variances.
+    """
+    if len({type(one) for one in parts}) > 1:
+        parts = [_moment_matched(one) for one in parts]
     first = parts[0]
     names = ("mean", "std") if isinstance(first, Normal) else ("array",)
     arrays = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
     others = {one.name: getattr(first, one.name) for one in fields(first) if one.name not in arrays}
     return unchecked(type(first), {**others, **arrays})
+
+
+def _moment_matched(outputs: Regression) -> Regression:
+    """Return normal distributions of the same means and variances."""
+    variance = np.maximum(minimum_expected_loss(outputs, 2), np.finfo(np.float64).tiny)
+    return Normal(minkowski_estimate(outputs, 2), np.sqrt(variance))
 
 
 @final
