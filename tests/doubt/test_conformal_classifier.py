@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 from sklearn.base import clone
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
@@ -22,9 +22,7 @@ from dubito.data import ArrayShards, Batch, Shards
 from dubito.doubt.conformal.classifier import (
     ConformalClassifier,
     PredictionSets,
-    _canonical,
-    _descending_order,
-    _row_uniforms,
+    _uniforms,
 )
 from dubito.errors import (
     BadTypeError,
@@ -39,7 +37,8 @@ from dubito.errors import (
 Floats = NDArray[np.floating[Any]]
 
 quiet = pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
-each_method = pytest.mark.parametrize("method", ["lac", "aps"])
+each_method = pytest.mark.parametrize("method", ["lac", "aps", "raps", "saps"])
+exact_method = pytest.mark.parametrize("method", ["lac", "aps"])
 each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
@@ -60,70 +59,67 @@ def made(n_rows: int, n_classes: int = 4, seed: int = 0) -> tuple[Floats, NDArra
     return 2 * honest, (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
 
 
-def score(p: Floats, k: int, share: float | None) -> float:
-    """Return 1 - p of a class, or the sum of more probable ones and a share of its own."""
-    if share is None:
+def score(p: Floats, k: int, u: float, sets: ConformalClassifier) -> float:
+    """Return the textbook's score of a class; ties are ranked by column."""
+    before = [p[j] for j in range(len(p)) if p[j] > p[k] or (p[j] == p[k] and j < k)]
+    rank, penalty = len(before) + 1, sets.penalty or 0
+    if sets.allow_empty_ is False and rank == 1:
+        return -1.0
+    if sets.method == "lac":
         return float(1 - p[k])
-    before = sum(p[j] for j in range(len(p)) if p[j] > p[k] or (p[j] == p[k] and j < k))
-    return float(before + share * p[k])
+    if sets.method == "saps":
+        return float(u * p.max() if rank == 1 else p.max() + (rank - 2 + u) * penalty)
+    penalized = penalty * max(rank - (sets.k_reg or 0), 0) if sets.method == "raps" else 0
+    return float(sum(before) + u * p[k] + penalized)
 
 
 def reference(
-    p: Floats, y: Any, new: Floats, level: float, shares: tuple[Any, Any], is_past: bool
+    p: Floats, y: Any, new: Floats, sets: ConformalClassifier, uniforms: tuple[Any, Any]
 ) -> list[list[bool]]:
-    """Return sets of new rows, class by class, by the k-th smallest score.
-
-    Where sums are not randomized, the class that takes its sum past the threshold is in.
-    """
-    scores = sorted(score(p[i], y[i], shares[0][i]) for i in range(len(p)))
-    k = int(np.ceil((len(p) + 1) * level))
-    threshold = scores[k - 1] if k <= len(p) else np.inf
+    """Return sets of new rows, class by class, by the k-th smallest score."""
+    scores = sorted(score(p[i], y[i], uniforms[0][i], sets) for i in range(len(p)))
+    threshold = scores[int(np.ceil((len(p) + 1) * sets.level)) - 1]
     return [
-        [
-            score(row, j, shares[1][i]) <= threshold + 1e-12
-            or (is_past and score(row, j, 0.0) < threshold)
-            for j in range(len(row))
-        ]
+        [score(row, j, uniforms[1][i], sets) <= threshold + 1e-12 for j in range(len(row))]
         for i, row in enumerate(new)
     ]
-
-
-def shares(outputs: Any, sets: Any) -> Any:
-    if sets.method == "lac":
-        return [None] * outputs.n_rows
-    is_drawn = sets.randomize
-    return (
-        _row_uniforms(_canonical(outputs), sets.random_state)
-        if is_drawn
-        else np.ones(outputs.n_rows)
-    )
 
 
 @pytest.mark.parametrize(
     "sets",
     [
         ConformalClassifier(0.85),
+        ConformalClassifier(0.85, allow_empty=False),
         ConformalClassifier(0.85, "aps"),
-        ConformalClassifier(0.85, "aps", random_state=7),
-        ConformalClassifier(0.85, "aps", randomize=False),
+        ConformalClassifier(0.85, "aps", randomize=True),
+        ConformalClassifier(0.85, "aps", randomize=True, random_state=7, allow_empty=False),
+        ConformalClassifier(0.85, "raps", penalty=0.05, k_reg=1),
+        ConformalClassifier(0.85, "raps", False, penalty=0.02, k_reg=2, allow_empty=True),
+        ConformalClassifier(0.85, "saps", penalty=0.1),
+        ConformalClassifier(0.85, "saps", False, True, penalty=0.1),
     ],
 )
 @each_precision
 @pytest.mark.parametrize("is_logits", [True, False])
-def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool) -> None:
-    logits, y = made(300)
+@pytest.mark.parametrize("n_classes", [4, 60])
+def test_sets_are_those_of_the_reference(
+    sets: Any, dtype: Any, is_logits: bool, n_classes: int
+) -> None:
+    n, m = (200, 100) if n_classes == 4 else (60, 20)
+    logits, y = made(n + m, n_classes)
     array = logits.astype(dtype) if is_logits else special.softmax(logits, axis=1).astype(dtype)
-    p = special.softmax(array.astype(np.float64), axis=1) if is_logits else array
     wrap: Any = Logits if is_logits else Probabilities
-    known, new = array[:200], array[200:]
-    found = clone(sets).fit(wrap(known), y[:200]).predict(wrap(new))
-    both = shares(wrap(known), sets), shares(wrap(new), sets)
-    exact = p.astype(np.float64)
-    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.randomize)
+    known, new = wrap(array[:n]), wrap(array[n:])
+    fitted = clone(sets).fit(known, y[:n])
+    found = fitted.predict(new)
+    drawn = [_uniforms(one, fitted.is_randomized_, sets.random_state) for one in (known, new)]
+    p = special.softmax(array.astype(np.float64), axis=1) if is_logits else array.astype(np.float64)
+    p = p / p.sum(axis=1, keepdims=True)
+    expected = reference(p[:n], y, p[n:], fitted, (drawn[0], drawn[1]))
     assert found.contains.tolist() == expected
     assert found.sizes.tolist() == [sum(row) for row in expected]
-    held = [expected[i][y[200 + i]] for i in range(100)]
-    assert found.coverage(y[200:]) == pytest.approx(np.mean(held))
+    held = [expected[i][y[n + i]] for i in range(m)]
+    assert found.coverage(y[n:]) == pytest.approx(np.mean(held))
 
 
 def test_the_threshold_is_the_log_odds_of_the_score() -> None:
@@ -133,6 +129,10 @@ def test_the_threshold_is_the_log_odds_of_the_score() -> None:
     assert sets.n_rows_ == {"all": 4}
     # A probability that ties with the threshold is in; here no class of the second row is.
     assert sets.predict([[0.6, 0.4], [0.5, 0.5]]).contains.tolist() == [[True, False], [False] * 2]
+    full = ConformalClassifier(0.8, allow_empty=False).fit(p, [0, 0, 0, 0])
+    assert full.thresholds_["all"] == pytest.approx(special.logit(0.7))
+    assert full.predict([[0.6, 0.4], [0.2, 0.8]]).contains.tolist() == [[True, True], [False, True]]
+    # The top class of three rows of four is right, and always in: no other is needed for 0.6.
     full = ConformalClassifier(0.6, allow_empty=False).fit(p, [0, 0, 0, 0])
     assert full.predict([[0.6, 0.4], [0.45, 0.55]]).sizes.tolist() == [1, 1]
     assert full.predict([[0.45, 0.55]]).names(0) == [1]
@@ -154,12 +154,18 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
 @given(
     nasty_rows(),
     st.sampled_from([0.3, 0.5, 0.75, 0.8, 0.9]),
-    st.sampled_from(["lac", "aps"]),
+    st.sampled_from(["lac", "aps", "raps", "saps"]),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
 )
 def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
-    rows: tuple[Floats, Any], level: float, method: Any, randomize: bool, is_streamed: bool
+    rows: tuple[Floats, Any],
+    level: float,
+    method: Any,
+    randomize: bool,
+    is_streamed: bool,
+    allow_empty: bool,
 ) -> None:
     # Exchangeable rows are any of n + 1 in turn: this is the guarantee, without chance.
     logits, y = rows
@@ -167,7 +173,7 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
     for i in range(len(y)):
         known, labels = np.delete(logits, i, axis=0), np.delete(y, i)
         batch = Batch.of(labels, Logits(known))
-        sets = ConformalClassifier(level, method, randomize)
+        sets = ConformalClassifier(level, method, randomize, allow_empty, penalty=0.1, k_reg=1)
         sets.fit(Parts(batch, 2) if is_streamed else ArrayShards(batch))
         n_covered += sets.predict(Logits(logits[i : i + 1])).coverage(y[i : i + 1]) == 1
     assert n_covered >= level * len(y) - 1e-9
@@ -181,7 +187,8 @@ def test_saturated_rows_still_differ(method: Any, dtype: Any) -> None:
     logits = np.tile([600.0, 500.0, 400.0, 300.0], (400, 1)) + rng.normal(size=(400, 4))
     y = (np.arange(400) % 4 == 0).astype(int)
     outputs = Logits(logits.astype(dtype))
-    sets = ConformalClassifier(0.9, method).fit(outputs, y).predict(outputs)
+    fitted = ConformalClassifier(0.9, method, penalty=0.1, k_reg=1).fit(outputs, y)
+    sets = fitted.predict(outputs)
     assert sets.sizes.max() == 2
     assert not sets.contains[:, 2:].any()
     assert sets.coverage(y) >= 0.9
@@ -197,47 +204,56 @@ def test_a_row_has_the_same_set_in_any_company(method: Any) -> None:
     assert sets.predict(Logits(logits[::-1])).contains[::-1].tolist() == whole.tolist()
 
 
-def test_the_shares_are_as_good_as_random_and_hang_on_the_seed() -> None:
+def test_uniforms_are_as_good_as_random_and_depend_on_the_seed() -> None:
     # Rows that differ in little: one entry, by one unit of its last place.
     array = np.tile(np.array([0.25, 0.75]), (20_000, 1))
     array[:, 0] += np.arange(20_000) * np.spacing(0.25)
-    drawn = _row_uniforms(array, 0)
+    drawn = _uniforms(Logits(array), True, 0)
     assert ((drawn >= 0) & (drawn < 1)).all()
     counts = np.histogram(drawn, 20, (0, 1))[0]
     assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square of 19, 0.1 %
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
-    assert abs(np.corrcoef(drawn, _row_uniforms(array, 1))[0, 1]) < 0.03
-    assert drawn.tolist() == _row_uniforms(array[::-1], 0)[::-1].tolist()
-    assert _row_uniforms(array[:1], 2**64 - 1)[0] != _row_uniforms(array[:1], 2**63)[0]
+    assert abs(np.corrcoef(drawn, _uniforms(Logits(array), True, 1))[0, 1]) < 0.03
+    assert drawn.tolist() == _uniforms(Logits(array[::-1]), True, 0)[::-1].tolist()
 
 
-def test_of_equal_classes_the_first_comes_first() -> None:
-    p = np.repeat(np.arange(60.0), 3).reshape(1, -1) / np.arange(1.0, 6.0)[:, None]
-    p[0] += np.random.default_rng(0).permutation(180) / 1000
-    assert _descending_order(p).tolist() == np.argsort(-p, axis=1, kind="stable").tolist()
+@pytest.mark.parametrize("randomize", [False, True])
+def test_of_equal_classes_the_first_comes_first(randomize: bool) -> None:
+    equal = np.zeros((40, 100))
+    y = np.arange(40) % 10
+    sets = ConformalClassifier(0.5, "aps", randomize).fit(Logits(equal), y).predict(Logits(equal))
+    expected = np.arange(100) < (6 if not randomize else sets.sizes[0])
+    assert (sets.contains == expected).all()
+    assert 5 <= sets.sizes[0] <= 6
 
 
-def test_sets_that_are_not_randomized_hold_those_that_are() -> None:
-    logits, y = made(2000)
-    outputs, new = Logits(logits[:1000]), Logits(logits[1000:])
-    plain = ConformalClassifier(0.9, "aps", randomize=False).fit(outputs, y[:1000]).predict(new)
-    drawn = ConformalClassifier(0.9, "aps").fit(outputs, y[:1000]).predict(new)
-    assert plain.sizes.mean() > drawn.sizes.mean()
-    assert plain.coverage(y[1000:]) >= drawn.coverage(y[1000:])
+def test_sets_without_randomization_are_never_empty_nor_inflated() -> None:
+    # Saturated: nearly all of the mass is in the top class, which is right for 3 rows of 4.
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 1, (4000, 100))
+    rank = np.where(rng.random(4000) < 0.75, 0, rng.geometric(0.4, 4000))
+    y = np.argsort(-logits, axis=1)[np.arange(4000), rank]
+    known, new = Logits(20 * logits[:2000]), Logits(20 * logits[2000:])
+    plain = ConformalClassifier(0.9, "aps").fit(known, y[:2000]).predict(new)
     assert plain.sizes.min() == 1
-    assert (plain.contains >= drawn.contains).mean() > 0.99
+    assert plain.sizes.mean() < 5
+    assert abs(plain.coverage(y[2000:]) - 0.9) < 0.03
 
 
 @each_method
 def test_members_speak_by_their_mean_and_arrays_are_probabilities(method: Any) -> None:
     logits, y = made(200)
     members = Members(special.softmax([logits, logits / 2], axis=2))
-    a = ConformalClassifier(0.8, method).fit(members, y).predict(members)
-    b = ConformalClassifier(0.8, method).fit(members.mean.array, y).predict(members.mean)
+    a = ConformalClassifier(0.8, method, penalty=0.1).fit(members, y).predict(members)
+    b = (
+        ConformalClassifier(0.8, method, penalty=0.1)
+        .fit(members.mean.array, y)
+        .predict(members.mean)
+    )
     assert a.contains.tolist() == b.contains.tolist()
 
 
-@each_method
+@exact_method
 def test_each_group_has_the_threshold_its_own_rows(method: Any) -> None:
     logits, y = made(400)
     groups = np.array(["easy", "hard"])[np.arange(400) % 2]
@@ -253,7 +269,7 @@ def test_each_group_has_the_threshold_its_own_rows(method: Any) -> None:
     assert found.sizes[groups == "hard"].mean() > found.sizes[groups == "easy"].mean()
 
 
-@each_method
+@exact_method
 def test_a_stream_gives_sets_that_are_little_larger_never_smaller(method: Any) -> None:
     logits, y = made(5000)
     groups = np.arange(5000) % 3
@@ -271,7 +287,7 @@ def test_a_stream_gives_sets_that_are_little_larger_never_smaller(method: Any) -
     assert found.mean() < expected.mean() + 0.002
 
 
-@each_method
+@exact_method
 def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
     logits, y = made(30)
     with pytest.warns(DubitoWarning) as caught:
@@ -356,9 +372,26 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
     ("ask", "error", "message"),
     [
         (
-            lambda: ConformalClassifier(method="raps").fit(Logits(LOGITS), LABELS),  # type: ignore[arg-type]
+            lambda: ConformalClassifier(method="top").fit(Logits(LOGITS), LABELS),  # type: ignore[arg-type]
             BadValueError,
-            r"`method` .*, got 'raps'\. Use method='lac'",
+            r"`method` .*, got 'top'\. Use method='lac'",
+        ),
+        (
+            lambda: ConformalClassifier(method="raps", penalty=-1).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            r"`penalty` .*, got -1\. Use penalty=None to tune it",
+        ),
+        (
+            lambda: ConformalClassifier(conditional="class").fit(
+                Logits(LOGITS), LABELS, [1, 2] * 10
+            ),
+            BadTypeError,
+            r"`groups` must be None if `conditional` is set.*Use either groups or conditional",
+        ),
+        (
+            lambda: SETS.diagnose([0, 1]),
+            BadTypeError,
+            r"`level` must be given for these sets, got None\. Pass level=0\.9",
         ),
         (
             lambda: ConformalClassifier(random_state=-1).fit(Logits(LOGITS), LABELS),
@@ -493,10 +526,10 @@ def test_sums_hang_neither_on_precision_nor_on_the_sign_of_0(wrap: Any) -> None:
     signed = np.where(array == 0, np.float32(-0.0), array)
     copies = [array, signed, array.astype(np.float64), signed.astype(np.float64)]
     assert np.signbit(signed).sum() > np.signbit(array).sum()
-    first = ConformalClassifier(0.85, "aps").fit(wrap(array), y).predict(wrap(array)).contains
-    for copy in copies:
-        found = ConformalClassifier(0.85, "aps").fit(wrap(copy), y).predict(wrap(copy))
-        assert (found.contains == first).all()
+    for sets in (ConformalClassifier(0.85, "aps", True), ConformalClassifier(0.85, "saps")):
+        first = sets.fit(wrap(array), y).predict(wrap(array)).contains
+        for copy in copies:
+            assert (sets.fit(wrap(copy), y).predict(wrap(copy)).contains == first).all()
 
 
 @pytest.mark.parametrize("argument", ["randomize", "allow_empty"])
@@ -512,3 +545,121 @@ def test_sets_are_shown_by_their_mean_size() -> None:
     sets = PredictionSets(np.array([[True, False, True], [True, True, True]]))
     assert repr(sets) == "PredictionSets(2 rows x 3 classes, mean size 2.5)"
     assert repr(PredictionSets(np.empty((0, 3), bool))) == "PredictionSets(0 rows x 3 classes)"
+
+
+@pytest.mark.parametrize("method", ["raps", "saps"])
+def test_penalties_are_tuned_on_rows_that_do_not_calibrate(method: Any) -> None:
+    logits, y = made(1000, 20)
+    tuned = ConformalClassifier(0.9, method).fit(Logits(logits), y)
+    assert tuned.n_rows_ == {"all": 700}
+    assert tuned.penalty_ > 0
+    given = ConformalClassifier(0.9, method, penalty=tuned.penalty_, k_reg=int(tuned.k_reg_))
+    assert given.fit(Logits(logits), y).n_rows_ == {"all": 1000}
+    fixed = ConformalClassifier(0.9, method, penalty=0.3).fit(Logits(logits), y)
+    assert fixed.penalty_ == 0.3
+    few = ConformalClassifier(0.9, method).fit(Logits(logits[:50]), y[:50])
+    assert few.n_rows_ == {"all": 50}
+    streamed = ConformalClassifier(0.9, method).fit(Parts(Batch.of(y, Logits(logits))))
+    assert streamed.n_rows_ == tuned.n_rows_
+    kept = ConformalClassifier.from_dict(json.loads(json.dumps(tuned.to_dict())))
+    found = kept.predict(Logits(logits)).contains
+    assert (found == tuned.predict(Logits(logits)).contains).all()
+
+
+def test_tuned_sets_cover_evenly() -> None:
+    logits, y = made(12_000, 30)
+    known, new = Logits(logits[:4000]), Logits(logits[4000:])
+    even = ConformalClassifier(0.9, "saps").fit(known, y[:4000]).predict(new)
+    small = ConformalClassifier(0.9, "lac").fit(known, y[:4000]).predict(new)
+    both = [one.diagnose(y[4000:], min_rows=200).by_size.deviation for one in (even, small)]
+    assert both[0] < 0.04 < both[1]
+
+
+@exact_method
+def test_each_class_has_its_own_threshold(method: Any) -> None:
+    logits, y = made(600, 3)
+    logits[:, 2] -= 1.5  # the model rarely predicts class 2
+    fitted = ConformalClassifier(0.9, method, conditional="class").fit(Logits(logits), y)
+    assert list(fitted.thresholds_) == ["0", "1", "2"]
+    found = fitted.predict(Logits(logits)).contains
+    for k in range(3):
+        rows = y == k
+        alone = ConformalClassifier(0.9, method).fit(Logits(logits[rows]), y[rows])
+        assert fitted.thresholds_[str(k)] == alone.thresholds_["all"]
+        assert (found[:, k] == alone.predict(Logits(logits)).contains[:, k]).all()
+        assert found[rows, k].mean() >= 0.9
+    plain = ConformalClassifier(0.9, method).fit(Logits(logits), y).predict(Logits(logits))
+    assert plain.contains[y == 2, 2].mean() < 0.85
+
+
+def test_a_class_without_rows_is_in_every_set() -> None:
+    logits, y = made(300, 3)
+    y = y % 2
+    with pytest.warns(DubitoWarning, match=r"too few rows for level=0\.9 \(2: 0\)"):
+        fitted = ConformalClassifier(0.9, conditional="class").fit(Logits(logits), y)
+    assert fitted.thresholds_["2"] is None
+    assert fitted.predict(Logits(logits)).contains[:, 2].all()
+
+
+def test_thresholds_by_class_work_with_a_density_ratio() -> None:
+    logits, y = made(400, 3)
+    ratio = np.exp(logits[:, 0] / 4)
+    fitted = ConformalClassifier(0.8, "aps", conditional="class")
+    fitted.fit(Logits(logits), y, density_ratio=ratio)
+    found = fitted.predict(Logits(logits), density_ratio=ratio).contains
+    for k in range(3):
+        rows = y == k
+        alone = ConformalClassifier(0.8, "aps")
+        alone.fit(Logits(logits[rows]), y[rows], density_ratio=ratio[rows])
+        expected = alone.predict(Logits(logits), density_ratio=ratio).contains
+        assert (found[:, k] == expected[:, k]).all()
+
+
+def test_classes_of_similar_scores_share_a_threshold() -> None:
+    # Of 40 classes, 20 are easy and 20 are taken for another one half of the time.
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 40, 6000)
+    taken = np.where((y >= 20) & (rng.random(6000) < 0.5), rng.integers(20, 40, 6000), y)
+    logits = rng.normal(0, 0.5, (6000, 40))
+    logits[np.arange(6000), taken] += 4
+    fitted = ConformalClassifier(0.9, conditional="cluster").fit(Logits(logits[:4000]), y[:4000])
+    groups = np.array(fitted.class_groups_)
+    assert 2 <= len(fitted.thresholds_) < 40
+    assert not {*groups[:20]} & {*groups[20:]}
+    assert sum(fitted.n_rows_.values()) < 4000
+    sets = fitted.predict(Logits(logits[4000:]))
+    for rows in (y[4000:] < 20, y[4000:] >= 20):
+        assert abs(sets.contains[rows, y[4000:][rows]].mean() - 0.9) < 0.03
+    kept = ConformalClassifier.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert (kept.predict(Logits(logits[4000:])).contains == sets.contains).all()
+    few = ConformalClassifier(0.9, conditional="cluster").fit(Logits(logits[:100]), y[:100])
+    assert few.thresholds_.keys() == {"cluster 0"}
+    values = fitted.to_dict()
+    values["fitted"]["class_groups_"][0] = "none"
+    with pytest.raises(BadValueError, match="class_groups_"):
+        ConformalClassifier.from_dict(values)
+
+
+def test_the_diagnosis_shows_what_chance_explains() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([1, 2, 4], [200, 100, 30])
+    contains = np.arange(5) < sizes[:, np.newaxis]
+    is_covered = rng.random(330) < 0.9
+    y = np.where(is_covered, 0, 4)
+    found = PredictionSets(contains, level=0.9).diagnose(y)
+    assert found.by_size.strata.tolist() == [1, 2]
+    assert found.by_size.n_rows.tolist() == [200, 100]
+    expected = [is_covered[:200].mean(), is_covered[200:300].mean()]
+    assert found.by_size.coverage.tolist() == expected
+    assert found.by_size.deviation == pytest.approx(np.abs(np.array(expected) - 0.9).max())
+    # The expected maximum by the exact distribution of both counts.
+    p = [stats.binom.pmf(np.arange(n + 1), n, 0.9) for n in (200, 100)]
+    off = [np.abs(np.arange(n + 1) / n - 0.9) for n in (200, 100)]
+    exact = (np.outer(*p) * np.maximum(off[0][:, np.newaxis], off[1])).sum()
+    assert found.by_size.by_chance == pytest.approx(exact, rel=0.05)
+    assert found.by_class.strata.tolist() == [0, 4]
+    assert found.by_class.coverage.tolist() == [1.0, 0.0]
+    assert found.by_class.p_value < 0.01
+    assert "By size: off by up to" in repr(found)
+    assert "class 4: 0.0 % of" in repr(found)
+    assert PredictionSets(contains).diagnose(y, level=0.5).by_size.deviation > 0.35

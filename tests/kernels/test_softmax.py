@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import contiguous
-from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
+from dubito.kernels.softmax import log_softmax_rows, softmax_rows
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -92,39 +92,3 @@ def test_the_first_highest_score_is_the_first_highest_probability(scores: Floats
     softmax_rows(contiguous(scores), FLOOR, result)
     assert result.argmax(axis=1).tolist() == scores.argmax(axis=1).tolist()
     close(result, 1 / scores.shape[1], rtol=1e-2)
-
-
-@each_precision
-@each_width
-@each_meaning
-def test_log_odds_equal_those_of_the_others_together(
-    some_rows: Make, dtype: Precision, n_classes: int, is_logits: bool
-) -> None:
-    array, _ = some_rows(n_classes, (25, n_classes), dtype, is_logits)
-    result = np.full(array.shape, np.nan)
-    log_odds_rows(contiguous(array), is_logits, FLOOR, result)
-    x = array.astype(np.float64)
-    with np.errstate(divide="ignore"):
-        log_share = x if is_logits else np.log(x)
-    expected = np.empty_like(result)
-    for k in range(n_classes):
-        others = special.logsumexp(np.delete(log_share, k, axis=1), axis=1)
-        expected[:, k] = log_share[:, k] - others
-    close(result, np.clip(expected, -HIGHEST, HIGHEST), rtol=1e-9, atol=1e-9)
-
-
-@each_precision
-def test_log_odds_keep_their_digits_near_1_and_end_at_the_floor(dtype: Precision) -> None:
-    array = np.array([[20, 0], [0, 20], [1e4, -1e4], [-1e4, 1e4]], dtype)
-    result = np.full(array.shape, np.nan)
-    log_odds_rows(contiguous(array), True, FLOOR, result)
-    log_odds = np.array([20, -20, HIGHEST, -HIGHEST])
-    close(result, np.stack([log_odds, -log_odds], axis=1), rtol=1e-12)
-
-
-@each_precision
-def test_log_odds_of_certain_probabilities_end_at_the_floor(dtype: Precision) -> None:
-    array = np.eye(3, dtype=dtype)
-    result = np.full(array.shape, np.nan)
-    log_odds_rows(contiguous(array), False, FLOOR, result)
-    close(result, np.where(np.eye(3) == 1, HIGHEST, -HIGHEST), rtol=1e-12)

@@ -136,6 +136,8 @@ def fitted() -> Iterator[Serializable]:
     for sets in (
         ConformalClassifier(0.8, "aps"),
         ConformalClassifier(0.8, "lac", allow_empty=False),
+        ConformalClassifier(0.8, "raps", penalty=0.1, k_reg=1),
+        ConformalClassifier(0.8, "saps", conditional="class"),
     ):
         yield sets.fit(logits, names)
     yield ConformalClassifier(0.5).fit(logits, names, ["even", "odd"] * 15)

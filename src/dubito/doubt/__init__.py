@@ -11,7 +11,7 @@ from dubito.doubt.activations import (
     softmax_decomposition,
     unfamiliarity,
 )
-from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets, SetDiagnosis
 from dubito.doubt.conformal.conditional_coverage import (
     ConditionalCoverage,
     conditional_coverage,
@@ -78,6 +78,7 @@ __all__ = [
     "ReAct",
     "RiskControl",
     "SCALE",
+    "SetDiagnosis",
     "SoftmaxDecomposition",
     "UncertaintyDecomposition",
     "UncertaintyScores",

@@ -59,29 +59,3 @@ def softmax_rows(scores, floor, result):
         for k in range(best):
             if out[k] >= highest:
                 out[k] = below
-
-
-@kernel
-def log_odds_rows(array, is_logits, floor, result):
-    """Fill `result` with the log odds of each class against all others.
-
-    Those of the top class come from the sum of the others: no 1 - 0.9999999. None is beyond the log
-    odds of `floor`.
-    """
-    limit = np.log((1.0 - floor) / floor)
-    for i in range(array.shape[0]):
-        row, out = array[i], result[i]
-        best = top_class(row)
-        top = np.float64(row[best])
-        rest = 0.0
-        for k in range(row.size):
-            value = np.float64(row[k])
-            out[k] = exponential(max(value - top, LOWEST)) if is_logits else value
-        for k in range(row.size):
-            rest += out[k] if k != best else 0.0
-        total = rest + (1.0 if is_logits else top)
-        for k in range(row.size):
-            probability = out[k]
-            odds = probability / max(total - probability, floor * total) if k != best else 0.0
-            out[k] = max(np.log(max(odds, floor)), -limit)
-        out[best] = min(np.log(max(total - rest, floor) / max(rest, floor * total)), limit)

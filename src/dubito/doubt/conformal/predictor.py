@@ -273,7 +273,7 @@ class BaseConformalPredictor(Serializable):
             raise BadTypeError("density_ratio", caller, rule, got, fix)
         return None if density_ratio is None else _as_ratio(density_ratio, n_rows, caller)
 
-    def _warn_of_large_ratios(self, is_unbounded: Any) -> None:
+    def _warn_of_large_ratios(self, is_unbounded: Any, stacklevel: int = 5) -> None:
         """Warn about new rows that outweigh the calibration rows."""
         n_rows = int(np.sum(is_unbounded))
         if n_rows:
@@ -283,10 +283,10 @@ class BaseConformalPredictor(Serializable):
                 f"{self.unbounded}. Calibrate on rows like them, or lower `max_ratio` of "
                 "estimate_density_ratio."
             )
-            warnings.warn(text, DubitoWarning, stacklevel=4)
+            warnings.warn(text, DubitoWarning, stacklevel=stacklevel)
 
     def _warn_without_threshold(self, level: float) -> None:
-        needed = _rows_needed(level)
+        needed = rows_needed(level)
         without = [group for group, threshold in self.thresholds_.items() if threshold is None]
         few = [group for group in without if self.n_rows_[group] < needed]
         infinite = [group for group in without if group not in few]
@@ -297,7 +297,7 @@ class BaseConformalPredictor(Serializable):
         for groups, why, fix in reasons:
             if groups:
                 counts = [f"{self.n_rows_[group]:g}" for group in groups[:5]]
-                if self.is_grouped_:
+                if list(self.n_rows_) != [ALL]:
                     counts = [f"{g}: {n}" for g, n in zip(groups, counts, strict=False)]
                 where = ", ".join(counts) + (", ..." if len(groups) > 5 else "")
                 text = f"{type(self).__name__}: {why} ({where}), so {self.unbounded}. {fix}."
@@ -433,10 +433,10 @@ def _as_ratio(density_ratio: Any, n_rows: int, caller: str) -> FloatArray:
     return ratio
 
 
-def _rows_needed(level: float) -> int:
+def rows_needed(level: float) -> int:
     """Return the number of rows from which there is a threshold.
 
-    >>> _rows_needed(0.9)
+    >>> rows_needed(0.9)
     9
     """
     about = int(level / (1 - level))
