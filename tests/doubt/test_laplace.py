@@ -167,7 +167,8 @@ def test_it_is_a_classifier_of_scikit_learn() -> None:
     assert not hasattr(copy, "coef_")
     assert is_classifier(model)
     assert model.classes_.tolist() == ["high", "low", "middle"]
-    assert model.n_features_ == 4
+    assert model.n_features_in_ == model.n_features_ == 4
+    assert not hasattr(copy, "n_features_in_")
     top = model.predict_proba(x).argmax(axis=1)
     assert (model.predict(x) == model.classes_[top]).all()
     assert model.score(x, y) == (model.predict(x) == y).mean()

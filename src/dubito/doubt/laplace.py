@@ -129,6 +129,11 @@ class BayesianLogisticRegression(BaseClassEstimator):
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
 
+    @property
+    def n_features_in_(self) -> int:
+        """The number of features, as scikit-learn calls it."""
+        return self.n_features_
+
     def members(
         self, features: Any, n_draws: int = 100, *, random_state: RandomState = 0
     ) -> Members:
