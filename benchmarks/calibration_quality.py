@@ -4,6 +4,7 @@
     python -m benchmarks.calibration_quality FOLDER --cache FILE  # caches the results of peers
     python -m benchmarks.calibration_quality --quick              # two small generated datasets
     python -m benchmarks.calibration_quality FOLDER -o FILE       # writes the tables to a file too
+    python -m benchmarks.calibration_quality FOLDER --only 'probmetrics logistic'  # of the peers
 
 Every dataset is split into five fixed random halves, to fit on and to test on; metrics are means
 over the five. Every method gets the same probabilities, floored at 1e-12, or their logits. A
@@ -92,16 +93,16 @@ def outcome(method: Method, entry: Dataset) -> Outcome:
 
 
 def all_outcomes(
-    folder: Path | None, cache: Path | None, skipped: Sequence[str] = ()
+    folder: Path | None, cache: Path | None, only: Sequence[str] = ()
 ) -> dict[str, Outcomes]:
-    """Run every installed method that is not skipped, except peers whose outcomes are cached."""
+    """Run the chosen installed methods (default: all), except peers whose outcomes are cached."""
     known = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
     call = run_quietly if folder is None else in_fresh_process
     found: dict[str, Outcomes] = {}
     for name, method in METHODS.items():
         if name == "float64 reference" or not method.is_installed:
             continue
-        if name.startswith(tuple(skipped)):
+        if only and name not in only:
             continue
         if name not in known or name not in PEERS:
             print(name, file=sys.stderr, flush=True)
@@ -254,16 +255,15 @@ def main() -> None:
         "--quick", action="store_true", help="two small datasets, all in one process"
     )
     parser.add_argument(
-        "--skip", action="append", default=[], help="leave out methods that start so, e.g. netcal"
+        "--only", action="append", default=[], help="a method to run, e.g. 'probmetrics logistic'"
     )
     parser.add_argument("--cache", type=Path, help="JSON file that caches the results of peers")
     parser.add_argument("-o", "--output", type=Path, help="output file for the tables")
     arguments = parser.parse_args()
     if (arguments.folder is None) != arguments.quick:
         parser.error("pass either FOLDER or --quick")
-    text = report(all_outcomes(arguments.folder, arguments.cache, arguments.skip), arguments.folder)
-    if arguments.skip:
-        text += f"\n\nLeft out with --skip: {', '.join(arguments.skip)}"
+    only = [OURS, FULL, "none", PLAIN, *arguments.only] if arguments.only else []
+    text = report(all_outcomes(arguments.folder, arguments.cache, only), arguments.folder)
     print(text)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
