@@ -21,7 +21,7 @@ from dubito.serve.policies import deploy_policy
 from dubito.serve.run import open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
-from studies.common.serving import fitted_label_policy
+from studies.common.serving import fitted_label_policy, fitted_value_policy
 from tests.serve.stored import draw, fitted_policy
 
 DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are rejected
@@ -246,9 +246,9 @@ def test_one_of_many_classes_is_found_by_name(browser: Browser, served: Served) 
 
 
 @pytest.fixture
-def labels_served(tmp_path: Path) -> Iterator[Served]:
+def labels_served(tmp_path: Path, request: Any) -> Iterator[Served]:
     store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    deploy_policy(store, fitted_label_policy())
+    deploy_policy(store, getattr(request, "param", fitted_label_policy)())
     service = Served(store, open_socket("127.0.0.1", 0), audit_fraction=0.0)
     yield service
     service.stop()
@@ -319,6 +319,30 @@ def test_labels_are_answered_one_by_one_by_keyboard_and_mouse(
     anna.page.get_by_role("button", name="Save all answers").click()
     expect(anna.page.locator("h1")).to_have_text("Nothing to review")
     assert stored_answers(labels_served, "c") == {"edema": "n", "effusion": "?", "fracture": "y"}
+    anna.leave()
+
+
+@pytest.mark.parametrize("labels_served", [fitted_value_policy], indirect=True)
+def test_a_true_value_is_typed_and_letters_are_shortcuts_while_the_field_is_empty(
+    browser: Browser, labels_served: Served
+) -> None:
+    body = {"mean": [90.0, 110.0], "std": [20.0, 19.0], "ids": ["a", "b"]}
+    labels_served.send("/v1/decide", body)
+    phone: Any = {"viewport": {"width": 390, "height": 700}}
+    anna = Someone(browser, labels_served, "anna", **phone)
+    assert anna.page.evaluate("document.activeElement.id") == "number"
+    assert anna.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert (anna.row(), anna.press("s")) == ("a", "b")
+    anna.page.keyboard.type("12x")
+    anna.page.keyboard.press("Enter")  # the browser refuses it
+    assert (anna.row(), labels_served.store.get_label("b")) == ("b", None)
+    anna.page.fill("#number", "1e2")
+    anna.page.keyboard.press("Enter")
+    expect(anna.page.locator("h1")).to_have_text("Nothing to review")
+    assert labels_served.store.get_label("b") == "100.0"
+    expect(anna.page.locator("#status")).to_contain_text("Row b was labeled 100.")
+    assert anna.press("z") == "b"
+    assert labels_served.store.get_label("b") is None
     anna.leave()
 
 
