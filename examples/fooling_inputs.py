@@ -74,9 +74,12 @@ def main(folder: Path, n_epochs: int = 100) -> dict[str, Seen]:
     reference = look(network, pixels[train])
     distance = MahalanobisDistance(normalize=True).fit(reference.features, y[train].numpy())
     print(f"{'':<10} {'confidence':>10} {'same pattern':>13} {'units apart':>12}  AUROC of")
-    print(f"{'':<10} {'mean':>10} {'fraction':>13} {'median':>12}  confidence distance")
+    print(f"{'':<10} {'mean':>10} {'fraction':>13} {'median':>12}  confidence distance patterns")
+    patterns = {
+        name: activation_patterns(one.hidden, reference.hidden) for name, one in seen.items()
+    }
     for name, one in seen.items():
-        found = activation_patterns(one.hidden, reference.hidden)
+        found = patterns[name]
         figures = f"{one.confidence.mean():>10.3f} {(found.n_shared > 0).mean():>13.3f}"
         line = f"{name:<10} {figures} {np.median(found.distance):>12.0f}"
         if name != "known":
@@ -84,12 +87,13 @@ def main(folder: Path, n_epochs: int = 100) -> dict[str, Seen]:
             scores = [
                 (-one.confidence, -own.confidence),
                 (distance.score(one.features), distance.score(own.features)),
+                (found.distance, patterns["known"].distance),
             ]
             aurocs = [
                 roc_auc(np.repeat([True, False], [a.size, b.size]), np.concatenate([a, b]))
                 for a, b in scores
             ]
-            line += f"  {aurocs[0]:>10.3f} {aurocs[1]:>8.3f}"
+            line += f"  {aurocs[0]:>10.3f} {aurocs[1]:>8.3f} {aurocs[2]:>8.3f}"
         print(line)
     folder.mkdir(parents=True, exist_ok=True)
     draw_fooling(seen, folder / "fooling.png")

@@ -5,7 +5,11 @@ Usage: python examples/mean_teacher.py
 Needs PyTorch. A student learns from 40 labels, and from a teacher, the moving average of its own
 weights, on noisy images without labels. The teacher's uncertainty (the entropy of the mean of
 passes with dropout) weights how much the student must agree with it: nothing where it knows
-nothing. Prints the accuracy of labels only, of the plain teacher and of the weighted one.
+nothing. Prints accuracy and log loss of labels only, of the plain teacher and of the weighted one:
+means over three seeds, with the lowest and the highest. On these digits a teacher has the
+lower log loss on average (0.775, labels only 1.164; weighted 0.804), but not the higher accuracy
+(0.763, labels only 0.773; weighted 0.769). The ranges of seeds overlap: no gain of the weights over
+the plain teacher is shown here.
 
 References
 ----------
@@ -94,8 +98,11 @@ def main(n_steps: int = 300, n_seeds: int = 3) -> dict[str, list[float]]:
             found[way].append(accuracy(said.labels, said.logits))
             losses[way].append(log_loss(said.labels, said.logits))
     for way in WAYS:
-        means = (sum(values) / n_seeds for values in (found[way], losses[way]))
-        print("{:<26} accuracy {:.3f}, log loss {:.3f}".format(way, *means))
+        cells = (
+            f"{sum(values) / n_seeds:.3f} ({min(values):.3f} to {max(values):.3f})"
+            for values in (found[way], losses[way])
+        )
+        print("{:<26} accuracy {}, log loss {}".format(way, *cells))
     return found
 
 

@@ -81,6 +81,14 @@ def _balanced(change: str) -> tuple[Evidence, ...]:
     )
 
 
+def _roads(table: str, row: str, where: Where, what: str) -> tuple[Evidence, ...]:
+    """Return a paired difference of two approaches on every data set."""
+    return tuple(
+        Evidence(f"{what}, {row}, {data}", (table, row, data), where)
+        for data in ("normal", "skewed", "breast cancer", "shirts")
+    )
+
+
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "training_choices": (
         Claim(
@@ -734,6 +742,55 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                 for figure, where in (
                     ("test minus training error", OVERFITS_LESS),
                     ("confidence minus accuracy", ()),
+                )
+            ),
+        ),
+    ),
+    "three_roads": (
+        Claim(
+            "if costs change after training, posteriors cost less than a fixed boundary",
+            "Bishop 2006",
+            tuple(
+                one
+                for miss in (5, 50)
+                for one in _roads(
+                    f"(a) Costs change after training: a miss costs {miss},",
+                    "discriminant minus discriminative",
+                    "above",
+                    f"cost, a miss costs {miss}",
+                )
+            ),
+        ),
+        Claim(
+            "posteriors can be compensated for a class that becomes rare",
+            "Bishop 2006",
+            tuple(
+                one
+                for road in ("generative", "discriminative")
+                for one in _roads(
+                    "(b) Class 1 is", f"{road} (adjusted) minus {road}", "below", "cost"
+                )
+            ),
+        ),
+        Claim(
+            "posteriors can reject, which lowers the cost",
+            "Bishop 2006",
+            tuple(
+                one
+                for road in ("generative", "discriminative")
+                for one in _roads(
+                    "(e) Rejecting", f"{road} minus discriminant (cannot reject)", "below", "cost"
+                )
+            ),
+        ),
+        Claim(
+            "posteriors of several models can be combined, better than votes of boundaries",
+            "Bishop 2006",
+            tuple(
+                one
+                for road in ("generative", "discriminative", "discriminative (pool)")
+                for one in _roads(
+                    "(e) 3 models", f"{road} minus discriminant (vote)", "below", "error"
                 )
             ),
         ),

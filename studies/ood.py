@@ -1,6 +1,6 @@
 """Which scores detect out-of-distribution images? On the shipped sample, and on digits.
 
-    python -m studies.ood            # prints the tables
+    python -m studies.ood            # prints the tables, in half a minute
     python -m studies.ood -o FILE    # also writes them to FILE
 
 Fashion-MNIST is the sample that ships with dubito: scores are fitted on validation images, test
@@ -10,7 +10,7 @@ score than a known one (0.5 is chance), FPR95 the fraction of OOD images accepte
 that accepts 95 % of known ones, as papers on OOD detection define it. Which score to use is then
 chosen by `diagnose_ood` on one kind of OOD image and half of the known ones, and measured on the
 other kinds with the other half. Last, policies with gates of one score and of several are fitted
-on that half.
+on that half. There is one network per data set: intervals are over images, not over networks.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
@@ -54,6 +55,7 @@ from dubito.measure import false_positive_rate_at_recall, roc_auc
 BASELINE = "least confidence"
 OOD_KINDS = {"unseen classes": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
 Z_95 = 1.96  # standard errors
+WORTHWHILE = 0.02  # a gain in AUROC
 UNSEEN_DIGITS = (8, 9)
 GATE: dict[str, BaseOODScore | str] = {  # what gates use, alone and together
     "relative Mahalanobis": MahalanobisDistance(relative=True),
@@ -243,14 +245,18 @@ def table(setting: Setting) -> str:
 
 
 def words(found: dict[str, dict[str, Detection]]) -> list[str]:
-    """Describe which scores are significantly better or worse than least confidence."""
-    lines = []
+    """Describe which scores are significantly better or worse than least confidence.
+
+    At the 5 % level, corrected for the number of scores (Bonferroni).
+    """
+    critical = float(norm.isf(0.025 / (len(found) - 1)))
+    lines = [f"At the 5 % level, corrected for {len(found) - 1} comparisons on each kind:"]
     for kind in found[BASELINE]:
         better, worse = (
             [
                 name
                 for name, entries in sorted(found.items(), key=lambda pair: -pair[1][kind].auroc)
-                if side * entries[kind].gain > Z_95 * entries[kind].error
+                if side * entries[kind].gain > critical * entries[kind].error
             ]
             for side in (1, -1)
         )
@@ -300,11 +306,22 @@ def choice_lines(setting: Setting, fitted: Mapping[str, BaseOODScore]) -> list[s
         "",
         f"{'chosen on':<16} {'recommended':<28} {'measured on':<16} {'gain':>8}    interval",
     ]
+    ends = []
     for one in choices(setting, fitted):
         low, high = (one.gain + side * Z_95 * one.error for side in (-1, 1))
+        ends.append((low, high))
         head = f"{one.chosen_on:<16} {one.score:<28} {one.kind:<16}"
         lines.append(f"{head} {one.gain:>+8.4f}    {low:+.4f} to {high:+.4f}")
-    return lines
+    worthwhile, better, worse = (
+        sum(low > WORTHWHILE for low, _ in ends),
+        sum(low > 0 for low, _ in ends),
+        sum(high < 0 for _, high in ends),
+    )
+    return [
+        *lines,
+        f"Of {len(ends)} intervals, {better} are above 0, {worthwhile} of these above "
+        f"{WORTHWHILE:g}; {worse} are below 0.",
+    ]
 
 
 def gate_lines(setting: Setting) -> list[str]:

@@ -3,13 +3,15 @@
     python -m studies.three_roads            # a few minutes
     python -m studies.three_roads --quick    # small simulated sets, drawn twice
     python -m studies.three_roads -o FILE    # also writes the tables to FILE
+    python -m studies.three_roads --differences FILE    # and paired differences, with verdicts
 
 Generative, discriminative and discriminant models (see `approaches`): when costs change after
 training, when a class becomes rare, when rows are out of distribution or few, when rows may be
 rejected, and when models are combined. Then the three approaches to regression (see `regressions`).
 
 Each set is drawn 20 times into training and test rows. Simulated sets are new at every draw
-(Student's intervals); draws of real ones overlap (intervals after Nadeau and Bengio, 2003).
+(Student's intervals); draws of real ones overlap (intervals after Nadeau and Bengio, 2003). In
+tables they are cut at 0, and at 1 for an AUROC.
 """
 
 import argparse
@@ -34,6 +36,8 @@ from dubito.decide import (
 )
 from dubito.doubt import ClassConditionalDensity, least_confidence
 from dubito.measure import Interval, paired_difference, roc_auc
+from studies.claims import CLAIMS
+from studies.common.reporting import markdown_table
 from studies.credit_costs import corrected_interval
 from studies.three_roads import regressions
 from studies.three_roads.approaches import (
@@ -48,6 +52,7 @@ from studies.three_roads.approaches import (
     regression,
     sources,
 )
+from studies.verdicts import with_verdicts
 
 N_DRAWS = 20
 RATIOS = (5, 50)  # cost of missing a row of class 1, if a false alarm costs 1
@@ -195,13 +200,15 @@ def paired_intervals(
     }
 
 
-def table(found: Mapping[str, Found], by_source: Mapping[str, Source]) -> list[str]:
-    """Return one line per method, with one column per source."""
+def table(
+    found: Mapping[str, Found], by_source: Mapping[str, Source], highest: float = np.inf
+) -> list[str]:
+    """Return one line per method, with one column per source; no interval leaves 0 to highest."""
     methods = list(dict.fromkeys(method for one in found.values() for method in one))
     lines = [f"{'':<30}" + "".join(f" {name:>22}" for name in found)]
     for method in methods:
         cells = (
-            short(corrected_interval(one[method], by_source[name].test_to_train))
+            short(corrected_interval(one[method], by_source[name].test_to_train), highest)
             if method in one
             else ""
             for name, one in found.items()
@@ -210,9 +217,10 @@ def table(found: Mapping[str, Found], by_source: Mapping[str, Source]) -> list[s
     return lines
 
 
-def short(interval: Interval) -> str:
-    """Return an interval with three digits."""
-    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+def short(interval: Interval, highest: float) -> str:
+    """Return an interval with three digits, cut where its values end."""
+    low, high = max(interval.low, 0.0), min(interval.high, highest)
+    return f"{interval.value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def part(
@@ -221,15 +229,21 @@ def part(
     pairs: Sequence[tuple[str, str]],
     by_source: Mapping[str, Source],
     n_draws: int,
+    differences: list[str],
     what: str = "cost",
 ) -> list[str]:
-    """Return the table of one question, and how pairs of methods compare."""
+    """Return the table of one question, and how pairs of methods compare.
+
+    Their paired differences are added to `differences`, as a Markdown table.
+    """
     found = {name: over_draws(one, source, n_draws) for name, source in by_source.items()}
-    lines = [title, "", *table(found, by_source), ""]
+    lines, rows = [title, "", *table(found, by_source, 1.0 if what == "AUROC" else np.inf), ""], []
     for first, second in pairs:
-        lines += compare_in_words(
-            paired_intervals(found, by_source, first, second), first, second, what
-        )
+        gaps = paired_intervals(found, by_source, first, second)
+        lines += compare_in_words(gaps, first, second, what)
+        cells = (f"{gap.value:z.4f} ({gap.low:z.4f} to {gap.high:z.4f})" for gap in gaps.values())
+        rows.append([f"{first} minus {second}", *cells])
+    differences.append(f"**{title}**\n\n{markdown_table(['', *found], rows)}")
     return lines
 
 
@@ -290,10 +304,11 @@ def ood_table(is_quick: bool) -> list[str]:
     return lines
 
 
-def report(is_quick: bool) -> str:
-    """Return all parts as text."""
+def report(is_quick: bool) -> tuple[str, str]:
+    """Return all parts as text, and their paired differences in Markdown."""
     by_source, n_draws = sources(is_quick), 2 if is_quick else N_DRAWS
-    run = partial(part, by_source=by_source, n_draws=n_draws)
+    differences = ["Paired differences over draws, with 95 % intervals."]
+    run = partial(part, by_source=by_source, n_draws=n_draws, differences=differences)
     discriminant = "discriminant"
     parts = [
         [
@@ -350,14 +365,15 @@ def report(is_quick: bool) -> str:
             what="error",
         ),
     ]
-    parts += regression_parts(is_quick, n_draws)
-    return "\n\n".join("\n".join(lines) for lines in parts)
+    parts += regression_parts(is_quick, n_draws, differences)
+    tables = "\n\n".join([*differences, f"Seeds: {n_draws}."])
+    return "\n\n".join("\n".join(lines) for lines in parts), tables
 
 
-def regression_parts(is_quick: bool, n_draws: int) -> list[list[str]]:
+def regression_parts(is_quick: bool, n_draws: int, differences: list[str]) -> list[list[str]]:
     """Return the parts on joint, conditional and direct models of a number."""
     by_source = regressions.sources(is_quick)
-    run = partial(part, by_source=by_source, n_draws=n_draws)
+    run = partial(part, by_source=by_source, n_draws=n_draws, differences=differences)
     others = [("joint", "direct"), ("conditional", "direct")]
     return [
         run(
@@ -395,9 +411,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small simulated sets, drawn twice")
     parser.add_argument("-o", type=Path, help="a file to write the tables to")
+    parser.add_argument("--differences", type=Path, help="a file for paired differences")
     options = parser.parse_args(arguments)
     with threadpool_limits(1):  # with matrices this small, threads cost more than they save
-        text = report(options.quick)
+        text, differences = report(options.quick)
     print(text)
+    if options.differences is not None:
+        claims = () if options.quick else CLAIMS["three_roads"]
+        options.differences.write_text(f"{with_verdicts(differences, claims)}\n")
     if options.o is not None:
         options.o.write_text(f"{text}\n")

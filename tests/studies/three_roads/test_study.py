@@ -1,5 +1,6 @@
 """The study of three approaches: values by hand, sentences, and its page."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +84,17 @@ def test_sentences_report_significant_differences() -> None:
 
 
 def test_titles_match_the_stored_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study.main(["--quick", "-o", str(tmp_path / "tables.txt")])
+    files = ["-o", str(tmp_path / "tables.txt"), "--differences", str(tmp_path / "gaps.md")]
+    study.main(["--quick", *files])
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "tables.txt").read_text()
+    shown = (DOCS / "studies" / "three_roads.md").read_text().split("**Verdicts**")[0]
+    tables, stored = (
+        re.findall(r"^(\*\*.*|\| [a-z(].*? \|)", text, re.MULTILINE)
+        for text in ((tmp_path / "gaps.md").read_text(), shown)
+    )
+    assert tables == stored
+    assert "Seeds: 20." in shown
     shown = (DOCS / "three_roads.txt").read_text()
     titles, theirs = (
         [line for line in text.splitlines() if line[:1] == "("] for text in (printed, shown)
