@@ -41,6 +41,17 @@ PATH_MARKERS = {
     "tests/studies": "slow",
 }
 
+# These call what is tested with several threads elsewhere, many times and on few rows: to hand each
+# task to a thread takes longer than the task.
+SINGLE_THREADED = (
+    "tests/cli",
+    "tests/decide/test_reject.py",
+    "tests/monitor",
+    "tests/report",
+    "tests/studies",
+    "tests/test_readme.py",
+)
+
 # A test that uses one of these fixtures carries the marker.
 FIXTURE_MARKERS = {
     "browser": "browser",
@@ -128,6 +139,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reason, count in counts.items():
         tests = "1 test" if count == 1 else f"{count} tests"
         terminalreporter.write_line(f"Skipped {tests}: {reason}.")
+
+
+@pytest.fixture(autouse=True)
+def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run some tests with one thread of kernels."""
+    if request.path.relative_to(ROOT).as_posix().startswith(SINGLE_THREADED):
+        monkeypatch.setenv("DUBITO_THREADS", "1")
 
 
 @pytest.fixture(scope="module")  # while it is open, no test of this process may run an event loop
