@@ -16,6 +16,7 @@ from dubito.measure import (
     pinball_loss,
     sharpness,
 )
+from dubito.monitor import compare, detect_drift
 from dubito.outputs import RegressionMembers
 
 RNG = np.random.default_rng(0)
@@ -129,3 +130,14 @@ def test_sorted_rows_are_counted() -> None:
     result = audit(Y, Quantiles(array, [0.1, 0.5, 0.9], rearrange=True))
     assert result.n_rearranged == 7
     assert "7 rows with crossing quantiles sorted" in str(result)
+
+
+def test_quantiles_on_one_side_of_the_median_have_no_point_prediction() -> None:
+    upper = Quantiles(MEAN[:, None] + STD[:, None] * [1.0, 2.0], [0.84, 0.977])
+    result = audit(Y, upper)
+    assert result.root_mean_squared_error is None
+    assert "root mean squared error" not in str(result)
+    assert result.pinball_loss == pytest.approx(pinball_loss(Y, upper))
+    found = compare(Y, {"a": upper, "b": upper})
+    assert list(found.metrics["a"]) == ["continuous_ranked_probability_score", "pinball_loss"]
+    assert "bias" not in detect_drift(upper, upper, y_reference=Y, y_current=Y).shifts

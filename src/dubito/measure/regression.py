@@ -430,6 +430,13 @@ def point_of_rows(outputs: BaseOutputs) -> FloatArray:
     return np.asarray(outputs.array[:, right - 1] * (1 - share) + outputs.array[:, right] * share)
 
 
+def has_median(outputs: BaseOutputs) -> bool:
+    """Whether the point prediction is known: quantiles on one side of the median have none."""
+    return not isinstance(outputs, Quantiles) or bool(
+        outputs.levels[0] <= 0.5 <= outputs.levels[-1]
+    )
+
+
 def _require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ()) -> Regression:
     """Return predictive distributions of the kinds that a metric supports, or raise."""
     allowed = kinds or (Normal, Samples, Quantiles)

@@ -17,6 +17,7 @@ from dubito.formatting import percent, quantity
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    has_median,
     interval_scores,
     moment_matched,
     nll_of_rows,
@@ -48,7 +49,7 @@ class RegressionState(State):
     n_rows: int
     n_missing: int
     weight: float
-    squared_error: float
+    squared_error: float | None
     crps: float
     nll: float | None
     pinball: float | None
@@ -78,7 +79,9 @@ class RegressionState(State):
         bins = np.minimum((place * N_PIT_BINS).astype(np.int64), N_PIT_BINS - 1)
         share = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
         pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
-        error = _over_targets((y - point_of_rows(outputs)) ** 2)
+        error = None
+        if has_median(outputs):
+            error = float(weight @ _over_targets((y - point_of_rows(outputs)) ** 2))
         nll = _over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
         pinball = None
         if isinstance(outputs, Quantiles):
@@ -92,7 +95,7 @@ class RegressionState(State):
             n_rows=len(batch) - batch.n_missing,
             n_missing=batch.n_missing,
             weight=float(weight.sum()),
-            squared_error=float(weight @ error),
+            squared_error=error,
             crps=float(weight @ _over_targets(crps_of_rows(outputs, y))),
             nll=None if nll is None else float(weight @ nll),
             pinball=None if pinball is None else float(weight @ pinball),
@@ -113,7 +116,7 @@ class RegressionState(State):
         return RegressionAudit(
             n_rows=self.n_rows,
             n_missing=self.n_missing,
-            root_mean_squared_error=float(np.sqrt(self.squared_error / self.weight)),
+            root_mean_squared_error=_root_mean(self.squared_error, self.weight),
             continuous_ranked_probability_score=self.crps / self.weight,
             negative_log_likelihood=None if self.nll is None else self.nll / self.weight,
             pinball_loss=None if self.pinball is None else self.pinball / self.weight,
@@ -140,8 +143,10 @@ class RegressionAudit:
     ----------
     n_rows, n_missing : int
         Rows with and without a target.
-    root_mean_squared_error, continuous_ranked_probability_score : float
-        RMSE of the mean (median for `Quantiles`), and CRPS.
+    root_mean_squared_error : float or None
+        RMSE of the mean (median for `Quantiles`; None if all levels are on one side of it).
+    continuous_ranked_probability_score : float
+        CRPS.
     negative_log_likelihood, pinball_loss : float or None
         For `Normal` and `Quantiles` outputs.
     levels : ndarray
@@ -169,7 +174,7 @@ class RegressionAudit:
 
     n_rows: int
     n_missing: int
-    root_mean_squared_error: float
+    root_mean_squared_error: float | None
     continuous_ranked_probability_score: float
     negative_log_likelihood: float | None
     pinball_loss: float | None

@@ -24,6 +24,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    has_median,
     moment_matched,
     pit_of_rows,
     point_of_rows,
@@ -406,13 +407,11 @@ def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
     """Return what is known of each row with a target, by name."""
     require_targets(batch, CALLER)
     outputs, y = batch.outputs, values_of(batch)
-    error = y - point_of_rows(outputs)
-    rows = {
-        "target": y,
-        "bias": error,
-        "absolute error": np.abs(error),
-        "CRPS": crps_of_rows(outputs, y),
-    }
+    rows = {"target": y}
+    if has_median(outputs):
+        error = y - point_of_rows(outputs)
+        rows |= {"bias": error, "absolute error": np.abs(error)}
+    rows["CRPS"] = crps_of_rows(outputs, y)
     if central is not None:
         low, high = central_interval(outputs, central, CALLER)
         name = f"coverage ({short_percent(central)})"

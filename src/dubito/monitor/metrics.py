@@ -21,6 +21,7 @@ from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    has_median,
     interval_scores,
     nll_of_rows,
     pinballs,
@@ -142,8 +143,9 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
         ends = _interval(outputs, level / 100, caller)
         if ends is not None:
             losses[f"interval_score_{level}"] = interval_scores(y, *ends, level / 100)
-    losses["mean_absolute_error"] = np.abs(y - point_of_rows(outputs))
-    losses["mean_squared_error"] = (y - point_of_rows(outputs)) ** 2
+    if has_median(outputs):
+        losses["mean_absolute_error"] = np.abs(y - point_of_rows(outputs))
+        losses["mean_squared_error"] = (y - point_of_rows(outputs)) ** 2
     return {
         name: np.asarray(rows if rows.ndim == 1 else rows.mean(axis=1), dtype=np.float64)
         for name, rows in losses.items()

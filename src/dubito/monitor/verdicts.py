@@ -136,7 +136,7 @@ def _prediction_text(found: Drift) -> str:
         is_wider = (shift.current or 0) > (shift.reference or 0)
         word = "wider" if is_wider else "narrower"
         sentences.append(f"Intervals are {word} (mean width {_from_to(shift)}).")
-    has_targets = "bias" in found.shifts
+    has_targets = "target" in found.shifts
     if sentences and not has_targets:
         sentences.append("Find targets of some current rows to check bias and coverage.")
     return " ".join(sentences)

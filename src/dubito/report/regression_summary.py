@@ -20,6 +20,7 @@ from dubito.measure import Interval, RegressionAudit
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    has_median,
     interval_scores,
     nll_of_rows,
     point_of_rows,
@@ -173,9 +174,10 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
     if isinstance(outputs, Normal):
         likelihood = interval(target_mean(nll_of_rows(outputs, y)), weight)
         found["negative log-likelihood"] = likelihood
-    squares = interval(target_mean((y - point_of_rows(outputs)) ** 2), weight)
-    roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
-    found["root mean squared error"] = Interval(*roots)
+    if has_median(outputs):
+        squares = interval(target_mean((y - point_of_rows(outputs)) ** 2), weight)
+        roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
+        found["root mean squared error"] = Interval(*roots)
     for level in RegressionAudit.of(ArrayShards(batch)).levels.tolist():
         low, high = central_interval(outputs, level, "make_report")
         inside = target_mean((low <= y) & (y <= high))

@@ -104,9 +104,8 @@ def _cards(summary: RegressionSummary) -> Cards:
         cards.append(Card(name, percent(before.coverage[k]), note))
     whole = summary.whole
     if whole.aleatoric_std is not None and whole.epistemic_std is not None:
-        cards.append(Card("aleatoric std", decimal(whole.aleatoric_std), "noise in the data"))
-        note = "disagreement of the members"
-        cards.append(Card("epistemic std", decimal(whole.epistemic_std), note))
+        note = f"epistemic: {decimal(whole.epistemic_std)}"
+        cards.append(Card("aleatoric std of the members", decimal(whole.aleatoric_std), note))
     return Cards(tuple(cards))
 
 
