@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dubito.data.stream import read_stream, write_stream
-from dubito.decide import RegressionPolicy
+from dubito.decide import ErrorCosts, RegressionPolicy
+from dubito.doubt import ConformalRegressor
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.serve.monitor import ValueMonitorReport, active_report
+from dubito.serve.refit import refit_values
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
@@ -124,6 +126,7 @@ def test_quantiles_and_samples_as_json_and_streams(
         ({"row_costs": {"x": [1.0]}}, "and no other outputs"),
         ({"mean": [[1.0]]}, "`mean` must be one number per row"),
         ({"mean": ["x"]}, "`mean` must be one number per row"),
+        ({"mean": [1e200]}, "of at most 1e+100"),
         ({"std": [0.0]}, "`std` must be positive, got 0.0 in row 0"),
         ({"std": [1.0, 2.0]}, "`std` must have the shape of `mean`"),
     ],
@@ -265,3 +268,34 @@ def test_wrong_intervals_and_a_bias_raise_their_alarms(
     page = client.get("/monitor").text
     assert "Prediction intervals are too narrow, found after" in page
     assert "Predictions are too high, found after" in page
+
+
+@pytest.mark.slow
+def test_outliers_are_reviewed_and_the_gate_is_refitted(tmp_path: Path, running: Running) -> None:
+    rng = np.random.default_rng(0)
+    mean, features = rng.normal(size=300), rng.normal(size=(300, 2))
+    y = mean + rng.normal(size=300)
+    policy = RegressionPolicy.fit(
+        Normal(mean, np.ones(300)), y, costs=ErrorCosts.absolute(), calibrator=None,
+        interval=ConformalRegressor(method="normalized"), review_cost=5.0, features=features,
+    )  # fmt: skip
+    with opened(f"sqlite:///{tmp_path}/dubito.db", policy) as store:
+        api = running(store, Settings(audit_fraction=1.0))
+        body: dict[str, Any] = {"mean": [0.0, 0.0], "std": [1.0, 1.0]}
+        missing = api.client.post("/v1/decide", json=body)
+        assert "`features` must be given for the OOD gate" in missing.json()["detail"]
+        body["features"] = [[0.0, 0.1], [90.0, -90.0]]
+        found = api.client.post("/v1/decide", json=body).json()["decisions"]
+        assert [one["reason"] for one in found] == ["lowest_expected_cost", "out_of_distribution"]
+        ids = [f"r{k}" for k in range(300)]
+        body = {"mean": mean.tolist(), "std": [1.0] * 300, "features": features.tolist()}
+        api.client.post("/v1/decide", json={**body, "ids": ids})
+        api.client.post("/v1/labels", json={"ids": ids, "labels": y.tolist()})
+        rows = store.decisions_since()
+        refitted = refit_values(rows, policy, store.find_features)
+        assert refitted.report.n_rows == 300
+        assert refitted.ood is not None
+        assert refitted.ood is not policy.ood
+        kept = refit_values(rows, policy, lambda _: None)
+        assert kept.ood is policy.ood
+        assert "The OOD gate is unchanged" in kept.report.notes[-1]
