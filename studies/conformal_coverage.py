@@ -136,6 +136,11 @@ METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {
     "ConformalPredictiveSystem, learned": lambda *draw: distributions_of("adaptive", *draw),
     "ConformalOutlierDetector": region_of,
 }
+TWO_ENDED = {
+    "ConformalRegressor, asymmetric",
+    "ConformalPredictiveSystem",
+    "ConformalPredictiveSystem, learned",
+}
 # The part of the known rows that calibrates what is evaluated, where it is not all.
 CALIBRATING = {
     "ConformalRegressor, adaptive": 0.5,
@@ -158,10 +163,17 @@ class Fit:
 
 
 def distribution_of(method: str, n: int = N_KNOWN, m: int = N_NEW) -> Any:
-    """Return the distribution of the number of m rows that a method covers."""
+    """Return the distribution of the number of m rows that a method covers.
+
+    Between the ranks of two ends, each of (1 + level) / 2, lie as many as they are apart.
+    """
     is_fixed = method == "ConformalRegressor, default" and n < MIN_ROWS
     part = 1.0 if is_fixed else CALIBRATING.get(method, 1.0)
-    return coverage_distribution(int(part * n), m, LEVEL)
+    n = int(part * n)
+    if method not in TWO_ENDED:
+        return coverage_distribution(n, m, LEVEL)
+    k = 2 * int(np.ceil(round((n + 1) * (1 + LEVEL) / 2, 9))) - (n + 1)
+    return stats.betabinom(m, k, n + 1 - k)
 
 
 def coverage_distribution(n: int, m: int, level: float) -> Any:

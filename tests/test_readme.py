@@ -5,6 +5,8 @@ import shlex
 import subprocess
 import sys
 import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 FRAUD = ROOT / "docs" / "fraud.md"
 FINDINGS = ROOT / "docs" / "multilabel.md"
+INTERVALS = ROOT / "docs" / "intervals.md"
 
 
 def run_blocks(page: Path) -> int:
@@ -25,12 +28,14 @@ def run_blocks(page: Path) -> int:
     """
     names: dict[str, object] = {}
     blocks = re.findall(r"```(python|sh|text)\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    printed = ""
+    printed = shown = ""
     for kind, block in blocks:
         if kind == "python":
-            exec(compile(block, page.name, "exec"), names)
+            with redirect_stdout(StringIO()) as output:
+                exec(compile(block, page.name, "exec"), names)
+            shown = output.getvalue() or shown
         elif kind == "text":
-            assert " ".join(block.split()) in " ".join(printed.split()), block
+            assert " ".join(block.split()) in " ".join(f"{printed}\n{shown}".split()), block
         for line in block.splitlines() if kind == "sh" else []:
             with warnings.catch_warnings():  # a command prints them
                 warnings.simplefilter("default")
@@ -40,8 +45,11 @@ def run_blocks(page: Path) -> int:
     return len(blocks)
 
 
+PAGES = [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13), (INTERVALS, 14)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13)])
+@pytest.mark.parametrize(("page", "least"), PAGES)
 def test_code_blocks_of_a_page_run(
     page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +91,7 @@ def test_speed_tables_of_the_guide_are_those_of_the_benchmarks() -> None:
     assert {line for table in tables for line in table.splitlines()} <= lines
 
 
-@pytest.mark.parametrize("page", [README, GUIDE, FRAUD, FINDINGS])
+@pytest.mark.parametrize("page", [README, GUIDE, FRAUD, FINDINGS, INTERVALS])
 def test_links_of_a_page_exist(page: Path) -> None:
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
     assert links

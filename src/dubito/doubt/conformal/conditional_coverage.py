@@ -207,6 +207,9 @@ def _by_width(
 ) -> ConditionalCoverage:
     """Return the coverage in bins of the width; equal widths are in the same bin."""
     total, coverage = width.size, float(is_covered.mean())
+    # Widths that differ by rounding alone are equal.
+    unit = float(np.max(width[np.isfinite(width)], initial=0.0)) or 1.0
+    width = np.round(width / unit, 9) * unit
     ranked = np.sort(width)
     edges = np.unique(ranked[np.arange(1, n_bins) * total // n_bins])
     bins = np.searchsorted(edges, width)
