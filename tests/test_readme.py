@@ -19,6 +19,7 @@ README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 FRAUD = ROOT / "docs" / "fraud.md"
 FINDINGS = ROOT / "docs" / "multilabel.md"
 INTERVALS = ROOT / "docs" / "intervals.md"
+FORECASTS = ROOT / "docs" / "forecasts.md"
 
 
 def run_blocks(page: Path) -> int:
@@ -45,7 +46,7 @@ def run_blocks(page: Path) -> int:
     return len(blocks)
 
 
-PAGES = [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13), (INTERVALS, 14)]
+PAGES = [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13), (INTERVALS, 14), (FORECASTS, 5)]
 
 
 @pytest.mark.slow
@@ -91,7 +92,7 @@ def test_speed_tables_of_the_guide_are_those_of_the_benchmarks() -> None:
     assert {line for table in tables for line in table.splitlines()} <= lines
 
 
-@pytest.mark.parametrize("page", [README, GUIDE, FRAUD, FINDINGS, INTERVALS])
+@pytest.mark.parametrize("page", [README, GUIDE, FRAUD, FINDINGS, INTERVALS, FORECASTS])
 def test_links_of_a_page_exist(page: Path) -> None:
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
     assert links

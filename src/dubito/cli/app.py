@@ -15,6 +15,7 @@ from dubito.cli.decide import decide
 from dubito.cli.demo import demo
 from dubito.cli.doctor import doctor
 from dubito.cli.fit import fit
+from dubito.cli.forecast import forecast
 from dubito.cli.policy import policy
 from dubito.cli.serve import serve, token
 
@@ -79,6 +80,7 @@ app.command()(fit)
 app.command()(decide)
 app.command()(compare)
 app.command()(drift)
+app.command()(forecast)
 app.add_typer(policy, name="policy")
 app.command()(serve)
 app.add_typer(token, name="token")

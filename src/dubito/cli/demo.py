@@ -72,6 +72,22 @@ LABELS_COMMANDS: list[tuple[list[str], set[str]]] = [
 ]
 
 
+FORECASTS_STORY = (
+    "Each week a model forecasts the admissions to five hospitals, up to three weeks ahead, with "
+    "intervals of 90 %. Do they cover 90 %, and what do they have to be?"
+)
+FORECASTS_COMMANDS: list[tuple[list[str], set[str]]] = [
+    (
+        [
+            *("forecast", "admissions.csv", "--time", "date", "--series", "hospital"),
+            *("--horizon", "horizon", "--quantiles", "q_*", "--label", "admissions"),
+            *("--state", "state.json", "-o", "intervals.csv", "--report", "report.html"),
+        ],
+        {"admissions.csv", "state.json", "intervals.csv", "report.html"},
+    ),
+]
+
+
 def demo(
     folder: Annotated[
         Path, typer.Option(help="Directory for the report, policy and decisions.")
@@ -83,15 +99,20 @@ def demo(
         bool,
         typer.Option("--multilabel", help="A model of chest X-rays instead: several findings."),
     ] = False,
+    is_forecasts: Annotated[
+        bool, typer.Option("--forecasts", help="Weekly forecasts instead: intervals over time.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
     Example: dubito demo --binary
     """
-    if is_binary and is_multilabel:
-        rule, fix = "cannot be combined with --multilabel", "Leave one of them out"
-        raise BadValueError("", "--binary", rule, "both", fix)
+    chosen = {"--binary": is_binary, "--multilabel": is_multilabel, "--forecasts": is_forecasts}
+    first, *others = [*(name for name, is_given in chosen.items() if is_given), ""]
+    if others and others[0]:
+        rule, fix = f"cannot be combined with {others[0]}", "Leave one of them out"
+        raise BadValueError("", first, rule, "both", fix)
     folder.mkdir(parents=True, exist_ok=True)
     if is_binary:
         _write_payments(folder)
@@ -100,6 +121,13 @@ def demo(
     if is_multilabel:
         _write_findings(folder)
         _run_commands(LABELS_STORY, LABELS_COMMANDS, folder, as_json)
+        return
+    if is_forecasts:
+        from dubito.data import make_forecasts
+
+        _write_tables(folder, {"admissions.csv": make_forecasts()})
+        (folder / "state.json").unlink(missing_ok=True)
+        _run_commands(FORECASTS_STORY, FORECASTS_COMMANDS, folder, as_json)
         return
     from dubito import audit
     from dubito.cli.ahead import compile_ahead

@@ -15,6 +15,7 @@ from dubito.data.samples import (
     load_fashion_mnist,
     load_payments,
     make_findings,
+    make_forecasts,
 )
 from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.data.sink import EncodedLabels, Sink
@@ -40,6 +41,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_payments",
     "make_findings",
+    "make_forecasts",
     "read",
     "scan",
 ]

@@ -2,6 +2,7 @@
 
 from dubito.monitor.compare import Comparison, Difference, compare
 from dubito.monitor.drift import Drift, detect_drift
+from dubito.monitor.forecasts import ForecastCoverage, forecast_coverage
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift
 
@@ -10,7 +11,9 @@ __all__ = [
     "Difference",
     "DistributionShift",
     "Drift",
+    "ForecastCoverage",
     "SequentialAlarm",
     "compare",
     "detect_drift",
+    "forecast_coverage",
 ]

@@ -9,6 +9,7 @@ from dubito.report.displays.areas import (
     UncertaintyMapDisplay,
 )
 from dubito.report.displays.curves import CostDisplay, ReliabilityDisplay, RiskCoverageDisplay
+from dubito.report.forecasts import forecast_report
 from dubito.report.page import render
 from dubito.report.reports import Report, make_report
 
@@ -25,6 +26,7 @@ __all__ = [
     "Verdict",
     "comparison_report",
     "drift_report",
+    "forecast_report",
     "make_report",
     "render",
 ]

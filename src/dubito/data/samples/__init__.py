@@ -21,6 +21,8 @@ __all__ = [
 Float32Array = npt.NDArray[np.float32]
 Float16Array = npt.NDArray[np.float16]
 LabelArray = npt.NDArray[np.int8]
+HOSPITALS = ("city", "east", "harbor", "north", "west")
+QUANTILES = {"0.05": -1.645, "0.5": 0.0, "0.95": 1.645}
 FINDINGS = {  # with log odds of their frequency
     "atelectasis": -1.0,
     "cardiomegaly": -1.5,
@@ -226,6 +228,49 @@ def make_findings(
     labeled = {name: column[:n_labeled] for name, column in (rows | read).items()}
     new = {name: column[n_labeled:] for name, column in rows.items()}
     return FindingsSample(labeled, new, tuple(FINDINGS))
+
+
+def make_forecasts(n_weeks: int = 80, random_state: int = 0) -> dict[str, npt.NDArray[Any]]:
+    """Generate weekly forecasts of admissions to five hospitals, whose intervals are too narrow.
+
+    Parameters
+    ----------
+    n_weeks : int, default=80
+        The number of weeks in which forecasts were made.
+    random_state : int, default=0
+        The seed.
+
+    Returns
+    -------
+    dict of str to array
+        `date`, `hospital`, the `horizon` in weeks, quantiles `q_0.05`, `q_0.5` and `q_0.95`, and
+        `admissions`, None where still unknown.
+
+    Examples
+    --------
+    >>> make_forecasts(10)["horizon"][:4].tolist()
+    [0, 1, 2, 0]
+    """
+    rng = np.random.default_rng(random_state)
+    shape = n_weeks, len(HOSPITALS), 3
+    week, place, horizon = np.indices(shape).reshape(3, -1)
+    season = 1.4 + np.sin(2 * np.pi * np.arange(n_weeks + 3) / 52)
+    surge = np.exp(np.cumsum(rng.normal(0, 0.06, n_weeks + 3)))
+    noise = np.exp(rng.normal(0, 0.12, (n_weeks + 3, len(HOSPITALS))))
+    truth = rng.poisson(40 * np.arange(1, 6) * (season * surge)[:, np.newaxis] * noise)
+    seen = truth[np.maximum(week - 1, 0), place] * season[week + horizon]
+    median = (seen + 5) / season[np.maximum(week - 1, 0)]
+    spread = 0.1 + 0.02 * horizon
+    dates = np.datetime64("2024-10-05") + 7 * week
+    rows: dict[str, npt.NDArray[Any]] = {
+        "date": dates.astype(str),
+        "hospital": np.array(HOSPITALS)[place],
+        "horizon": horizon,
+    }
+    rows |= {f"q_{q}": (median * np.exp(z * spread)).round(1) for q, z in QUANTILES.items()}
+    admissions = truth[week + horizon, place].astype(object)
+    admissions[week + horizon + 1 >= n_weeks] = None
+    return {**rows, "admissions": admissions}
 
 
 def _stored(name: str) -> dict[str, npt.NDArray[Any]]:

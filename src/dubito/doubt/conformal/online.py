@@ -292,6 +292,27 @@ class OnlineConformal(Serializable):
         self._keep_waiting(np.setdiff1d(np.arange(self.n_waiting), rows))
         return self
 
+    def schedule(self, y: Any, *, ids: Any) -> OnlineConformal:
+        """Give truths of forecasts of a replay that wait, to be learned from once they are known.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,)
+            The truths, NaN or None where still unknown.
+        ids : array-like of shape (n_rows,)
+            The identifiers of the forecasts.
+
+        Returns
+        -------
+        self
+            With the truths.
+        """
+        caller = "OnlineConformal.schedule"
+        self._require_fitted("schedule")
+        rows = self._waiting_rows(None, 0, ids, len(y), caller)
+        self.waiting_truth_[rows] = self._truths(y, self.waiting_scores_[rows], caller)
+        return self
+
     def replay(
         self,
         outputs: Any,

@@ -1,0 +1,153 @@
+"""Coverage of the intervals of forecasts over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import BoolArray, FloatArray
+from dubito.formatting import percent
+
+N_WORST = 5
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """Coverage of some forecasts: as forecast (None without intervals) and corrected."""
+
+    name: str
+    n_rows: int
+    raw: float | None
+    corrected: float
+    width: float
+    score_ratio: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ForecastCoverage:
+    """What intervals of forecasts covered, in all and by horizon, month and series.
+
+    Attributes
+    ----------
+    level : float
+        The nominal coverage.
+    total : CoverageRow
+        All forecasts whose truth is known, after the warm-up.
+    by_horizon, by_month, worst_series : tuple of CoverageRow
+        Parts of them; the series with the lowest coverage.
+    n_future, n_warm_up : int
+        Forecasts without a truth, and those before the first interval.
+    """
+
+    level: float
+    total: CoverageRow
+    by_horizon: tuple[CoverageRow, ...]
+    by_month: tuple[CoverageRow, ...]
+    worst_series: tuple[CoverageRow, ...]
+    n_future: int
+    n_warm_up: int
+
+    @property
+    def verdict(self) -> str:
+        """The coverage before and after correction, in a sentence or two."""
+        one, level = self.total, percent(self.level)
+        if one.raw is None:
+            return (
+                f"Intervals at {level} covered {percent(one.corrected)} of {one.n_rows:,} truths."
+            )
+        ratio = (
+            "" if one.score_ratio is None else f", with {one.score_ratio:.3f} of the interval score"
+        )
+        return (
+            f"Intervals at {level} covered {percent(one.raw)} of {one.n_rows:,} truths as "
+            f"forecast, and {percent(one.corrected)} after correction{ratio}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {"verdict": self.verdict, **asdict(self)}
+
+
+def forecast_coverage(
+    y: FloatArray,
+    raw: tuple[FloatArray, FloatArray] | None,
+    corrected: tuple[FloatArray, FloatArray],
+    *,
+    level: float,
+    series: Sequence[str],
+    horizon: Sequence[int],
+    month: Sequence[str],
+) -> ForecastCoverage:
+    """Return what intervals covered; the score is that of Winkler, a geometric mean over series.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_rows,)
+        The truths, NaN where unknown.
+    raw : pair of ndarray, or None
+        Bounds of the intervals as forecast.
+    corrected : pair of ndarray
+        Bounds as they were issued; infinite during the warm-up.
+    level : float
+        The nominal coverage.
+    series, horizon, month : sequences
+        What each row belongs to.
+
+    Returns
+    -------
+    ForecastCoverage
+
+    Examples
+    --------
+    >>> bounds = np.zeros(4), np.full(4, 2.0)
+    >>> names = ["a"] * 4
+    >>> found = forecast_coverage(np.array([1.0, 1, 3, np.nan]), None, bounds, level=0.9,
+    ...     series=names, horizon=[0] * 4, month=names)
+    >>> found.verdict, found.n_future
+    ('Intervals at 90.0 % covered 66.7 % of 3 truths.', 1)
+    """
+    is_known = ~np.isnan(y)
+    is_finite = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
+    is_judged = is_known & is_finite
+    names, months, steps = (np.array([str(one) for one in c]) for c in (series, month, horizon))
+    alpha = 1 - level
+
+    def scores(bounds: tuple[FloatArray, FloatArray]) -> FloatArray:
+        misses = np.maximum(bounds[0] - y, 0) + np.maximum(y - bounds[1], 0)
+        return np.asarray(bounds[1] - bounds[0] + 2 / alpha * misses)
+
+    def row(name: str, rows: BoolArray) -> CoverageRow:
+        inside = (corrected[0] <= y) & (y <= corrected[1])
+        width = float((corrected[1] - corrected[0])[rows].mean()) if rows.any() else 0.0
+        before = ratio = None
+        if raw is not None and rows.any():
+            before = float(((raw[0] <= y) & (y <= raw[1]))[rows].mean())
+            logs = []
+            ours, theirs = scores(corrected), scores(raw)
+            for one in np.unique(names[rows]):
+                some = rows & (names == one)
+                if ours[some].mean() > 0 and theirs[some].mean() > 0:
+                    logs.append(np.log(ours[some].mean() / theirs[some].mean()))
+            ratio = float(np.exp(np.mean(logs))) if logs else None
+        coverage = float(inside[rows].mean()) if rows.any() else 0.0
+        return CoverageRow(name, int(rows.sum()), before, coverage, width, ratio)
+
+    def parts(of: Any) -> list[CoverageRow]:
+        found = np.unique(of[is_judged])
+        return [row(str(one), is_judged & (of == one)) for one in found]
+
+    worst = sorted(parts(names), key=lambda one: (one.corrected, one.name))[:N_WORST]
+    return ForecastCoverage(
+        level,
+        row("all", is_judged),
+        tuple(sorted(parts(steps), key=lambda one: int(one.name))),
+        tuple(parts(months)),
+        tuple(worst),
+        int((~is_known).sum()),
+        int((is_known & ~is_finite).sum()),
+    )

@@ -1,0 +1,102 @@
+"""A page about the intervals of forecasts over time."""
+
+from __future__ import annotations
+
+from dubito import __version__
+from dubito.charts import Axis, Chart, Line
+from dubito.formatting import percent, short_percent
+from dubito.monitor.forecasts import CoverageRow, ForecastCoverage
+from dubito.report.content import Figure, Row, Section, Table, Verdict
+from dubito.report.page import render
+from dubito.report.reports import Report
+from dubito.report.sections.inspection import provenance_section
+
+TOLERANCE = 0.02  # of the coverage, below which the verdict is good
+
+
+def forecast_report(
+    found: ForecastCoverage, *, title: str = "Forecast intervals", command: str | None = None
+) -> Report:
+    """Return an HTML page about the coverage and width of intervals over time.
+
+    Parameters
+    ----------
+    found : ForecastCoverage
+        The result of `dubito.monitor.forecast_coverage`.
+    title : str, default "Forecast intervals"
+        The title of the page.
+    command : str, optional
+        The command that reproduces the page.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dubito.monitor import forecast_coverage
+    >>> bounds, names = (np.zeros(4), np.full(4, 2.0)), ["a"] * 4
+    >>> page = forecast_report(forecast_coverage(np.ones(4), None, bounds, level=0.9,
+    ...     series=names, horizon=[0] * 4, month=names))
+    >>> page.title
+    'Forecast intervals'
+    """
+    is_good = found.total.corrected >= found.level - TOLERANCE
+    headline = f"Coverage {percent(found.total.corrected)} of {percent(found.level)}"
+    verdict = Verdict(headline, (found.verdict,), "good" if is_good else "bad")
+    blocks = (
+        Row((_coverage_figure(found), _width_figure(found))),
+        _table("By month", found.by_month),
+        _table("By horizon", found.by_horizon),
+        _table("Series with the lowest coverage", found.worst_series),
+    )
+    facts = (
+        ("Truths", f"{found.total.n_rows:,}"),
+        ("Forecasts without a truth yet", f"{found.n_future:,}"),
+        ("Truths before the first interval", f"{found.n_warm_up:,}"),
+        ("dubito", __version__),
+    )
+    sections = [Section("time", "Over time", blocks), provenance_section(facts, command)]
+    return Report(title, found.verdict, render(title, verdict, sections, kicker="Forecasts"))
+
+
+def _coverage_figure(found: ForecastCoverage) -> Figure:
+    rows = found.by_month
+    x = list(range(len(rows)))
+    marks = [Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal")]
+    if all(one.raw is not None for one in rows):
+        marks.append(Line(x, [one.raw for one in rows], "before", "as forecast"))
+    marks.append(Line(x, [one.corrected for one in rows], "after", "corrected"))
+    y = Axis(0, 1, "Coverage", short_percent)
+    chart = Chart("Coverage by month", _months(rows), y, tuple(marks))
+    return Figure("Coverage over time", (chart,), "The fraction of truths inside, by month.")
+
+
+def _width_figure(found: ForecastCoverage) -> Figure:
+    rows = found.by_month
+    widths = [one.width for one in rows]
+    line = Line(list(range(len(rows))), widths, "after", "corrected")
+    chart = Chart("Mean width by month", _months(rows), Axis.of(widths, "Mean width"), (line,))
+    return Figure("Width over time", (chart,), "The mean width of the intervals issued, by month.")
+
+
+def _months(rows: tuple[CoverageRow, ...]) -> Axis:
+    """Return an axis of months, of which a few are named."""
+    last = max(len(rows) - 1, 1)
+    step = max(-(-len(rows) // 5), 1)
+    ticks = tuple(float(k) for k in range(0, len(rows), step))
+    return Axis(0, last, "Month", lambda k: rows[min(int(k), len(rows) - 1)].name, ticks)
+
+
+def _table(caption: str, rows: tuple[CoverageRow, ...]) -> Table:
+    return Table.of(
+        caption,
+        rows,
+        ("", lambda one: one.name),
+        ("truths", lambda one: f"{one.n_rows:,}"),
+        ("as forecast", lambda one: "-" if one.raw is None else percent(one.raw)),
+        ("corrected", lambda one: percent(one.corrected)),
+        ("mean width", lambda one: f"{one.width:.4g}"),
+        ("score / raw", lambda one: "-" if one.score_ratio is None else f"{one.score_ratio:.3f}"),
+    )
