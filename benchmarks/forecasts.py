@@ -130,7 +130,7 @@ def refit(panel: Panel, forward: Callable[[Any], Any], backward: Callable[[Any],
 
 
 def pooled_aci(panel: Panel, forward: Any, backward: Any, rate: float = 0.01) -> Bounds:
-    """Return CQR intervals at an error rate that moves with every truth, by horizon."""
+    """Return CQR intervals at an error rate that moves by the mean error of a week, by horizon."""
     return _by_week(panel, forward, backward, rate)
 
 
@@ -145,8 +145,8 @@ def _by_week(panel: Panel, forward: Any, backward: Any, rate: float) -> Bounds:
         limits = np.zeros(len(y))
         for week in np.unique(panel.week):
             is_new = is_ours & (known > before) & (known <= week)
-            for row in np.flatnonzero(is_new):
-                alpha += rate * (ALPHA - (scores[row] > limits[row]))
+            if is_new.any():
+                alpha += rate * (ALPHA - float(np.mean(scores[is_new] > limits[is_new])))
             before = week
             past = scores[is_ours & (known <= week)]
             now = is_ours & (panel.week == week)
