@@ -201,10 +201,11 @@ def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:
     assert "--max-risk must be between 0 and 1, got 1.5.\nPass --max-risk 0.015." in done.stderr
 
 
-def test_a_regression_has_no_policy(run: Run, made: Path) -> None:
+def test_a_regression_needs_costs_of_its_errors(run: Run, made: Path) -> None:
     done = run("fit", made / "regression.csv", "--mean", "m")
     assert done.exit_code == 2
-    assert "No such option" in done.stderr
+    assert "costs per unit of a value that is too low and of one too high" in done.stderr
+    assert "Pass --cost-under 4 --cost-over 1" in done.stderr
 
 
 def test_a_reject_action_of_the_costs(run: Run, made: Path, tmp_path: Path) -> None:
