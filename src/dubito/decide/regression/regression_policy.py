@@ -34,7 +34,6 @@ from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_
 from dubito.decide.regression.value_decisions import (
     ACTIONS,
     OUT_OF_DISTRIBUTION,
-    REASON_TEXTS,
     REVIEW,
     TOO_WIDE,
     RegressionDecisions,
@@ -72,6 +71,12 @@ BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
 WIDEST = 1e300
 LEVELS = (0.005, 0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99, 0.995)
 N_INNER_FOLDS = 3  # that calibrators are compared on
+REASON_CLAUSES = (  # in the order of REASONS
+    "its expected cost is lowest",
+    "a review costs less than any value is expected to",
+    "its prediction interval is too wide",
+    "it is out-of-distribution",
+)
 FEW_ROWS = 200  # for quantile recalibration
 
 
@@ -711,7 +716,7 @@ def _explanation(policy: RegressionPolicy, outputs: Regression, features: FloatA
     reason, value = int(found.reason[0]), plain(float(found.value[0]))
     best = float(policy.costs.expected(found.calibrated, found.value)[0])
     if found.action[0] == REVIEW:
-        lines = [f"Action: {ACTIONS[REVIEW]}, because of: {REASON_TEXTS[reason]}."]
+        lines = [f"Action: {ACTIONS[REVIEW]}, because {REASON_CLAUSES[reason]}."]
         lines.append(f"Without a review: {value}, at an expected cost of {plain(best)}.")
     else:
         lines = [f"Action: {value}, at an expected cost of {plain(best)}."]
