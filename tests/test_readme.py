@@ -20,12 +20,13 @@ FRAUD = ROOT / "docs" / "fraud.md"
 FINDINGS = ROOT / "docs" / "multilabel.md"
 INTERVALS = ROOT / "docs" / "intervals.md"
 FORECASTS = ROOT / "docs" / "forecasts.md"
+SETS = ROOT / "docs" / "sets.md"
 
 
 def run_blocks(page: Path) -> int:
     """Run the Python and shell blocks in order; return their number.
 
-    What a `text` block shows is what the commands before it printed or wrote.
+    What a `text` block shows is what was printed before it.
     """
     names: dict[str, object] = {}
     blocks = re.findall(r"```(python|sh|text)\n(.*?)```", page.read_text(), flags=re.DOTALL)
@@ -46,7 +47,15 @@ def run_blocks(page: Path) -> int:
     return len(blocks)
 
 
-PAGES = [(README, 4), (GUIDE, 10), (FRAUD, 17), (FINDINGS, 13), (INTERVALS, 14), (FORECASTS, 5)]
+PAGES = [
+    (README, 4),
+    (GUIDE, 10),
+    (FRAUD, 17),
+    (FINDINGS, 13),
+    (INTERVALS, 14),
+    (FORECASTS, 5),
+    (SETS, 9),
+]
 
 
 @pytest.mark.slow
