@@ -210,12 +210,8 @@ def fit(
 
     Example: dubito fit sales.csv --quantiles 'q_*' --label demand --cost-under 4 --cost-over 1
     """
-    from dubito.calibrate.calibrator import as_class_outputs
-    from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import passes, say, say_note
     from dubito.cli.reading import require_output_paths
-    from dubito.data.sources import open_source
-    from dubito.decide import OODGate, Policy, RiskBound
+    from dubito.decide import OODGate, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
@@ -246,15 +242,15 @@ def fit(
         by_label.require_none()
     if not options.is_regression:
         by_value.require_none()
-    settings: dict[str, Any]
+    settings: dict[str, Any] = {"random_state": seed}
     if options.is_multilabel:
         require_unused({"--features": options.features, "--ood-alpha": ood_alpha})
-        settings = {**by_label.read(costs), "random_state": seed}
-        settings["calibrator"] = multilabel_calibrator(calibrator)
-        _fit_labels(file, options, reader, settings, output, report, as_json)
+        settings |= {**by_label.read(costs), "calibrator": multilabel_calibrator(calibrator)}
+        fitted = _fit_labels(file, options, reader, settings)
+        _write_results(*fitted, file, options, output, report, as_json)
         return
     if options.is_regression:
-        settings = {**by_value.read(costs), "random_state": seed}
+        settings |= by_value.read(costs)
         if review_cost is None:
             _require_unset("--features", options.features, "--review-cost 5")
             _require_unset("--ood-alpha", ood_alpha, "--review-cost 5")
@@ -275,18 +271,63 @@ def fit(
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
         raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
     given = CostOptions(costs, tuple(cost or ()), reject_cost, reject_action)
-    can_reject = given.can_reject
-    if not can_reject:
+    if not given.can_reject:
         _require_unset("--max-risk", max_risk)
         _require_unset("--max-cost", max_cost)
         _require_unset("--max-review-rate", max_review_rate)
         _require_unset("--features", options.features)
         _require_unset("--ood-score", ood_score)
-    [predictions] = options.open(file, has_features=can_reject, row_costs=given.expressions)
+    settings |= {
+        "calibrator": calibrator_named(calibrator),
+        "risk": RiskBound(max_risk, delta, max_cost) if is_bound else None,
+        "pos_label": options.positive,
+        "current": "argmax" if current_threshold is None else current_threshold,
+        "max_review_rate": max_review_rate,
+    }
+    policy, evidence, rows = _fit_classes(
+        file,
+        options,
+        reader,
+        given,
+        settings,
+        deploy_prior=deploy_prior,
+        ood=(ood_score, OOD_ALPHA if ood_alpha is None else ood_alpha),
+        evaluate_on=evaluate_on,
+        current_action=current_action,
+        has_ids=report is not None,
+    )
+    if rows_per_day is not None:
+        figures = policy.report
+        notes = (*figures.notes, figures.saved_per_day(rows_per_day))
+        policy = replace(policy, report=replace(figures, notes=notes))
+    _write_results(policy, evidence, rows, file, options, output, report, as_json)
+
+
+def _fit_classes(
+    file: str,
+    options: ColumnOptions,
+    reader: Reader,
+    costs: CostOptions,
+    settings: dict[str, Any],
+    *,
+    deploy_prior: Path | None,
+    ood: tuple[list[str] | None, float],
+    evaluate_on: str | None,
+    current_action: str | None,
+    has_ids: bool,
+) -> tuple[Policy, Evidence, Shards]:
+    """Fit a policy of classes; return it, its held-out rows, and all rows."""
+    from dubito.calibrate.calibrator import as_class_outputs
+    from dubito.cli.ahead import compile_ahead
+    from dubito.cli.printing import passes, say_note
+    from dubito.data.sources import open_source
+    from dubito.decide import Policy
+
+    [predictions] = options.open(file, has_features=costs.can_reject, row_costs=costs.expressions)
     if current_action is not None:
         columns = replace(predictions.columns, current_action=current_action)
         predictions = predictions._replace(columns=columns)
-    if report is not None and "id" in predictions.source.schema.names:
+    if has_ids and "id" in predictions.source.schema.names:
         predictions = predictions._replace(columns=replace(predictions.columns, id="id"))
     with passes():
         rows = reader.rows(predictions)
@@ -299,59 +340,34 @@ def fit(
         if evaluate_on is not None:
             source = open_source(evaluate_on)
             held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
-        table = given.read(outputs)
+        table = costs.read(outputs)
         if (hint := review_hint(table)) is not None:
             say_note(hint)
         policy, evidence = Policy.fit_shards(
             rows,
             costs=table,
-            calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
-            ood=_ood_gate(ood_score, OOD_ALPHA if ood_alpha is None else ood_alpha, first),
-            risk=RiskBound(max_risk, delta, max_cost) if is_bound else None,
+            ood=_ood_gate(*ood, first),
             evaluate_on=held_out,
-            random_state=seed,
-            pos_label=options.positive,
-            current="argmax" if current_threshold is None else current_threshold,
-            max_review_rate=max_review_rate,
+            **settings,
         )
-        if rows_per_day is not None:
-            figures = policy.report
-            notes = (*figures.notes, figures.saved_per_day(rows_per_day))
-            policy = replace(policy, report=replace(figures, notes=notes))
-        policy.provenance["columns"] = _output_columns(predictions.columns)
-        _save(policy, evidence, rows, file, output, report)
-    _say_results(policy, evidence, output, as_json)
-    if not as_json:
-        if evidence.batch.groups is not None:
-            say(_compared_groups(policy, evidence))
-        _say_next(file, options, output, report)
+    policy.provenance["columns"] = _output_columns(predictions.columns)
+    return policy, evidence, rows
 
 
 def _fit_labels(
-    file: str,
-    options: ColumnOptions,
-    reader: Reader,
-    settings: dict[str, Any],
-    output: Path,
-    report: Path | None,
-    as_json: bool,
-) -> None:
-    """Fit a policy for several labels per row, save it and print its results."""
-    from dubito.cli.printing import passes, say
+    file: str, options: ColumnOptions, reader: Reader, settings: dict[str, Any]
+) -> tuple[MultiLabelPolicy, LabelEvidence, Shards]:
+    """Fit a policy for several labels per row; return it, its held-out rows, and all rows."""
+    from dubito.cli.printing import passes
     from dubito.decide import MultiLabelPolicy
 
     [predictions] = options.open(file)
     with passes():
         rows = reader.rows(predictions)
         policy, evidence = MultiLabelPolicy.fit_shards(rows, **settings)
-        policy.provenance["columns"] = _output_columns(predictions.columns)
-        _save(policy, evidence, rows, file, output, report)
-    _say_results(policy, evidence, output, as_json)
-    if not as_json:
-        if options.group is not None:
-            say(_label_groups(policy, evidence))
-        _say_next(file, replace(options, uncertain=None), output, report)
+    policy.provenance["columns"] = _output_columns(predictions.columns)
+    return policy, evidence, rows
 
 
 def _write_results(
@@ -364,15 +380,19 @@ def _write_results(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Save the policy of a regression and print its results."""
-    from dubito.cli.printing import say
+    """Save a policy, and print its results and what to do next."""
+    from dubito.cli.printing import passes, say
 
-    _save(policy, evidence, rows, file, output, report)
+    with passes():
+        _save(policy, evidence, rows, file, output, report)
     _say_results(policy, evidence, output, as_json)
-    if not as_json:
-        if options.group is not None:
-            say(value_groups(policy, evidence))
-        _say_next(file, options, output, report)
+    if as_json:
+        return
+    if options.group is not None:
+        is_class = not (options.is_multilabel or options.is_regression)
+        by_group = value_groups if options.is_regression else _label_groups
+        say(_compared_groups(policy, evidence) if is_class else by_group(policy, evidence))
+    _say_next(file, replace(options, uncertain=None), output, report)
 
 
 def _label_groups(policy: MultiLabelPolicy, evidence: LabelEvidence) -> str:
