@@ -84,6 +84,7 @@ def test_tracking_is_the_published_recursion() -> None:
         assert thresholds[t + 1] - thresholds[t] == pytest.approx(step, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adversarial", "drifting", "shift", "constant"])
 def test_the_bound_of_aci_holds_for_any_sequence(kind: str) -> None:
     n, rate, alpha = 1500, 0.02, 0.1

@@ -52,6 +52,8 @@ from dubito.doubt import (
     MahalanobisDistance,
     MultiLabelRiskControl,
     NearestNeighborDistance,
+    OnlineConformal,
+    PredictionIntervals,
     ReAct,
     RiskControl,
     VirtualLogitMatching,
@@ -150,6 +152,9 @@ def fitted() -> Iterator[Serializable]:
         yield ConformalRegressor(0.6, "adaptive").fit(outputs, TARGETS)
         yield ConformalRegressor(0.6, "absolute", symmetric=False, n_bins=2).fit(outputs, TARGETS)
         yield ConformalPredictiveSystem(0.8, "adaptive").fit(outputs, TARGETS)
+    online = OnlineConformal(0.8)
+    online.replay(TARGETS, TARGETS + 1)
+    yield online
     yield RiskBound(0.1).with_threshold(0.75, "Accept above 0.75.")
     batch = Batch.of(LABELS, Logits(LOGITS), features=FEATURES)
     for score in ("energy", MahalanobisDistance(), ["energy", MahalanobisDistance()]):
@@ -178,6 +183,12 @@ def said(kept: Any, seed: int = 0) -> Any:
         return kept.p_value([-1e300, 0.0, 5.0, 1e300])
     if isinstance(kept, RiskBound):
         return np.array([kept.threshold_, kept.max_risk])
+    if isinstance(kept, OnlineConformal):
+        again = OnlineConformal.from_dict(kept.to_dict())  # what is predicted waits
+        assert kept.kind_ == "points"
+        found = again.predict([0.0, 1.0])
+        assert isinstance(found, PredictionIntervals)
+        return np.stack([found.low, found.high])
     if isinstance(kept, RiskControl):
         return np.array([kept.threshold_, *kept.mean_losses_, *kept.bounds_])
     if isinstance(kept, OODGate):

@@ -21,7 +21,7 @@ from dubito.cli.serve import serve, token
 
 KERNELS = {  # that a command compiles when it first runs on a machine
     "demo": 35, "audit": 8, "audit -o": 33, "calibrate": 22, "fit": 27, "decide": 9,
-    "compare": 5, "drift": 5, "doctor": 9,
+    "compare": 5, "drift": 5, "forecast": 2, "doctor": 9,
 }  # fmt: skip
 
 
