@@ -93,7 +93,7 @@ def _table(caption: str, rows: tuple[CoverageRow, ...]) -> Table:
     return Table.of(
         caption,
         rows,
-        ("", lambda one: one.name),
+        ("", lambda one: one.name.replace("-", "\u2011")),  # which breaks no line
         ("truths", lambda one: f"{one.n_rows:,}"),
         ("as forecast", lambda one: "-" if one.raw is None else percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
