@@ -124,7 +124,7 @@ def mapie(score: str) -> Method:
         classification = import_module("mapie.classification")
         base = import_module("sklearn.base")
 
-        class Given(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[name-defined, misc]
+        class Given(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[name-defined]
             classes_ = np.arange(p.shape[1])
             fitted_ = True
 
