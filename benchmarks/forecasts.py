@@ -3,6 +3,9 @@
 Reads files flusight_*.npz (weekly quantiles of many places; the truth of horizon h is known h + 1
 weeks later; judged from the second season on) and series_*.npz (one-step point forecasts of several
 models; judged from row `burn_in` on). Every method sees only truths that were known at the time.
+Settings were chosen on the first season, the rows before `burn_in` and generated series, but the
+judged rows of flusight_ensemble and series_daily_climate were looked at several times meanwhile:
+other files are the fair check.
 
 Usage: python -m benchmarks.forecasts FOLDER [--json]
        python -m benchmarks.forecasts --quick
