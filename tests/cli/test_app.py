@@ -17,7 +17,8 @@ from dubito.errors import DubitoWarning
 from tests.cli.conftest import Run, assert_same, control_characters
 
 SCRIPT = Path(sys.executable).with_name("dubito")
-COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit", "serve"]
+COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit"]
+COMMANDS += ["forecast", "serve"]
 
 
 def test_help_names_the_commands(run: Run) -> None:

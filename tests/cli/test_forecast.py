@@ -8,7 +8,7 @@ import pytest
 from dubito.data import make_forecasts
 from dubito.doubt import OnlineConformal, PredictionIntervals
 from dubito.outputs import Quantiles
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, assert_same
 
 OPTIONS = ["--time", "date", "--series", "hospital", "--horizon", "horizon"]
 OPTIONS += ["--quantiles", "q_*", "--label", "admissions"]
@@ -72,3 +72,7 @@ def test_point_forecasts_and_mistakes(run: Run, frame: pd.DataFrame) -> None:
     run("forecast", "all.csv", *OPTIONS, "--state", "s.json")
     other = run("forecast", "all.csv", *OPTIONS, "--state", "s.json", "--level", "0.8")
     assert "--level 0.9" in " ".join(other.stderr.split())
+
+
+def test_help_lists_the_options(run: Run) -> None:
+    assert_same(run("forecast", "--help").stdout, "help_forecast")

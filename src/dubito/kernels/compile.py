@@ -83,9 +83,12 @@ class LockedCache(FunctionCache):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
-def inner(function: Callable[..., Any]) -> Any:
-    """Compile `function` only as a part of the kernels that call it; Python cannot call it."""
-    return njit(nogil=True, **INNER)(function)
+def inner(function: Callable[..., Any], **options: Any) -> Any:
+    """Compile `function` only as a part of the kernels that call it; Python cannot call it.
+
+    With `_nrt=False` it counts no references to arrays, and can make none.
+    """
+    return njit(nogil=True, **INNER, **options)(function)
 
 
 class CompilationNotice(event.Listener):
