@@ -432,6 +432,30 @@ def test_a_report_counts_sorted_rows(run: Run) -> None:
     assert "2 rows had quantiles that cross, which were sorted." in Path("audit.html").read_text()
 
 
+def test_a_policy_sorts_crossing_quantiles_if_its_fit_did(run: Run) -> None:
+    frame = sales()
+    frame.loc[[17, 40], "q_0.5"] += 100
+    frame.to_csv("crossed.csv", index=False)
+    words = [*KINDS["quantiles"], "--label", "demand", *COSTS, "--calibrator", "VarianceScaling"]
+    words += ["--interval", "0.9", "-o", "sorting.json"]
+    assert run("fit", "crossed.csv", *words, "--rearrange").exit_code == 0
+    done = run("decide", "sorting.json", "crossed.csv", "-o", "d.csv")
+    assert done.exit_code == 0, done.output
+    assert "2 rows with crossing quantiles sorted." in done.stdout
+    expected = RegressionPolicy.load("sorting.json")
+    assert expected.rearrange
+    columns = [name for name in frame if name.startswith("q_")]
+    outputs = Quantiles(frame[columns].to_numpy(), expected.levels, rearrange=True)
+    assert np.allclose(pd.read_csv("d.csv")["value"], expected.decide(outputs).value, rtol=1e-7)
+    document = json.loads(Path("sorting.json").read_text())
+    document["rearrange"] = False
+    Path("other.json").write_text(json.dumps(document))
+    done = run("policy", "seal", "other.json")
+    done = run("decide", "other.json", "crossed.csv", "-o", "d.csv")
+    assert "Pass --rearrange to sort such rows, or --bad-rows bad.csv" in done.stderr
+    assert run("decide", "other.json", "crossed.csv", "-o", "d.csv", "--rearrange").exit_code == 0
+
+
 def test_help_has_a_panel_of_regression(run: Run) -> None:
     panels = {}
     commands = ["audit", "calibrate", "fit", "decide", "compare", "drift", "policy explain"]

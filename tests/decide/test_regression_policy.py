@@ -329,7 +329,8 @@ def test_what_is_decided_comes_first(policy: RegressionPolicy) -> None:
     first, second, *others = str(policy).splitlines()
     assert first.startswith("Decided: the calibrated 90 % quantile (costs: 9 per unit below")
     assert "expected cost is at least 12" in second
-    assert "90 % prediction intervals wider than 18" in second
+    assert "rows whose expected cost is at least 12, or whose 90 % prediction interval" in second
+    assert "is wider than 18, or that are outliers by" in second
     assert "MahalanobisDistance" in second
     assert others[0].startswith("Mean cost per row: ")
     assert others[-1].startswith("Calibrator: VarianceScaling (")

@@ -1,6 +1,7 @@
 """Regression policies in the whole service, from requests to refits."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,24 @@ def test_quantiles_and_samples_as_json_and_streams(
         sent = client.post("/v1/labels", content=labels, headers={"Content-Type": ARROW})
         assert sent.json()["new"] == 2
         short = client.post("/v1/decide", json={name: [[1.0, 2.0]]})
-        assert f"`{name}` must be rows of {policy.n_columns} numbers" in short.json()["detail"]
+        told = f"`{name}` must be rows of {policy.n_columns} numbers, of at most 1e+100, got "
+        assert f"{told}2 numbers in row 0" in short.json()["detail"]
+        words = client.post("/v1/decide", json={name: [*rows.tolist(), ["x", *rows[0, 1:]]]})
+        assert f"{told}'x' in row 3" in words.json()["detail"]
+
+
+def test_crossing_quantiles_are_sorted_if_the_fit_did(tmp_path: Path, running: Running) -> None:
+    policy = fitted_value_policy("Quantiles")
+    rows = np.sort(np.random.default_rng(1).normal(100, 5, (2, policy.n_columns or 0)), axis=1)
+    body = {"quantiles": rows[:, ::-1].tolist()}
+    with opened(f"sqlite:///{tmp_path}/a.db", policy) as store:
+        answer = running(store).client.post("/v1/decide", json=body)
+        assert answer.status_code == 422
+        assert "serve a policy fitted with --rearrange" in answer.text
+    with opened(f"sqlite:///{tmp_path}/b.db", replace(policy, rearrange=True)) as store:
+        found = running(store).client.post("/v1/decide", json=body).json()["decisions"]
+    expected = policy.decide(Quantiles(rows, policy.levels)).value
+    assert [one["value"] for one in found] == expected.tolist()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +143,8 @@ def test_quantiles_and_samples_as_json_and_streams(
         ({"logits": [[1.0]]}, "and no other outputs"),
         ({"row_costs": {"x": [1.0]}}, "and no other outputs"),
         ({"mean": [[1.0]]}, "`mean` must be one number per row"),
-        ({"mean": ["x"]}, "`mean` must be one number per row"),
-        ({"mean": [1e200]}, "of at most 1e+100"),
+        ({"mean": ["x"]}, "`mean` must be one number per row, of at most 1e+100, got 'x' in row 0"),
+        ({"mean": [1e200]}, "of at most 1e+100, got 1e+200 in row 0"),
         ({"std": [0.0]}, "`std` must be positive, got 0.0 in row 0"),
         ({"std": [1.0, 2.0]}, "`std` must have the shape of `mean`"),
     ],

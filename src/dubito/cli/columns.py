@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import wraps
 from pathlib import Path
@@ -205,6 +205,8 @@ class ColumnOptions:
             if got[0] not in kinds:
                 rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
                 raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
+        if isinstance(policy, RegressionPolicy) and policy.rearrange:
+            return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
 
     def _require_one_kind(self) -> None:

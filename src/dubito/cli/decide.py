@@ -94,7 +94,10 @@ def decide(
         _require_reviews(loaded, policy)
     is_directory(output)  # raises for a file of an unknown kind, before any file is opened
 
+    n_rearranged: list[int] = []  # of each batch
+
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
+        n_rearranged.append(getattr(batch.outputs, "n_rearranged", 0))
         return decision_columns(loaded, batch, source, has_probabilities)
 
     with bad_rows_remedy(bad_rows):
@@ -138,11 +141,15 @@ def decide(
             counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
+    if sum(n_rearranged):
+        counts["rearranged"] = sum(n_rearranged)
     if as_json:
         say_json({**counts, "output": output})
         return
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
     say(f"{quantity(counts['rows'], 'row')} of {where}: {_in_words(taken)}.")
+    if "rearranged" in counts:
+        say(f"{quantity(counts['rearranged'], 'row')} with crossing quantiles sorted.")
     say(f"The decisions are in {output}.")
     if review is not None:
         n_rows = quantity(counts["for_review"], "row")

@@ -144,6 +144,8 @@ def bad_rows_remedy(bad_rows: Path | None) -> Iterator[None]:
         if error.row is None or bad_rows is not None:
             raise
         fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside"
+        if "rearrange" in error.fix:
+            fix = "Pass --rearrange to sort such rows, or --bad-rows bad.csv to set them aside"
         raise error.moved(fix=fix) from error
 
 

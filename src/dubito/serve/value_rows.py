@@ -82,7 +82,9 @@ def outputs_of(rows: NDArray[np.float32], policy: RegressionPolicy) -> Regressio
     numbers = _doubles(rows)
     if policy.kind == "Normal":
         return Normal(*numbers.T)
-    return Samples(numbers) if policy.levels is None else Quantiles(numbers, policy.levels)
+    if policy.levels is None:
+        return Samples(numbers)
+    return Quantiles(numbers, policy.levels, policy.rearrange)
 
 
 def read_outputs(fields: Any, policy: RegressionPolicy) -> Regression:
@@ -112,10 +114,12 @@ def read_outputs(fields: Any, policy: RegressionPolicy) -> Regression:
             return Normal(*arrays)
         if policy.levels is None:
             return Samples(arrays[0])
-        return Quantiles(arrays[0], policy.levels)
+        return Quantiles(arrays[0], policy.levels, policy.rearrange)
     except BadValueError as error:
         name = "quantiles" if policy.kind == "Quantiles" else error.argument
         row = "" if error.row is None else f" in row {error.row}"
+        if "rearrange" in error.fix:
+            fix = "Sort them, or serve a policy fitted with --rearrange, which does it"
         raise HTTPError(INVALID, f"`{name}` {error.rule}, got {error.got}{row}", fix) from error
 
 
@@ -129,8 +133,29 @@ def _as_doubles(value: Any, name: str, policy: RegressionPolicy, fix: str) -> Fl
         array = np.empty(0)
     is_shaped = array.ndim == 1 if width is None else array.ndim == 2 and array.shape[1] == width
     if not is_shaped or not array.size or not (np.abs(array) <= MOST).all():
-        raise HTTPError(INVALID, f"`{name}` must be {form}, of at most {MOST:g}", fix)
+        problem = f"`{name}` must be {form}, of at most {MOST:g}{_first_misfit(value, width)}"
+        raise HTTPError(INVALID, problem, fix)
     return array
+
+
+def _first_misfit(value: Any, width: int | None) -> str:
+    """Return the first row that is not of `width` numbers (None for a single one), in words.
+
+    >>> _first_misfit([[1, 2], [1, "x"]], 2)
+    ", got 'x' in row 1"
+    >>> _first_misfit([[10, 12]], 3)
+    ', got 2 numbers in row 0'
+    """
+    rows = value.tolist() if isinstance(value, np.ndarray) else value
+    for row, numbers in enumerate(rows if isinstance(rows, list) else ()):
+        if width is not None and not isinstance(numbers, list):
+            return f", got {repr(numbers)[:50]} in row {row}"
+        for one in numbers if width is not None else [numbers]:
+            if not (isinstance(one, int | float) and abs(one) <= MOST):
+                return f", got {repr(one)[:50]} in row {row}"
+        if width not in (None, len(numbers)):
+            return f", got {len(numbers)} numbers in row {row}"
+    return "" if rows else ", got none"
 
 
 def confidences(decided: RegressionDecisions, policy: RegressionPolicy) -> FloatArray:

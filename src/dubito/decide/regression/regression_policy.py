@@ -56,6 +56,7 @@ from dubito.outputs.mixtures import BaseMixture
 from dubito.serialization.fields import (
     Check,
     Entry,
+    boolean,
     declare,
     integer,
     list_of,
@@ -104,6 +105,9 @@ class RegressionPolicy(BasePolicy):
         Fitted on uncalibrated outputs, so that its guarantee holds.
     levels : tuple of float or None
         The levels of `Quantiles`, None for other outputs.
+    rearrange : bool
+        Whether the fit was on `Quantiles(..., rearrange=True)`: crossing quantiles of new files
+        and requests are then sorted, too.
     n_draws : int or None
         The number of draws of `Samples` in the fit, None for other outputs.
     ood : OODGate or None
@@ -135,6 +139,7 @@ class RegressionPolicy(BasePolicy):
         max_width=optional(number(0, WIDEST)),
         max_relative_width=optional(number(0, WIDEST)),
         levels=optional(list_of(number(0, 1))),
+        rearrange=boolean,
         n_draws=optional(integer(2)),
         feature_names=optional(list_of(text)),
         calibrator=optional(estimator(BaseRegressionCalibrator)),
@@ -149,6 +154,7 @@ class RegressionPolicy(BasePolicy):
     calibrator: BaseRegressionCalibrator | None
     interval: ConformalRegressor
     levels: tuple[float, ...] | None
+    rearrange: bool
     n_draws: int | None
     ood: OODGate | None
     feature_names: tuple[str, ...] | None
@@ -265,6 +271,7 @@ class RegressionPolicy(BasePolicy):
             calibrator=fitted.calibrator,
             interval=fitted.interval,
             levels=None if levels is None else tuple(levels.astype(np.float64).tolist()),
+            rearrange=getattr(first.outputs, "rearranged", None) is not None,
             n_draws=first.outputs.array.shape[1] if isinstance(first.outputs, Samples) else None,
             ood=gate,
             feature_names=feature_names,
@@ -413,6 +420,8 @@ class RegressionPolicy(BasePolicy):
             raise entry.at("levels").error("given for Quantiles only", "otherwise")
         if (values["n_draws"] is not None) != (interval.kind_ == "Samples"):
             raise entry.at("n_draws").error("given for Samples only", "otherwise")
+        if values["rearrange"] and levels is None:
+            raise entry.at("rearrange").error("False unless of Quantiles", "True")
         if levels is not None and not all(
             a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)
         ):
@@ -464,15 +473,16 @@ class RegressionPolicy(BasePolicy):
         if self.review_cost is None:
             return [*lines, "Nothing is reviewed."]
         widths = []
-        name = f"{short_percent(self.interval.level)} prediction intervals wider than"
+        name = f"whose {short_percent(self.interval.level)} prediction interval is wider than"
         if self.max_width is not None:
             widths.append(f"{name} {plain(self.max_width)}")
         if self.max_relative_width is not None:
             widths.append(f"{name} {short_percent(self.max_relative_width)} of the prediction")
-        parts = [f"rows whose expected cost is at least {plain(self.review_cost)}", *widths]
+        parts = [f"whose expected cost is at least {plain(self.review_cost)}", *widths]
         if self.ood is not None:
-            parts.append(f"outliers by {self.ood.name} (alpha {self.ood.alpha:g})")
-        return [*lines, f"Reviewed, at a cost of {plain(self.review_cost)}: {join_words(parts)}."]
+            parts.append(f"that are outliers by {self.ood.name} (alpha {self.ood.alpha:g})")
+        price, which = plain(self.review_cost), ", or ".join(parts)
+        return [*lines, f"Reviewed, at a cost of {price}: rows {which}."]
 
 
 class _Fitted(NamedTuple):

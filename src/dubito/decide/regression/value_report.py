@@ -210,13 +210,13 @@ class RegressionPolicyReport(BaseReport):
         if self.review_rate.value:
             rate = self.review_rate
             parts = [
-                f"{text} {percent(self.reasons[name])}"
+                f"{text} ({percent(self.reasons[name])})"
                 for name, text in zip(REASONS[1:], REASON_TEXTS[1:], strict=True)
                 if self.reasons[name]
             ]
             between = f"{percent(rate.low)} to {percent(rate.high)}"
             lines.append(
-                f"Reviewed: {percent(rate.value)} of rows ({between}): {', '.join(parts)}."
+                f"Reviewed: {percent(rate.value)} of rows ({between}). Reasons: {', '.join(parts)}."
             )
         between = f"{percent(self.coverage.low)} to {percent(self.coverage.high)}"
         text = f"{short_percent(self.level)} prediction intervals cover "
