@@ -4,10 +4,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from dubito.data import make_forecasts
 from dubito.doubt import OnlineConformal, PredictionIntervals
-from dubito.outputs import Quantiles
+from dubito.monitor import forecast_coverage
+from dubito.outputs import Normal, Quantiles
+from dubito.report import forecast_report
 from tests.cli.conftest import Run, assert_same
 
 OPTIONS = ["--time", "date", "--series", "hospital", "--horizon", "horizon"]
@@ -41,7 +44,22 @@ def test_a_file_has_the_intervals_of_the_library(run: Run, frame: pd.DataFrame) 
     printed = json.loads(done.stdout)
     assert printed["total"]["corrected"] == pytest.approx(inside.mean())
     assert printed["n_future"] == int(np.isnan(y).sum())
-    assert Path("page.html").read_text().count("<svg") == 2
+    assert Path("page.html").read_text().count("<svg") == 4
+    ends = [(y <= bound)[~np.isnan(y)].mean() for bound in (found.low, found.high)]
+    rows = printed["reliability"]
+    assert [one["level"] for one in rows] == [0.05, 0.5, 0.95]
+    assert [rows[0]["corrected"], rows[2]["corrected"]] == pytest.approx(ends)
+    known = frame.dropna(subset="admissions")
+    below = [(known["admissions"] <= known[q]).mean() for q in ("q_0.05", "q_0.5", "q_0.95")]
+    assert [one["raw"] for one in rows] == pytest.approx(below)
+    by_time = frame.assign(inside=(found.low <= y) & (y <= found.high)).loc[known.index]
+    rolling = by_time.sort_values("date", kind="stable")["inside"].rolling(100).mean().dropna()
+    assert printed["lowest_rolling"] == pytest.approx(rolling.min())
+    shown = printed["rolling"]
+    assert [shown[0]["corrected"], shown[-1]["corrected"]] == pytest.approx(
+        [rolling.iloc[0], rolling.iloc[-1]]
+    )
+    assert len(shown) == min(len(rolling), 120)
 
 
 def test_a_run_resumes_as_if_it_had_never_stopped(run: Run, frame: pd.DataFrame) -> None:
@@ -76,3 +94,36 @@ def test_point_forecasts_and_mistakes(run: Run, frame: pd.DataFrame) -> None:
 
 def test_help_lists_the_options(run: Run) -> None:
     assert_same(run("forecast", "--help").stdout, "help_forecast")
+
+
+def test_reliability_of_normal_forecasts_is_that_of_their_quantiles() -> None:
+    rng = np.random.default_rng(0)
+    y, std = rng.normal(size=400), np.full(400, 0.5)
+    bounds = -1.0 * np.ones(400), np.ones(400)
+    names = ["a"] * 400
+    found = forecast_coverage(
+        y,
+        bounds,
+        bounds,
+        level=0.8,
+        series=names,
+        horizon=[0] * 400,
+        month=names,
+        outputs=Normal(np.zeros(400), std),
+    )
+    for one in found.reliability:
+        assert one.raw == pytest.approx(np.mean(y <= norm.ppf(one.level, 0, 0.5)))
+    ours = {one.level: one.corrected for one in found.reliability if one.corrected is not None}
+    assert ours == {0.1: np.mean(y <= -1), 0.9: np.mean(y <= 1)}
+    few = forecast_coverage(
+        y[:50],
+        None,
+        (bounds[0][:50], bounds[1][:50]),
+        level=0.8,
+        series=names[:50],
+        horizon=[0] * 50,
+        month=names[:50],
+    )
+    assert (few.rolling, few.lowest_rolling) == ((), None)
+    assert [one.raw for one in few.reliability] == [None, None]
+    assert "Rolling" not in forecast_report(few).html

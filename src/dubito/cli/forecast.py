@@ -98,6 +98,8 @@ def forecast(
         series=rows.series[chosen].tolist(),
         horizon=rows.horizons[chosen].tolist(),
         month=rows.months[chosen].tolist(),
+        time=rows.times[chosen],
+        outputs=None if forecast is not None else outputs,
     )
     if output is not None:
         _write(output, rows, chosen, found.low, found.high)

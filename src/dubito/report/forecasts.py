@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dubito import __version__
 from dubito.charts import Axis, Chart, Line
 from dubito.formatting import percent, short_percent
-from dubito.monitor.forecasts import CoverageRow, ForecastCoverage
+from dubito.monitor.forecasts import WINDOW, CoverageRow, ForecastCoverage
+from dubito.report.charts.builders import Curve, quantile_chart
 from dubito.report.content import Figure, Row, Section, Table, Verdict
 from dubito.report.page import render
 from dubito.report.reports import Report
@@ -46,7 +49,8 @@ def forecast_report(
     headline = f"Coverage {percent(found.total.corrected)} of {percent(found.level)}"
     verdict = Verdict(headline, (found.verdict,), "good" if is_good else "bad")
     blocks = (
-        Row((_coverage_figure(found), _width_figure(found))),
+        _coverage_row(found),
+        Row((_width_figure(found), _reliability_figure(found))),
         _table("By month", found.by_month),
         _table("By horizon", found.by_horizon),
         _table("Series with the lowest coverage", found.worst_series),
@@ -61,16 +65,44 @@ def forecast_report(
     return Report(title, found.verdict, render(title, verdict, sections, kicker="Forecasts"))
 
 
-def _coverage_figure(found: ForecastCoverage) -> Figure:
-    rows = found.by_month
+def _coverage_row(found: ForecastCoverage) -> Row:
+    months = "The fraction of truths inside, by month."
+    figures = [_coverage_figure(found, found.by_month, "Coverage by month", months)]
+    if found.lowest_rolling is not None:
+        note = (
+            f"The fraction inside of the last {WINDOW} truths, by the month of the last; the lowest"
+            f" after correction is {percent(found.lowest_rolling)}."
+        )
+        figures.insert(0, _coverage_figure(found, found.rolling, "Rolling coverage", note))
+    return Row(tuple(figures))
+
+
+def _coverage_figure(
+    found: ForecastCoverage, rows: tuple[CoverageRow, ...], title: str, note: str
+) -> Figure:
     x = list(range(len(rows)))
     marks = [Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal")]
     if all(one.raw is not None for one in rows):
         marks.append(Line(x, [one.raw for one in rows], "before", "as forecast"))
     marks.append(Line(x, [one.corrected for one in rows], "after", "corrected"))
     y = Axis(0, 1, "Coverage", short_percent)
-    chart = Chart("Coverage by month", _months(rows), y, tuple(marks))
-    return Figure("Coverage over time", (chart,), "The fraction of truths inside, by month.")
+    return Figure(title, (Chart(title, _months(rows), y, tuple(marks)),), note)
+
+
+def _reliability_figure(found: ForecastCoverage) -> Figure:
+    curves = []
+    for style, label in (("before", "as forecast"), ("after", "corrected")):
+        name = "raw" if style == "before" else "corrected"
+        points = [(one.level, getattr(one, name)) for one in found.reliability]
+        shown = np.array([one for one in points if one[1] is not None], dtype=np.float64)
+        if shown.size:
+            curves.append(Curve(style, label, *shown.T))
+    title = "Reliability of the quantiles"
+    note = (
+        "On the dashed line, a quantile has as many truths at or below it as its level says. The "
+        "range is that of independent rows; forecasts of one date are alike, and vary more."
+    )
+    return Figure(title, (quantile_chart(title, found.total.n_rows, curves),), note)
 
 
 def _width_figure(found: ForecastCoverage) -> Figure:
@@ -84,7 +116,7 @@ def _width_figure(found: ForecastCoverage) -> Figure:
 def _months(rows: tuple[CoverageRow, ...]) -> Axis:
     """Return an axis of months, of which a few are named."""
     last = max(len(rows) - 1, 1)
-    step = max(-(-len(rows) // 5), 1)
+    step = max(-(-len(rows) // 4), 1)  # more names would touch on a phone
     ticks = tuple(float(k) for k in range(0, len(rows), step))
     return Axis(0, last, "Month", lambda k: rows[min(int(k), len(rows) - 1)].name, ticks)
 

@@ -360,12 +360,11 @@ class OnlineConformal(Serializable):
             rows["known"] = _as_times(known, n, "known", caller)
             rule, fix = "must be after `time`", "Pass when the truth was known"
             require_everywhere(rows["known"] > times, rows["known"], "known", caller, rule, fix)
-        order = np.argsort(times, kind="stable")
-        is_sorted = bool((order[1:] > order[:-1]).all())
+        order = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
         bounds = np.empty((n, 2))
         for start in range(0, n, BLOCK):
             some = slice(start, start + BLOCK)
-            chosen = some if is_sorted else order[some]
+            chosen = some if order is None else order[some]
             part = {name: _take(column, chosen) for name, column in rows.items()}
             bounds[chosen] = self._process(part, times[chosen])
         if n:
@@ -584,7 +583,8 @@ class OnlineConformal(Serializable):
     def _find_step(self, times: FloatArray, is_counted: bool, caller: str) -> float:
         """Return the time between two steps, and remember it."""
         if self.step_ is None:
-            gaps = np.diff(np.unique(times))
+            gaps = np.diff(np.sort(times, kind="stable"))  # fast where they are in order
+            gaps = gaps[gaps > 0]
             if is_counted:
                 self.step_ = 1.0
             elif gaps.size:
@@ -602,7 +602,8 @@ class OnlineConformal(Serializable):
         known = np.concatenate([self.waiting_known_, rows["known"]])
         truth = np.concatenate([self.waiting_truth_, rows["truth"]])
         blank = np.zeros(n_before)
-        out = np.concatenate([self.waiting_, np.empty((n, self.waiting_.shape[1]))])
+        out = np.empty((n_before + n, self.waiting_.shape[1]))
+        out[:n_before] = self.waiting_
         scheduled = np.flatnonzero(truth != UNKNOWN)
         order = scheduled[np.argsort(known[scheduled], kind="stable")]
         n_settled = run_online(
@@ -625,12 +626,13 @@ class OnlineConformal(Serializable):
         is_waiting[order[:n_settled]] = False
         self.waiting_ids_ = [*self.waiting_ids_, *rows["ids"]]
         self.waiting_cells_, self.waiting_known_, self.waiting_truth_ = cells, known, truth
-        self.waiting_ = np.clip(out, -MOST, MOST)
+        self.waiting_ = out
         self.waiting_scores_ = np.concatenate([self.waiting_scores_, rows["scores"]])
         left = np.flatnonzero(is_waiting)
         n_spare = max(left.size - int(self.max_waiting), 0)
         self.n_dropped_ += n_spare
         self._keep_waiting(left[n_spare:])
+        self.waiting_ = np.clip(self.waiting_, -MOST, MOST)
         return issued
 
     def _keep_waiting(self, rows: IntArray) -> None:
@@ -680,11 +682,12 @@ class OnlineConformal(Serializable):
     def _result(
         self, bounds: FloatArray, outputs: Any, caller: str
     ) -> PredictionIntervals | PredictionSets:
-        wide = np.where(np.abs(bounds) >= HUGE, np.copysign(np.inf, bounds), bounds)
+        is_huge = np.abs(bounds) >= HUGE
+        bounds[is_huge] = np.copysign(np.inf, bounds[is_huge])
         if self.kind_ != "classes":
-            return PredictionIntervals(freeze(wide[:, 0].copy()), freeze(wide[:, 1].copy()))
+            return PredictionIntervals(freeze(bounds[:, 0].copy()), freeze(bounds[:, 1].copy()))
         scores = _class_scores(as_class_matrix(outputs, "outputs", caller))
-        return PredictionSets(freeze(scores <= wide[:, 1:]), self.classes_)
+        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_)
 
 
 NOUNS = {

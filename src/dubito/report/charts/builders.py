@@ -238,6 +238,35 @@ def uncertainty_scatter(title: str, populations: Sequence[Curve]) -> Chart:
 
 def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
     """Return the observed coverage of prediction intervals over their nominal coverage."""
+    axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
+    dots = [_level_points(one, lambda held: f"contain {percent(held)}") for one in curves]
+    return _nominal_chart(title, n_rows, curves, axes, dots)
+
+
+def quantile_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
+    """Return how often the truth was at or below quantiles, over their levels."""
+    axes = Axis(0, 1, "Level of the quantile"), Axis(0, 1, "Truths at or below it")
+    dots = [
+        Points(
+            *(one.x, one.y, one.style),
+            hints=tuple(
+                f"{one.label}: {percent(held)} at or below the {level:.3g} quantile"
+                for level, held in zip(one.x, one.y, strict=True)
+            ),
+        )
+        for one in curves
+    ]
+    return _nominal_chart(title, n_rows, curves, axes, dots)
+
+
+def _nominal_chart(
+    title: str,
+    n_rows: int,
+    curves: Sequence[Curve],
+    axes: tuple[Axis, Axis],
+    dots: Sequence[Points],
+) -> Chart:
+    """Return observed over nominal fractions, with the range that chance explains."""
     grid = np.linspace(0, 1, 41)
     margin = 1.96 * np.sqrt(grid * (1 - grid) / max(n_rows, 1))
     low, high = np.clip(grid - margin, 0, 1), np.clip(grid + margin, 0, 1)
@@ -245,10 +274,9 @@ def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
         Band(grid, low, high, label="95 % range of a calibrated model"),
         Line([0, 1], [0, 1], "reference"),
     ]
-    for one in curves:
+    for one, points in zip(curves, dots, strict=True):
         line = Line([0.0, *one.x, 1.0], [0.0, *one.y, 1.0], one.style, one.label)
-        marks += [line, _level_points(one, lambda held: f"contain {percent(held)}")]
-    axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
+        marks += [line, points]
     return Chart(title, *axes, tuple(marks))
 
 
