@@ -22,6 +22,12 @@ if TYPE_CHECKING:
         Policy,
         RegressionPolicy,
     )
+    from dubito.doubt import (
+        ConformalClassifier,
+        ConformalRegressor,
+        OnlineConformal,
+        RiskControl,
+    )
     from dubito.measure import audit
     from dubito.outputs import (
         Logits,
@@ -41,6 +47,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AutoCalibrator",
+    "ConformalClassifier",
+    "ConformalRegressor",
     "CostMatrix",
     "ErrorCosts",
     "FBeta",
@@ -53,11 +61,13 @@ __all__ = [
     "MultiLabelPolicy",
     "Normal",
     "NormalMixture",
+    "OnlineConformal",
     "Policy",
     "Probabilities",
     "Quantiles",
     "RegressionMembers",
     "RegressionPolicy",
+    "RiskControl",
     "Samples",
     "TopLabel",
     "audit",
@@ -69,14 +79,18 @@ _PACKAGES = (
 )  # fmt: skip
 _HOMES = {
     "AutoCalibrator": "calibrate",
+    "ConformalClassifier": "doubt",
+    "ConformalRegressor": "doubt",
     "CostMatrix": "decide",
     "ErrorCosts": "decide",
     "FBeta": "decide",
     "LabelCosts": "decide",
     "MultiLabelCalibrator": "calibrate",
     "MultiLabelPolicy": "decide",
+    "OnlineConformal": "doubt",
     "Policy": "decide",
     "RegressionPolicy": "decide",
+    "RiskControl": "doubt",
     "audit": "measure",
 }
 

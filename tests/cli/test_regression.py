@@ -365,7 +365,7 @@ def test_costs_by_error_come_from_a_file(run: Run, stored: Path) -> None:
         (["--cost-under", "-1", "--cost-over", "1"], "--cost-under must be above 0, got -1"),
         ([*COSTS, "--max-width", "3"], "--max-width requires --review-cost, got 3 alone"),
         ([*COSTS, "--interval", "90"], "--interval must be between 0 and 1, got 90"),
-        ([*COSTS, "--reject-cost", "1"], "--reject-cost cannot be used for a regression, got 1"),
+        ([*COSTS, "--reject-cost", "1"], "got 1.\nPass --review-cost 1.\n"),
         ([*COSTS, "--positive", "a"], "--positive cannot be used for a regression, got a"),
         ([*COSTS, "--review", "1"], "--review requires --multilabel"),
         ([*COSTS, "--ood-alpha", "0.1"], "--ood-alpha requires a reject action"),

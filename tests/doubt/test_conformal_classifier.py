@@ -39,6 +39,9 @@ Floats = NDArray[np.floating[Any]]
 quiet = pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
 each_method = pytest.mark.parametrize("method", ["lac", "aps", "raps", "saps"])
 exact_method = pytest.mark.parametrize("method", ["lac", "aps"])
+PENALTIES: dict[str, Any] = {
+    "lac": {}, "aps": {}, "raps": {"penalty": 0.1, "k_reg": 1}, "saps": {"penalty": 0.1}
+}  # fmt: skip
 each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
@@ -173,7 +176,8 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
     for i in range(len(y)):
         known, labels = np.delete(logits, i, axis=0), np.delete(y, i)
         batch = Batch.of(labels, Logits(known))
-        sets = ConformalClassifier(level, method, randomize, allow_empty, penalty=0.1, k_reg=1)
+        is_random = randomize and method != "lac"
+        sets = ConformalClassifier(level, method, is_random, allow_empty, **PENALTIES[method])
         sets.fit(Parts(batch, 2) if is_streamed else ArrayShards(batch))
         n_covered += sets.predict(Logits(logits[i : i + 1])).coverage(y[i : i + 1]) == 1
     assert n_covered >= level * len(y) - 1e-9
@@ -187,7 +191,7 @@ def test_saturated_rows_still_differ(method: Any, dtype: Any) -> None:
     logits = np.tile([600.0, 500.0, 400.0, 300.0], (400, 1)) + rng.normal(size=(400, 4))
     y = (np.arange(400) % 4 == 0).astype(int)
     outputs = Logits(logits.astype(dtype))
-    fitted = ConformalClassifier(0.9, method, penalty=0.1, k_reg=1).fit(outputs, y)
+    fitted = ConformalClassifier(0.9, method, **PENALTIES[method]).fit(outputs, y)
     sets = fitted.predict(outputs)
     assert sets.sizes.max() == 2
     assert not sets.contains[:, 2:].any()
@@ -244,9 +248,9 @@ def test_sets_without_randomization_are_never_empty_nor_inflated() -> None:
 def test_members_speak_by_their_mean_and_arrays_are_probabilities(method: Any) -> None:
     logits, y = made(200)
     members = Members(special.softmax([logits, logits / 2], axis=2))
-    a = ConformalClassifier(0.8, method, penalty=0.1).fit(members, y).predict(members)
+    a = ConformalClassifier(0.8, method, **PENALTIES[method]).fit(members, y).predict(members)
     b = (
-        ConformalClassifier(0.8, method, penalty=0.1)
+        ConformalClassifier(0.8, method, **PENALTIES[method])
         .fit(members.mean.array, y)
         .predict(members.mean)
     )
@@ -305,7 +309,7 @@ def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
         sets = ConformalClassifier(0.9, method).fit(Logits(logits), y, groups)
     assert re.search(
         r"ConformalClassifier: too few rows for level=0\.9 \(b: 8, c: 2\), so sets hold every "
-        r"class\. Use at least 9 rows\.",
+        r"class\. Use at least 9 rows in each group\.",
         str(caught[0].message),
     )
     assert sets.predict(Logits(logits), groups).contains[20:].all()
@@ -380,6 +384,21 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
             lambda: ConformalClassifier(method="raps", penalty=-1).fit(Logits(LOGITS), LABELS),
             BadValueError,
             r"`penalty` .*, got -1\. Use penalty=None to tune it",
+        ),
+        (
+            lambda: ConformalClassifier(penalty=0.3).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            r"`penalty` cannot be used with method='lac', got 0\.3\. Leave out penalty",
+        ),
+        (
+            lambda: ConformalClassifier(randomize=True).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            r"`randomize` cannot be used with method='lac', got True",
+        ),
+        (
+            lambda: ConformalClassifier(method="saps", k_reg=3).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            r"`k_reg` cannot be used with method='saps', got 3",
         ),
         (
             lambda: ConformalClassifier(conditional="class").fit(
@@ -634,6 +653,20 @@ def test_classes_of_similar_scores_share_a_threshold() -> None:
     assert (kept.predict(Logits(logits[4000:])).contains == sets.contains).all()
     few = ConformalClassifier(0.9, conditional="cluster").fit(Logits(logits[:100]), y[:100])
     assert few.thresholds_.keys() == {"cluster 0"}
+
+
+def test_classes_with_few_rows_are_reported() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 100, 1000)
+    logits = rng.normal(size=(1000, 100)) + 2 * np.eye(100)[y]
+    with pytest.warns(DubitoWarning) as caught:
+        fitted = ConformalClassifier(0.9, conditional="cluster").fit(Logits(logits), y)
+    assert "of 100 classes are too rare to be clustered" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert "rare classes" in fitted.thresholds_
+    remedy = r"Use at least 9 rows of each class, or conditional='cluster'"
+    with pytest.warns(DubitoWarning, match=remedy):
+        ConformalClassifier(0.9, conditional="class").fit(Logits(logits[:700]), y[:700])
     values = fitted.to_dict()
     values["fitted"]["class_groups_"][0] = "none"
     with pytest.raises(BadValueError, match="class_groups_"):

@@ -228,6 +228,7 @@ def test_sets_of_classes_keep_their_coverage(method: Any) -> None:
     online = OnlineConformal(method=method)
     found = online.replay(Probabilities(p), labels)
     assert isinstance(found, PredictionSets)
+    assert found.level == online.level
     inside = found.contains[np.arange(900), labels]
     assert inside[100:].mean() == pytest.approx(0.9, abs=0.03)
     assert found.sizes[700:].mean() > found.sizes[100:450].mean()

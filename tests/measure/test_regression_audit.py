@@ -130,6 +130,7 @@ def test_sorted_rows_are_counted() -> None:
     result = audit(Y, Quantiles(array, [0.1, 0.5, 0.9], rearrange=True))
     assert result.n_rearranged == 7
     assert "7 rows with crossing quantiles sorted" in str(result)
+    assert "CRPS (from quantiles)" in str(result)
 
 
 def test_quantiles_on_one_side_of_the_median_have_no_point_prediction() -> None:

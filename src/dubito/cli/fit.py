@@ -235,6 +235,9 @@ def fit(
             "--rows-per-day": rows_per_day, "--positive": options.positive,
             "--ood-score": ood_score, "--risk-delta": risk_delta,
         }  # fmt: skip
+        if options.is_regression and reject_cost is not None:
+            rule, fix = "cannot be used for a regression", f"Pass --review-cost {reject_cost}"
+            raise BadValueError("", "--reject-cost", rule, f"{reject_cost}", fix)
         require_unused(
             unsuited, "with --multilabel" if options.is_multilabel else "for a regression"
         )

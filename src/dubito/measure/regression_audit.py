@@ -243,7 +243,10 @@ class RegressionAudit:
         lines = [self.verdict, "", "; ".join(rows), ""]
         figures = {
             "root mean squared error": self.root_mean_squared_error,
-            "CRPS": self.continuous_ranked_probability_score,
+            # A mean over their levels: not to be compared with that of whole distributions.
+            "CRPS" if self.pinball_loss is None else "CRPS (from quantiles)": (
+                self.continuous_ranked_probability_score
+            ),
             "negative log-likelihood": self.negative_log_likelihood,
             "pinball loss": self.pinball_loss,
             "aleatoric std": self.aleatoric_std,

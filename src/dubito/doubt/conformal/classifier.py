@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, final
 
@@ -26,7 +27,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, load_rows
 from dubito.doubt.conformal.predictor import BaseConformalPredictor, rows_needed
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import percent, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.sets import fill_sets, hash_factors, row_uniforms, score_labels
@@ -98,7 +99,8 @@ class ConformalClassifier(BaseConformalPredictor):
         None guarantees coverage on average over all classes; "class" for the rows of each class,
         with one threshold per class; "cluster" for clusters of classes with similar scores, where
         classes have too few rows for a threshold each. Clusters are found on a part of the
-        calibration rows. Classes too rare to be clustered share the threshold of all rows.
+        calibration rows. Classes too rare to be clustered share a threshold ("rare classes"), or,
+        if they have few rows together, that of the largest cluster.
     penalty : float, optional
         The penalty per rank, lambda of RAPS or SAPS. By default it is tuned, with `k_reg`, on a
         part of the calibration rows (the threshold is fitted on the others, so that coverage stays
@@ -173,6 +175,13 @@ class ConformalClassifier(BaseConformalPredictor):
     )
 
     unbounded = "sets hold every class"
+
+    @property
+    def _more_rows(self) -> str:
+        if self.conditional == "class":
+            return " of each class, or conditional='cluster'"
+        return super()._more_rows
+
     _clusters: list[str] | None = None  # of a copy that scores the rows of a fit
 
     def __init__(
@@ -268,6 +277,12 @@ class ConformalClassifier(BaseConformalPredictor):
         require_random_state(self.random_state, name)
         if self.conditional is not None:
             require_choice(self.conditional, ("class", "cluster"), "conditional", name)
+        unused = {"lac": ("randomize", "penalty", "k_reg"), "aps": ("penalty", "k_reg")}
+        for option in unused.get(self.method, ("k_reg",) if self.method == "saps" else ()):
+            value = getattr(self, option)
+            if value not in (None, False):
+                rule = f"cannot be used with method={self.method!r}"
+                raise BadValueError(option, name, rule, f"{value}", f"Leave out {option}")
         if self.penalty is not None:
             as_number(self.penalty, "penalty", name, 0, fix="Use penalty=None to tune it")
         if self.k_reg is not None:
@@ -674,6 +689,13 @@ def _cluster_classes(
     rows = np.bincount(cluster + 1, counts, n_clusters + 1)
     if rows[0] < 2 * needed:
         cluster[cluster < 0] = int(np.argmax(rows[1:]))
+    n_rare = int(np.count_nonzero(cluster < 0))
+    if 2 * n_rare > n_classes:
+        text = f"{n_rare:,} of {n_classes:,} classes are too rare to be clustered and share a "
+        text = (
+            f"ConformalClassifier: {text}threshold. Use conditional=None, or more rows per class."
+        )
+        warnings.warn(text, DubitoWarning, stacklevel=4)
     return part, ["rare classes" if one < 0 else f"cluster {one}" for one in cluster.tolist()]
 
 

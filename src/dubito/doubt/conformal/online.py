@@ -687,7 +687,7 @@ class OnlineConformal(Serializable):
         if self.kind_ != "classes":
             return PredictionIntervals(freeze(bounds[:, 0].copy()), freeze(bounds[:, 1].copy()))
         scores = _class_scores(as_class_matrix(outputs, "outputs", caller))
-        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_)
+        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_, self.level)
 
 
 NOUNS = {

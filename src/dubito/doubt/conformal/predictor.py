@@ -285,13 +285,22 @@ class BaseConformalPredictor(Serializable):
             )
             warnings.warn(text, DubitoWarning, stacklevel=stacklevel)
 
+    @property
+    def _more_rows(self) -> str:
+        """What else the remedy for too few rows says: in which part of them."""
+        return " in each group" if self.is_grouped_ else ""
+
     def _warn_without_threshold(self, level: float) -> None:
         needed = rows_needed(level)
         without = [group for group, threshold in self.thresholds_.items() if threshold is None]
         few = [group for group in without if self.n_rows_[group] < needed]
         infinite = [group for group in without if group not in few]
         reasons = [
-            (few, f"too few rows for level={level:g}", f"Use at least {needed:,} rows"),
+            (
+                few,
+                f"too few rows for level={level:g}",
+                f"Use at least {needed:,} rows{self._more_rows}",
+            ),
             (infinite, "too many infinite scores", "Use method='absolute'"),
         ]
         for groups, why, fix in reasons:
