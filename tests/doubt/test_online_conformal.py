@@ -270,3 +270,63 @@ def test_corrupted_states_are_rejected() -> None:
         broken = {**values, "fitted": {**values["fitted"], name: wrong}}
         with pytest.raises(BadValueError, match=name):
             OnlineConformal.from_dict(broken)
+
+
+def staggered(shift: float) -> dict[str, Any]:
+    """Return weekly forecasts of two series, five weeks ahead, the second some days later."""
+    rng = np.random.default_rng(11)
+    weeks = np.repeat(np.arange(60), 2)
+    is_second = np.tile([False, True], 60)
+    y = rng.normal(size=120)
+    time = 7.0 * weeks + shift * is_second
+    series = np.where(is_second, "b", "a")
+    return {"outputs": Normal(np.zeros(120), np.ones(120)), "y": y, "time": time, "series": series}
+
+
+def test_series_on_different_days_do_not_look_ahead() -> None:
+    rows = staggered(1.0)
+    online = OnlineConformal()
+    before = intervals(online.replay(**rows, horizon=4))
+    assert online.steps_ == [7.0, 7.0]
+    changed = {**rows, "y": np.where(rows["time"] + 35 > 210, 50.0, rows["y"])}
+    after = intervals(OnlineConformal().replay(**changed, horizon=4))
+    is_early = rows["time"] < 210
+    assert (before.low[is_early] == after.low[is_early]).all()
+    assert (before.low[~is_early] != after.low[~is_early]).any()
+
+
+def test_steps_are_those_of_each_series_and_uneven_ones_are_rejected() -> None:
+    weekly, monthly = np.arange(0, 700, 7.0), np.cumsum([30.0, 28, 31, 30, 31, 30] * 3)
+    time = np.concatenate([weekly, weekly[:1] + 1, monthly])
+    names = ["w"] * (weekly.size + 1) + ["m"] * monthly.size
+    online = OnlineConformal()
+    online.replay(np.zeros(time.size), np.zeros(time.size), time=time, series=names, horizon=1)
+    assert dict(zip(online.series_, online.steps_, strict=True)) == {"w": 7.0, "m": 31.0}
+    weekdays = np.array([day for day in range(60) if day % 7 < 5], dtype=float)
+    zeros = np.zeros(weekdays.size)
+    OnlineConformal().replay(zeros, zeros, time=weekdays)
+    with pytest.raises(BadValueError, match="steps of 1 and 3 in series 'all'"):
+        OnlineConformal().replay(zeros, zeros, time=weekdays, horizon=4)
+    OnlineConformal().replay(zeros, zeros, time=weekdays, horizon=4, known=weekdays + 7)
+
+
+def test_an_invalid_call_changes_nothing() -> None:
+    online = OnlineConformal()
+    with pytest.raises(BadValueError, match="y"):
+        online.replay([1.0, 2.0, 3.0], [1.0, 2.0])
+    online.predict(Normal([0.0], [1.0]), ids=["a"])
+    before = json.dumps(online.to_dict())
+    with pytest.raises(BadValueError, match="'a'"):
+        online.predict(Normal([0.0], [1.0]), series=["new"], horizon=7, ids=["a"])
+    assert json.dumps(online.to_dict()) == before
+    with pytest.raises(BadTypeError, match="list of truths"):
+        online.update(1.0)
+
+
+def test_truths_inside_their_intervals_are_counted() -> None:
+    forecasts, y = drifting(200)
+    online = OnlineConformal()
+    found = intervals(online.replay(forecasts, y))
+    judged = np.flatnonzero(np.isfinite(found.low))[:-1]  # the last truth is not known yet
+    assert online.n_truths_ == judged.size
+    assert online.n_covered_ == int(((found.low <= y) & (y <= found.high))[judged].sum())

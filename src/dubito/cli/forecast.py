@@ -14,7 +14,7 @@ from dubito.errors import BadValueError
 if TYPE_CHECKING:
     from dubito.arrays import FloatArray
     from dubito.data import Batch
-    from dubito.doubt import OnlineConformal
+    from dubito.doubt import OnlineConformal, PredictionIntervals
     from dubito.monitor import ForecastCoverage
 
 CLASSES = ("logits", "probabilities", "probability", "confidence", "correct", "positive", "classes")
@@ -54,55 +54,55 @@ def forecast(
 
     Example: dubito forecast flu.csv --time date --series place --horizon h --quantiles 'q_*'
     """
-    import numpy as np
-
-    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.printing import say, say_json, say_note, typed
     from dubito.cli.reading import require_output_paths
-    from dubito.doubt import PredictionIntervals
+    from dubito.formatting import percent
     from dubito.measure.regression import central_interval
-    from dubito.monitor import forecast_coverage
 
     endings = {"--report": (".html",), "--state": (".json",)}
     require_output_paths(
         {"--output": output, "--report": report, "--state": state}, [file], endings
     )
-    batch = _read(file, options, (time, series, horizon, known), forecast)
-    rows = _Rows(batch, file, time, series, horizon, known)
+    if not 0 < level < 1:
+        fix = f"Pass --level {level / 100 if 1 < level < 100 else 0.9:g}"
+        rule = "must be strictly between 0 and 1"
+        raise BadValueError("--level", "dubito forecast", rule, f"{level:g}", fix)
     online = _open_state(state, level)
-    chosen = rows.resume(online)
-    if not chosen.size:
+    names = {"--time": time, "--series": series, "--horizon": horizon, "--known": known}
+    batch = _read(file, options, names, forecast, is_resumed=online.__sklearn_is_fitted__())
+    rows = _Rows(batch, file, time, series, horizon, known)
+    chosen, told, late = rows.resume(online)
+    judged: list[Any] = []
+    if told.size:
+        _, bounds, issued = online.waiting(rows.ids[told])
+        judged.append((told, None if forecast else bounds.T, issued))
+        online.schedule(rows.y[told], ids=rows.ids[told])
+    if chosen.size:
+        outputs: Any = batch.outputs.take(chosen)
+        if forecast is not None:
+            outputs = outputs.array[:, 0]
+        found = online.replay(
+            outputs,
+            rows.y[chosen],
+            time=rows.times[chosen],
+            series=rows.series[chosen],
+            horizon=rows.horizons[chosen],
+            known=None if rows.known is None else rows.known[chosen],
+            ids=rows.ids[chosen],
+        )
+        raw = None if forecast else central_interval(outputs, level, "dubito forecast")
+        judged.append((chosen, raw, found))
+    if late.size:
+        say_note(
+            f"{late.size:,} forecasts are older than the last one in {state} and came too late for "
+            f"an interval, e.g. that of series, horizon, time {rows.ids[late[0]]} (row {late[0]})."
+        )
+    if not judged:
         say(f"{file} has no forecasts after those in {state}.")
         return
-    outputs: Any = batch.outputs.take(chosen)
-    if forecast is not None:
-        outputs = outputs.array[:, 0]
-    found = online.replay(
-        outputs,
-        rows.y[chosen],
-        time=rows.times[chosen],
-        series=rows.series[chosen],
-        horizon=rows.horizons[chosen],
-        known=None if rows.known is None else rows.known[chosen],
-        ids=rows.ids[chosen],
-    )
-    assert isinstance(found, PredictionIntervals)
-    raw = None
-    if forecast is None:
-        low, high = central_interval(outputs, level, "dubito forecast")
-        raw = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-    coverage = forecast_coverage(
-        rows.y[chosen],
-        raw,
-        (found.low, found.high),
-        level=level,
-        series=rows.series[chosen].tolist(),
-        horizon=rows.horizons[chosen].tolist(),
-        month=rows.months[chosen].tolist(),
-        time=rows.times[chosen],
-        outputs=None if forecast is not None else outputs,
-    )
-    if output is not None:
-        _write(output, rows, chosen, found.low, found.high)
+    coverage = _coverage(rows, judged, level, None if forecast else batch.outputs)
+    if output is not None and chosen.size:
+        _write(output, rows, chosen, judged[-1][-1])
     if state is not None:
         _save_state(online, state)
     if report is not None:
@@ -110,10 +110,19 @@ def forecast(
 
         forecast_report(coverage, command=typed()).save(report)
     if as_json:
-        say_json(coverage.to_dict())
+        say_json({**coverage.to_dict(), "n_told": told.size, "n_late": late.size})
         return
     _print(coverage)
-    if output is not None:
+    if told.size:
+        say(f"\n{told.size:,} of the truths are of forecasts of earlier runs.")
+        if online.n_truths_:
+            so_far = percent(online.n_covered_ / online.n_truths_)
+            say(f"In all runs, intervals covered {so_far} of {online.n_truths_:,} truths.")
+    if not chosen.size:
+        say(f"{file} has no new forecasts.")
+    elif known is None:
+        _print_steps(online, rows.unit)
+    if output is not None and chosen.size:
         say(f"\n{chosen.size:,} intervals are in {output}.")
     for what, place in (("The report", report), ("The state", state)):
         if place is not None:
@@ -121,22 +130,36 @@ def forecast(
 
 
 def _read(
-    file: str, options: ColumnOptions, names: tuple[str | None, ...], forecast: str | None
+    file: str,
+    options: ColumnOptions,
+    names: dict[str, str | None],
+    forecast: str | None,
+    *,
+    is_resumed: bool,
 ) -> Batch:
     """Return all rows, with the columns of times, series and horizons kept."""
-    from dubito.data import Columns, read
+    from dubito.cli.printing import say_note
+    from dubito.data import read
     from dubito.data.sources import open_source
 
-    kept = {name: None for name in names if name is not None}
+    caller, fix = "dubito forecast", "Pass --quantiles 'q_*', --mean and --std, or --forecast"
+    if options.is_regression == (forecast is not None):
+        got = "--forecast and others" if forecast else "none"
+        raise BadValueError("", caller, "needs one kind of forecasts", got, fix)
+    columns = open_source(file).schema.names
+    for option, name in names.items():
+        if name is not None and name not in columns:
+            got, fix = f"columns {', '.join(columns)}", f"Pass {option} with one of them"
+            raise BadValueError("", file, f"has no column {name!r} for {option}", got, fix)
     if forecast is not None:
-        source = open_source(file)
-        columns: Any = Columns(label=options.label or "y", samples=[forecast], keep=kept)
-        return read(source, columns)
-    if not options.is_regression:
-        rule, fix = "needs forecasts", "Pass --quantiles 'q_*', --mean and --std, or --forecast"
-        raise BadValueError("", "dubito forecast", rule, "none", fix)
-    (one,) = options.open(file)
-    return read(one.source, replace(one.columns, keep=kept))
+        options = replace(options, samples=forecast)
+    if is_resumed and options.label is not None and options.label not in columns:
+        say_note(f"{file} has no column {options.label}: no truths there.")
+        options = replace(options, label=None)
+    (one,) = options.open(file, label="optional" if is_resumed else "required")
+    return read(
+        one.source, replace(one.columns, keep={name: None for name in names.values() if name})
+    )
 
 
 class _Rows:
@@ -157,34 +180,117 @@ class _Rows:
 
         table: Any = batch.kept
         n = len(batch)
-        assert isinstance(batch.labels, Targets)
-        self.y = batch.labels.values.astype(np.float64)
+        labels = batch.labels
+        self.y = np.full(n, np.nan)
+        if isinstance(labels, Targets):
+            self.y = labels.values.astype(np.float64)
         self.times = _times(table[time], time, file)
         self.labels = [str(one) for one in table[time].to_pylist()]
+        is_dated = not all(isinstance(one, int | float) for one in table[time].to_pylist())
+        self.unit = " days" if is_dated else ""
         self.known = None if known is None else _times(table[known], known, file)
-        names = ["all"] * n if series is None else map(str, table[series].to_pylist())
-        self.series = np.array(list(names))
-        steps = np.zeros(n) if horizon is None else table[horizon].to_pylist()
-        self.horizons = np.array([int(one) for one in steps], dtype=np.int64)
+        names = ["all"] * n if series is None else table[series].to_pylist()
+        for row, name in enumerate(names):
+            if name is None or not str(name).strip():
+                rule, fix = "must name the series of each row", "Fill in the cell, or leave row out"
+                raise BadValueError(f"{series}", file, rule, "a blank cell", fix, row)
+        self.series = np.array([str(name) for name in names])
+        steps = [0] * n if horizon is None else table[horizon].to_pylist()
+        places = enumerate(steps)
+        self.horizons = np.array([_horizon(one, row, f"{horizon}", file) for row, one in places])
         keys = zip(self.series.tolist(), self.horizons.tolist(), self.labels, strict=True)
         self.ids = np.array(
             [f"{name}, {step}, {label}" for name, step, label in keys], dtype=object
         )
+        first: dict[str, int] = {}
+        for row, key in enumerate(self.ids):
+            if first.setdefault(key, row) != row:
+                what = f"series {self.series[row]!r}, horizon {self.horizons[row]}"
+                got = f"two of {what}, {self.labels[row]} (rows {first[key]} and {row})"
+                left = [("--horizon", horizon), ("--series", series)]
+                spare = [option for option, given in left if given is None]
+                fix = f"Pass {' or '.join(spare)}, or remove one" if spare else "Remove one"
+                raise BadValueError("", file, "must have one forecast of each", got, fix)
         self.months = np.array([label[:7] if "-" in label else "all" for label in self.labels])
 
-    def resume(self, online: OnlineConformal) -> Any:
-        """Return the rows that are new; truths of forecasts that wait are passed on."""
+    def resume(self, online: OnlineConformal) -> tuple[Any, Any, Any]:
+        """Return new rows, those with truths of forecasts that wait, and those that came too late.
+
+        A row is late if the state has later forecasts, but none as late of its series and horizon.
+        """
         import numpy as np
 
-        last = getattr(online, "time_", None) if online.__sklearn_is_fitted__() else None
+        none = np.zeros(0, dtype=np.int64)
+        last = online.time_ if online.__sklearn_is_fitted__() else None
         if last is None:
-            return np.arange(len(self.y))
+            return np.arange(len(self.y)), none, none
         waiting = set(online.waiting_ids_)
         is_waiting = np.array([one in waiting for one in self.ids], dtype=bool)
-        is_told = is_waiting & ~np.isnan(self.y)
-        if is_told.any():
-            online.schedule(self.y[is_told], ids=self.ids[is_told])
-        return np.flatnonzero(~is_waiting & (self.times > last))
+        told = np.flatnonzero(is_waiting & ~np.isnan(self.y))
+        if told.size:
+            told = told[~online.waiting(self.ids[told])[0]]
+        is_new = ~is_waiting & (self.times >= last)
+        pairs = zip(online.cell_series_.tolist(), online.cell_pools_.tolist(), strict=True)
+        names = [(online.series_[i], online.horizons_[j]) for i, j in pairs]
+        ends = dict(zip(names, online.cell_times_.tolist(), strict=True))
+        keys = zip(self.series.tolist(), self.horizons.tolist(), strict=True)
+        is_later = self.times > np.array([ends.get(key, -np.inf) for key in keys])
+        return np.flatnonzero(is_new), told, np.flatnonzero(is_later & ~is_new & ~is_waiting)
+
+
+def _horizon(cell: Any, row: int, name: str, file: str) -> int:
+    """Return a cell as a whole number; 1.0 is 1."""
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = -1.0
+    if not (value >= 0 and value.is_integer()):
+        got = "a blank cell" if cell is None or cell == "" else repr(cell)
+        rule, fix = "must hold whole numbers of at least 0", "Fix the cell, or leave out the row"
+        raise BadValueError(name, file, rule, got, fix, row)
+    return int(value)
+
+
+def _coverage(rows: _Rows, judged: list[Any], level: float, outputs: Any) -> ForecastCoverage:
+    """Return what the intervals of rows covered: each part has rows, forecasts and intervals."""
+    import numpy as np
+
+    from dubito.monitor import forecast_coverage
+
+    chosen = np.concatenate([one for one, _, _ in judged])
+    low, high = (
+        np.concatenate([getattr(one, end) for *_, one in judged]) for end in ("low", "high")
+    )
+    raw = None
+    if judged[0][1] is not None:
+        ends = [np.asarray(one, dtype=np.float64) for _, one, _ in judged]
+        raw = np.concatenate([one[0] for one in ends]), np.concatenate([one[1] for one in ends])
+    return forecast_coverage(
+        rows.y[chosen],
+        raw,
+        (low, high),
+        level=level,
+        series=rows.series[chosen].tolist(),
+        horizon=rows.horizons[chosen].tolist(),
+        month=rows.months[chosen].tolist(),
+        time=rows.times[chosen],
+        outputs=None if outputs is None else outputs.take(chosen),
+    )
+
+
+def _print_steps(online: OnlineConformal, unit: str) -> None:
+    """Print when truths count as known."""
+    from dubito.cli.printing import say
+
+    steps = sorted({one for one in online.steps_ if one is not None})
+    if not steps:
+        return
+    span = f"{steps[0]:g}" if len(steps) == 1 else f"{steps[0]:g} to {steps[-1]:g}, by series"
+    later = ", that of horizon 1 after twice that" * (max(online.horizons_) > 0)
+    say(
+        f"\nThe truth of horizon 0 counts as known {span}{unit} after its forecast"
+        f"{later} (--known says otherwise)."
+    )
 
 
 def _times(column: Any, name: str, file: str) -> FloatArray:
@@ -195,11 +301,27 @@ def _times(column: Any, name: str, file: str) -> FloatArray:
     try:
         if all(isinstance(one, int | float) for one in values):
             return np.array(values, dtype=np.float64)
-        days = np.array([str(one) for one in values], dtype="datetime64[us]")
+        blank = [row for row, one in enumerate(values) if one is None or one == ""]
+        if blank:
+            rule, fix = "must hold a time in each row", "Fill in the cell, or leave out the row"
+            raise BadValueError(f"{name}", file, rule, "a blank cell", fix, blank[0])
+        days = np.array([_in_utc(str(one)) for one in values], dtype="datetime64[us]")
     except ValueError as error:
+        if isinstance(error, BadValueError):
+            raise
         rule, fix = "must hold dates such as 2024-11-23, or numbers", "Fix the column"
         raise BadValueError(f"{name}", file, rule, str(error), fix) from error
     return np.asarray((days - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
+
+
+def _in_utc(text: str) -> str:
+    """Return a time without its zone, in UTC."""
+    from datetime import UTC, datetime
+
+    has_zone = text.endswith("Z") or "+" in text or text.count("-") > 2
+    if not has_zone:
+        return text
+    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
 def _open_state(path: Path | None, level: float) -> OnlineConformal:
@@ -224,7 +346,7 @@ def _save_state(online: OnlineConformal, path: Path) -> None:
     part.replace(path)
 
 
-def _write(output: Path, rows: _Rows, chosen: Any, low: FloatArray, high: FloatArray) -> None:
+def _write(output: Path, rows: _Rows, chosen: Any, found: PredictionIntervals) -> None:
     """Write the interval of each forecast."""
     from dubito.data import Sink
 
@@ -234,8 +356,8 @@ def _write(output: Path, rows: _Rows, chosen: Any, low: FloatArray, high: FloatA
                 "time": [rows.labels[row] for row in chosen],
                 "series": rows.series[chosen].tolist(),
                 "horizon": rows.horizons[chosen],
-                "low": low,
-                "high": high,
+                "low": found.low,
+                "high": found.high,
             }
         )
 
@@ -268,4 +390,4 @@ def _print(coverage: ForecastCoverage) -> None:
     if coverage.n_future:
         say(f"\n{coverage.n_future:,} forecasts have no truth yet.")
     if coverage.n_warm_up:
-        say(f"{coverage.n_warm_up:,} truths came before the first interval.")
+        say(f"{coverage.n_warm_up:,} truths came before the first correction.")

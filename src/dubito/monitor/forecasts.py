@@ -64,7 +64,7 @@ class ForecastCoverage:
     reliability : tuple of QuantileRow
         By level: the quantiles as forecast, and both ends of the corrected intervals.
     n_future, n_warm_up : int
-        Forecasts without a truth, and those before the first interval.
+        Forecasts without a truth, and those of the warm-up, before the first correction.
     """
 
     level: float
@@ -82,6 +82,8 @@ class ForecastCoverage:
     def verdict(self) -> str:
         """The coverage before and after correction, in a sentence or two."""
         one, level = self.total, percent(self.level)
+        if not one.n_rows:
+            return f"No truths of intervals at {level} yet."
         if one.raw is None:
             return (
                 f"Intervals at {level} covered {percent(one.corrected)} of {one.n_rows:,} truths."
@@ -120,7 +122,7 @@ def forecast_coverage(
     raw : pair of ndarray, or None
         Bounds of the intervals as forecast.
     corrected : pair of ndarray
-        Bounds as they were issued; infinite during the warm-up.
+        Bounds as they were issued; infinite or as forecast during the warm-up, which is left out.
     level : float
         The nominal coverage.
     series, horizon, month : sequences
@@ -144,8 +146,10 @@ def forecast_coverage(
     ('Intervals at 90.0 % covered 66.7 % of 3 truths.', 1)
     """
     is_known = ~np.isnan(y)
-    is_finite = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
-    is_judged = is_known & is_finite
+    is_corrected = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
+    if raw is not None:
+        is_corrected &= (corrected[0] != raw[0]) | (corrected[1] != raw[1])
+    is_judged = is_known & is_corrected
     names, months, steps = (np.array([str(one) for one in c]) for c in (series, month, horizon))
     alpha = 1 - level
 
@@ -189,7 +193,7 @@ def forecast_coverage(
             y[order], outputs and outputs.take(order), [b[order] for b in corrected], alpha
         ),
         int((~is_known).sum()),
-        int((is_known & ~is_finite).sum()),
+        int((is_known & ~is_corrected).sum()),
     )
 
 

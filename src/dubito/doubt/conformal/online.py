@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, final
 
 import numpy as np
@@ -77,6 +79,9 @@ UNKNOWN = MOST  # the truth that is not known yet, and the time at which it will
 LEAST_PROBABILITY = 1e-12
 ALL = "all"  # the name of the only series where rows have none
 DAY = np.timedelta64(1, "D")
+MIN_GAPS = 5  # of a series, below which its step is no shorter than that of the others
+LONG_GAP = 1.2  # steps; from here on the truth of several steps ahead may be unknown
+MAX_LONG = 0.15  # of the gaps
 
 Method = Literal["auto", "aci", "tracking", "pi"]
 Transform = Literal["auto", "identity", "log1p", "sqrt", "log"]
@@ -107,8 +112,8 @@ class OnlineConformal(Serializable):
         coverage of the mean.
     transform : {"auto", "identity", "log1p", "sqrt", "log"}, default="auto"
         The scale on which errors are alike. "log1p" and "sqrt" keep the sign of a number; "log"
-        needs positive ones. "auto" weighs the first three with method="auto", and is "identity"
-        with another method.
+        needs positive ones. "auto" weighs "identity" and "log1p" with method="auto", and is
+        "identity" with another method.
     rate : float, optional
         The learning rate of a single method. Default: 0.01 for "aci", otherwise 0.2. It is divided
         by the horizon plus 1, the number of steps until the truth is known.
@@ -123,10 +128,14 @@ class OnlineConformal(Serializable):
         `Normal`, `Quantiles` or `Samples` by its own width, or a set of classes.
     series_, horizons_ : list
         The names of the series and the horizons so far.
-    time_, step_ : float or None
-        The last time, and the time between two steps.
+    time_ : float or None
+        The last time.
+    steps_ : list of float or None
+        The time between two steps of each series, None where it has one forecast so far.
     n_dropped_ : int
         Forecasts whose truth never arrived.
+    n_truths_, n_covered_ : int
+        Truths learned from after the warm-up, and those inside the interval issued for them.
 
     Notes
     -----
@@ -159,10 +168,13 @@ class OnlineConformal(Serializable):
     series_: list[str]
     horizons_: list[int]
     time_: float | None
-    step_: float | None
+    steps_: list[float | None]
     n_dropped_: int
+    n_truths_: int
+    n_covered_: int
     cell_series_: IntArray
     cell_pools_: IntArray
+    cell_times_: FloatArray
     cells_: FloatArray
     pools_: FloatArray
     trees_: FloatArray
@@ -181,10 +193,13 @@ class OnlineConformal(Serializable):
         series_=list_of(text),
         horizons_=list_of(integer(0)),
         time_=optional(number(-MOST, MOST)),
-        step_=optional(number(0, MOST)),
+        steps_=list_of(optional(number(0, MOST))),
         n_dropped_=integer(0),
+        n_truths_=integer(0),
+        n_covered_=integer(0),
         cell_series_=array(None, low=0, is_whole=True),
         cell_pools_=array("cell_series_", low=0, is_whole=True),
+        cell_times_=array("cell_series_", low=-MOST, high=MOST),
         cells_=array("cell_series_", None, low=-MOST, high=MOST),
         pools_=array("horizons_", None, low=-MOST, high=MOST),
         trees_=array("horizons_", None, N_BINS, low=0),
@@ -249,7 +264,8 @@ class OnlineConformal(Serializable):
             Bounds are infinite, and sets hold every class, during the warm-up.
         """
         caller = "OnlineConformal.predict"
-        rows = self._rows(outputs, series, horizon, ids, caller)
+        with self._unchanged_by_errors():
+            rows = self._rows(outputs, series, horizon, ids, caller)
         n = len(rows["ids"])
         rows |= {"known": np.full(n, UNKNOWN), "truth": np.full(n, UNKNOWN)}
         return self._result(self._process(rows, np.full(n, UNKNOWN / 2)), outputs, caller)
@@ -276,7 +292,7 @@ class OnlineConformal(Serializable):
         """
         caller = "OnlineConformal.update"
         self._require_fitted("update")
-        n = len(y)
+        n = _n_truths(y, caller)
         rows = self._waiting_rows(series, horizon, ids, n, caller)
         truth = self._truths(y, self.waiting_scores_[rows], caller)
         is_known = truth != UNKNOWN
@@ -286,6 +302,7 @@ class OnlineConformal(Serializable):
         pools = self.cell_pools_[cells]
         delays = np.array(self.horizons_, dtype=np.float64)[pools] + 1
         state = self._state()
+        self._count(truth[is_known], out)
         settle_online(
             state, KINDS[self.kind_], self._alpha, cells, pools, delays, truth[is_known], out
         )
@@ -309,9 +326,32 @@ class OnlineConformal(Serializable):
         """
         caller = "OnlineConformal.schedule"
         self._require_fitted("schedule")
-        rows = self._waiting_rows(None, 0, ids, len(y), caller)
+        rows = self._waiting_rows(None, 0, ids, _n_truths(y, caller), caller)
         self.waiting_truth_[rows] = self._truths(y, self.waiting_scores_[rows], caller)
         return self
+
+    def waiting(self, ids: Any) -> tuple[NDArray[np.bool_], FloatArray, PredictionIntervals]:
+        """Return what is known of forecasts that wait.
+
+        Parameters
+        ----------
+        ids : array-like of shape (n_rows,)
+            Their identifiers.
+
+        Returns
+        -------
+        has_truth : ndarray of shape (n_rows,)
+            Whether `schedule` or `replay` was given the truth.
+        forecasts : ndarray of shape (n_rows, 2)
+            The bounds as forecast.
+        intervals : PredictionIntervals
+            As issued.
+        """
+        caller = "OnlineConformal.waiting"
+        rows = self._waiting_rows(None, 0, ids, len(ids), caller)
+        out = self.waiting_[rows]
+        found = PredictionIntervals(*(freeze(one) for one in _unbounded(out[:, 4:6]).T))
+        return self.waiting_truth_[rows] != UNKNOWN, out[:, :2], found
 
     def replay(
         self,
@@ -342,7 +382,8 @@ class OnlineConformal(Serializable):
             As in `predict`.
         known : array-like of shape (n_rows,), optional
             When the truth was known, after `time`. Default: `horizon + 1` steps later, where a step
-            is the shortest time between two forecasts.
+            is the usual time between two forecasts of the series (31 days for months). It must be
+            given if times vary so much that a truth could be used too early.
 
         Returns
         -------
@@ -350,16 +391,18 @@ class OnlineConformal(Serializable):
             In the order of the rows.
         """
         caller = "OnlineConformal.replay"
-        rows = self._rows(outputs, series, horizon, ids, caller)
-        n = len(rows["ids"])
-        rows["truth"] = self._truths(y, rows["scores"], caller, outputs)
-        times = self._times(time, n, caller)
-        if known is None:
-            rows["known"] = times + rows["delays"] * self._find_step(times, time is None, caller)
-        else:
-            rows["known"] = _as_times(known, n, "known", caller)
-            rule, fix = "must be after `time`", "Pass when the truth was known"
-            require_everywhere(rows["known"] > times, rows["known"], "known", caller, rule, fix)
+        with self._unchanged_by_errors():
+            rows = self._rows(outputs, series, horizon, ids, caller)
+            n = len(rows["ids"])
+            rows["truth"] = self._truths(y, rows["scores"], caller, outputs)
+            times = self._times(time, n, caller)
+            if known is None:
+                steps = self._find_steps(times, rows["cells"], time is None, caller)
+                rows["known"] = times + rows["delays"] * steps
+            else:
+                rows["known"] = _as_times(known, n, "known", caller)
+                rule, fix = "must be after `time`", "Pass when the truth was known"
+                require_everywhere(rows["known"] > times, rows["known"], "known", caller, rule, fix)
         order = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
         bounds = np.empty((n, 2))
         for start in range(0, n, BLOCK):
@@ -369,7 +412,19 @@ class OnlineConformal(Serializable):
             bounds[chosen] = self._process(part, times[chosen])
         if n:
             self.time_ = float(times.max())
+            np.maximum.at(self.cell_times_, rows["cells"], times)
         return self._result(bounds, outputs, caller)
+
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Leave the state as it was if an argument is invalid."""
+        before = {k: list(v) if isinstance(v, list) else v for k, v in vars(self).items()}
+        try:
+            yield
+        except Exception:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     @property
     def _alpha(self) -> float:
@@ -433,10 +488,11 @@ class OnlineConformal(Serializable):
         self._check_params()
         self.kind_, self.n_classes_, self.classes_ = kind, n_classes, classes
         self.series_, self.horizons_ = [], []
-        self.time_ = self.step_ = None
-        self.n_dropped_ = 0
+        self.time_, self.steps_ = None, []
+        self.n_dropped_ = self.n_truths_ = self.n_covered_ = 0
         sizes, empty = self._sizes(), np.zeros(0, dtype=np.int64)
         self.cell_series_, self.cell_pools_, self.waiting_cells_ = empty, empty, empty
+        self.cell_times_ = np.zeros(0)
         self.cells_, self.pools_ = np.zeros((0, sizes["cells_"])), np.zeros((0, sizes["pools_"]))
         self.trees_ = np.zeros((0, sizes["trees_"], N_BINS))
         self.choice_ = np.zeros(sizes["choice_"])
@@ -547,9 +603,11 @@ class OnlineConformal(Serializable):
             self.pools_[-1, 4] = 1.0  # the weight of a new score
         if name not in self.series_:
             self.series_.append(name)
+            self.steps_.append(None)
         series, pool = self.series_.index(name), self.horizons_.index(step)
         self.cell_series_ = np.append(self.cell_series_, series)
         self.cell_pools_ = np.append(self.cell_pools_, pool)
+        self.cell_times_ = np.append(self.cell_times_, -MOST)
         self.cells_ = _with_row(self.cells_)
 
     def _truths(self, y: Any, scores: FloatArray, caller: str, outputs: Any = None) -> FloatArray:
@@ -580,19 +638,46 @@ class OnlineConformal(Serializable):
             require_everywhere(times >= self.time_, times, "time", caller, rule, fix)
         return times
 
-    def _find_step(self, times: FloatArray, is_counted: bool, caller: str) -> float:
-        """Return the time between two steps, and remember it."""
-        if self.step_ is None:
-            gaps = np.diff(np.sort(times, kind="stable"))  # fast where they are in order
-            gaps = gaps[gaps > 0]
-            if is_counted:
-                self.step_ = 1.0
-            elif gaps.size:
-                self.step_ = float(gaps.min())
-            else:
+    def _find_steps(
+        self, times: FloatArray, cells: IntArray, is_counted: bool, caller: str
+    ) -> FloatArray:
+        """Return the time between two steps of each row's series, and remember it."""
+        steps = np.array([np.nan if one is None else one for one in self.steps_])
+        series = self.cell_series_[cells]
+        if is_counted:
+            steps[np.isnan(steps)] = 1.0
+        elif np.isnan(steps[series]).any():
+            order = np.argsort(times, kind="stable")  # fast where they are in order
+            order = order[_stable_order(cells[order])]
+            gaps, sorted_cells = np.diff(times[order]), cells[order]
+            is_gap = (sorted_cells[1:] == sorted_cells[:-1]) & (gaps > 0)
+            gaps, sorted_cells = gaps[is_gap], sorted_cells[1:][is_gap]
+            if not gaps.size and np.isnan(steps).all():
                 rule, fix = "must be given for forecasts of one time", "Pass when truths are known"
                 raise BadValueError("known", caller, rule, "None", fix)
-        return self.step_
+            of = self.cell_series_[sorted_cells]
+            parts = np.split(gaps[_stable_order(of)], np.cumsum(np.bincount(of))[:-1])
+            for one, part in enumerate(parts):
+                if part.size and np.isnan(steps[one]):
+                    steps[one] = _usual_gap(part)
+                    if part.size < MIN_GAPS:
+                        steps[one] = max(steps[one], _usual_gap(gaps))
+            self._require_even_steps(gaps, steps[of], sorted_cells, caller)
+        self.steps_ = [None if np.isnan(one) else float(one) for one in steps]
+        return np.where(np.isnan(steps), np.nanmax(steps), steps)[series] if times.size else times
+
+    def _require_even_steps(
+        self, gaps: FloatArray, steps: FloatArray, cells: IntArray, caller: str
+    ) -> None:
+        """Raise where several steps may take longer than as many usual ones."""
+        is_ahead = np.array(self.horizons_)[self.cell_pools_[cells]] > 0
+        is_long = is_ahead & (gaps > LONG_GAP * steps)
+        if is_long.sum() > MAX_LONG * is_ahead.sum():
+            row = int(np.argmax(is_long))
+            name = self.series_[self.cell_series_[cells[row]]]
+            rule = "must be given, because the time between forecasts varies"
+            got = f"steps of {steps[row]:g} and {gaps[row]:g} in series {name!r}"
+            raise BadValueError("known", caller, rule, got, "Pass when truths are known")
 
     def _process(self, rows: dict[str, Any], times: FloatArray) -> FloatArray:
         """Issue rows in order of time, learn from truths known by then; return the bounds."""
@@ -622,6 +707,7 @@ class OnlineConformal(Serializable):
             out,
         )
         issued = out[n_before:, 4:6].copy()
+        self._count(truth[order[:n_settled]], out[order[:n_settled]])
         is_waiting = np.ones(len(cells), dtype=bool)
         is_waiting[order[:n_settled]] = False
         self.waiting_ids_ = [*self.waiting_ids_, *rows["ids"]]
@@ -634,6 +720,16 @@ class OnlineConformal(Serializable):
         self._keep_waiting(left[n_spare:])
         self.waiting_ = np.clip(self.waiting_, -MOST, MOST)
         return issued
+
+    def _count(self, truth: FloatArray, out: FloatArray) -> None:
+        """Count truths, and those inside; without forecasts that were not corrected yet."""
+        low, high = out[:, 4], out[:, 5]
+        is_judged = (np.abs(high) < HUGE) & ((low != out[:, 0]) | (high != out[:, 1]))
+        is_inside = truth <= high
+        if self.kind_ != "classes":
+            is_inside &= truth >= low
+        self.n_truths_ += int(is_judged.sum())
+        self.n_covered_ += int((is_judged & is_inside).sum())
 
     def _keep_waiting(self, rows: IntArray) -> None:
         """Keep only some of the forecasts that wait."""
@@ -682,12 +778,11 @@ class OnlineConformal(Serializable):
     def _result(
         self, bounds: FloatArray, outputs: Any, caller: str
     ) -> PredictionIntervals | PredictionSets:
-        is_huge = np.abs(bounds) >= HUGE
-        bounds[is_huge] = np.copysign(np.inf, bounds[is_huge])
+        bounds = _unbounded(bounds)
         if self.kind_ != "classes":
             return PredictionIntervals(freeze(bounds[:, 0].copy()), freeze(bounds[:, 1].copy()))
         scores = _class_scores(as_class_matrix(outputs, "outputs", caller))
-        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_, self.level)
+        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_, level=self.level)
 
 
 NOUNS = {
@@ -773,6 +868,32 @@ def _as_times(value: Any, n: int, argument: str, caller: str) -> FloatArray:
     times = as_finite(as_floats(found, argument, caller), argument, caller)
     column = as_column(times, n, argument, caller)
     return np.asarray(column, dtype=np.float64)
+
+
+def _unbounded(bounds: FloatArray) -> FloatArray:
+    """Return bounds with infinity for the largest."""
+    return np.where(np.abs(bounds) >= HUGE, np.copysign(np.inf, bounds), bounds)
+
+
+def _usual_gap(gaps: FloatArray) -> float:
+    """Return the 80 % quantile of gaps, without the long ones: 31 days for months."""
+    median = np.partition(gaps, gaps.size // 2)[gaps.size // 2]
+    usual = gaps[gaps <= LONG_GAP * median]
+    place = usual.size * 4 // 5
+    return float(np.partition(usual, place)[place])
+
+
+def _stable_order(codes: IntArray) -> IntArray:
+    """Return the order of codes; few of them take linear time."""
+    dtype = np.min_scalar_type(int(codes.max())) if codes.size else codes.dtype
+    return np.argsort(codes.astype(dtype), kind="stable")
+
+
+def _n_truths(y: Any, caller: str) -> int:
+    if np.ndim(y) == 0:
+        rule, fix = "must be a list of truths", "Pass a list, one truth per forecast"
+        raise BadTypeError("y", caller, rule, repr(y), fix)
+    return len(y)
 
 
 def _without_none(y: Any) -> Any:
