@@ -30,8 +30,9 @@ HIGHEST = 700.0  # of an exponent
 HUGE = 1e308  # as good as infinite
 ROUNDING = 1e-14  # by which a number may miss itself after a transform and back
 
-# Only kernels hold references to arrays: to count those to every view took half of the time.
-_borrowing = partial(inner, _nrt=False)
+# Only kernels hold references to arrays: to count those to every view took half of the time. Calls
+# would pass on every field of the state.
+_borrowing = partial(inner, _nrt=False, forceinline=True)
 
 EDGES = NEAR_ZERO * np.sinh((np.arange(N_BINS + 1) - N_BINS // 2) / BINS_PER_UNIT)
 

@@ -581,7 +581,10 @@ class OnlineConformal(Serializable):
         """Return the cell of each row, and its horizon plus 1; new ones are added."""
         steps, step_codes = _horizons(horizon, n, caller)
         names, name_codes = _series_names(as_column(series, n, "series", caller), n)
-        pairs, codes = _distinct(name_codes * len(steps) + step_codes)
+        pairs: Any = range(len(names))
+        codes = name_codes
+        if len(steps) != 1 or not n:
+            pairs, codes = _distinct(name_codes * len(steps) + step_codes)
         known = self._lookup()
         for name, step in ((names[one // len(steps)], steps[one % len(steps)]) for one in pairs):
             if (name, step) not in known:
@@ -698,7 +701,7 @@ class OnlineConformal(Serializable):
             cells,
             pools,
             np.array(self.horizons_, dtype=np.float64)[pools] + 1,
-            times,
+            times.copy(),  # writable, as all others: for read-only arrays it would be compiled anew
             np.concatenate([blank, rows["low"]]),
             np.concatenate([blank, rows["high"]]),
             known,
@@ -832,10 +835,9 @@ def _horizons(horizon: Any, n: int, caller: str) -> tuple[list[int], IntArray]:
         rule, fix = "must be 0 or a larger integer", "Count steps ahead from 0"
         got = repr(horizon) if steps.ndim == 0 else f"an array of {steps.dtype}"
         raise BadValueError("horizon", caller, rule, got, fix)
-    column = as_column(
-        np.broadcast_to(steps, n) if steps.ndim == 0 else steps, n, "horizon", caller
-    )
-    distinct, codes = _distinct(np.asarray(column))
+    if steps.ndim == 0:
+        return [int(steps)], np.zeros(n, dtype=np.int64)
+    distinct, codes = _distinct(np.asarray(as_column(steps, n, "horizon", caller)))
     return [int(one) for one in distinct], codes
 
 
