@@ -32,7 +32,10 @@ def forecast(
     series: Annotated[str | None, typer.Option(help="Column of the series. Default: one.")] = None,
     horizon: Annotated[
         str | None,
-        typer.Option(help="Column of steps ahead; the truth of 0 is known one step later."),
+        typer.Option(
+            help="Column of steps ahead, from 0: the truth of 0 is known one step later. With "
+            "horizons from 1, pass --known as well."
+        ),
     ] = None,
     known: Annotated[
         str | None,
