@@ -206,6 +206,8 @@ def test_mistakes_of_options_are_explained(run: Run, frame: pd.DataFrame) -> Non
 
     assert "Pass --level 0.9." in error(*OPTIONS, "--level", "90")
     some = [one for one in OPTIONS if "horizon" not in one]
+    assert "horizon 0, " in error(*some)
+    assert "np.str_" not in error(*some)
     assert "(rows 0 and 1). Pass --horizon, or remove one." in error(*some)
     assert "one kind of forecasts" in error(*OPTIONS, "--forecast", "q_0.5")
     assert "no column 'place' for --series" in error(*OPTIONS, "--series", "place")

@@ -319,6 +319,8 @@ def test_an_invalid_call_changes_nothing() -> None:
     with pytest.raises(BadValueError, match="'a'"):
         online.predict(Normal([0.0], [1.0]), series=["new"], horizon=7, ids=["a"])
     assert json.dumps(online.to_dict()) == before
+    with pytest.raises(BadTypeError, match=r"`time`.*datetime64, in UTC"):
+        online.replay(Normal([0.0], [1.0]), [1.0], time=["2021-01-04"])
     with pytest.raises(BadTypeError, match="list of truths"):
         online.update(1.0)
 

@@ -195,7 +195,10 @@ class _Rows:
         names = ["all"] * n if series is None else table[series].to_pylist()
         for row, name in enumerate(names):
             if name is None or not str(name).strip():
-                rule, fix = "must name the series of each row", "Fill in the cell, or leave row out"
+                rule, fix = (
+                    "must name the series of each row",
+                    "Fill in the cell or leave out the row",
+                )
                 raise BadValueError(f"{series}", file, rule, "a blank cell", fix, row)
         self.series = np.array([str(name) for name in names])
         steps = [0] * n if horizon is None else table[horizon].to_pylist()
@@ -208,12 +211,14 @@ class _Rows:
         first: dict[str, int] = {}
         for row, key in enumerate(self.ids):
             if first.setdefault(key, row) != row:
-                what = f"series {self.series[row]!r}, horizon {self.horizons[row]}"
+                what = f"series {str(self.series[row])!r}, horizon {self.horizons[row]}"
                 got = f"two of {what}, {self.labels[row]} (rows {first[key]} and {row})"
                 left = [("--horizon", horizon), ("--series", series)]
                 spare = [option for option, given in left if given is None]
                 fix = f"Pass {' or '.join(spare)}, or remove one" if spare else "Remove one"
-                raise BadValueError("", file, "must have one forecast of each", got, fix)
+                raise BadValueError(
+                    "", file, "must have one forecast per series, horizon and time", got, fix
+                )
         self.months = np.array([label[:7] if "-" in label else "all" for label in self.labels])
 
     def resume(self, online: OnlineConformal) -> tuple[Any, Any, Any]:

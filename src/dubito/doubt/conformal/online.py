@@ -94,7 +94,8 @@ class OnlineConformal(Serializable):
     It needs forecasts alone, no model. `predict` returns an interval for each; `update` learns
     from the truth whenever it arrives, be it weeks later and in another order. Coverage is kept by
     feedback, not by assumptions: after misses intervals widen, so that the long-run coverage is
-    `level` for drifting and even adversarial series.
+    `level` for drifting and even adversarial series. A series whose noise differs from that of the
+    others, or doubles, gets there slowly.
 
     Series are pooled by horizon: a series starts at the threshold of its pool and moves towards its
     own with the number of its rows, n / (n + 20).
@@ -867,6 +868,9 @@ def _as_times(value: Any, n: int, argument: str, caller: str) -> FloatArray:
     found = np.asarray(value)
     if found.dtype.kind == "M":
         found = (found - np.datetime64(0, "D")) / DAY
+    elif found.dtype.kind in "OSU":
+        rule, fix = "must be numbers or datetime64", "Convert dates to datetime64, in UTC"
+        raise BadTypeError(argument, caller, rule, f"an array of {found.dtype}", fix)
     times = as_finite(as_floats(found, argument, caller), argument, caller)
     column = as_column(times, n, argument, caller)
     return np.asarray(column, dtype=np.float64)
