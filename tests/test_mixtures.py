@@ -22,7 +22,7 @@ from dubito import (
 from dubito.arrays import FloatArray
 from dubito.doubt import ConformalRegressor, decompose_uncertainty, entropy, vote
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import continuous_ranked_probability_score, log_loss
+from dubito.measure import RegressionAudit, continuous_ranked_probability_score, log_loss
 
 RNG = np.random.default_rng(3)
 MEANS, STDS = RNG.normal(0, 2, (3, 40)), RNG.uniform(0.2, 2, (3, 40))
@@ -225,19 +225,17 @@ def test_members_of_a_regression_do_not_vote() -> None:
         vote(RegressionMembers(MEANS, STDS))
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda outputs: audit(Y, outputs),
-        lambda outputs: continuous_ranked_probability_score(Y, outputs),
-        lambda outputs: ConformalRegressor().fit(outputs, Y),
-    ],
-)
-def test_metrics_take_what_a_mixture_returns(use: Any) -> None:
+def test_metrics_take_the_normal_of_a_mixture() -> None:
+    members = RegressionMembers(MEANS, STDS)
+    expected = continuous_ranked_probability_score(Y, members.normal)
+    assert continuous_ranked_probability_score(Y, members) == expected
+    found = audit(Y, members)
+    assert isinstance(found, RegressionAudit)
+    assert found.continuous_ranked_probability_score == pytest.approx(expected, rel=1e-12)
     remedy = r"Pass its \.normal \(moment-matched\), \.quantiles\(levels\) or \.sample\(\)"
     with pytest.raises(BadTypeError, match=rf"got RegressionMembers\. {remedy}"):
-        use(RegressionMembers(MEANS, STDS))
-    use(RegressionMembers(MEANS, STDS).normal)
+        ConformalRegressor().fit(members, Y)
+    ConformalRegressor().fit(members.normal, Y)
 
 
 def test_metrics_take_one_label_at_a_time() -> None:

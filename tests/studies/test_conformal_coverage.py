@@ -14,7 +14,7 @@ from studies import conformal_coverage as study
 @pytest.mark.parametrize(("n", "m"), [(60, 40), (200, 200)])
 def test_coverage_of_fresh_draws_follows_its_law(method: str, n: int, m: int) -> None:
     distribution = study.distribution_of(method, n, m)
-    n_draws = 300 if method in study.CALIBRATING else 1000  # those that learn take longer
+    n_draws = 120 if method in study.CALIBRATING else 400  # those that learn take longer
     counts = study.covered(method, n_draws, n, m, seed=1)
     fit = study.fit_of(counts, distribution, m)
     assert fit.p_value > study.MIN_P_VALUE
@@ -26,8 +26,8 @@ def test_coverage_of_fresh_draws_follows_its_law(method: str, n: int, m: int) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("method", study.BOUNDED)
 def test_coverage_reaches_its_lower_bound(method: str) -> None:
-    share = study.covered(method, 300, 100, 50, seed=1) / 50
-    assert share.mean() > study.LEVEL - 3 * share.std() / np.sqrt(300)
+    share = study.covered(method, 120, 100, 50, seed=1) / 50
+    assert share.mean() > study.LEVEL - 3 * share.std() / np.sqrt(120)
 
 
 def test_the_law_is_the_beta_binomial_of_the_textbook() -> None:

@@ -44,9 +44,10 @@ DISPLAYS: dict[str, Any] = {
 def test_without_matplotlib_the_error_names_what_to_install(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError) as caught:
-        DISPLAYS[name]()
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "matplotlib", None)
+        with pytest.raises(MissingExtraError) as caught:
+            DISPLAYS[name]()
     assert name in str(caught.value)
     assert "pip install 'dubito[plots]'" in str(caught.value)
 

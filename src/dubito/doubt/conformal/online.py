@@ -27,7 +27,7 @@ from dubito.data.labels import Labels, Targets
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.doubt.conformal.regressor import PredictionIntervals
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels.online import (
+from dubito.kernels.online_updates import (
     ACI,
     HUGE,
     IDENTITY,

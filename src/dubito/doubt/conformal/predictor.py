@@ -32,6 +32,7 @@ from dubito.errors import (
     EmptyStateError,
     StateMismatchError,
 )
+from dubito.formatting import percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
@@ -498,7 +499,7 @@ class DensityRatio:
         clipped = f"{self.n_clipped:,} clipped at {self.max_ratio:g} or its inverse"
         return (
             f"DensityRatio: {n_rows:,} calibration rows count as {effective:,.0f} "
-            f"({effective / n_rows:.0%}) for {self.new.size:,} new ones.\n"
+            f"({percent(effective / n_rows, 0)}) for {self.new.size:,} new ones.\n"
             f"Ratios from {self.calibration.min():.2g} to {self.calibration.max():.2g}, {clipped}."
         )
 
@@ -543,7 +544,7 @@ def estimate_density_ratio(
     >>> known, new = rng.normal(0, 1, (1000, 1)), rng.normal(0.5, 1, (500, 1))
     >>> ratio = estimate_density_ratio(known, new)
     >>> ratio
-    DensityRatio: 1,000 calibration rows count as 706 (71%) for 500 new ones.
+    DensityRatio: 1,000 calibration rows count as 706 (71 %) for 500 new ones.
     Ratios from 0.07 to 5.2, 0 clipped at 100 or its inverse.
     >>> float(np.corrcoef(np.log(ratio.calibration), known[:, 0])[0, 1].round(2))
     1.0
