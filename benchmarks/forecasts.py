@@ -154,8 +154,8 @@ def _by_week(panel: Panel, forward: Any, backward: Any, rate: float) -> Bounds:
             past = scores[is_ours & (known <= week)]
             now = is_ours & (panel.week == week)
             if past.size >= MIN_SCORES:
-                share = min(max((1 - alpha) * (1 + 1 / past.size), 0.0), 1.0)
-                limits[now] = np.quantile(past, share)
+                fraction = min(max((1 - alpha) * (1 + 1 / past.size), 0.0), 1.0)
+                limits[now] = np.quantile(past, fraction)
             low[now] = backward(start[now] - limits[now])
             high[now] = backward(end[now] + limits[now])
     return low, high

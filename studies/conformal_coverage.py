@@ -296,9 +296,9 @@ def main() -> None:
         print(f"{name:<{width}} {fit.mean:>10.3%} {fit.expected:>10.3%} {fit.p_value:>10.3f}")
     print(f"\n{'a lower bound only':<{width}} {'coverage':>10} {'at least':>10} {'std. error':>10}")
     for name in BOUNDED:
-        share = covered(name, n_draws) / N_NEW
-        error = share.std() / np.sqrt(n_draws)
-        print(f"{name:<{width}} {share.mean():>10.3%} {LEVEL:>10.0%} {error:>10.3%}")
+        rate = covered(name, n_draws) / N_NEW
+        error = rate.std() / np.sqrt(n_draws)
+        print(f"{name:<{width}} {rate.mean():>10.3%} {LEVEL:>10.0%} {error:>10.3%}")
 
 
 if __name__ == "__main__":

@@ -74,12 +74,12 @@ def forecast(
     names = {"--time": time, "--series": series, "--horizon": horizon, "--known": known}
     batch = _read(file, options, names, forecast, is_resumed=online.__sklearn_is_fitted__())
     rows = _Rows(batch, file, time, series, horizon, known)
-    chosen, told, late = rows.resume(online)
+    chosen, arrived, late = rows.resume(online)
     judged: list[Any] = []
-    if told.size:
-        _, bounds, issued = online.waiting(rows.ids[told])
-        judged.append((told, None if forecast else bounds.T, issued))
-        online.schedule(rows.y[told], ids=rows.ids[told])
+    if arrived.size:
+        _, bounds, issued = online.waiting(rows.ids[arrived])
+        judged.append((arrived, None if forecast else bounds.T, issued))
+        online.schedule(rows.y[arrived], ids=rows.ids[arrived])
     if chosen.size:
         outputs: Any = batch.outputs.take(chosen)
         if forecast is not None:
@@ -113,11 +113,11 @@ def forecast(
 
         forecast_report(coverage, command=typed()).save(report)
     if as_json:
-        say_json({**coverage.to_dict(), "n_told": told.size, "n_late": late.size})
+        say_json({**coverage.to_dict(), "n_arrived": arrived.size, "n_late": late.size})
         return
     _print(coverage)
-    if told.size:
-        say(f"\n{told.size:,} of the truths are of forecasts of earlier runs.")
+    if arrived.size:
+        say(f"\n{arrived.size:,} of the truths belong to forecasts of earlier runs.")
         if online.n_truths_:
             so_far = percent(online.n_covered_ / online.n_truths_)
             say(f"In all runs, intervals covered {so_far} of {online.n_truths_:,} truths.")
@@ -234,16 +234,16 @@ class _Rows:
             return np.arange(len(self.y)), none, none
         waiting = set(online.waiting_ids_)
         is_waiting = np.array([one in waiting for one in self.ids], dtype=bool)
-        told = np.flatnonzero(is_waiting & ~np.isnan(self.y))
-        if told.size:
-            told = told[~online.waiting(self.ids[told])[0]]
+        arrived = np.flatnonzero(is_waiting & ~np.isnan(self.y))
+        if arrived.size:
+            arrived = arrived[~online.waiting(self.ids[arrived])[0]]
         is_new = ~is_waiting & (self.times >= last)
         pairs = zip(online.cell_series_.tolist(), online.cell_pools_.tolist(), strict=True)
         names = [(online.series_[i], online.horizons_[j]) for i, j in pairs]
         ends = dict(zip(names, online.cell_times_.tolist(), strict=True))
         keys = zip(self.series.tolist(), self.horizons.tolist(), strict=True)
         is_later = self.times > np.array([ends.get(key, -np.inf) for key in keys])
-        return np.flatnonzero(is_new), told, np.flatnonzero(is_later & ~is_new & ~is_waiting)
+        return np.flatnonzero(is_new), arrived, np.flatnonzero(is_later & ~is_new & ~is_waiting)
 
 
 def _horizon(cell: Any, row: int, name: str, file: str) -> int:

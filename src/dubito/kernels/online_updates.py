@@ -158,10 +158,10 @@ def _threshold(state, k, side, cell, pool, gain, is_capped):
     """Return the threshold of a tracker: that of the pool, and the series' own part by its rows."""
     column, n_sides, method = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 2]
     j = state.candidates[k, 3] + side
-    share = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
+    fraction = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
     found = (
         state.pools[pool, 7 + 3 * state.n_units + j]
-        + share * state.cells[cell, 2 + state.n_units + j]
+        + fraction * state.cells[cell, 2 + state.n_units + j]
     )
     largest = state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j]
     if method == ACI:  # found is the error rate
@@ -173,7 +173,7 @@ def _threshold(state, k, side, cell, pool, gain, is_capped):
     if method == PI:
         total = (
             state.pools[pool, 7 + 3 * state.n_units + state.n_trackers + j]
-            + share * state.cells[cell, 2 + state.n_units + state.n_trackers + j]
+            + fraction * state.cells[cell, 2 + state.n_units + state.n_trackers + j]
         )
         angle = total * gain
         size = state.pools[pool, 6 + state.n_units + 2 * column + n_sides - 1]
@@ -237,10 +237,10 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         out[2], out[3] = bounds[0], bounds[1]
     out[4], out[5] = out[2], out[3]
     if is_mixed:
-        share = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
+        fraction = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
         extra = (
             state.pools[pool, 7 + 3 * state.n_units + state.n_trackers - 1]
-            + share * state.cells[cell, 2 + state.n_units + state.n_trackers - 1]
+            + fraction * state.cells[cell, 2 + state.n_units + state.n_trackers - 1]
         )
         step = extra * (out[3] - out[2] if kind != ONE_SIDED else 1.0)
         out[4], out[5] = out[2] - step, out[3] + step

@@ -502,10 +502,10 @@ class PredictionIntervals(ArrayResult):
         ----------
         Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", 2007.
         """
-        share = as_fraction(level, "level", "PredictionIntervals.interval_score", is_open=True)
+        nominal = as_fraction(level, "level", "PredictionIntervals.interval_score", is_open=True)
         low, high, values = self._known(y, "interval_score")
         misses = np.maximum(low - values, 0) + np.maximum(values - high, 0)
-        return float((high - low + 2 / (1 - share) * misses).mean())
+        return float((high - low + 2 / (1 - nominal) * misses).mean())
 
     def _known(self, y: Any, method: str) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return bounds and targets of the rows with a target, and warn about the others."""
