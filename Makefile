@@ -2,13 +2,13 @@
 # what CI runs. Each creates the .venv that it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt
 # Work stealing starts each process on one half of the tests, so that few module fixtures run twice.
 PARALLEL := --numprocesses 2 --dist worksteal
 # Tests start many processes, which should not compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test lint types check system size benchmark sample clean
+.PHONY: demo quick test lint types check docs system size benchmark sample release-check matrix clean
 
 demo: .venv/demo
 	$(BIN)/dubito demo
@@ -17,7 +17,9 @@ quick: .venv/dev
 	$(BIN)/pytest -m "not (slow or browser or postgres or torch or dask)" \
 		--hypothesis-profile quick $(PARALLEL)
 
-test: lint types check
+# Two at a time: types are checked while tests wait for servers and browsers.
+test:
+	$(MAKE) --jobs 2 lint types check
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -29,12 +31,27 @@ types: .venv/dev
 check: .venv/dev system
 	$(BIN)/pytest $(PARALLEL)
 
+# The site, in build/docs: runs every script of the gallery, checks every internal link, and takes
+# any warning for an error. Nothing is fetched.
+docs: .venv/docs
+	$(BIN)/python -m sphinx --fail-on-warning --builder html --doctree-dir build/doctrees \
+		docs build/docs
+
 size: .venv/dev
 	$(BIN)/python -m benchmarks.source_size
 
 benchmark: .venv/benchmark
 	$(BIN)/python -m benchmarks.row_pass
 	$(BIN)/python -m benchmarks.calibration_speed
+
+# Builds the wheel and the sdist, and tests them in empty environments outside of this directory:
+# the wheel alone and with each extra; then each Python on this machine with the lowest and the
+# newest dependencies.
+release-check: .venv/dev
+	$(BIN)/python -m tools.release check
+
+matrix: release-check
+	$(BIN)/python -m tools.release matrix --record docs/matrix.txt
 
 sample: .venv/study
 	$(BIN)/python -m studies.sample_predictions
@@ -70,6 +87,10 @@ system:
 		test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq $$missing; }; \
 	fi
 
+.venv/docs: .venv/demo
+	$(PIP) --editable '.[docs]'
+	touch $@
+
 .venv/benchmark: .venv/dev benchmarks/requirements.txt
 	$(PIP) --requirement benchmarks/requirements.txt
 	touch $@
@@ -79,4 +100,4 @@ system:
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build docs/api docs/gallery

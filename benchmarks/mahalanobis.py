@@ -16,7 +16,7 @@ from scipy.linalg import solve_triangular
 
 from benchmarks.clock import best_times, peak_growth
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.mahalanobis import MahalanobisDistance
+from dubito.doubt.feature_distances import MahalanobisDistance
 from dubito.kernels.blocks import n_threads
 
 __all__ = ["main"]

@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.clock import best_times, peak_growth
 from dubito.arrays import FloatArray
-from dubito.doubt.neighbors import NearestNeighborDistance
+from dubito.doubt.feature_distances import NearestNeighborDistance
 from dubito.kernels.blocks import n_threads
 
 __all__ = ["main"]

@@ -15,8 +15,7 @@ from benchmarks.datasets import generate_logits
 from benchmarks.peers import probabilities
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.affine import fit_affine
-from dubito.calibrate.basis import Basis
+from dubito.calibrate.affine import Basis, fit_affine
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 

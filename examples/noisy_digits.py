@@ -30,8 +30,14 @@ from dubito.formatting import percent, short_percent
 from dubito.learn.class_likelihoods import UncertaintyAware
 from dubito.learn.collect import CollectedOutputs, collect_outputs
 from dubito.learn.label_noise import flip_labels
-from dubito.learn.layers import evaluation_mode, seeded
-from dubito.learn.passes import MonteCarloDropout, TestTimeAugmentation, identity_view, shift_views
+from dubito.learn.passes import (
+    MonteCarloDropout,
+    TestTimeAugmentation,
+    evaluation_mode,
+    identity_view,
+    seeded,
+    shift_views,
+)
 from dubito.measure import accuracy, audit, log_loss, roc_auc
 from dubito.outputs import Members
 from dubito.report import make_report

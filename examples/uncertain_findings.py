@@ -23,7 +23,7 @@ from dubito import MultiLabel, audit
 from dubito.calibrate import MultiLabelCalibrator
 from dubito.doubt import MultiLabelRiskControl, decompose_uncertainty
 from dubito.learn import Bernoulli, CollectedOutputs, MonteCarloDropout, collect_outputs
-from dubito.learn.layers import seeded
+from dubito.learn.passes import seeded
 from dubito.report import make_report
 
 NAMES = ["atelectasis", "cardiomegaly", "edema", "effusion", "nodule"]

@@ -15,8 +15,12 @@ import numpy as np
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.decide.combine import combine_posteriors, conditional_independence_test
-from dubito.decide.pools import LinearPool, LogLinearPool
+from dubito.decide.combine import (
+    LinearPool,
+    LogLinearPool,
+    combine_posteriors,
+    conditional_independence_test,
+)
 from dubito.measure import accuracy, log_loss
 
 FILE = "eurosat_resnet18_f16.npz"

@@ -1,7 +1,7 @@
 """Do conformal sets, intervals and outlier detectors have the coverage they should?
 
     python -m studies.conformal_coverage            # 1,000 fresh draws, about a minute
-    python -m studies.conformal_coverage --quick    # 100 draws
+    python -m studies.conformal_coverage --quick    # 40 draws
 
 Each draw is new: n known rows to fit on, m rows to cover. With k = ceil((n + 1) level), the
 number of covered rows is BetaBinomial(m, k, n + 1 - k), for any model. The models here are wrong on
@@ -273,8 +273,8 @@ def main() -> None:
     """Print the coverage over fresh draws and its distribution."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--quick", action="store_true", help="100 draws instead of 1,000")
-    n_draws = 100 if parser.parse_args().quick else 1000
+    parser.add_argument("--quick", action="store_true", help="40 draws instead of 1,000")
+    n_draws = 40 if parser.parse_args().quick else 1000
     distribution = coverage_distribution(N_KNOWN, N_NEW, LEVEL)
     fits = {name: fit_of(covered(name, n_draws), distribution_of(name), N_NEW) for name in METHODS}
     n_passed = sum(fit.p_value >= MIN_P_VALUE for fit in fits.values())

@@ -15,7 +15,7 @@ import numpy as np
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.measure import calibration_test, confidence_interval
-from dubito.measure.scorers import CATALOG
+from dubito.measure.intervals import CATALOG
 
 FIGURES = [
     "log_loss",

@@ -28,8 +28,7 @@ import numpy as np
 from scipy import special
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.decide.ranked_losses import RankedLosses
-from dubito.decide.reject import threshold_at_risk
+from dubito.decide.reject import RankedLosses, threshold_at_risk
 from dubito.doubt import RiskControl
 from dubito.errors import BadValueError
 

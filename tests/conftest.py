@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,24 @@ if TYPE_CHECKING:
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+
+def _is_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
 # The first example may compile kernels, so no example has a deadline.
 settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=10)  # of `make quick`
-settings.load_profile("untimed")
+# CI draws the same examples every time: its result depends on the commit alone. Runs on the
+# machines of developers search on.
+settings.register_profile("ci", settings.get_profile("untimed"), derandomize=True, database=None)
+settings.load_profile("ci" if _is_ci() else "untimed")
 
 ROOT = Path(__file__).parents[1]
 
 # These modules, and everything below these directories, carry the marker.
 PATH_MARKERS = {
+    "src/dubito/export/torch_module.py": "torch",
     "src/dubito/learn": "torch",
     "src/dubito/report": "slow",
     "tests/benchmarks": "slow",
@@ -35,6 +45,7 @@ PATH_MARKERS = {
     "tests/cli/test_loading.py": "slow",
     "tests/cli/test_serve.py": "slow",
     "tests/examples": "torch",
+    "tests/export/test_torch_module.py": "torch",
     "tests/learn": "torch",
     "tests/report": "slow",
     "tests/serve": "slow",
@@ -58,6 +69,7 @@ FIXTURE_MARKERS = {
     "postgres": "postgres",
     "empty_postgres": "postgres",
     "fashion_mnist_folder": "slow",
+    "run_notebook": "slow",
 }
 
 CHROMIUM_ARGUMENTS = [
@@ -75,10 +87,6 @@ CHROMIUM_ARGUMENTS = [
 def _has_postgres() -> bool:
     servers = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
     return shutil.which("pg_ctl") is not None or any(servers)
-
-
-def _is_ci() -> bool:
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
@@ -168,3 +176,31 @@ def fashion_mnist_folder() -> Path:
     if not folder.is_dir():
         pytest.skip("Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def run_notebook() -> Iterator[Callable[..., None]]:
+    """A function that runs notebooks in one Jupyter kernel, so that they share its start-up."""
+    from jupyter_client.manager import KernelManager
+    from nbclient import NotebookClient
+
+    def run(notebook: Any, client: type[NotebookClient] = NotebookClient) -> None:
+        running = client(notebook, km=manager, timeout=300)
+        try:
+            running.execute()
+        finally:
+            assert running.kc is not None
+            running.kc.stop_channels()
+
+    # Not below the folder of pytest: the path of a socket has at most about 100 characters.
+    with tempfile.TemporaryDirectory(prefix="dubito") as folder:
+        settings = dict.fromkeys(("IPYTHONDIR", "JUPYTER_CONFIG_DIR"), folder)
+        settings["PYTHONPATH"] = str(ROOT / "src")
+        manager = KernelManager(transport="ipc", connection_file=f"{folder}/kernel.json")
+        manager.ip = f"{folder}/kernel"
+        manager.start_kernel(cwd=folder, env={**os.environ, **settings})
+        try:
+            yield run
+        finally:
+            manager.shutdown_kernel(now=True)
+            manager.cleanup_resources()

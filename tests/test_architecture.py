@@ -21,7 +21,7 @@ LAYERS = [
     ["__main__"],
     ["cli"],
     ["serve"],
-    ["report", "learn"],
+    ["report", "learn", "export"],
     ["monitor"],
     ["decide"],
     ["calibrate", "doubt"],
@@ -39,7 +39,11 @@ HEIGHT = {name: -height for height, layer in enumerate(LAYERS) for name in layer
 
 # Heavy or optional packages, and the only places that may import them.
 HOMES = {
-    "torch": ["learn"],
+    # A module of PyTorch is one of the targets of export, and learn is its sibling.
+    "torch": ["learn", "export/torch_module.py"],
+    "onnx": ["export/onnx_export.py"],
+    "mlflow": ["export/trackers.py"],
+    "onnxruntime": [],
     "dask": ["data/dask.py"],
     "distributed": ["data/dask.py"],
     "altair": ["report"],
@@ -67,7 +71,12 @@ def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
 
 
-def imported(module: Path) -> Iterator[str]:
+@functools.cache
+def imported(module: Path) -> tuple[str, ...]:
+    return tuple(find_imports(module))
+
+
+def find_imports(module: Path) -> Iterator[str]:
     for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -246,3 +255,9 @@ def test_the_command_line_starts_without_the_library() -> None:
     heavy = {"numba", "numpy", "scipy", "sklearn", "pandas", "pyarrow", "torch"}
     heavy |= {"fastapi", "sqlalchemy"}
     assert not modules_loaded_by("import dubito.cli") & heavy
+
+
+def test_the_glossary_needs_no_library() -> None:
+    heavy = {"numba", "numpy", "scipy", "sklearn", "pandas", "pyarrow", "torch", "fastapi"}
+    statement = "from dubito.cli.explain import explain; explain(['ece'], as_json=True)"
+    assert not modules_loaded_by(statement) & heavy

@@ -3,14 +3,18 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.formatting import (
     ABSENT,
+    HTMLTable,
     cost,
     decimal,
+    html_rows,
+    html_view,
     or_dash,
     p_value,
     percent,
@@ -90,3 +94,25 @@ def test_a_percent_sign_follows_a_space() -> None:
         if PERCENT_SIGN.search(line)
     ]
     assert wrong == []
+
+
+def test_tables_in_notebooks_align_numbers_and_drop_empty_columns() -> None:
+    rows = [("  a", "1.5 (1 to 2)", "", "0.5 if random"), ("b", "-", "", "")]
+    html = html_view(
+        "It works.", "x\n<y>", HTMLTable(("name", "value", "gone", "note"), rows, "More")
+    )
+    assert "<p>x<br>&lt;y&gt;</p>" in html
+    assert "<summary>More</summary>" in html
+    assert "gone" not in html
+    sides = re.findall(r"<t[hd][^>]*text-align:(\w+)[^>]*>([^<]*)<", html)
+    assert ("right", "1.5 (1 to 2)") in sides
+    assert ("left", "0.5 if random") in sides
+    assert ("left", "\u2003a") in sides
+
+
+def test_rows_in_notebooks_are_few() -> None:
+    table = html_rows({"expected_cost": np.arange(12) / 3, "action": np.array(["pass"] * 12)}, 12)
+    assert table.head == ("row", "expected cost", "action")
+    assert table.rows[1] == ("1", "0.3333", "pass")
+    assert len(table.rows) == 11
+    assert table.rows[-1] == ("\N{HORIZONTAL ELLIPSIS}", "", "")

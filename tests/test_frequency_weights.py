@@ -24,7 +24,7 @@ from dubito.decide import CostMatrix
 from dubito.decide.policy.report import proportion
 from dubito.doubt import ConformalClassifier, ConformalRegressor
 from dubito.measure.text import verdict_on
-from dubito.serve.weighting import WeightedSample
+from dubito.serve.weighted_estimates import WeightedSample
 
 N_ROWS = 120
 RNG = np.random.default_rng(0)
@@ -239,7 +239,12 @@ def test_calibrators_of_regressions(kind: Any, make: Callable[[Rows], Any]) -> N
 
 # `tests/calibrate/test_calibrator.py` holds every calibrator of classes to it. Those that make
 # folds cannot be: a repeated row falls into several folds, and so is seen in the fit.
-CROSS_FITTED = {"AutoCalibrator", "CalibratedClassifier", "MultiLabelCalibrator"}
+CROSS_FITTED = {
+    "AutoCalibrator",
+    "CalibratedClassifier",
+    "ConfidenceCalibrator",
+    "MultiLabelCalibrator",
+}
 
 
 def test_only_what_makes_folds_is_left_out() -> None:

@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dubito.calibrate import AutoCalibrator, MultiLabelCalibrator
+    from dubito.calibrate import AutoCalibrator, ConfidenceCalibrator, MultiLabelCalibrator
     from dubito.decide import (
+        Cascade,
         CostMatrix,
         ErrorCosts,
         FBeta,
@@ -40,13 +41,16 @@ if TYPE_CHECKING:
         Quantiles,
         RegressionMembers,
         Samples,
+        Scores,
         TopLabel,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AutoCalibrator",
+    "Cascade",
+    "ConfidenceCalibrator",
     "ConformalClassifier",
     "ConformalRegressor",
     "CostMatrix",
@@ -69,16 +73,19 @@ __all__ = [
     "RegressionPolicy",
     "RiskControl",
     "Samples",
+    "Scores",
     "TopLabel",
     "audit",
 ]
 
 _PACKAGES = (
-    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "monitor", "report",
-    "serve",
+    "calibrate", "data", "decide", "doubt", "errors", "export", "learn", "measure", "monitor",
+    "report", "serve",
 )  # fmt: skip
 _HOMES = {
     "AutoCalibrator": "calibrate",
+    "Cascade": "decide",
+    "ConfidenceCalibrator": "calibrate",
     "ConformalClassifier": "doubt",
     "ConformalRegressor": "doubt",
     "CostMatrix": "decide",

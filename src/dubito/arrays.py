@@ -1,14 +1,16 @@
 """Validation: from anything array-like to a checked NumPy array."""
 
+import sys
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks, run_in_order
-from dubito.kernels.validation import FAULTLESS, first_not_finite, probability_faults
+from dubito.kernels.row_statistics import FAULTLESS, first_not_finite, probability_faults
 
 FloatArray = NDArray[np.floating[Any]]
 RandomState = int | np.random.RandomState | None
@@ -49,7 +51,7 @@ class ArrayResult:
 def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
     """Return `value` as a NumPy array, without copying where that can be avoided."""
     try:
-        array = np.asarray(value)
+        array = _as_numpy(value)
     except Exception as error:  # torch and others raise types of their own
         reason = str(error).partition("\n")[0].rstrip(".")
         rule, got = "must be readable as a NumPy array", f"{type(value).__name__} ({reason})"
@@ -65,6 +67,94 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
         rule, fix = "must not have masked entries", "Drop the masked rows"
         raise BadValueError(argument, caller, rule, "one", fix, row)
     return array
+
+
+def _as_numpy(value: Any) -> NDArray[Any]:
+    """Return `value` as a NumPy array; tensors on any device, with or without gradients."""
+    try:
+        array = np.asarray(value)
+    except Exception:
+        if not hasattr(value, "__dlpack__"):
+            raise
+    else:
+        if array.ndim or not hasattr(value, "__dlpack__"):
+            return array
+    # Where NumPy cannot read a tensor itself: one that records gradients, or is on a GPU.
+    for method in ("detach", "cpu", "resolve_conj", "resolve_neg"):
+        value = getattr(value, method, lambda value=value: value)()
+    if str(getattr(value, "dtype", "")).endswith("bfloat16"):  # which NumPy does not know
+        value = value.float()
+    return np.from_dlpack(value)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """What an array was read from, to return results in the same kind.
+
+    Attributes
+    ----------
+    library : module or None
+        The array API namespace, or the library that reads DLPack; None for a data frame.
+    device : Any
+        Where the array was.
+    index : Any
+        The index of a pandas data frame.
+    columns : tuple of str or None
+        The columns of a data frame.
+    """
+
+    library: Any = None
+    device: Any = None
+    index: Any = None
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> "Origin | None":
+        """Return where an array or outputs came from; None for NumPy arrays and lists."""
+        if isinstance(value, np.ndarray | list | tuple) or value is None:
+            return None
+        known = getattr(value, "origin", None)
+        if isinstance(known, Origin):
+            return known
+        columns = getattr(value, "columns", None)
+        if columns is not None and hasattr(value, "shape"):
+            return cls(index=getattr(value, "index", None), columns=tuple(map(str, columns)))
+        if hasattr(value, "__array_namespace__"):
+            return cls(value.__array_namespace__(), getattr(value, "device", None))
+        if hasattr(value, "__dlpack__"):
+            library = sys.modules.get(type(value).__module__.partition(".")[0])
+            if hasattr(library, "from_dlpack"):
+                return cls(library, getattr(value, "device", None))
+        return None
+
+    def restored(self, array: NDArray[Any]) -> Any:
+        """Return a NumPy array in the library and on the device of what it was computed from."""
+        if self.library is None:
+            return array
+        if hasattr(self.library, "Tensor"):  # PyTorch
+            return self.library.from_dlpack(array).to(self.device)
+        return self.library.asarray(array, device=self.device)
+
+
+def restored(array: NDArray[Any], given: Any) -> Any:
+    """Return results as the kind of array that they were computed from: a tensor for a tensor.
+
+    Data frames and lists give NumPy arrays.
+    """
+    origin = Origin.of(given)
+    return array if origin is None else origin.restored(array)
+
+
+def as_frame(array: NDArray[Any], library: str, columns: Iterable[str], index: Any = None) -> Any:
+    """Return a matrix as a data frame of pandas (with an index, if given) or polars."""
+    if library == "polars":
+        import polars
+
+        return polars.DataFrame(array, schema=list(columns), orient="row")
+    import pandas
+
+    return pandas.DataFrame(array, index=index, columns=list(columns))
 
 
 def as_floats(value: Any, argument: str, caller: str) -> FloatArray:
@@ -131,7 +221,7 @@ def own(array: NDArray[Any], given: Any, max_bytes: float = MAX_COPIED_BYTES) ->
     >>> np.shares_memory(own(numbers, numbers), numbers)
     False
     """
-    is_new = isinstance(given, list | tuple) or not np.may_share_memory(array, np.asarray(given))
+    is_new = isinstance(given, list | tuple) or not np.may_share_memory(array, _as_numpy(given))
     # A data frame may lend a read-only view of what it can still change.
     is_changeable = array.flags.writeable or not isinstance(given, np.ndarray)
     is_copied = is_changeable and not is_new and array.nbytes <= max_bytes

@@ -1,13 +1,14 @@
 """The specification of a chart: axes and marks, without anything about how they are drawn.
 
-A page draws it as SVG (`dubito.report.charts.svg`), a display with matplotlib
-(`dubito.report.charts.mpl`), and a terminal as text (`draw_text`, below).
+A page draws it as SVG (`dubito.report.svg`), a display with matplotlib
+(`dubito.report.displays`), and a terminal as text (`draw_text`, below).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +16,12 @@ import numpy as np
 from dubito.formatting import percent, plain, short_percent
 
 TEXT_WIDTH = 30
+DAY = 86_400.0
+TIME_STEPS = (
+    1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
+    *(60.0 * n for n in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    *(DAY * n for n in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365)),
+)  # fmt: skip
 
 
 @final
@@ -36,6 +43,37 @@ class Axis:
         array = np.asarray(list(values), dtype=np.float64)
         ticks = ticks_between(float(array.min(initial=0.0)), float(array.max(initial=0.0)))
         return cls(ticks[0], ticks[-1], label, formatter, ticks)
+
+    @classmethod
+    def of_times(cls, times: Iterable[float], label: str) -> Axis:
+        """Return an axis from the first to the last time, in seconds since 1970, labeled in UTC.
+
+        >>> axis = Axis.of_times([1.7e9, 1.7e9 + 86400], "decided")
+        >>> axis.label, [axis.formatter(tick) for tick in axis.ticks]
+        ('decided, Nov 14 to 15, 2023 (UTC)', ['00:00', '06:00', '12:00', '18:00'])
+        """
+        array = np.asarray(list(times), dtype=np.float64)
+        low, high = float(array.min(initial=np.inf)), float(array.max(initial=-np.inf))
+        if not array.size:
+            return cls(0.0, 1.0, label, plain, ())
+        high = max(high, low + 1.0)
+        step = next((one for one in TIME_STEPS if (high - low) / one <= 5), TIME_STEPS[-1])
+        step *= max(1, int(np.ceil((high - low) / step / 5)))
+        ticks = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
+        first, last = (datetime.fromtimestamp(end, UTC) for end in (low, high))
+        form = "%b %-d" if step >= DAY else "%H:%M" if step >= 60 else "%H:%M:%S"
+        if step >= DAY:
+            years = f"{first.year}" if first.year == last.year else f"{first.year}-{last.year}"
+            name = f"{label}, {years} (UTC)"
+        else:
+            same = first.date() == last.date()
+            until = "" if same else f" to {last:%b %-d}".replace(f" {first:%b} ", " ")
+            name = f"{label}, {first:%b %-d}{until}, {last.year} (UTC)"
+
+        def show(tick: float) -> str:
+            return datetime.fromtimestamp(tick, UTC).strftime(form)
+
+        return cls(low, high, name, show, tuple(ticks.tolist()))
 
 
 def ticks_between(low: float, high: float) -> tuple[float, ...]:

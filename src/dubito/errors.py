@@ -84,7 +84,18 @@ class BaseRuleError(DubitoError):
         self.row, self.column = row, column
 
     def moved(self, **changes: Any) -> Self:
-        """Return the same error with another argument, caller, remedy, row or column."""
+        """Return the same error with another argument, caller, remedy, row or column.
+
+        Parameters
+        ----------
+        **changes : any
+            New values by parameter name, e.g. `caller="predictions.csv", row=17`.
+
+        Returns
+        -------
+        BaseRuleError
+            A new error of the same class.
+        """
         names = ("argument", "caller", "rule", "got", "fix", "row", "column")
         return type(self)(*(changes.get(name, getattr(self, name)) for name in names))
 
@@ -98,15 +109,63 @@ class BaseRuleError(DubitoError):
 
 
 class BadValueError(BaseRuleError, ValueError):
-    """An invalid value. Rows count from 0."""
+    """An invalid value.
+
+    Parameters
+    ----------
+    argument : str
+        The name of the argument; if empty, the caller is the subject of the sentence.
+    caller : str
+        The public function or class, or the file that the value comes from.
+    rule : str
+        A verb phrase, such as "must be finite".
+    got : str
+        The offending value.
+    fix : str
+        The remedy, an imperative sentence without its period.
+    row, column : int or str, optional
+        The position of the value; rows count from 0.
+    """
 
 
 class TooLargeError(BadValueError):
-    """An input that exceeds a size limit."""
+    """An input that exceeds a size limit.
+
+    Parameters
+    ----------
+    argument : str
+        The name of the argument; if empty, the caller is the subject of the sentence.
+    caller : str
+        The public function or class, or the file that the value comes from.
+    rule : str
+        A verb phrase, such as "must be finite".
+    got : str
+        The offending value.
+    fix : str
+        The remedy, an imperative sentence without its period.
+    row, column : int or str, optional
+        The position of the value; rows count from 0.
+    """
 
 
 class BadTypeError(BaseRuleError, TypeError):
-    """A value of an unsupported type."""
+    """A value of an unsupported type.
+
+    Parameters
+    ----------
+    argument : str
+        The name of the argument; if empty, the caller is the subject of the sentence.
+    caller : str
+        The public function or class, or the file that the value comes from.
+    rule : str
+        A verb phrase, such as "must be finite".
+    got : str
+        The offending value.
+    fix : str
+        The remedy, an imperative sentence without its period.
+    row, column : int or str, optional
+        The position of the value; rows count from 0.
+    """
 
 
 class BadFileError(DubitoError, ValueError):
@@ -179,7 +238,15 @@ class StateMismatchError(DubitoError, ValueError):
 
 
 class UnfittedError(DubitoError, ValueError, AttributeError):
-    """An estimator that was used before `fit`."""
+    """An estimator that was used before `fit`.
+
+    Parameters
+    ----------
+    kind : str
+        The class of the estimator.
+    method : str
+        The method that needs a fit.
+    """
 
     def __init__(self, kind: str, method: str) -> None:
         super().__init__(kind, method)
@@ -190,7 +257,15 @@ class UnfittedError(DubitoError, ValueError, AttributeError):
 
 
 class MissingExtraError(DubitoError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
+
+    Parameters
+    ----------
+    feature : str
+        What needs the dependency, e.g. "dubito serve".
+    extra : str
+        The extra that installs it: the remedy is `pip install 'dubito[extra]'`.
+    """
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(feature, extra)

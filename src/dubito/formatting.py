@@ -1,12 +1,13 @@
-"""Numbers as text: one style for terminals, reports, charts and messages."""
+"""Numbers as text, and results in notebooks: one style for terminals, reports and messages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from math import floor, log10
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 ABSENT = "\N{EN DASH}"
 # What acts on a terminal instead of being shown: control characters except line breaks, controls of
@@ -14,6 +15,15 @@ ABSENT = "\N{EN DASH}"
 UNPRINTABLE = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+NUMBER = re.compile(r"[-+<>]?(\d[-+\d.,e() %to]*|inf|nan)|[-\N{EN DASH}]?")  # aligned right
+LONG = 40  # characters of a text that may wrap
+MAX_ROWS_SHOWN = 10  # of a table with one line per row of data
+# Colors and fonts are those of the notebook, light or dark; borders are seen on both.
+VIEW = "max-width:100%;overflow-x:auto;color:inherit;background:none"
+TABLE = "border-collapse:collapse;margin:0.3em 0;color:inherit;font-variant-numeric:tabular-nums"
+CELL = "padding:0.15em 0.7em;text-align:{};white-space:{};background:none;color:inherit"
+LINE = ";border-bottom:1px solid rgba(128,128,128,0.5)"
 
 
 def or_dash(value: object) -> str:
@@ -61,6 +71,15 @@ def join_words(words: Sequence[str], most: int | None = None) -> str:
     if most is not None and len(words) > most:
         words = [*words[:most], f"{len(words) - most} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def sentence(text: str) -> str:
+    """Return text as a sentence.
+
+    >>> sentence("a mixture of two parts")
+    'A mixture of two parts.'
+    """
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def align_table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -126,6 +145,17 @@ def quantity(number: int, noun: str = "row") -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in its largest unit of at least 2, rounded.
+
+    >>> duration(0.2), duration(90), duration(7200), duration(1.4 * 86400), duration(1e7)
+    ('0 seconds', '90 seconds', '2 hours', '34 hours', '116 days')
+    """
+    units = (("day", 86_400), ("hour", 3600), ("minute", 60))
+    unit, size = next(((u, n) for u, n in units if seconds >= 2 * n), ("second", 1))
+    return quantity(round(seconds / size), unit)
+
+
 def p_value(value: float | None) -> str:
     """Return a p-value, or a dash for None.
 
@@ -163,3 +193,86 @@ def printable(text: str) -> str:
     '\\x1b[31mfraud'
     """
     return UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+class HTMLTable(NamedTuple):
+    """A table in a notebook: its head, rows of texts, and a title to unfold it by if it is long."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    folded: str = ""
+
+
+def html_view(verdict: str, *parts: str | HTMLTable) -> str:
+    """Return a result as HTML for notebooks: the verdict, then paragraphs and tables.
+
+    All texts are escaped. There are no scripts, and no colors of its own.
+
+    >>> html_view("Over-confident.", "8 rows").partition(">")[2]
+    '<p><strong>Over-confident.</strong></p><p>8 rows</p></div>'
+    """
+    inner = "".join(
+        _html_table(one) if isinstance(one, HTMLTable) else _paragraph(one) for one in parts if one
+    )
+    title = _paragraph(verdict, "strong")
+    return f'<div style="{VIEW}">{title}{inner}</div>'
+
+
+def html_rows(columns: Mapping[str, Any], n_rows: int) -> HTMLTable:
+    """Return the first rows of columns as a table, with the index of each row."""
+    shown = {name: column[:MAX_ROWS_SHOWN].tolist() for name, column in columns.items()}
+    lines = [
+        (f"{k}", *(_cell(one) for one in row))
+        for k, row in enumerate(zip(*shown.values(), strict=True))
+    ]
+    if n_rows > len(lines):
+        lines.append(("\N{HORIZONTAL ELLIPSIS}", *[""] * len(shown)))
+    return HTMLTable(("row", *(name.replace("_", " ") for name in shown)), lines)
+
+
+def _cell(value: Any) -> str:
+    """Return a value of a row, numbers in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+
+
+def _paragraph(text: str, tag: str = "") -> str:
+    """Return text as a paragraph; its line breaks stay."""
+    safe = "<br>".join(escape(keep_percent_signs(printable(text))).split("\n"))
+    safe = f"<{tag}>{safe}</{tag}>" if tag else safe
+    return f"<p>{safe}</p>"
+
+
+def _html_table(table: HTMLTable) -> str:
+    """Return a table: the first column names the rows, numbers are aligned to the right.
+
+    Columns without any text are left out.
+    """
+    columns = zip(table.head, *table.rows, strict=True)
+    first, *others = [one for k, one in enumerate(columns) if k == 0 or any(one[1:])]
+    styles = [_column_style(first[1:], is_first=True)]
+    styles += [_column_style(one[1:]) for one in others]
+    head, *body = zip(first, *others, strict=True)
+    cells = [f'<th scope="col" style="{style}{LINE}">{_safe(one)}</th>'
+             for one, style in zip(head, styles, strict=True)]  # fmt: skip
+    lines = [f"<thead><tr>{''.join(cells)}</tr></thead>"] if any(head) else []
+    for name, *row in body:
+        cells = [f'<th scope="row" style="{styles[0]};font-weight:normal">{_safe(name)}</th>']
+        cells += [f'<td style="{style}">{_safe(one)}</td>'
+                  for one, style in zip(row, styles[1:], strict=True)]  # fmt: skip
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    text = f'<table style="{TABLE}">{"".join(lines)}</table>'
+    if not table.folded:
+        return text
+    return f"<details><summary>{_safe(table.folded)}</summary>{text}</details>"
+
+
+def _column_style(cells: Sequence[str], is_first: bool = False) -> str:
+    """Return the style of a column: numbers to the right, and only long texts may wrap."""
+    is_number = not is_first and all(map(NUMBER.fullmatch, cells))
+    is_long = max(map(len, cells), default=0) > LONG
+    return CELL.format("right" if is_number else "left", "normal" if is_long else "nowrap")
+
+
+def _safe(text: str) -> str:
+    """Return text as HTML, on one line; an indented name stays indented."""
+    return escape(keep_percent_signs(printable(text)).replace("\n", " ").replace("  ", "\u2003"))

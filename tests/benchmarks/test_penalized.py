@@ -3,8 +3,7 @@ import pytest
 
 from benchmarks.penalized import objective, penalties
 from dubito import Logits
-from dubito.calibrate.affine import fit_affine
-from dubito.calibrate.basis import Basis
+from dubito.calibrate.affine import Basis, fit_affine
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 

@@ -15,6 +15,7 @@ from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.calibrate.affine import (
     MIN_PENALTY,
+    Basis,
     _class_curvature,
     _minimize,
     _Moments,
@@ -23,7 +24,6 @@ from dubito.calibrate.affine import (
     _product_curvature,
     fit_affine,
 )
-from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.errors import EmptyStateError

@@ -25,8 +25,8 @@ from dubito.calibrate import (
     VectorScaling,
     calibrator,
 )
+from dubito.calibrate.affine import MIN_RBF_LOG_PROBA, SPLINE_KNOTS
 from dubito.calibrate.auto import _FixedMixture
-from dubito.calibrate.basis import MIN_RBF_LOG_PROBA, SPLINE_KNOTS
 from dubito.decide import CostMatrix, Policy
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.calibrate import StructuredMatrixScaling
-from dubito.calibrate.basis import (
+from dubito.calibrate.affine import (
     MIN_RBF_LOG_PROBA,
     N_CENTERS,
     RELATIVE_WIDTH,

@@ -15,20 +15,25 @@ import pytest
 from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 from scipy import special
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.model_selection import KFold, cross_validate
 
 import dubito.calibrate as package
-from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito import Logits, Members, MultiLabel, Normal, Probabilities, TopLabel
 from dubito.calibrate import (
     AutoCalibrator,
     BaseCalibrator,
     BetaCalibration,
+    ConfidenceCalibrator,
     EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
     IdentityCalibrator,
     IsotonicCalibration,
     MatrixScaling,
+    MultiLabelCalibrator,
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
@@ -46,6 +51,7 @@ from dubito.errors import (
     UnfittedError,
 )
 from dubito.kernels import blocks
+from dubito.measure import get_scorer
 
 Floats = NDArray[np.float64]
 
@@ -153,6 +159,7 @@ def test_the_suite_knows_every_calibrator() -> None:
         and issubclass(kind, BaseCalibrator)
         and not inspect.isabstract(kind)
     }
+    kinds.remove(ConfidenceCalibrator)  # takes scores: tests/calibrate/test_confidence.py
     assert {type(calibrator) for _, calibrator in ALL.values()} == kinds
 
 
@@ -685,3 +692,43 @@ def test_calibrators_of_two_classes_refuse_more(kind: type[BaseCalibrator]) -> N
     )
     with refused(BadValueError, message):
         kind().fit(Logits(np.zeros((2, 3))), [0, 1])
+
+
+def test_metadata_of_a_calibrator_is_routed() -> None:
+    rng = np.random.default_rng(0)
+    p, weight = rng.dirichlet([1, 1, 1], 90), rng.uniform(0.5, 2, 90)
+    y, cv = (np.log(p) + rng.gumbel(size=(90, 3))).argmax(axis=1), KFold(3)
+    with pytest.raises(BadValueError, match="enable_metadata_routing=True"):
+        TemperatureScaling().set_fit_request(sample_weight=True)
+    with config_context(enable_metadata_routing=True):
+        one = TemperatureScaling().set_fit_request(sample_weight=True)
+        assert one.get_metadata_routing().fit.requests == {"sample_weight": True}
+        for copied in (clone(one), pickle.loads(pickle.dumps(one))):
+            assert copied.get_metadata_routing().fit.requests == {"sample_weight": True}
+        settings: dict[str, Any] = {"scoring": get_scorer("log_loss"), "cv": cv}
+        settings["return_estimator"] = True
+        found = cross_validate(one, p, y, params={"sample_weight": weight}, **settings)
+        for (train, _), fitted in zip(cv.split(p), found["estimator"], strict=True):
+            expected = TemperatureScaling().fit(p[train], y[train], weight[train])
+            assert fitted.temperature_ == expected.temperature_
+        with pytest.raises(UnsetMetadataPassedError, match=r"TemperatureScaling\.fit"):
+            cross_validate(TemperatureScaling(), p, y, params={"sample_weight": weight}, **settings)
+        with pytest.raises(BadTypeError, match="must be among sample_weight, got 'groups'"):
+            one.set_fit_request(groups=True)
+        assert AutoCalibrator().set_fit_request(groups=True)
+    assert not hasattr(one, "set_score_request")
+
+
+def test_calibrated_columns_have_the_names_of_the_classes() -> None:
+    p, y = [[0.9, 0.1], [0.2, 0.8]] * 5, [0, 1] * 5
+    plain = TemperatureScaling().fit(p, y)
+    assert plain.get_feature_names_out().tolist() == ["class0", "class1"]
+    assert plain.get_feature_names_out(["no", "yes"]).tolist() == ["no", "yes"]
+    with pytest.raises(BadValueError, match="must be 2 names"):
+        plain.get_feature_names_out(["no"])
+    with pytest.raises(UnfittedError):
+        TemperatureScaling().get_feature_names_out()
+    named = TemperatureScaling().fit(Probabilities(p, ["no", "yes"]), ["no", "yes"] * 5)
+    assert named.get_feature_names_out(["a", "b"]).tolist() == ["no", "yes"]
+    several = MultiLabelCalibrator().fit(MultiLabel(p, ["edema", "mass"]), [[1, 0], [0, 1]] * 5)
+    assert several.get_feature_names_out().tolist() == ["edema", "mass"]

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.ensemble import IsolationForest, VotingClassifier
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.metrics import log_loss
@@ -26,6 +26,7 @@ from sklearn.model_selection import (
     StratifiedGroupKFold,
     StratifiedKFold,
     cross_val_predict,
+    cross_validate,
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -491,3 +492,85 @@ def test_tags_are_the_estimators() -> None:
     assert not tags(GaussianNB()).input_tags.sparse
     assert tags(SVC(kernel="precomputed")).input_tags.pairwise
     assert not tags(KNeighborsClassifier()).classifier_tags.multi_label
+
+
+WEIGHT, GROUP = np.random.default_rng(3).uniform(0.2, 3, 240), np.arange(240) // 4
+
+
+@pytest.fixture
+def routing() -> Iterator[None]:
+    with config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.usefixtures("routing")
+def test_metadata_is_routed_to_whoever_requests_it() -> None:
+    plain = LogisticRegression().set_fit_request(sample_weight=False)
+    asking = LogisticRegression().set_fit_request(sample_weight=True)
+    weighted, unweighted = (
+        CalibratedClassifier(one, TemperatureScaling(), cv=3).fit(X3, Y3, sample_weight=WEIGHT)
+        for one in (asking, plain)
+    )
+    by_hand = LogisticRegression()
+    assert np.array_equal(weighted.estimator_.coef_, by_hand.fit(X3, Y3, WEIGHT).coef_)
+    assert np.array_equal(unweighted.estimator_.coef_, by_hand.fit(X3, Y3).coef_)
+    aliased = LogisticRegression().set_fit_request(sample_weight="importance")
+    found = CalibratedClassifier(aliased, TemperatureScaling(), cv=3).fit(X3, Y3, importance=WEIGHT)
+    assert np.array_equal(found.estimator_.coef_, weighted.estimator_.coef_)
+    default = CalibratedClassifier(None, TemperatureScaling(), cv=3).fit(X3, Y3, WEIGHT)
+    assert np.array_equal(default.predict_proba(X3), weighted.predict_proba(X3))
+    with pytest.raises(UnsetMetadataPassedError, match=r"LogisticRegression\.fit"):
+        CalibratedClassifier(LogisticRegression()).fit(X3, Y3, sample_weight=WEIGHT)
+    with pytest.raises(TypeError, match="unexpected argument"):
+        CalibratedClassifier(asking).fit(X3, Y3, other=WEIGHT)
+
+
+@pytest.mark.usefixtures("routing")
+def test_a_frozen_classifier_needs_no_request() -> None:
+    frozen = FrozenEstimator(LogisticRegression().fit(X3, Y3))
+    found = CalibratedClassifier(frozen, TemperatureScaling()).fit(X3, Y3, WEIGHT)
+    outputs = Logits(frozen.decision_function(X3), frozen.classes_)
+    expected = TemperatureScaling().fit(outputs, Y3, WEIGHT)
+    assert found.calibrator_.temperature_ == expected.temperature_
+
+
+@pytest.mark.usefixtures("routing")
+def test_groups_are_routed_to_the_splitter() -> None:
+    by_number, by_splitter = (
+        CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=cv).fit(
+            X3, Y3, groups=GROUP
+        )
+        for cv in (3, StratifiedGroupKFold(3))
+    )
+    assert np.array_equal(by_number.predict_proba(X3), by_splitter.predict_proba(X3))
+    with pytest.raises(ValueError, match="'groups' parameter should not be None"):
+        CalibratedClassifier(cv=GroupKFold(3)).fit(X3, Y3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("routing")
+def test_metadata_goes_through_pipelines_searches_and_cross_validation() -> None:
+    inner = LogisticRegression().set_fit_request(sample_weight=True)
+    model = CalibratedClassifier(inner, TemperatureScaling(), cv=2)
+    model.set_fit_request(sample_weight=True, groups=True).set_score_request(sample_weight=True)
+    piped = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+    params = {"sample_weight": WEIGHT, "groups": GROUP}
+    cv = GroupKFold(2)
+    found = cross_validate(piped, X3, Y3, params=params, cv=cv, return_estimator=True)
+    for (train, test), one, score in zip(
+        cv.split(X3, Y3, GROUP), found["estimator"], found["test_score"], strict=True
+    ):
+        scaler = StandardScaler().fit(X3[train])
+        alone = CalibratedClassifier(inner, TemperatureScaling(), cv=2).fit(
+            scaler.transform(X3[train]), Y3[train], WEIGHT[train], GROUP[train]
+        )
+        assert np.array_equal(one.predict_proba(X3), alone.predict_proba(scaler.transform(X3)))
+        assert score == alone.score(scaler.transform(X3[test]), Y3[test], WEIGHT[test])
+    grid = {"calibratedclassifier__estimator__C": [0.1, 1]}
+    search = GridSearchCV(piped, grid, cv=cv).fit(X3, Y3, **params)
+    assert search.best_estimator_.score(X3, Y3, sample_weight=WEIGHT) > 0.5
+
+
+def test_without_routing_other_metadata_is_refused() -> None:
+    with pytest.raises(BadTypeError, match="enable_metadata_routing=True"):
+        CalibratedClassifier().fit(X3, Y3, importance=WEIGHT)

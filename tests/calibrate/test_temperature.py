@@ -369,6 +369,7 @@ def test_the_summary_of_what_was_right_says_so() -> None:
     assert scaling.summary() == "T = 1: neither over- nor under-confident"
 
 
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # SLSQP of SciPy 1.14
 def test_temperature_is_the_largest_entropy_at_the_mean_logit_of_the_true_classes() -> None:
     logits, y = made(6, 3)
     scaling = TemperatureScaling().fit(Logits(logits), y)

@@ -18,16 +18,15 @@ from tests.cli.conftest import Run, assert_same, control_characters
 
 SCRIPT = Path(sys.executable).with_name("dubito")
 COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit"]
-COMMANDS += ["forecast", "serve"]
+COMMANDS += ["explain", "export", "forecast", "serve"]
+GROUPS = ["cascade", "policy", "review", "token"]
 
 
 def test_help_names_the_commands(run: Run) -> None:
     done = run("--help")
     assert done.exit_code == 0
-    assert all(
-        name in done.stdout for name in [*COMMANDS, "policy", "token", "--install-completion"]
-    )
-    assert get_command(app).commands.keys() == {*COMMANDS, "policy", "token"}  # type: ignore[attr-defined]
+    assert all(name in done.stdout for name in [*COMMANDS, *GROUPS, "--install-completion"])
+    assert get_command(app).commands.keys() == {*COMMANDS, *GROUPS}  # type: ignore[attr-defined]
 
 
 def test_no_arguments_show_help(run: Run) -> None:
@@ -40,7 +39,17 @@ def test_the_version(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [*COMMANDS, "policy show", "policy seal", "token create", "token list", "token revoke"],
+    [
+        *COMMANDS,
+        "cascade fit",
+        "cascade decide",
+        "policy show",
+        "policy seal",
+        "review plan",
+        "token create",
+        "token list",
+        "token revoke",
+    ],
 )
 def test_every_help_text_has_an_example_and_json(run: Run, command: str) -> None:
     told = " ".join(run(*command.split(), "--help").stdout.split())

@@ -167,7 +167,9 @@ def test_several_labels_are_calibrated_and_applied(run: Run, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     written = pd.read_csv("new.csv")[["calibrated_edema", "calibrated_mass"]].to_numpy()
     assert np.allclose(written, fitted.predict_proba(MultiLabel(p)), atol=1e-8)
-    done = run(*applied)
+    done = run(*applied, "-o", "again.csv")  # with the columns of the fit
+    assert Path("again.csv").read_text() == Path("new.csv").read_text()
+    done = run(*applied, "--probabilities", "p_*")
     assert "Pass --multilabel 'p_*'" in " ".join(done.output.split())
     done = run("calibrate", "xrays.csv", *words, "--calibrator", "isotonic")
     assert "must be auto, temperature, platt or beta" in " ".join(done.output.split())

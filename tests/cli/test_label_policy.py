@@ -173,6 +173,19 @@ def test_labels_of_a_policy_are_selected_by_name(run: Run, files: Path, policy: 
     pd.testing.assert_frame_equal(pd.read_csv("found.csv"), pd.read_csv("expected.csv"))
 
 
+def test_a_policy_is_evaluated_on_another_file(run: Run, files: Path) -> None:
+    rows = simulated(100, 3)
+    rows.to_csv("others.csv", index=False)
+    rows[[*rows][::-1]].to_csv("moved.csv", index=False)
+    found = []
+    for name in ("others.csv", "moved.csv"):
+        done = run("fit", files / "valid.csv", *FIT, *COSTS, "--evaluate-on", name)
+        assert done.exit_code == 0, done.output
+        assert "100 rows, an evaluation set" in done.stdout
+        found.append(MultiLabelPolicy.load("policy.json").report.to_dict())
+    assert found[0] == found[1]
+
+
 def test_groups_and_scores_are_named(run: Run) -> None:
     rows = simulated(200, 2).assign(site=["north", "south", "north", "east", "north"] * 40)
     labels = [f"y_{name}" for name in NAMES]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import dubito
 from dubito.decide import Policy
 from tests.cli.conftest import Run, assert_same
 
@@ -13,7 +14,7 @@ def test_a_policy_is_shown(run: Run, made: Path) -> None:
     words, _, last = done.stdout.rstrip().rpartition("\n")
     assert_same(words, "policy")
     assert last.startswith("Fitted 20")
-    assert last.endswith("on 400 rows by dubito 0.1.0.")
+    assert last.endswith(f"on 400 rows by dubito {dubito.__version__}.")
     printed = json.loads(run("policy", "show", made / "policy.json", "--json").stdout)
     assert printed["provenance"]["n_rows"] == 400
     assert printed["report"]["n_rows"] == 400

@@ -9,8 +9,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dubito.cli.printing import (
-    PassProgress,
-    _rows_done,
     passes,
     progress,
     put,
@@ -22,7 +20,7 @@ from dubito.cli.printing import (
     typed,
 )
 from dubito.data import Columns, scan
-from dubito.data.progress import report_progress_to
+from dubito.data.progress import PassProgress, _rows_done, report_progress_to
 from dubito.errors import BadFileError, BadValueError
 from tests.cli.conftest import Run, control_characters
 

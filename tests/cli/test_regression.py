@@ -12,6 +12,7 @@ from scipy.stats import norm
 from dubito import Normal, Quantiles, Samples, audit
 from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
 from dubito.calibrate.regression import BaseRegressionCalibrator
+from dubito.data import Batch
 from dubito.decide import ErrorCosts, RegressionPolicy
 from dubito.monitor import compare, detect_drift
 from dubito.outputs import RegressionMembers
@@ -109,7 +110,11 @@ def test_an_audit_says_which_levels_and_what_is_sorted(run: Run, stored: Path) -
     first, fix = done.stderr.splitlines()[1:]
     assert "crossed.csv: `q_0.75` must not decrease along the levels, got 2 of 400 rows" in first
     assert "in row 17" in first
-    assert fix == "Pass --rearrange to sort such rows."
+    assert fix.startswith("Pass --rearrange to sort such rows, or --bad-rows bad.csv")
+    aside = run(*words, "--bad-rows", "crossed_rows.csv")
+    assert "2 invalid rows were set aside in crossed_rows.csv." in aside.stdout
+    assert "398 rows" in aside.stdout
+    assert pd.read_csv("crossed_rows.csv")["row"].tolist() == [17, 40]
     done = run(*words, "--rearrange")
     assert done.exit_code == 0
     assert done.stderr == "Detected columns: levels = 0.05, 0.25, 0.5, 0.75, 0.95.\n"
@@ -262,7 +267,9 @@ def test_comparisons_and_drift_equal_the_api(run: Run, stored: Path, kind: str) 
     printed = json.loads(done.stdout)
     assert printed.pop("findings") == []
     assert printed["verdict"] == expected["verdict"]
-    assert printed["best_by"] == "continuous_ranked_probability_score"
+    is_part = kind == "quantiles"
+    name = "crps_from_quantiles" if is_part else "continuous_ranked_probability_score"
+    assert printed["best_by"] == name
     for one, other in zip(printed["differences"], expected["differences"], strict=True):
         assert one["interval"] == pytest.approx(other["interval"])
     later = sales(seed=1, bias=2.0)
@@ -355,11 +362,43 @@ def test_costs_by_error_come_from_a_file(run: Run, stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "costs"),
+    [
+        (["--cost-squared", "2"], ErrorCosts.squared(2)),
+        (["--cost-squared", "1", "--values", "24,0,12"], ErrorCosts.squared(1, [0, 12, 24])),
+        ([*COSTS, "--values", "0,12,24"], ErrorCosts.linear(4, 1, [0, 12, 24])),
+        (["--costs", "c.csv", "--values", "9"], ErrorCosts([-1, 0, 5], [4, 0, 1], [9])),
+    ],
+)
+def test_squared_costs_and_allowed_values(
+    run: Run, stored: Path, words: list[str], costs: ErrorCosts
+) -> None:
+    Path("c.csv").write_text("-1,4\n0,0\n5,1\n")
+    base = [*KINDS["normal"], "--label", "demand", "--calibrator", "none"]
+    done = run("fit", stored / "sales.csv", *base, *words)
+    assert done.exit_code == 0, done.output
+    assert RegressionPolicy.load("policy.json").costs == costs
+    run("decide", "policy.json", stored / "new.csv", "-o", "d.csv")
+    decided, frame = pd.read_csv("d.csv"), sales(seed=1)
+    if costs.values is None:  # the mean
+        assert decided["value"].to_numpy() == pytest.approx(frame[KINDS["normal"][1]].to_numpy())
+    else:
+        assert set(decided["value"]) <= set(costs.values)
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         ([], "needs the costs per unit of a value that is too low and of one too high, got none"),
         (["--cost-under", "2"], "got --cost-under alone"),
         ([*COSTS, "--costs", "costs.csv"], "--costs cannot be combined with --cost-under"),
+        ([*COSTS, "--cost-squared", "2"], "--cost-squared cannot be combined with --cost-under"),
+        (["--cost-squared", "0"], "--cost-squared must be above 0, got 0"),
+        (
+            [*COSTS, "--values", "1,many"],
+            "--values must be numbers separated by commas, got 1,many",
+        ),
+        ([*COSTS, "--values", "nan"], "--values must be numbers separated by commas, got nan"),
         (["--costs", "costs.csv"], "each line must be an error and its cost"),
         (["--costs", "rising.csv"], "rising.csv cannot be read: its costs must"),
         (["--cost-under", "-1", "--cost-over", "1"], "--cost-under must be above 0, got -1"),
@@ -390,6 +429,33 @@ def test_an_interval_that_outputs_do_not_have_is_refused(run: Run, stored: Path)
     assert "--interval must have its ends 0.05 and 0.95 among the quantile levels" in done.stderr
     assert "Pass --interval 0.5." in done.stderr
     assert run("fit", "few.csv", *words, *COSTS, "--interval", "0.5").exit_code == 0
+
+
+def test_a_policy_is_evaluated_on_another_file(run: Run, stored: Path) -> None:
+    base = [*KINDS["quantiles"], "--label", "demand", *COSTS, "--calibrator", "VarianceScaling"]
+    words = [*base, "--evaluate-on", stored / "new.csv", "--report", "r.html"]
+    done = run("fit", stored / "sales.csv", *words)
+    assert done.exit_code == 0, done.output
+    assert "400 rows, an evaluation set; 95 % intervals in parentheses." in done.stdout
+    assert "400, an evaluation set" in Path("r.html").read_text()
+    frame, others = sales(), sales(seed=1)
+    expected = RegressionPolicy.fit(
+        outputs_of(frame, "quantiles"),
+        frame["demand"].to_numpy(),
+        costs=ErrorCosts.linear(under=4, over=1),
+        calibrator=VarianceScaling(),
+        evaluate_on=Batch.of(others["demand"].to_numpy(), outputs_of(others, "quantiles")),
+    )
+    found = RegressionPolicy.load("policy.json").report
+    assert found.to_dict()["cost"] == pytest.approx(expected.report.to_dict()["cost"])
+    others.drop(columns="q_0.25").to_csv("few.csv", index=False)
+    done = run("fit", stored / "sales.csv", *base, "--evaluate-on", "few.csv")
+    assert done.exit_code == 2
+    assert "few.csv must have the levels 0.05, 0.25, 0.5, 0.75, 0.95" in done.stderr
+    assert "Pass --evaluate-on a labeled file with the columns of the fit." in done.stderr
+    others.assign(demand="").to_csv("unlabeled.csv", index=False)
+    done = run("fit", stored / "sales.csv", *base, "--evaluate-on", "unlabeled.csv")
+    assert "unlabeled.csv must have at least 1 labeled row, got 0." in done.stderr
 
 
 @pytest.mark.slow
@@ -465,3 +531,44 @@ def test_help_has_a_panel_of_regression(run: Run) -> None:
         for option in ("--mean", "--std", "--quantiles", "--levels", "--samples", "--rearrange"):
             assert option in panels[command], command
     assert_same(panels["fit"], "help_regression")
+
+
+def test_every_command_counts_the_rows_that_it_sorts(run: Run) -> None:
+    frame = sales(120)
+    frame.loc[[17, 40], "q_0.5"] += 100
+    frame.to_csv("crossed.csv", index=False)
+    words = [*KINDS["quantiles"], "--label", "demand", "--rearrange"]
+    more = ["--calibrator", "VarianceScaling"]
+    fit = run("calibrate", "crossed.csv", *words, *more, "-o", "counted.json")
+    applied = run("calibrate", "--apply", "counted.json", "crossed.csv", "-o", "counted.csv")
+    policy = run("fit", "crossed.csv", *words, *more, *COSTS, "-o", "counted_policy.json")
+    for done in (fit, applied, policy):
+        assert "2 rows with crossing quantiles sorted." in done.stdout, done.output
+    drift = json.loads(run("drift", "crossed.csv", "crossed.csv", *words, "--json").stdout)
+    assert drift["rearranged"] == 4
+
+
+def test_a_calibrator_remembers_the_columns_of_its_fit(run: Run, stored: Path) -> None:
+    words = [*KINDS["normal"], "--label", "demand", "-o", "remembers.json"]
+    run("calibrate", stored / "sales.csv", *words)
+    done = run("calibrate", "--apply", "remembers.json", stored / "sales.csv", "-o", "r.csv")
+    assert done.exit_code == 0, done.output
+    assert {"calibrated_m", "calibrated_s"} <= {*pd.read_csv("r.csv")}
+    VarianceScaling.from_dict(json.loads(Path("remembers.json").read_text()))
+    sales(20)[["id", "q_0.5", "q_0.95"]].to_csv("other.csv", index=False)
+    wrong = run("calibrate", "--apply", "remembers.json", "other.csv", "-o", "r.csv")
+    assert "calibrates Normal" in wrong.stderr
+    assert "Pass --mean and --std" in wrong.stderr
+
+
+def test_large_values_keep_their_decimals_in_text_files(run: Run) -> None:
+    frame = sales(100)
+    numbers = [name for name in frame if name not in ("id", "region")]
+    frame[numbers] *= 1e8
+    frame.to_csv("large.csv", index=False)
+    words = [*KINDS["normal"], "--label", "demand"]
+    run("calibrate", "large.csv", *words, "-o", "large.json")
+    for ending in ("csv", "parquet"):
+        run("calibrate", "--apply", "large.json", "large.csv", "-o", f"large_out.{ending}")
+    text, exact = pd.read_csv("large_out.csv"), pd.read_parquet("large_out.parquet")
+    assert text["calibrated_s"].to_numpy() == pytest.approx(exact["calibrated_s"], abs=6e-4, rel=0)

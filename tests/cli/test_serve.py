@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from dubito.decide import Policy
+from dubito.doubt import OnlineConformal
 from dubito.serve.store import Store
 from studies.common.serving import SCRIPT
 from tests.cli.conftest import Run
@@ -19,7 +20,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would have been served, instead of serving it."""
     calls: list[Any] = []
 
-    def noted(store: Store, settings: Any, taken: Any) -> None:
+    def noted(store: Store, settings: Any, taken: Any, reviewers: Any = None) -> None:
         calls.append((store.active_id(), len(store.decisions_since()), settings))
         taken.close()
 
@@ -39,6 +40,21 @@ def test_the_address_is_printed(run: Run, made: Path, served: list[Any]) -> None
     assert (settings.blind, settings.audit_fraction, settings.retention_days) == (True, 0.05, 7)
 
 
+def test_a_team_is_checked_before_it_is_served(
+    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teams: list[Any] = []
+    monkeypatch.setattr("dubito.serve.run.run", lambda *given: teams.append(given[3].names))
+    Path("team.csv").write_text("name,capacity_per_day,error_rate\nann,40,0.02\nbob,30,0.1\n")
+    words = ("serve", made / "policy.json", "--port", 0, "--team", "team.csv")
+    assert run(*words).exit_code == 0
+    Path("team.csv").write_text("name,capacity_per_day\nann,40\n")
+    done = run(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "row 1, column error_rate must be given" in done.stderr
+    assert teams == [("ann", "bob")]
+
+
 def test_it_reports_which_policy_is_active(run: Run, made: Path, served: list[Any]) -> None:
     newer = made / "newer.json"
     fitted = Policy.load(made / "policy.json")
@@ -49,6 +65,25 @@ def test_it_reports_which_policy_is_active(run: Run, made: Path, served: list[An
     told = run("serve", made / "policy.json", "--port", 0).stderr
     assert "policy 2 stays active: the file is policy 1, which is older." in told
     assert [active for active, *_ in served] == [1, 2, 2]
+
+
+def test_a_state_of_forecasts_is_recognized(run: Run, made: Path, served: list[Any]) -> None:
+    online = OnlineConformal()
+    online.replay([1.0, 2.0, 3.0], [1.5, 2.5, None])
+    Path("state.json").write_text(json.dumps(online.to_dict()))
+    for _ in range(2):  # a restart goes on
+        done = run("serve", "state.json", "--port", 0)
+        assert done.stdout.startswith("Serving forecasts at http://127.0.0.1:")
+    other = run("serve", "state.json", "--port", 0, "--database", "sqlite:///my tokens.db")
+    told = "--scope review --database 'sqlite:///my tokens.db'"
+    assert told in " ".join(other.stdout.split())
+    online.update([3.5])
+    Path("state.json").write_text(json.dumps(online.to_dict()))
+    for file in ("state.json", made / "policy.json"):
+        done = run("serve", file, "--port", 0)
+        assert done.exit_code == 2
+        assert "another" in done.stderr
+    assert [active for active, *_ in served] == [None] * 3
 
 
 def test_a_file_that_is_served_is_left_alone(
@@ -180,6 +215,9 @@ def test_tokens_are_listed_and_revoked(run: Run) -> None:
     assert "revoked" in told
     assert "dubito_" not in told
     assert json.loads(run("token", "revoke", "1", "--json").stdout) == {"revoked": 1}
+    run("token", "create", "--scope", "review", "--name", "ann")
+    assert run("token", "revoke", "ann").stdout == "Token 2 was revoked.\n"
+    assert "no valid token of the name 'ann'" in run("token", "revoke", "ann").stderr
 
 
 def test_two_reviewers_cannot_have_the_same_name(run: Run) -> None:

@@ -23,6 +23,11 @@ NAMES += ["c", "hit", "w", "w", "id"]
             {"confidence": ["c"], "correct": ["hit"]},
         ),
         (
+            Columns(scores="p_*", confidence="c"),
+            "scores",
+            {"scores": ["c", "p_cat", "p_dog"], "confidence": ["c"]},
+        ),
+        (
             Columns("y", mean="c", std="hit"),
             "mean",
             {"label": ["y"], "mean": ["c"], "std": ["hit"]},
@@ -87,7 +92,7 @@ EXACTLY_ONE = (
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (Columns(), f"{EXACTLY_ONE} correct, mean with std, quantiles, and samples, got"),
+        (Columns(), f"{EXACTLY_ONE} correct, scores, mean with std, quantiles, and samples, got"),
         (Columns(logits="c", probabilities="p_*"), "got logits and probabilities."),
         (Columns(confidence="c"), "got confidence without correct."),
         (Columns(logits="c", std="hit"), "got std without mean."),
@@ -97,6 +102,8 @@ EXACTLY_ONE = (
             "f.csv has no column 'hits' for `correct`, got the columns ",
         ),
         (Columns("y", confidence="c", correct="hit"), "cannot be combined with confidence"),
+        (Columns("y", scores="c", correct="hit"), "cannot be combined with scores"),
+        (Columns(scores="c", correct="c"), "must not be one of the columns of scores"),
         (Columns(logits="p_*", classes=["a", "b"]), "f.csv: `classes` cannot be given"),
         (
             Columns(logits="one_*"),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dubito.data import Columns
-from dubito.data.dask_tasks import is_collection, partitions_of
+from dubito.data.dask import _is_collection, _partitions_of
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 pytestmark = pytest.mark.dask
@@ -21,13 +21,13 @@ def test_collections_are_cut_as_they_are() -> None:
     da: Any = import_module("dask.array")
     dd: Any = import_module("dask.dataframe")
     arrays = {"z": da.ones((8, 4), chunks=(3, 2)), "y": da.ones(8), "w": da.ones(8, chunks=1)}
-    assert is_collection(arrays)
-    assert len(partitions_of(arrays, COLUMNS, None, DELAYED)) == 3
+    assert _is_collection(arrays)
+    assert len(_partitions_of(arrays, COLUMNS, None, DELAYED)) == 3
     frame = dd.from_pandas(pd.DataFrame({"z": [1.0] * 6, "y": 0, "w": 1.0}), npartitions=2)
-    assert is_collection(frame)
-    assert len(partitions_of(frame, COLUMNS, None, DELAYED)) == 2
+    assert _is_collection(frame)
+    assert len(_partitions_of(frame, COLUMNS, None, DELAYED)) == 2
     others: list[Any] = ["rows.parquet", frame.compute(), {}]
-    assert not any(map(is_collection, others))
+    assert not any(map(_is_collection, others))
 
 
 def test_what_is_nearly_one_is_told() -> None:
@@ -67,5 +67,5 @@ def test_what_is_nearly_one_is_told() -> None:
     ]
     for source, kind, said in odd:
         with pytest.raises(kind) as told:
-            is_collection(source) and partitions_of(source, COLUMNS, None, DELAYED)
+            _is_collection(source) and _partitions_of(source, COLUMNS, None, DELAYED)
         assert str(told.value) == said

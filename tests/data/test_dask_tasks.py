@@ -10,19 +10,19 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import Batch, Columns, scan
-from dubito.data.dask_tasks import (
+from dubito.data.dask import (
     Decoded,
     Numbering,
+    _added,
+    _columns_of,
+    _counted,
+    _decoded,
     _decoded_arrays,
     _decoded_frame,
-    added,
-    columns_of,
-    counted,
-    decoded,
-    nth,
-    results,
-    total,
-    write_part,
+    _nth,
+    _results,
+    _total,
+    _write_part,
 )
 from dubito.data.directory_sink import WriteLock
 from dubito.errors import BadFileError, BadValueError
@@ -49,9 +49,9 @@ def test_bad_rows_stop_a_task_or_come_back_with_it() -> None:
         ("partition 3", 2, "1.5"),
         ("partition 3", 4, "-1.0"),
     ]
-    counts = counted(rows)
+    counts = _counted(rows)
     assert (counts.n_batches, counts.n_rows) == (1, 5)
-    assert nth(rows, 0).ids is not None
+    assert _nth(rows, 0).ids is not None
     with pytest.raises(BadValueError, match="at most 1 bad rows"):
         frame_rows(1)
 
@@ -59,10 +59,10 @@ def test_bad_rows_stop_a_task_or_come_back_with_it() -> None:
 def test_numbers_and_ids_made_of_them_count_through_the_whole() -> None:
     rows = frame_rows(2)
     numbered = Numbering(100, is_ids=True)
-    [(first_row, ids)] = results(lambda k, b: (k + b.first_row, b.ids), rows, numbered, 7)
+    [(first_row, ids)] = _results(lambda k, b: (k + b.first_row, b.ids), rows, numbered, 7)
     assert first_row == 107
     assert np.asarray(ids).tolist() == [100, 101, 103]
-    [ids] = results(lambda _, batch: batch.ids, rows, Numbering(100, is_ids=False), 0)
+    [ids] = _results(lambda _, batch: batch.ids, rows, Numbering(100, is_ids=False), 0)
     assert np.asarray(ids).tolist() == [0, 1, 3]
     assert rows.batches[0].first_row == 0  # as it was
 
@@ -70,18 +70,18 @@ def test_numbers_and_ids_made_of_them_count_through_the_whole() -> None:
 def test_no_rows_add_up_to_nothing() -> None:
     empty = _decoded_arrays(["p"], [np.empty(0)], COLUMNS, 0, None)
     assert empty == Decoded([], [])
-    assert added(len, empty, Numbering(0, is_ids=False)) is None
-    assert added(len, frame_rows(9), Numbering(0, is_ids=False)) == 3
-    assert total([None, 2, None, 5]) == 7
-    assert total([]) is None
+    assert _added(len, empty, Numbering(0, is_ids=False)) is None
+    assert _added(len, frame_rows(9), Numbering(0, is_ids=False)) == 3
+    assert _total([None, 2, None, 5]) == 7
+    assert _total([]) is None
 
 
 def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> None:
     path, out = tmp_path / "f.parquet", tmp_path / "out.parquet"
     parquet.write_table(pa.table({"p": P}), path, row_group_size=2)
     shards, lock = scan(path, COLUMNS), WriteLock.acquire(f"{tmp_path}/_lock")
-    for rows in (shards, decoded(shards, 9)):
-        n_rows, bad = write_part(
+    for rows in (shards, _decoded(shards, 9)):
+        n_rows, bad = _write_part(
             lambda batch, file: {**rows_of(batch), "file": file}, rows, "f", str(out), lock, 9
         )
         assert n_rows == 3
@@ -89,11 +89,11 @@ def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> Non
         table = parquet.read_table(out)
         assert table["id"].to_pylist() == [0, 1, 3]
         assert set(table["file"].to_pylist()) == {"f"}
-        written, bad = columns_of(rows_of, rows, Numbering(10, is_ids=True), 9)
+        written, bad = _columns_of(rows_of, rows, Numbering(10, is_ids=True), 9)
         assert len(bad) == 2
         assert [one["id"].tolist() for one in written if one is not None] == [[10, 11, 13]]
     out.unlink()
-    none = write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), lock, None)
+    none = _write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), lock, None)
     assert none == (None, [])
     assert not out.exists()
 
@@ -108,5 +108,5 @@ def test_a_part_that_comes_too_late_is_not_written(tmp_path: Path) -> None:
         return {"row": np.arange(len(batch))}
 
     with pytest.raises(BadFileError, match="the run that writes this part has ended"):
-        write_part(decided, scan(path, COLUMNS), "f", str(out), lock, None)
+        _write_part(decided, scan(path, COLUMNS), "f", str(out), lock, None)
     assert [one.name for one in tmp_path.iterdir()] == ["f.parquet"]

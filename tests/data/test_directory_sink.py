@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import BadRows, Columns, DirectorySink, read, scan
-from dubito.data.sources.datasets import MANIFEST
+from dubito.data.sources.opening import MANIFEST
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 SETTINGS = {"policy": "v1", "threshold": 0.5}

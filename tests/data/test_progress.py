@@ -1,11 +1,20 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from dubito.data import Columns, read, scan
 from dubito.data.cache import cached
-from dubito.data.progress import ignore, report_progress_to, started
+from dubito.data.progress import (
+    NotebookProgress,
+    ignore,
+    report_progress_to,
+    show_progress,
+    started,
+)
 from dubito.data.shards import ArrayShards
 
 COLUMNS = Columns(probabilities="p")
@@ -55,3 +64,62 @@ def test_nothing_is_told_where_nobody_watches(path: Path) -> None:
     assert started("f.csv") is ignore
     scan(path, COLUMNS).sum(len)
     assert noting.told == []
+
+
+def test_without_a_terminal_or_a_notebook_nothing_is_shown(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_progress():
+        scan(path, COLUMNS).sum(len)
+    assert capsys.readouterr() == ("", "")
+
+
+class Recording(NotebookClient):
+    """A client that keeps the HTML of every display, also of those that are replaced later."""
+
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        if msg["msg_type"] in ("display_data", "update_display_data"):
+            RECORDED.append(msg["content"]["data"]["text/html"])
+        return super().process_message(msg, cell, cell_index)
+
+
+RECORDED: list[str] = []
+
+
+def test_a_notebook_shows_one_line_and_empties_it(
+    path: Path, run_notebook: Callable[..., None]
+) -> None:
+    RECORDED.clear()
+    cell = nbformat.v4.new_code_cell(
+        f"""
+from dubito.data import Columns, scan, show_progress
+with show_progress():
+    rows = scan({str(path)!r}, Columns(probabilities="p"))
+    n_rows = [rows.sum(len) for _ in range(2)]
+print(n_rows)
+"""
+    )
+    run_notebook(nbformat.v4.new_notebook(cells=[cell]), Recording)
+    assert [one.output_type for one in cell.outputs] == ["display_data", "stream"]
+    assert cell.outputs[0].data == {"text/html": "", "text/plain": ""}
+    assert cell.outputs[1].text == "[30, 30]\n"
+    assert "pass 1 over f.csv: 30 of 30 rows" in " ".join(RECORDED)
+    assert 'value="30" max="30"' in RECORDED[-2]
+    assert "pass 2 over f.csv: 30 of 30 rows" in RECORDED[-2]
+
+
+def test_a_file_name_is_escaped() -> None:
+    shown: list[dict[str, str]] = []
+
+    class Line:
+        def update(self, bundle: dict[str, str], raw: bool) -> None:
+            shown.append(bundle)
+
+    def display(bundle: dict[str, str], **settings: bool) -> Line:
+        shown.append(bundle)
+        return Line()
+
+    step = NotebookProgress(display).start("<b>", "tasks", 4)
+    step(4)
+    assert shown[-1]["text/html"].endswith("pass 1 over &lt;b&gt;: 4 of 4 tasks</div>")
+    assert shown[-1]["text/plain"] == "pass 1 over <b>: 4 of 4 tasks"

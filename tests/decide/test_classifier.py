@@ -5,8 +5,10 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import StackingClassifier, VotingClassifier
@@ -15,8 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
+    StratifiedKFold,
     cross_val_predict,
     cross_val_score,
+    cross_validate,
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -237,3 +241,24 @@ def test_what_are_no_costs_is_told() -> None:
     with pytest.raises(BadValueError) as wrong:
         CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one(2)).fit(X, Y)
     assert re.search(r"cost matrix .*got outputs with 3\. Add one cost column", str(wrong.value))
+
+
+def test_row_costs_and_weights_are_routed_to_fit_and_score() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 2))
+    y, weight = (x[:, 0] + rng.normal(size=120) > 0).astype(int), rng.uniform(0.5, 2, 120)
+    amounts = pandas.DataFrame({"amount": rng.uniform(1, 9, 120)})
+    costs = CostMatrix([[0, "amount"], [2, 0]], classes=[0, 1]).with_reject(0.5)
+    with config_context(enable_metadata_routing=True):
+        inner = LogisticRegression().set_fit_request(sample_weight=True)
+        model = CostSensitiveClassifier(inner, costs, TemperatureScaling(), cv=2)
+        model.set_fit_request(sample_weight=True)
+        model.set_score_request(sample_weight=True, row_costs=True)
+        params, cv = {"sample_weight": weight, "row_costs": amounts}, StratifiedKFold(2)
+        found = cross_validate(model, x, y, params=params, cv=cv)
+        scores = []
+        for train, test in cv.split(x, y):
+            alone = CostSensitiveClassifier(inner, costs, TemperatureScaling(), cv=2)
+            alone.fit(x[train], y[train], weight[train])
+            scores.append(alone.score(x[test], y[test], weight[test], amounts.iloc[test]))
+        assert found["test_score"].tolist() == scores

@@ -219,7 +219,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         lambda: CostMatrix.from_dict(whole(more=1)),
         BadValueError,
         "CostMatrix.from_dict: `values` must have no other keys than actions, classes, costs, "
-        "reject, pos_label, got 'more'. Restore the file as it was written.",
+        "reject, pos_label, reviews, got 'more'. Restore the file as it was written.",
     ),
 ]
 

@@ -546,3 +546,28 @@ def test_two_groups_are_enough() -> None:
     sites = np.array(["north", "south"])[np.arange(200) % 2]
     policy = MultiLabelPolicy.fit(MultiLabel.from_logits(odds), y, calibrator=PLATT, groups=sites)
     assert "cross-fitted in 2 folds" in str(policy.report)
+
+
+@pytest.mark.parametrize("settings", [{"costs": COSTS}, {"f_beta": FBeta(1, "macro")}])
+def test_a_policy_is_evaluated_on_other_rows(settings: dict[str, Any]) -> None:
+    odds, y = simulated(150, seed=1)
+    y = np.nan_to_num(y)  # all known, so that the figures are plain means
+    others = MultiLabel.from_logits(odds, NAMES)
+    found = fitted(evaluate_on=Batch.of(y, others), **settings)
+    report, decisions = found.report, found.decide(others)
+    assert (report.evaluation, report.n_rows) == ("an evaluation set", 150)
+    assert report.expected_cost == pytest.approx(decisions.expected_cost.mean())
+    assert "150 rows, an evaluation set" in str(found)
+    # The labels of other rows may come in another order.
+    moved = Batch.of(y[:, ::-1], MultiLabel.from_logits(odds[:, ::-1], NAMES[::-1]))
+    assert fitted(evaluate_on=moved, **settings).report.to_dict() == report.to_dict()
+    assert np.array_equal(fitted(**settings).decide(others).action, decisions.action)
+
+
+def test_evaluation_rows_have_the_labels_of_the_fit() -> None:
+    odds, y = simulated(50, seed=1)
+    fewer = Batch.of(y[:, :3], MultiLabel.from_logits(odds[:, :3], NAMES[:3]))
+    with pytest.raises(BadValueError, match="`evaluate_on` must have the 4 labels of the fit"):
+        fitted(evaluate_on=fewer)
+    with pytest.raises(BadTypeError, match=r"MultiLabelPolicy\.fit: `evaluate_on` must be"):
+        fitted(evaluate_on=fewer.outputs)

@@ -527,7 +527,9 @@ def test_provenance_says_where_it_is_from() -> None:
         fitted(random_state=3).provenance,
         fitted(sample_weight=np.full(400, 2.0)).provenance,
     )
-    assert set(one) == {"dubito", "created", "fingerprint", "n_rows", "calibrator", "random_state"}
+    assert set(one) == {
+        "dubito", "created", "fingerprint", "n_rows", "calibrator", "random_state", "outputs",
+    }  # fmt: skip
     assert one["n_rows"] == 400
     assert one["random_state"] == 3
     assert one["fingerprint"] != other["fingerprint"]

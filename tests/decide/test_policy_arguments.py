@@ -36,10 +36,13 @@ def test_shards_hold_their_own_columns() -> None:
         Policy.fit(Normal([1.0], [1.0]), [0], costs=costs)
 
 
+KNOWN = Logits([[3.0, 0.0]])
+
+
 def test_calibrators_start_afresh() -> None:
-    assert isinstance(_fresh_calibrator("auto"), AutoCalibrator)
+    assert isinstance(_fresh_calibrator("auto", KNOWN), AutoCalibrator)
     known = TemperatureScaling("ece", 7).fit(Logits([[3.0, 0.0]] * 4), [0, 1, 0, 0])
-    twin = _fresh_calibrator(known)
+    twin = _fresh_calibrator(known, KNOWN)
     assert twin.get_params() == clone(known).get_params()
     assert not hasattr(twin, "temperature_")
 
@@ -47,7 +50,7 @@ def test_calibrators_start_afresh() -> None:
 @pytest.mark.parametrize("calibrator", [None, "platt", 5, TemperatureScaling])
 def test_what_is_no_calibrator_is_refused(calibrator: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
-        _fresh_calibrator(calibrator)
+        _fresh_calibrator(calibrator, KNOWN)
     assert str(caught.value) == (
         "Policy.fit: `calibrator` must be 'auto' or a dubito calibrator, "
         f"got {calibrator!r}. Use calibrator=TemperatureScaling()."
@@ -76,14 +79,14 @@ def test_somebody_must_take_what_is_handed_over() -> None:
 
 def test_rows_to_be_judged_on() -> None:
     batch = Batch.of([0, 1], P)
-    shards = evaluation_shards(batch)
+    shards = evaluation_shards(batch, "Policy.fit")
     assert isinstance(shards, ArrayShards)
     assert shards.batch is batch
-    assert evaluation_shards(shards) is shards
-    assert evaluation_shards("cross-fit") is None
+    assert evaluation_shards(shards, "Policy.fit") is shards
+    assert evaluation_shards("cross-fit", "Policy.fit") is None
     for wrong in ("in-sample", None, (P, [0, 1])):
         with pytest.raises(BadTypeError) as caught:
-            evaluation_shards(wrong)
+            evaluation_shards(wrong, "Policy.fit")
         assert str(caught.value) == (
             "Policy.fit: `evaluate_on` must be 'cross-fit', a Batch or Shards, "
             f"got {wrong!r}. Pass Batch.of(y, outputs, features=...)."

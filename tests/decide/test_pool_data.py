@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 from dubito import Probabilities
 from dubito.data.batch import Batch
-from dubito.decide.pools import PoolData
+from dubito.decide.combine import PoolData
 
 P = Probabilities([[0.9, 0.1], [0.4, 0.6]])
 Q = Probabilities([[0.5, 0.5], [0.2, 0.8]])

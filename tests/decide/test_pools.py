@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from dubito import Logits, Probabilities
-from dubito.decide.pools import BasePool, LinearPool, LogLinearPool
+from dubito.decide.combine import BasePool, LinearPool, LogLinearPool
 from dubito.errors import (
     BadTypeError,
     BadValueError,

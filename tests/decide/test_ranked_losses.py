@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dubito.decide.ranked_losses import RankedLosses, binomial_bound
-from dubito.decide.reject import LossUnit, threshold_at_risk
+from dubito.decide.reject import LossUnit, RankedLosses, _binomial_bound, threshold_at_risk
 
 
 def ranked(loss: Any, confidence: Any = None) -> RankedLosses:
@@ -19,8 +18,8 @@ def ranked(loss: Any, confidence: Any = None) -> RankedLosses:
 def test_the_upper_bound_is_that_of_clopper_and_pearson() -> None:
     for k, n in [(0, 1), (0, 30), (3, 30), (29, 30), (30, 30), (0, 0)]:
         expected = stats.beta.ppf(0.9, k + 1, n - k) if k < n else 1.0
-        assert float(binomial_bound(k, n, 0.1)) == pytest.approx(expected, rel=1e-9)
-    tail = stats.binom.cdf(3, 30, float(binomial_bound(3, 30, 0.1)))
+        assert float(_binomial_bound(k, n, 0.1)) == pytest.approx(expected, rel=1e-9)
+    tail = stats.binom.cdf(3, 30, float(_binomial_bound(3, 30, 0.1)))
     assert tail == pytest.approx(0.1)
 
 

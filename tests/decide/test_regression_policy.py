@@ -22,8 +22,12 @@ from dubito.decide import (
 )
 from dubito.decide.policy.loading import policy_from_json, seal_policy
 from dubito.decide.policy.table import decision_columns, decision_names
-from dubito.decide.regression.value_decisions import REASONS, ValueRule
-from dubito.decide.regression.value_report import RegressionPolicyReport, ValueEvidence
+from dubito.decide.regression.value_decisions import (
+    REASONS,
+    RegressionPolicyReport,
+    ValueEvidence,
+    ValueRule,
+)
 from dubito.doubt import ConformalRegressor
 from dubito.errors import (
     BadFileError,
@@ -402,3 +406,55 @@ def test_one_calibrator_is_chosen_for_all_folds() -> None:
     outputs = Quantiles(center[:, None] + spread[:, None] * norm.ppf(levels), levels)
     policy = RegressionPolicy.fit(outputs, y, costs=ErrorCosts.linear(under=4, over=1))
     assert policy.report.n_rows == 2000
+
+
+def test_a_baseline_that_costs_less_is_warned_about() -> None:
+    rng = np.random.default_rng(0)
+    far = Normal(50 + rng.normal(size=100), np.ones(100))
+    with pytest.warns(DubitoWarning, match=r"the predicted mean costs .* always deciding 5 costs"):
+        RegressionPolicy.fit(far, np.full(100, 5.0), costs=ErrorCosts.linear(over=1, under=4))
+
+
+def test_a_policy_is_evaluated_on_other_rows() -> None:
+    train, test = np.arange(200), np.arange(200, N)
+    others = Batch.of(Y[test], OUTPUTS.take(test), features=X[test])
+    settings: dict[str, Any] = {"features": X[train], "ood": OODGate(alpha=0.05)}
+    settings |= {"review_cost": 12, "max_width": 18}
+    found = fitted(OUTPUTS.take(train), Y[train], evaluate_on=others, **settings)
+    report, decisions = found.report, found.decide(OUTPUTS.take(test), X[test])
+    assert (report.evaluation, report.n_rows) == ("an evaluation set", test.size)
+    paid = np.where(decisions.is_reviewed, 12, COSTS.of_errors(decisions.value - Y[test]))
+    close(report.cost.value, paid.mean(), rtol=1e-12)
+    close(report.expected_cost, decisions.expected_cost.mean(), rtol=1e-12)
+    is_inside = (decisions.low <= Y[test]) & (Y[test] <= decisions.high)
+    close(report.coverage.value, is_inside.mean(), rtol=1e-12)
+    assert "100 rows, an evaluation set" in str(found)
+    # What is decided is learned from the same rows as without it.
+    plain = fitted(OUTPUTS.take(train), Y[train], **settings)
+    assert plain.report.evaluation == "cross-fitted in 5 folds"
+    close(plain.decide(OUTPUTS, X).value, found.decide(OUTPUTS, X).value, rtol=0)
+    shards = CountedShards(ArrayShards(others))
+    same = fitted(OUTPUTS.take(train), Y[train], evaluate_on=shards, **settings)
+    close(same.report.cost.value, report.cost.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ("holdout", "must be 'cross-fit', a Batch or Shards, got 'holdout'"),
+        (Batch.of(Y, QUANTILES), "`evaluate_on` must be Normal, as during fit, got Quantiles"),
+        (Batch.of(np.full(N, np.nan), OUTPUTS), "must have at least 1 labeled row, got 0"),
+        (Batch.of(None, OUTPUTS), "`evaluate_on` must have labels, got none"),
+        (Batch.of(Y, OUTPUTS), "`evaluate_on` must have features for the OOD gate, got none"),
+    ],
+)
+def test_evaluation_rows_are_checked(others: Any, message: str) -> None:
+    with pytest.raises(DubitoError) as error:
+        fitted(evaluate_on=others, features=X, review_cost=12)
+    assert message in str(error.value)
+
+
+def test_evaluation_rows_have_the_levels_of_the_fit() -> None:
+    others = Batch.of(Y, Quantiles(QUANTILES.array[:, 1:4], LEVELS[1:4]))
+    with pytest.raises(BadValueError, match=r"must have the levels .*, got 0\.25, 0\.5, 0\.75"):
+        fitted(QUANTILES, evaluate_on=others, interval=0.9)

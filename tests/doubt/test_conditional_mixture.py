@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from dubito import NormalMixture
 from dubito.arrays import FloatArray
-from dubito.doubt.joint_density import ConditionalMixture
+from dubito.doubt.densities import ConditionalMixture
 
 RNG = np.random.default_rng(8)
 WEIGHTS = np.array([0.5, 0.3, 0.2])

@@ -22,7 +22,7 @@ from dubito.doubt.diagnosis import (
     diagnose_ood,
     paired_gain,
 )
-from dubito.doubt.mahalanobis import MahalanobisDistance
+from dubito.doubt.feature_distances import MahalanobisDistance
 from dubito.doubt.scores import generalized_entropy, uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose as close
 
 from dubito.doubt.features import FeatureShards, feature_shards
-from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
+from dubito.doubt.gaussians import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 
 RNG = np.random.default_rng(5)

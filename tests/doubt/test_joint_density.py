@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 from dubito import Normal, Probabilities, Samples
 from dubito.data import ArrayShards, Batch
-from dubito.doubt.joint_density import JointDensity
+from dubito.doubt.densities import JointDensity
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -174,7 +174,7 @@ def test_missing_targets_are_left_out_and_told() -> None:
 
 
 def test_a_mixture_that_still_moves_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dubito.doubt.joint_density.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("dubito.doubt.densities.MAX_ITERATIONS", 1)
     with pytest.warns(
         DubitoWarning, match="the mixture did not converge in 1 iterations"
     ) as caught:

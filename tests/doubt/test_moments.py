@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose as close
 
 from dubito.doubt.features import feature_shards
-from dubito.doubt.moments import (
+from dubito.doubt.gaussians import (
     _class_means,
     _class_scatters,
     _pooled_scatter,

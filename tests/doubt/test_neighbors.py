@@ -19,8 +19,8 @@ from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt import neighbors
-from dubito.doubt.neighbors import NearestNeighborDistance, SearchRows
+from dubito.doubt import feature_distances
+from dubito.doubt.feature_distances import NearestNeighborDistance, SearchRows
 from dubito.errors import BadValueError, DubitoError, UnfittedError
 
 Floats = NDArray[np.floating[Any]]
@@ -229,8 +229,8 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(monkeypatch: pytest.Monk
     known, queries = made(700, 12, np.float32), made(600, 12, np.float32, seed=1)
     doubt = NearestNeighborDistance(9).fit(known)
     expected = doubt.score(queries)
-    monkeypatch.setattr(neighbors, "BLOCK", 7)
-    monkeypatch.setattr(neighbors, "CHUNK_ENTRIES", 333)
+    monkeypatch.setattr(feature_distances, "BLOCK", 7)
+    monkeypatch.setattr(feature_distances, "CHUNK_ENTRIES", 333)
     assert (doubt.score(queries) == expected).all()
     monkeypatch.setenv("DUBITO_THREADS", "1")
     assert (doubt.score(queries) == expected).all()

@@ -34,7 +34,7 @@ def panel(n_weeks: int = 40, n_series: int = 6) -> dict[str, Any]:
     return {**rows, "known": known}
 
 
-def part(rows: dict[str, Any], chosen: slice) -> dict[str, Any]:
+def part(rows: dict[str, Any], chosen: Any) -> dict[str, Any]:
     """Return some rows of a panel."""
     return {
         name: one.take(chosen) if name == "outputs" else one[chosen] for name, one in rows.items()
@@ -332,3 +332,147 @@ def test_truths_inside_their_intervals_are_counted() -> None:
     judged = np.flatnonzero(np.isfinite(found.low))[:-1]  # the last truth is not known yet
     assert online.n_truths_ == judged.size
     assert online.n_covered_ == int(((found.low <= y) & (y <= found.high))[judged].sum())
+
+
+def test_late_forecasts_are_issued_at_the_last_time_and_found_once() -> None:
+    rows = panel(30)
+    is_late = (rows["series"] == 2) & np.isin(rows["time"], [9, 29])
+    is_late |= (rows["series"] == 3) & (rows["time"] < 4)
+    names = np.arange(is_late.size).astype(str)
+    online = OnlineConformal()
+    some = {**part(rows, ~is_late), "ids": names[~is_late]}
+    online.replay(**some)
+    where = {name: rows[name] for name in ("time", "series", "horizon")}
+    can_be_issued, is_too_late = online.find_late(**where)
+    assert not can_be_issued.any()  # those of the last time are not late
+    assert is_too_late.tolist() == (is_late & (rows["time"] < 29)).tolist()
+    before = encode_document(online.to_dict(), "test")
+    with pytest.raises(BadValueError, match=r"must be at least 29, .* where the truth is known by"):
+        online.replay(**{**part(rows, is_too_late), "ids": names[is_too_late]})
+    assert encode_document(online.to_dict(), "test") == before
+    later = {**where, "known": rows["known"] + 25}
+    can_be_issued, _ = online.find_late(**later)
+    is_expected = is_late & (rows["time"] < 29) & (later["known"] > 29)
+    assert can_be_issued.tolist() == is_expected.tolist()
+    assert set(rows["time"][is_expected]) == {3, 9}  # before the start of its series, and in a gap
+    late = {**part(rows, can_be_issued), "ids": names[can_be_issued]}
+    online = OnlineConformal.from_dict(decode_document(before, "test")[0])
+    found = intervals(online.replay(**{**late, "known": late["known"] + 25}))
+    other = OnlineConformal.from_dict(decode_document(before, "test")[0])
+    last = np.full(is_expected.sum(), 29)  # as if they had been made then
+    assert same(found, other.replay(**{**late, "known": late["known"] + 25, "time": last}))
+    assert not online.find_late(**later)[0].any()
+
+
+@pytest.mark.parametrize("noises", [(1.0, 2.0, 3.0, 4.0, 5.0), (0.5, 1.0, 8.0), (2.0, 2.0)])
+def test_series_of_unlike_noise_are_all_covered(noises: tuple[float, ...]) -> None:
+    n_steps, n_series = 150, 20
+    coverage, scores = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        time = np.repeat(np.arange(n_steps), n_series)
+        series = np.tile(np.arange(n_series), n_steps)
+        noise = np.resize(noises, n_series)[series]
+        y = noise * rng.normal(size=time.size)
+        stated = Normal(np.zeros(time.size), np.full(time.size, 2.0))
+        found = intervals(OnlineConformal().replay(stated, y, time=time, series=series))
+        inside = (found.low <= y) & (y <= found.high)
+        late = time >= 50
+        coverage.append([inside[late & (noise == one)].mean() for one in noises])
+        ideal = PredictionIntervals(-1.645 * noise, 1.645 * noise)
+        ratio = [
+            np.log(interval_score(y[rows], found, rows) / interval_score(y[rows], ideal, rows))
+            for rows in (late & (series == one) for one in range(n_series))
+        ]
+        scores.append(np.exp(np.mean(ratio)))
+    assert np.mean(coverage, axis=0) == pytest.approx(np.full(len(noises), 0.9), abs=0.025)
+    assert np.mean(scores) < 1.03  # of intervals by the true noise
+
+
+def interval_score(y: FloatArray, found: PredictionIntervals, rows: Any) -> float:
+    low, high = found.low[rows], found.high[rows]
+    return float((high - low + 20 * (np.maximum(low - y, 0) + np.maximum(y - high, 0))).mean())
+
+
+def test_coverage_returns_within_about_50_rows_after_the_noise_doubles() -> None:
+    coverage = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        time = np.repeat(np.arange(260), 5)
+        y = np.where(time < 150, 1.0, 2.0) * rng.normal(size=time.size)
+        stated = Normal(np.zeros(time.size), np.ones(time.size))
+        series = np.tile(np.arange(5), 260)
+        found = intervals(OnlineConformal().replay(stated, y, time=time, series=series))
+        coverage.append(((found.low <= y) & (y <= found.high))[time >= 200].mean())
+    assert np.mean(coverage) == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("kind", ["points", "spread"])
+@pytest.mark.parametrize("factor", [1000.0, 1e6])
+def test_a_series_in_other_units_changes_only_its_own_intervals(kind: str, factor: float) -> None:
+    rng = np.random.default_rng(0)
+    forecast = 50 + rng.normal(size=(60, 2)).cumsum(axis=0)
+    y = forecast + 4 * rng.normal(size=forecast.shape)
+    times, names = np.repeat(np.arange(60), 2), np.tile(["a", "b"], 60)
+
+    def widths(units: Any) -> Any:
+        center = (forecast * units).ravel()
+        half = np.tile(3 * units, 60)
+        outputs: Any = center
+        if kind == "spread":
+            outputs = Quantiles(
+                np.stack([center - half, center, center + half], axis=1), [0.05, 0.5, 0.95]
+            )
+        found = OnlineConformal().replay(outputs, (y * units).ravel(), time=times, series=names)
+        assert isinstance(found, PredictionIntervals)
+        return (found.high - found.low).reshape(60, 2) / units
+
+    plain, other = widths(np.ones(2)), widths(np.array([1.0, factor]))
+    is_finite = np.isfinite(plain)
+    np.testing.assert_array_equal(is_finite, np.isfinite(other))
+    np.testing.assert_allclose(other[is_finite], plain[is_finite], rtol=0.3)
+
+
+def test_the_first_forecasts_may_be_of_one_time() -> None:
+    forecasts, y = drifting(30)
+    days = np.datetime64("2025-01-31") + np.arange(30)
+    ids = [f"{day}" for day in days]
+    whole, step = OnlineConformal(), OnlineConformal()
+    expected = intervals(whole.replay(forecasts, y, time=days, ids=ids))
+    found = []
+    for k in range(30):  # truths come after their forecast
+        rows = slice(k, k + 1)
+        known = {"time": days[rows], "ids": ids[rows]}
+        found.append(intervals(step.replay(forecasts[rows], [None], **known)).low[0])
+        step.schedule(y[rows], ids=ids[rows])
+    assert found == expected.low.tolist()
+    assert step.to_dict() == whole.to_dict()
+    with pytest.raises(BadValueError, match="`known` must be given for forecasts of one time"):
+        OnlineConformal().replay([1.0], [None], time=days[:1])
+    with pytest.raises(BadTypeError, match="`time` must be dates, as before, got numbers"):
+        step.replay([1.0], [None], time=[5.0])
+    assert step.to_dict() == whole.to_dict()
+
+
+def test_forecasts_that_wait_are_compared() -> None:
+    online = OnlineConformal()
+    outputs = Normal([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])
+    online.replay(outputs, [None, 2.0, None], time=[1, 1, 1], ids=["a", "b", "c"])
+    again = Normal([1.0, 2.0, 3.5], [1.0, 1.0, 1.0])
+    changed, other = online.find_changed(again, [5.0, 2.5, None], ids=["a", "b", "c"])
+    assert (changed.tolist(), other.tolist()) == ([False, False, True], [False, True, False])
+    p = [[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]
+    sets = OnlineConformal()
+    sets.replay(Probabilities(p), [0, None], time=[1, 1], ids=["a", "b"])
+    changed, other = sets.find_changed(Probabilities(p[::-1]), [1, 1], ids=["a", "b"])
+    assert (changed.tolist(), other.tolist()) == ([True, True], [True, False])
+
+
+def test_months_are_steps() -> None:
+    ends = np.array(["2025-01-31", "2025-02-28", "2025-03-31", "2025-04-30"], "datetime64[D]")
+    online = OnlineConformal()
+    ids = [f"{k}" for k in range(4)]
+    online.replay(np.ones(4), [None] * 4, time=ends, horizon=1, ids=ids)
+    known = online.waiting_known_.astype("datetime64[D]")
+    last = np.array(["2025-03-31", "2025-04-30", "2025-05-31", "2025-06-30"], "datetime64[D]")
+    assert known.tolist() == last.tolist()

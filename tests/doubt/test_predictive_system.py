@@ -81,6 +81,16 @@ def test_intervals_of_any_rows_cover(table: Any, level: float) -> None:
     assert n_covered >= level * len(y) - 1e-9
 
 
+def test_errors_beyond_the_largest_number_are_covered() -> None:
+    most = np.finfo(np.float64).max
+    y = np.array([most, most, most, -most, 0.0])
+    system = ConformalPredictiveSystem(level=0.5).fit(np.full(5, -most), y)
+    assert system.predict([-most]).interval(0.5).high[0] == np.inf
+    tiny = Normal(np.zeros(4), np.full(4, 1e-307))
+    system = ConformalPredictiveSystem(0.5, "normalized").fit(tiny, np.full(4, 10.0))
+    assert system.predict(tiny).interval(0.5).high[0] == np.inf
+
+
 @pytest.mark.parametrize("method", ["absolute", "normalized", "adaptive"])
 @pytest.mark.parametrize(
     "outputs",

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from dubito.data import Columns, read
 from dubito.decide import Policy
 from dubito.doubt import decompose_uncertainty
-from dubito.learn.layers import seeded
+from dubito.learn.passes import seeded
 from dubito.measure import log_loss
 from examples.noisy_digits import (
     SWAPPED,

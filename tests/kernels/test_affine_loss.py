@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import contiguous, freeze
-from dubito.kernels.affine_loss import residual_rows, vector_sums
+from dubito.kernels.scaling import residual_rows, vector_sums
 
 Floats = NDArray[np.float64]
 

@@ -27,10 +27,9 @@ MANY_KERNELS = """
 import numpy as np
 from dubito import Logits, Probabilities, audit
 
-for kind, n_classes, dtype in ((Logits, 3, np.float32), (Probabilities, 65, np.float64)):
-    shares = np.full((4, n_classes), 1 / n_classes, dtype)
-    print(audit([0, 1, 2, 0], kind(shares)).to_dict())
-    print(audit(shares, kind(shares)).to_dict())
+few, many = np.full((4, 3), 1 / 3, np.float32), np.full((4, 65), 1 / 65)
+print(audit([0, 1, 2, 0], Logits(few)).to_dict())
+print(audit(many, Probabilities(many)).to_dict())
 """
 
 ONE_KERNEL = """

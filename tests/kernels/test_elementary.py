@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from dubito.kernels.compile import FAST
 from dubito.kernels.elementary import (
     exponential,
+    exponential_less_1,
     highest,
     logarithm,
     logarithm_past_1,
     ordered,
+    tangent,
 )
 
 Floats = NDArray[np.floating[Any]]
@@ -33,6 +35,7 @@ def on_arrays(function: Callable[[Any], Any]) -> Any:
 
 exponentials, logarithms, orders = map(on_arrays, (exponential, logarithm, ordered))
 logarithms_past_1 = on_arrays(logarithm_past_1)
+exponentials_less_1, tangents = map(on_arrays, (exponential_less_1, tangent))
 
 
 @njit(**FAST)  # type: ignore[untyped-decorator]
@@ -138,7 +141,32 @@ def test_the_highest_of_a_row_is_numpys(dtype: Precision) -> None:
             assert highest_of_row(row) == row.max()
 
 
-@pytest.mark.parametrize("function", [exponential, highest, logarithm, logarithm_past_1, ordered])
+def test_exponential_less_1_is_right_to_three_units() -> None:
+    x = np.concatenate([np.linspace(0, 700, 200_003)[1:], np.logspace(-300, 2, 50_001)])
+    exact = np.expm1(x.astype(np.longdouble))
+    assert units_in_the_last_place(applied(exponentials_less_1, x), exact) <= 3
+    assert applied(exponentials_less_1, np.zeros(1)).tolist() == [0.0]
+
+
+def test_tangent_is_right_to_six_units() -> None:
+    x = np.concatenate([np.linspace(-1.2, 1.2, 200_002), np.logspace(-300, 0, 50_001)])
+    exact = np.tan(x.astype(np.longdouble))
+    assert units_in_the_last_place(applied(tangents, x), exact) <= 6
+    assert applied(tangents, np.zeros(1)).tolist() == [0.0]
+
+
+FUNCTIONS = [
+    exponential,
+    exponential_less_1,
+    highest,
+    logarithm,
+    logarithm_past_1,
+    ordered,
+    tangent,
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_outside_a_kernel_they_refuse(function: Callable[[float], float]) -> None:
     with pytest.raises(NotImplementedError, match="only inside a kernel"):
         function(0.5)

@@ -48,7 +48,8 @@ def test_shares_costs_and_the_least_of_them(
         close(result, expected, rtol=1e-12)
         for reject, margin in ((-1, 0.0), (1, 0.05)):
             choices, numbers = np.empty((2, shape[0]), np.int64), np.empty((3, shape[0]))
-            narrow_least(*common, reject, margin, choices, numbers)
+            rejects = freeze(np.array([reject] if reject >= 0 else [], np.int64))
+            narrow_least(*common, rejects, margin, choices, numbers)
             three = expected[:, :3]
             wanted = three.argmin(axis=1)
             if reject >= 0:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import contiguous
-from dubito.kernels.members import (
+from dubito.kernels.uncertainty import (
     entropy_parts,
     mean_tops,
     tally_rows,

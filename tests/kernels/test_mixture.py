@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose as close
 
 from dubito.arrays import contiguous
-from dubito.kernels.mixture import CHUNK, mixture_step
+from dubito.kernels.scaling import MIXTURE_ROWS, mixture_step
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 7])
-@pytest.mark.parametrize("n_rows", [1, 50, CHUNK, CHUNK + 1])
+@pytest.mark.parametrize("n_rows", [1, 50, MIXTURE_ROWS, MIXTURE_ROWS + 1])
 def test_a_step_agrees_with_the_twin(n_parts: int, n_rows: int) -> None:
     rng = np.random.default_rng(n_parts)
     parts = rng.random((n_parts, n_rows)) ** 3

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from dubito.arrays import contiguous
-from dubito.kernels.monotone import (
+from dubito.kernels.nonparametric import (
     N_PARTS,
     _index_of,
     _part_of,

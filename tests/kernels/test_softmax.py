@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import contiguous
-from dubito.kernels.softmax import log_softmax_rows, softmax_rows
+from dubito.kernels.scaling import log_softmax_rows, softmax_rows
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]

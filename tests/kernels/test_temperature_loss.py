@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import contiguous, freeze
-from dubito.kernels import temperature_loss as temperature
-from dubito.kernels.temperature_loss import TILE
+from dubito.kernels import scaling as temperature
+from dubito.kernels.scaling import TILE
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]

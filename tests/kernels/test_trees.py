@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous
-from dubito.kernels.trees import add_forest, grow_tree, leaves_of
+from dubito.kernels.nonparametric import add_forest, grow_tree, leaves_of
 
 Array = NDArray[Any]
 

@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous
-from dubito.kernels.row_statistics import CHUNK
-from dubito.kernels.validation import FAULTLESS, first_not_finite, probability_faults
+from dubito.kernels.row_statistics import CHUNK, FAULTLESS, first_not_finite, probability_faults
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]

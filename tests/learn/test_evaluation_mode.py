@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError
-from dubito.learn.layers import evaluation_mode, require_module, seeded
+from dubito.learn.passes import evaluation_mode, require_module, seeded
 
 
 class Counter(nn.Module):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.layers import find_layer, last_linear, only_call, recorded_calls
+from dubito.learn.passes import find_layer, last_linear, only_call, recorded_calls
 
 
 class Shared(nn.Module):

@@ -20,8 +20,7 @@ from dubito.measure import (
     paired_difference,
     roc_auc,
 )
-from dubito.measure.intervals import over_resamples
-from dubito.measure.scorers import CATALOG
+from dubito.measure.intervals import CATALOG, auroc_interval, over_resamples
 
 ECE: Any = expected_calibration_error
 RNG = np.random.default_rng(0)
@@ -194,3 +193,18 @@ def test_what_cannot_be_resampled_is_refused() -> None:
         paired_difference(log_loss, Y, outputs, Logits(LOGITS[:10]))
     with pytest.raises(BadValueError, match="must have the rows of outputs_a"):
         paired_difference(accuracy, None, TopLabel([0.5], [1]), TopLabel([0.5] * 2, [1, 0]))
+
+
+def test_auroc_intervals_are_those_of_delong() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([1.0, 0.0], [30, 50])
+    scores = (y + rng.normal(0, 1, 80)).round(1)  # with ties
+    above = (scores[:30, np.newaxis] > scores[30:]) + (scores[:30, np.newaxis] == scores[30:]) / 2
+    variance = above.mean(axis=1).var(ddof=1) / 30 + above.mean(axis=0).var(ddof=1) / 50
+    expected = above.mean() + 1.96 * np.sqrt(variance) * np.array([0, -1, 1])
+    found = auroc_interval(y, scores, np.ones(80))
+    np.testing.assert_allclose([found.value, found.low, found.high], expected)
+    # A weight of 2 is the same as two rows.
+    twice = auroc_interval(np.tile(y, 2), np.tile(scores, 2), np.ones(160))
+    found = auroc_interval(y, scores, np.full(80, 2.0))
+    np.testing.assert_allclose([found.low, found.high], [twice.low, twice.high])

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from dubito import Logits
 from dubito.data import Batch
 from dubito.data.batch import Ranks
-from dubito.measure import RankingState, ranking
-from dubito.measure.ranking import GRID_STEP, _on_grid
+from dubito.measure import RankingState, detection
+from dubito.measure.detection import GRID_STEP, _on_grid
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
 def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "MOST_CELLS_A_ROW", most)
+    monkeypatch.setattr(detection, "MOST_CELLS_A_ROW", most)
     rng = np.random.default_rng(2)
     logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
     y = [None, *rng.integers(0, 5, 399)]

@@ -99,7 +99,7 @@ def test_groups_figures_and_notebooks() -> None:
     alone = audit(Y[:1000], Normal(MEAN[:1000], STD[:1000]))
     assert result.groups["a"].figures == pytest.approx(alone.figures)
     assert result.figures["group.a.coverage.0.9"] == pytest.approx(alone.coverage[2])
-    assert result._repr_html_().startswith("<pre>")
+    assert f"<strong>{result.verdict}".replace(" %", "\u00a0%") in result._repr_html_()
     assert "a: No sign" in str(result)
 
 
@@ -140,5 +140,5 @@ def test_quantiles_on_one_side_of_the_median_have_no_point_prediction() -> None:
     assert "root mean squared error" not in str(result)
     assert result.pinball_loss == pytest.approx(pinball_loss(Y, upper))
     found = compare(Y, {"a": upper, "b": upper})
-    assert list(found.metrics["a"]) == ["continuous_ranked_probability_score", "pinball_loss"]
+    assert list(found.metrics["a"]) == ["crps_from_quantiles", "pinball_loss"]
     assert "bias" not in detect_drift(upper, upper, y_reference=Y, y_current=Y).shifts

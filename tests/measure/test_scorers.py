@@ -14,7 +14,7 @@ from dubito import Logits, measure
 from dubito.data import Batch
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import get_scorer
-from dubito.measure.scorers import CATALOG
+from dubito.measure.intervals import CATALOG
 
 X, NUMBERS = load_iris(return_X_y=True)
 Y = np.array(["setosa", "versicolor", "virginica"])[NUMBERS]

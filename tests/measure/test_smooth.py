@@ -4,7 +4,7 @@ import pytest
 from dubito import TopLabel
 from dubito.data import Batch
 from dubito.measure import SmoothCalibrationErrorState, smooth_calibration_error
-from dubito.measure.smooth_calibration_error import _smoothed_error
+from dubito.measure.calibration_test import _smoothed_error
 
 
 def plain_smoothed_error(confidence: np.ndarray, correct: np.ndarray, width: float) -> float:

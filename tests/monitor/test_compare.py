@@ -15,6 +15,7 @@ from dubito.errors import (
     BadTypeError,
     BadValueError,
     DubitoError,
+    DubitoWarning,
     EmptyStateError,
     MissingLabelsWarning,
 )
@@ -120,14 +121,17 @@ def test_only_common_metrics_are_compared() -> None:
     y = RNG.normal(size=N)
     draws = np.sort(RNG.normal(size=(N, 3)), axis=1)
     one, other = Quantiles(draws, [0.1, 0.5, 0.9]), Quantiles(draws, [0.2, 0.5, 0.8])
-    crps, errors = "continuous_ranked_probability_score", ["mean_absolute_error"]
-    errors += ["mean_squared_error"]
+    crps, errors = "crps_from_quantiles", ["mean_absolute_error", "mean_squared_error"]
     same = compare(y, {"a": one, "b": one}, **FAST)
     assert list(same.metrics["a"]) == [crps, "pinball_loss", "interval_score_80", *errors]
-    unlike = compare(y, {"a": one, "b": other}, **FAST)
-    assert list(unlike.metrics["a"]) == [crps, *errors]
-    mixed = compare(y, {"a": one, "b": Samples(draws)}, **FAST)
-    assert list(mixed.metrics["b"]) == [crps, *errors]
+    for model in (other, Samples(draws), Normal(draws[:, 1], np.ones(N))):
+        with pytest.warns(DubitoWarning, match="leaves out the CRPS: one from quantiles"):
+            unlike = compare(y, {"a": one, "b": model}, **FAST)
+        found = [name for name in unlike.metrics["a"] if not name.startswith("interval_score")]
+        assert found == errors
+    tails = Quantiles(draws[:, :2], [0.1, 0.2])
+    with pytest.warns(DubitoWarning), pytest.raises(BadValueError, match="a metric in common"):
+        compare(y, {"a": tails, "b": other}, **FAST)
 
 
 def test_members_of_regressions_are_compared_by_their_moments() -> None:

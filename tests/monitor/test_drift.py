@@ -487,7 +487,8 @@ VERDICTS = [
     ),
     (
         drift_of("predicted classes"),
-        "The class priors shifted, according to the predictions: use adjust_prior.",
+        "The class priors shifted, according to the predictions: use adjust_prior, if the "
+        "inputs of each class are still the same.",
     ),
     (
         drift_of(
@@ -498,7 +499,8 @@ VERDICTS = [
             classes=("cat", "dog"),
         ),
         "The class priors shifted, according to the predictions (class cat from 30.0 % to about "
-        "60.0 %, 55.0 % to 65.0 %): use adjust_prior. Confidence shifted too "
+        "60.0 %, 55.0 % to 65.0 %): use adjust_prior, if the inputs of each class are still the "
+        "same. Confidence shifted too "
         f"({CONFIDENCES}), perhaps due to the new priors: test again afterwards.",
     ),
     (
@@ -580,7 +582,9 @@ def test_a_prior_that_is_not_identified_is_not_named() -> None:
         "predicted classes", prior=PRIOR, reference_prior=np.array([0.6, 0.4]), classes=None
     )
     assert (
-        found.verdict == "The class priors shifted, according to the predictions: use adjust_prior."
+        found.verdict
+        == "The class priors shifted, according to the predictions: use adjust_prior, "
+        "if the inputs of each class are still the same."
     )
 
 

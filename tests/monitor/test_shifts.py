@@ -9,7 +9,7 @@ from scipy import stats
 
 from dubito.arrays import FloatArray
 from dubito.doubt import ConformalOutlierDetector
-from dubito.monitor.shifts import (
+from dubito.monitor.metrics import (
     class_shift,
     distribution_shift,
     mean_shift,

@@ -17,7 +17,7 @@ from dubito.calibrate import MultiLabelCalibrator, PlattScaling
 from dubito.data import ArrayShards, Batch
 from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, OODGate, Policy, realized_cost
-from dubito.decide.action_intervals import action_intervals
+from dubito.decide.actions import action_intervals
 from dubito.doubt import MahalanobisDistance
 from dubito.measure import confusion_at
 from dubito.report.reports import TITLE, Report, _classifier_report, make_report

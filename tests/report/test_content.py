@@ -5,7 +5,7 @@ from typing import get_args
 from markupsafe import Markup
 
 from dubito.report import content
-from dubito.report.page import _asset
+from dubito.report.content import _asset
 
 
 def test_every_kind_of_block_has_a_place_in_the_template() -> None:

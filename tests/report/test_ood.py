@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits
 from dubito.data.batch import Batch
-from dubito.report.ood import _fit_distance, ood_scores
+from dubito.report.summary import _fit_distance, _ood_scores
 
 
 def made(n_rows: int = 200, shift: float = 0.0, is_labeled: bool = True) -> Batch:
@@ -23,7 +23,7 @@ def made(n_rows: int = 200, shift: float = 0.0, is_labeled: bool = True) -> Batc
 
 def test_aurocs_and_detections_match_plain_references() -> None:
     known, ood = made(), made(80, shift=4.0, is_labeled=False)
-    found = ood_scores(known, ood, 1)
+    found = _ood_scores(known, ood, 1)
     assert found is not None
     assert found.distance is not None
     assert found.ood_distance is not None
@@ -41,7 +41,7 @@ def test_aurocs_and_detections_match_plain_references() -> None:
 
 def test_rows_used_for_fitting_are_not_scored() -> None:
     known = made()
-    found = ood_scores(known, None, 1)
+    found = _ood_scores(known, None, 1)
     assert found is not None
     order = np.random.default_rng(1).permutation(200)
     fitted_on, scored = np.sort(order[:100]), np.sort(order[100:])
@@ -54,12 +54,12 @@ def test_rows_used_for_fitting_are_not_scored() -> None:
 
 def test_without_features_only_confidence_is_used() -> None:
     bare: Any = replace(made(), features=None)
-    found = ood_scores(bare, made(30, shift=2.0, is_labeled=False), 0)
+    found = _ood_scores(bare, made(30, shift=2.0, is_labeled=False), 0)
     assert found is not None
     assert (found.distance, found.detected, found.n_fitted) == (None, None, 0)
     assert found.doubt_auroc is not None
-    assert ood_scores(bare, None, 0) is None
-    assert ood_scores(made(39), None, 0) is None
+    assert _ood_scores(bare, None, 0) is None
+    assert _ood_scores(made(39), None, 0) is None
 
 
 def test_classes_of_one_row_are_pooled() -> None:
@@ -67,6 +67,6 @@ def test_classes_of_one_row_are_pooled() -> None:
     batch = Batch.of(
         np.arange(60), Logits(rng.normal(size=(60, 60))), features=rng.normal(size=(60, 2))
     )
-    found = ood_scores(batch, None, 0)
+    found = _ood_scores(batch, None, 0)
     assert found is not None
     assert not found.is_by_class

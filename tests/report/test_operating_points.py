@@ -7,7 +7,7 @@ from dubito import Probabilities
 from dubito.data import Batch
 from dubito.decide import CostMatrix, realized_cost
 from dubito.measure import confusion_at
-from dubito.report.operating_points import MAX_ROWS, Thresholds
+from dubito.report.sample import MAX_THRESHOLD_ROWS, Thresholds
 
 COSTS = CostMatrix([[0, 9], [3, 0], [0.5, 0.7]], ["pass", "block", "review"], reject="review")
 
@@ -53,10 +53,10 @@ def test_the_first_class_may_be_the_positive_one() -> None:
 
 def test_many_rows_are_sampled_and_errors_cost_1_without_costs() -> None:
     rng = np.random.default_rng(0)
-    p = rng.random(MAX_ROWS + 7)
+    p = rng.random(MAX_THRESHOLD_ROWS + 7)
     rows = Thresholds.of(Batch.of(rng.random(p.size) < p, Probabilities(p)), None, 1, 0)
-    assert rows.n_rows == rows.weight.sum() == MAX_ROWS
+    assert rows.n_rows == rows.weight.sum() == MAX_THRESHOLD_ROWS
     assert rows.optimal == (0.5,)
     costs = rows.costs_over(rows.optimal, 0, [0.0, 0.5, 1.0])
     assert costs.argmin() == 1
-    assert costs[0] == pytest.approx(1 - rows.positive.sum() / MAX_ROWS)
+    assert costs[0] == pytest.approx(1 - rows.positive.sum() / MAX_THRESHOLD_ROWS)

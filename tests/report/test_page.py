@@ -22,8 +22,10 @@ from dubito.report.content import (
     Table,
     Text,
     Verdict,
+    _script_json,
+    fragment,
+    render,
 )
-from dubito.report.page import _script_json, fragment, render
 
 
 def page_of(text: str, data: object = None) -> str:

@@ -10,7 +10,7 @@ from dubito import Logits, Probabilities, TopLabel
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
 from dubito.errors import BadTypeError
-from dubito.report.sample import Outcome, Sample, class_names, draw_sample, packed
+from dubito.report.sample import Outcome, Sample, _packed, class_names, draw_sample
 
 COSTS = CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]).with_reject([0.5, 0.4, 0.3])
 
@@ -160,7 +160,7 @@ def test_top_labels_cannot_have_class_costs() -> None:
     ],
 )
 def test_packed_arrays_round_trip(array: Any, kind: str) -> None:
-    found = packed(array)
+    found = _packed(array)
     assert found["type"] == kind
     assert np.frombuffer(b64decode(found["data"]), f"<{kind}").tolist() == array.tolist()
 

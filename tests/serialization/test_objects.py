@@ -20,6 +20,7 @@ from dubito.calibrate import (
     AutoCalibrator,
     BaseCalibrator,
     BetaCalibration,
+    ConfidenceCalibrator,
     EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
@@ -109,6 +110,10 @@ def fitted() -> Iterator[Serializable]:
     yield auto()
     for binary in (PlattScaling(), BetaCalibration(), HistogramBinning(3), IsotonicCalibration()):
         yield binary.fit(scores, TWO)
+    yield ConfidenceCalibrator().fit(1 / (1 + np.exp(-FEATURES[:, 0])), TWO)
+    gaps = np.where(np.arange(30) % 7, FEATURES[:, 1], np.nan)
+    several = {"judge": gaps, "agreement": 1.0 * (FEATURES[:, 2] > 0)}
+    yield ConfidenceCalibrator().fit(several, TWO, groups=["even", "odd"] * 15)
     yield MultiLabelCalibrator(cv=2).fit(MultiLabel.from_logits(LOGITS), np.eye(3)[LABELS])
     yield VarianceScaling().fit(SPREAD["Normal"], TARGETS)
     yield VarianceScaling().fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
@@ -195,11 +200,16 @@ def said(kept: Any, seed: int = 0) -> Any:
         rows = rng.normal(size=(5, min(kept.n_features or 1, 50)))
         kept.predict(Logits(rng.normal(size=(5, 3))), rows)
         return kept.ood_scores(Logits(rng.normal(size=(5, 3))), rows)
+    if isinstance(kept, ConfidenceCalibrator):
+        n_scores = min(kept.n_scores_, 50)
+        scores = np.clip(rng.normal(size=(5, n_scores)), 0, 1)
+        groups = ["even", "odd", "new", "even", "odd"]
+        p, ends = kept.predict_proba(scores, groups), kept.predict_interval(scores, groups)
+        return np.vstack([p, *(np.column_stack([one, 1 - one]) for one in ends.T)])
     if isinstance(kept, BaseCalibrator | LinearPool | LogLinearPool | ConformalClassifier):
         rows = rng.normal(size=(5, min(kept.n_classes_, 50))) * [[1], [1], [1], [100], [1e6]]
         if isinstance(kept, ConformalClassifier):
-            groups = ["even"] * 5 if kept.is_grouped_ else None
-            return kept.predict(Logits(rows), groups).contains
+            return kept.predict(Logits(rows), ["even"] * 5 if kept.is_grouped_ else None).contains
         outputs: Any = [Logits(rows), Logits(rows.astype(np.float32))]
         if isinstance(kept, BaseCalibrator):
             kept.transform(outputs[1])

@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from dubito.decide import Policy
+from dubito.decide import Policy, ReviewTeam
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.serve import app as serve_app
 from dubito.serve.app import create_app
@@ -158,11 +158,15 @@ class Api:
 def services() -> Iterator[Callable[..., Api]]:
     """Yield a function that starts services, which are stopped in the end."""
     ends: list[Callable[[], None]] = []
+    stores: list[Store] = []
 
     def started(
-        store: Store, settings: Settings | None = None, limits: Limits | None = None
+        store: Store,
+        settings: Settings | None = None,
+        limits: Limits | None = None,
+        team: ReviewTeam | None = None,
     ) -> Api:
-        app = create_app(store, Settings() if settings is None else settings)
+        app = create_app(store, Settings() if settings is None else settings, team)
         listener = open_socket("127.0.0.1", 0)
         server = _make_server(app, limits)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -179,6 +183,7 @@ def services() -> Iterator[Callable[..., Api]]:
             listener.close()
 
         ends.append(end)
+        stores.append(store)
         api = Api(store, app, address, clients[0], clients)
         name = "ann" if len(ends) == 1 else f"ann {len(ends)}"
         api.client = api.client_of(name, "decide", "review", "admin")
@@ -190,6 +195,8 @@ def services() -> Iterator[Callable[..., Api]]:
         yield started
         for end in ends:
             end()
+        for store in stores:
+            store.engine.dispose()  # what a service opened after its store was closed
 
 
 @pytest.fixture

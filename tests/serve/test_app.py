@@ -35,8 +35,9 @@ def test_the_openapi_document_has_all_routes(shared_api: Api) -> None:
     document = httpx.get(f"{shared_api.address}/v1/openapi.json").json()
     assert set(document["paths"]) == {
         "/healthz", "/metrics", "/readyz", "/v1/decide", "/v1/decisions/{decision_id}",
-        "/v1/labels", "/v1/monitor", "/v1/policies", "/v1/policies/rollback",
-        "/v1/policies/{policy_id}/activate", "/v1/review", "/v1/review/{item_id}",
+        "/v1/forecasts", "/v1/forecasts/{forecast_id}", "/v1/labels", "/v1/monitor",
+        "/v1/policies", "/v1/policies/rollback", "/v1/policies/{policy_id}/activate",
+        "/v1/review", "/v1/review/{item_id}", "/v1/team",
     }  # fmt: skip
     body = document["paths"]["/v1/decide"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "application/vnd.apache.arrow.stream"}

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import httpx
@@ -303,10 +304,11 @@ def test_a_session_ends_with_its_token_or_after_half_a_day(monkeypatch: pytest.M
         assert token_id(OURS, TEXT) == has_long
 
 
-@given(st.integers(0, len(TEXT) - 1), st.characters(max_codepoint=255))
-def test_a_changed_cookie_is_invalid(place: int, letter: str) -> None:
-    forged = TEXT[:place] + letter + TEXT[place + 1 :]
-    assert token_id(OURS, forged) == (12 if forged == TEXT else None)
+def test_a_changed_cookie_is_invalid() -> None:
+    # Every place and letter: base64 reads "/" and "_" alike, and some last letters.
+    for place, letter in product(range(len(TEXT)), map(chr, range(256))):
+        forged = TEXT[:place] + letter + TEXT[place + 1 :]
+        assert token_id(OURS, forged) == (12 if forged == TEXT else None)
 
 
 @given(st.text(st.characters(max_codepoint=255)))

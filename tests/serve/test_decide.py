@@ -2,8 +2,10 @@ import asyncio
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,11 +14,16 @@ import pyarrow as pa
 import pytest
 
 from dubito import calibrate
-from dubito.calibrate import BaseCalibrator, IdentityCalibrator, TemperatureScaling
+from dubito.calibrate import (
+    BaseCalibrator,
+    ConfidenceCalibrator,
+    IdentityCalibrator,
+    TemperatureScaling,
+)
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import CostMatrix, Policy, RiskBound
 from dubito.errors import DubitoWarning
-from dubito.outputs import Logits
+from dubito.outputs import Logits, Scores
 from dubito.serve.decide import (
     DecisionRequest,
     MicroBatcher,
@@ -24,12 +31,13 @@ from dubito.serve.decide import (
     decide_batch,
 )
 from dubito.serve.http_errors import HTTPError
+from dubito.serve.policies import _refit
 from dubito.serve.rows import RequestRows
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.decisions import IdempotencyKey
-from tests.serve.conftest import SURE, TORN, Api
+from tests.serve.conftest import SURE, TORN, Api, opened
 
 
 def test_the_response_is_that_of_the_policy(api: Api, policy: Policy) -> None:
@@ -551,3 +559,88 @@ def test_a_cancelled_item_does_not_affect_others(number: int) -> None:
 
     assert asyncio.run(left()) == 1
     assert halver.batches[0] == [number, 2]
+
+
+@pytest.fixture(scope="module")
+def answer_policy() -> Policy:
+    """A policy on scores of answers, one of which may be missing."""
+    rng = np.random.default_rng(0)
+    correct = rng.random(120) < 0.6
+    logprob = correct + rng.normal(0, 1, 120) - 4
+    judge = np.where(rng.random(120) < 0.2, np.nan, correct + rng.normal(0, 1, 120))
+    groups = rng.choice(["law", "math"], 120)
+    scores = Scores({"logprob": logprob, "judge": judge}, groups=groups)
+    return Policy.fit(scores, correct, costs=CostMatrix.for_answers().with_reject(0.3))
+
+
+def test_scores_of_answers_are_decided_and_labeled(
+    tmp_path: Path, answer_policy: Policy, running: Callable[..., Api]
+) -> None:
+    with opened(f"sqlite:///{tmp_path}/dubito.db", answer_policy) as store:
+        _decide_answers(running(store), answer_policy)
+
+
+def _decide_answers(api: Api, policy: Policy) -> None:
+    scores = {"judge": [2.0, None], "logprob": [-2.0, -6.0]}
+    body = {"scores": scores, "groups": ["law", "new"], "ids": ["x", "y"]}
+    answer = api.client.post("/v1/decide", json=body)
+    assert answer.status_code == 200, answer.text
+    rows = answer.json()["decisions"]
+    known = Scores({"logprob": [-2.0, -6.0], "judge": [2.0, np.nan]}, groups=["law", "new"])
+    p = policy.predict_proba(known)[:, 1]
+    np.testing.assert_allclose([row["probability_positive"] for row in rows], p, rtol=1e-6)
+    assert [row["action"] for row in rows] == ["answer", "reject"]
+    stream = pa.table(
+        {"ids": ["a", "b"], "scores": pa.array([{"logprob": -2.0, "judge": 1.0}] * 2)}
+    )
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, stream.schema) as writer:
+        writer.write_table(stream)
+    headers = {"content-type": ARROW}
+    assert api.client.post("/v1/decide", content=sink.getvalue(), headers=headers).is_success
+    # The same id with another group is another row.
+    assert api.client.post("/v1/decide", json={**body, "groups": ["law", "law"]}).status_code == 409
+    labels = {"ids": ["x", "y"], "labels": ["correct", "wrong"]}
+    assert api.client.post("/v1/labels", json=labels).is_success
+    assert api.client.get("/v1/decisions/y").json()["label"] == "wrong"
+    for wrong in (False, 0, "wrong"):  # all of these are the same label
+        same = {"ids": ["x", "y"], "labels": [True, wrong]}
+        assert api.client.post("/v1/labels", json=same).json()["corrected"] == 0
+    refused = api.client.post("/v1/labels", json={"ids": ["x"], "labels": [2]})
+    assert "true or false, 1 or 0, correct or wrong" in refused.text
+    assert api.client.get("/v1/monitor").is_success
+    with pytest.raises(HTTPError, match="dubito fit"):
+        _refit(api.store.decisions_since(), policy, api.store.find_features)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"logits": [[1.0, 2.0]]}, "must have `scores`"),
+        ({"scores": {"judge": [1.0]}}, "`scores.logprob` must be a list of numbers"),
+        (
+            {"scores": {"judge": [1.0], "logprob": ["x"]}},
+            "`scores.logprob` must be numbers or null",
+        ),
+        ({"scores": {"judge": [1.0], "logprob": [None]}}, "`scores.logprob` must not be missing"),
+        ({"scores": {"judge": [1.0], "logprob": [-1.0, -2.0]}}, "the same number of rows"),
+        ({"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": ["a", "b"]}, "number of rows"),
+    ],
+)
+def test_wrong_scores_are_refused(
+    answer_policy: Policy, body: dict[str, Any], message: str
+) -> None:
+    calibrator = answer_policy.calibrator
+    assert isinstance(calibrator, ConfidenceCalibrator)
+    with pytest.raises(HTTPError, match=re.escape(message)) as raised:
+        RequestRows.of(body, 2, Settings(), answers=calibrator)
+    assert raised.value.status == 422
+
+
+def test_scores_are_refused_by_a_policy_of_classes(api: Api) -> None:
+    refused = api.client.post("/v1/decide", json={"scores": {"judge": [1.0]}})
+    assert refused.status_code == 422
+    assert (
+        "`scores` must not be sent to a policy that decides on classes"
+        in (refused.json()["detail"])
+    )

@@ -15,8 +15,9 @@ from sklearn.metrics import log_loss
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import FBeta, MultiLabelPolicy
 from dubito.outputs import MultiLabel
-from dubito.serve.monitor import LabelMonitorReport, active_report
+from dubito.serve.monitor import active_report
 from dubito.serve.policies import deploy_policy
+from dubito.serve.policy_metrics import LabelMonitorReport
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store

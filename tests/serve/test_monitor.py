@@ -14,11 +14,11 @@ from dubito.data.stream import write_stream
 from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.serve.monitor import _as_json, _monitor_policy
+from dubito.serve.monitor import _as_json, _monitor_policy, _reliability
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
-from dubito.serve.weighting import propensity_weights
+from dubito.serve.weighted_estimates import propensity_weights
 from studies.common.serving import fitted_policy
 from tests.decide.growing import growing
 from tests.serve import stored
@@ -159,7 +159,7 @@ def test_shifts_of_uncertainty_and_priors_are_found_without_labels(stored_policy
 
 
 def rows_joined(first: Any, second: Any) -> Any:
-    names = first.__dataclass_fields__
+    names = [name for name in first.__dataclass_fields__ if name != "delay"]
     both = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
     return type(first)(**both)
 
@@ -320,3 +320,36 @@ def test_metrics_of_no_rows(api: Api) -> None:
 def test_numbers_that_are_not_finite_are_null() -> None:
     nasty = {"a": np.array([1.0, np.nan]), 2: (np.float64("inf"), np.int64(3), "x", None)}
     assert _as_json(nasty) == {"a": [1.0, None], "2": [None, 3, "x", None]}
+
+
+def test_reliability_is_weighted_and_its_intervals_hold(stored_policy: Any) -> None:
+    rows, y = drawn_rows(stored_policy, 4000, 0.1, sharper=1.8)
+    found = _monitor_policy(rows, stored_policy, history_of(rows)).reliability
+    sample = propensity_weights(rows)
+    assert found is not None
+    assert found.n_labels.sum() == sample.rows.size
+    p = rows.probabilities.max(axis=1)[sample.rows].astype(float)
+    is_correct = (rows.class_ == y)[sample.rows]
+    order = np.argsort(p, kind="stable")
+    ends = np.cumsum(found.n_labels)
+    for k, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        rows_of_bin = order[start:end]
+        weight = sample.weight[rows_of_bin]
+        mean = np.average(is_correct[rows_of_bin], weights=weight)
+        assert found.observed[k] == pytest.approx(mean)
+        assert found.stated[k] == pytest.approx(np.average(p[rows_of_bin], weights=weight))
+        n = weight.sum() ** 2 / (weight @ weight)
+        # Wilson's ends are the frequencies from which the mean is 1.96 standard errors away.
+        for one in (found.low[k], found.high[k]):
+            if 0 < one < 1 and one != mean:
+                z = (mean - one) / np.sqrt(one * (1 - one) / n)
+                assert abs(z) == pytest.approx(1.95996, abs=1e-3)
+    inside = []
+    for seed in range(20):
+        calibrated = _reliability(drawn_rows(stored_policy, 3000, 0.1, seed=seed)[0], stored_policy)
+        assert calibrated is not None
+        inside += [low <= p <= high for p, _, low, high, _ in calibrated.rows]
+    assert 0.88 < np.mean(inside) < 0.99
+    sharp = _reliability(drawn_rows(stored_policy, 4000, 0.5, sharper=4.0)[0], stored_policy)
+    assert sharp is not None
+    assert (sharp.stated > sharp.high).sum() >= 7  # over-confident

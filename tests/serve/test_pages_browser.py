@@ -15,7 +15,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
 from dubito.calibrate import IdentityCalibrator
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, Policy, ReviewTeam
 from dubito.serve.app import create_app
 from dubito.serve.policies import deploy_policy
 from dubito.serve.run import open_socket
@@ -40,11 +40,17 @@ def policy(request: Any) -> Policy:
 class Served:
     """A service on a port of its own, in a thread."""
 
-    def __init__(self, store: Store, listener: socket.socket, **settings: Any) -> None:
+    def __init__(
+        self,
+        store: Store,
+        listener: socket.socket,
+        reviewers: ReviewTeam | None = None,
+        **settings: Any,
+    ) -> None:
         self.store, self.token = store, store.create_token("program", ["decide"])
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(
-            create_app(store, Settings(**settings)), log_config=None, lifespan="off"
+            create_app(store, Settings(**settings), reviewers), log_config=None, lifespan="off"
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})

@@ -14,18 +14,18 @@ from dubito.calibrate import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.serve.http_errors import HTTPError
-from dubito.serve.refit import (
+from dubito.serve.policies import (
     NO_FEATURES,
     TOO_FEW,
     LabeledRows,
     PolicyComparison,
     _evaluate,
     _evaluate_policies,
+    _refit,
     compare_policies,
-    refit,
 )
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.weighting import propensity_weights, sample_by_weight
+from dubito.serve.weighted_estimates import propensity_weights, sample_by_weight
 from studies.common.serving import fitted_policy
 from tests.decide.growing import growing
 from tests.serve import stored
@@ -43,7 +43,7 @@ def stored_policy() -> Any:
 
 def test_a_candidate_is_fitted_to_weighted_labels(stored_policy: Any) -> None:
     rows, _ = drawn_rows(stored_policy, 6000, 0.1, sharper=2.7)
-    candidate = refit(rows, stored_policy, none_kept)
+    candidate = _refit(rows, stored_policy, none_kept)
     sample = propensity_weights(rows)
     seen = rows.take(sample.rows)
     alone = TemperatureScaling().fit(Logits(seen.outputs), seen.label, sample.weight)
@@ -77,7 +77,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
 def test_risk_bounds_and_ood_gates_are_kept(score: str | list[str]) -> None:
     policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate(score, 0.05))
     rows, _ = drawn_rows(policy, 2000, 0.1)
-    candidate = refit(rows, policy, none_kept)
+    candidate = _refit(rows, policy, none_kept)
     assert candidate.risk is not None
     assert candidate.risk.max_risk == 0.1
     assert candidate.ood is not None
@@ -103,7 +103,7 @@ def test_the_ood_gate_is_refitted_to_stored_features() -> None:
     def features_of(ids: Any) -> Any:
         return features[np.array(ids, dtype=int)]
 
-    candidate = refit(rows, policy, features_of)
+    candidate = _refit(rows, policy, features_of)
     gate = candidate.ood
     assert gate is not None
     assert gate.alpha == 0.02
@@ -126,7 +126,7 @@ def test_without_features_the_ood_gate_is_unchanged(kept: str) -> None:
     )
     rows, _ = drawn_rows(replace(policy, ood=None), 2000, 0.1)
     found = None if kept == "none" else np.zeros((1, 3), np.float32)
-    candidate = refit(rows, policy, lambda _: found)
+    candidate = _refit(rows, policy, lambda _: found)
     assert candidate.ood is policy.ood
     assert candidate.report.notes[-1] == NO_FEATURES
     (before,) = _evaluate_policies(rows, [policy], lambda _: found, "labels so far")
@@ -137,7 +137,7 @@ def test_an_ood_gate_needs_enough_rows() -> None:
     policy = stored.fitted_policy(ood=OODGate("entropy", 0.001))
     rows, _ = drawn_rows(policy, 2000, 0.1)
     n_rows = sample_by_weight(propensity_weights(rows).weight).size
-    candidate = refit(rows, policy, none_kept)
+    candidate = _refit(rows, policy, none_kept)
     assert candidate.ood is policy.ood
     assert candidate.report.notes[-1] == TOO_FEW.format(1000, n_rows)
 
@@ -150,7 +150,7 @@ def test_row_dependent_costs_are_refitted_with_stored_amounts(stored_policy: Any
     row_costs = np.random.default_rng(0).uniform(1, 9, 2000)
     texts = [json.dumps({"amount": amount}) for amount in row_costs.tolist()]
     rows = replace(rows, row_costs=np.array(texts, object))
-    candidate = refit(rows, grows, none_kept)
+    candidate = _refit(rows, grows, none_kept)
     before, plain, after = _evaluate_policies(
         rows, [grows, stored_policy, candidate], none_kept, "labels"
     )
@@ -167,7 +167,7 @@ def test_row_dependent_costs_are_refitted_with_stored_amounts(stored_policy: Any
 def test_probabilities_are_refitted(stored_policy: Any) -> None:
     rows, _ = drawn_rows(stored_policy, 1000, 0.2)
     given = replace(rows, outputs=rows.probabilities, is_logits=np.zeros(1000, np.bool_))
-    found = refit(given, stored_policy, none_kept).calibrator
+    found = _refit(given, stored_policy, none_kept).calibrator
     assert isinstance(found, TemperatureScaling)
     assert found.temperature_ == pytest.approx(1, abs=0.2)
 
@@ -177,7 +177,7 @@ def test_impossible_refits_are_rejected(stored_policy: Any) -> None:
     n_passed = int((rows.propensity < 1).sum())
     unknown = without_draws(rows)
     with pytest.raises(HTTPError) as caught:
-        refit(unknown, stored_policy, none_kept)
+        _refit(unknown, stored_policy, none_kept)
     assert str(caught.value) == (
         f"{n_passed} rows were accepted without any being drawn for the audit. "
         "Use an audit fraction above 0, and label the rows that it draws."
@@ -185,7 +185,7 @@ def test_impossible_refits_are_rejected(stored_policy: Any) -> None:
     table = [*(1 - np.eye(3)), [0.25] * 3]
     costs = CostMatrix(growing(table, table), reject="3")
     with pytest.raises(HTTPError) as caught:
-        refit(rows, replace(stored_policy, costs=costs), none_kept)
+        _refit(rows, replace(stored_policy, costs=costs), none_kept)
     n_labels = propensity_weights(rows).rows.size
     assert str(caught.value) == (
         f"The costs depend on `amount`, and {n_labels} rows have none. "
@@ -262,7 +262,7 @@ def test_a_refit_is_cross_validated_until_new_rows_arrive(
 ) -> None:
     add("a", 400, ago=3600.0)
     until = time.time()
-    before = refit(small_store.decisions_since(), policy, small_store.find_features)
+    before = _refit(small_store.decisions_since(), policy, small_store.find_features)
     number = small_store.add_policy(before.to_json(), trained_until=until)
     logits, y = add("few", 30, ago=-60.0)
     found = compared(small_store, 1, number)
@@ -284,7 +284,7 @@ def test_a_policy_is_not_evaluated_on_its_training_rows(
     add("a", 400, ago=3600.0)
     rows, until = small_store.decisions_since(), time.time()
     active = small_store.add_policy(
-        refit(rows, policy, small_store.find_features).to_json(), trained_until=until
+        _refit(rows, policy, small_store.find_features).to_json(), trained_until=until
     )
     uploaded = small_store.add_policy(fitted_policy(reject_cost=0.1).to_json())
     with pytest.raises(HTTPError, match="No rows have been decided yet"):
@@ -292,7 +292,7 @@ def test_a_policy_is_not_evaluated_on_its_training_rows(
     add("b", 60, ago=-60.0)
     found = compared(small_store, active, uploaded)
     assert found.active.n_rows == found.candidate.n_rows == 60
-    again = refit(small_store.decisions_since(), policy, small_store.find_features, random_state=1)
+    again = _refit(small_store.decisions_since(), policy, small_store.find_features, random_state=1)
     late = small_store.add_policy(again.to_json(), trained_until=time.time() + 90)
     with pytest.raises(HTTPError, match="No rows have been decided yet"):
         compared(small_store, active, late)

@@ -62,7 +62,7 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
         ({"logits": [[1, 2]], "links": ["https://a\x00"]}, "`links` must be a list of http"),
         (
             {"logits": [[1, 2]], "other": 1},
-            "unknown field 'other'. Use only logits, probabilities, mean, std",
+            "unknown field 'other'. Use only logits, probabilities, scores",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_body_is_described_with_its_fields() -> None:
     assert ARROW in body["content"]
     assert ARROW not in request_body(LabelsRequest)["requestBody"]["content"]
     decide = request_body(DecideRequest)["requestBody"]["content"]["application/json"]["schema"]
-    kinds = [["logits"], ["probabilities"], ["mean", "std"], ["quantiles"], ["samples"]]
+    kinds = [["logits"], ["probabilities"], ["scores"], ["mean", "std"], ["quantiles"], ["samples"]]
     assert decide["oneOf"] == [{"required": names} for names in kinds]
     assert not decide["additionalProperties"]
 

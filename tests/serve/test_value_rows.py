@@ -12,8 +12,9 @@ from dubito.data.stream import read_stream, write_stream
 from dubito.decide import ErrorCosts, RegressionPolicy
 from dubito.doubt import ConformalRegressor
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.serve.monitor import ValueMonitorReport, active_report
-from dubito.serve.refit import refit_values
+from dubito.serve.monitor import active_report
+from dubito.serve.policies import _refit_values
+from dubito.serve.policy_metrics import ValueMonitorReport
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
@@ -310,10 +311,10 @@ def test_outliers_are_reviewed_and_the_gate_is_refitted(tmp_path: Path, running:
         api.client.post("/v1/decide", json={**body, "ids": ids})
         api.client.post("/v1/labels", json={"ids": ids, "labels": y.tolist()})
         rows = store.decisions_since()
-        refitted = refit_values(rows, policy, store.find_features)
+        refitted = _refit_values(rows, policy, store.find_features)
         assert refitted.report.n_rows == 300
         assert refitted.ood is not None
         assert refitted.ood is not policy.ood
-        kept = refit_values(rows, policy, lambda _: None)
+        kept = _refit_values(rows, policy, lambda _: None)
         assert kept.ood is policy.ood
         assert "The OOD gate is unchanged" in kept.report.notes[-1]

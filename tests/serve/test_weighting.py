@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.serve.weighting import propensity_weights
+from dubito.serve.store.decisions import LabelDelay
+from dubito.serve.weighted_estimates import propensity_weights
 from tests.serve.stored import drawn_rows, fitted_policy, labels_where, without_draws
 
 
@@ -198,3 +199,100 @@ def few_drawn(rows: Any) -> Any:
     passed = np.flatnonzero(rows.is_audit & (rows.propensity < 1))[:3]
     handed = np.flatnonzero(rows.is_audit & (rows.propensity == 1))[:2]
     return np.isin(np.arange(len(rows)), [*passed, *handed])
+
+
+def rows_of_all(policy: Any, n: int = 2000, *, seed: int = 1) -> Any:
+    """Return rows a minute apart whose labels all arrive, wrong ones ten times later; and now."""
+    rows, y = drawn_rows(policy, n, 0.0, seed=seed)
+    rng = np.random.default_rng(seed)
+    late = np.where(rows.class_ == y, 600.0, 6000.0)
+    arrives, now = rows.created + late * rng.random(n), float(rows.created[-1])
+    is_here = arrives <= now
+    labeled = np.where(is_here, arrives, np.nan)
+    return replace(
+        rows,
+        audit_probability=np.ones(n),
+        propensity=np.ones(n),
+        label=np.where(is_here, y, -1),
+        labeled=labeled,
+        delay=LabelDelay.of(rows.created, labeled, now),
+    ), y
+
+
+def test_the_usual_delay_is_that_of_kaplan_and_meier() -> None:
+    rng = np.random.default_rng(0)
+    created, late = 10.0 * np.arange(5000), rng.exponential(1000.0, 5000)
+    now = created[-1] + 10
+    labeled = np.where(created + late <= now, created + late, np.nan)
+    found = LabelDelay.of(created, labeled, now)
+    # The product over all labels: the fraction of rows as old as it that outlive it.
+    age = np.where(np.isnan(labeled), now, labeled) - created
+    surviving, reference = 1.0, None
+    for t in np.sort(age[~np.isnan(labeled)]):
+        surviving *= 1 - 1 / (age >= t).sum()
+        if surviving <= 0.02:
+            reference = t
+            break
+    assert found.seconds == pytest.approx(reference)
+    assert found.seconds == pytest.approx(1000 * np.log(50), rel=0.15)
+    assert (found.n_rows, found.n_missing) == (5000, int(np.isnan(labeled).sum()))
+    assert found.oldest == pytest.approx(age[np.isnan(labeled)].max())
+    never = LabelDelay.of(created, np.where(np.arange(5000) % 20, labeled, np.nan), now)
+    assert never.seconds is None
+    assert never.due == -np.inf
+    early = LabelDelay.of(np.array([5.0]), np.array([1.0]), 9.0)  # a label before its decision
+    assert early.seconds == 0.0
+
+
+def test_late_labels_bias_no_metric(policy: Any) -> None:
+    error, early = [], []
+    for seed in range(20):
+        rows, y = rows_of_all(policy, seed=seed)
+        sample = propensity_weights(rows)
+        assert sample.is_available
+        assert set(sample.weight.tolist()) == {1.0}
+        is_correct = rows.class_ == y
+        error.append(is_correct[sample.rows].mean() - is_correct.mean())
+        seen = (rows.label >= 0) & (np.arange(2000) >= 1900)
+        early.append(is_correct[seen].mean() - is_correct.mean())
+    assert abs(np.mean(error)) < 0.004
+    assert np.mean(early) > 0.03  # what the newest labels alone would claim
+
+
+def test_metrics_of_all_labels_say_which_rows_they_are_of(policy: Any) -> None:
+    rows, _ = rows_of_all(policy)
+    sample = propensity_weights(rows)
+    n_due = int((rows.created <= rows.delay.due).sum())
+    assert sample.note.startswith(f"All metrics but coverage are of the {n_due:,} rows decided")
+    lost = labels_where(rows, np.arange(2000) % 20 > 0)
+    assert "above 2 %, metrics are withheld" in propensity_weights(lost).unavailable
+    unknown = replace(lost, delay=LabelDelay.of(lost.created, np.full(2000, np.nan), 1e6))
+    words = "2,000 of 2,000 rows have no label yet, the oldest for 12 days: "
+    assert propensity_weights(unknown).unavailable.startswith(words)
+    recent = propensity_weights(rows.take(rows.created > rows.delay.due))
+    assert recent.unavailable.startswith("No row is older than ")
+    some = propensity_weights(rows.take(slice(0, 10)))
+    assert "10 labels of rows older than" in some.unavailable
+
+
+def test_rows_of_both_modes_are_kept_apart(policy: Any) -> None:
+    rows, _ = rows_of_all(policy)
+    audited, _ = drawn_rows(policy, 2000, 0.1)
+    first = np.arange(2000) < 500
+    mixed = replace(
+        rows,
+        audit_probability=np.where(first, 0.1, 1.0),
+        is_audit=first & audited.is_audit,
+    )
+    assert propensity_weights(mixed).rows.min() >= 500
+    # Back to audits: rows without the label that was expected represent nothing.
+    back = replace(
+        audited,
+        audit_probability=np.where(first, 1.0, 0.1),
+        is_audit=~first & audited.is_audit,
+        propensity=np.where(first, 1.0, audited.propensity),
+        label=np.where(first, -1, audited.label),
+    )
+    sample = propensity_weights(back)
+    assert sample.is_available
+    assert sample.rows.min() >= 500

@@ -61,5 +61,5 @@ def test_the_study_says_first_how_many_methods_keep_their_word(
     assert printed.startswith(
         f"{n} of {n} methods have the coverage that theory gives: nominal 90%"
     )
-    assert "100 fresh draws of 200 known and 200 new rows" in printed
+    assert "40 fresh draws of 200 known and 200 new rows" in printed
     assert all(name in printed for name in study.METHODS)

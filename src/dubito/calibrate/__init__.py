@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.binary import BetaCalibration, HistogramBinning, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
+from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.calibrate.cross_validation import (
     CalibrationEvidence,
+    LossDecomposition,
     RegressionEvidence,
     cross_validate_calibrator,
+    decompose_loss,
 )
 from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.isotonic import IsotonicCalibration
-from dubito.calibrate.loss_decomposition import LossDecomposition, decompose_loss
 from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling, VectorScaling
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.calibrate.one_vs_rest import OneVsRest
@@ -30,6 +32,7 @@ __all__ = [
     "BetaCalibration",
     "CalibratedClassifier",
     "CalibrationEvidence",
+    "ConfidenceCalibrator",
     "EnsembleTemperatureScaling",
     "ForestCalibration",
     "HistogramBinning",

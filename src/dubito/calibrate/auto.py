@@ -23,6 +23,7 @@ from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     RowBlock,
+    column_names_of,
     drop_unlabeled,
     labeled_shards,
     require_same_classes,
@@ -72,7 +73,7 @@ class _BaseMixture(BaseCalibrator):
         return self.n_classes_ + max(one._numbers_per_row() for one in self.calibrators_)
 
     def apply(self, outputs: Any) -> Logits | Probabilities:
-        result = freeze(self.predict_proba(outputs))
+        result = freeze(self._predict_proba(outputs))
         return unchecked(Probabilities, {"array": result, "classes": self.classes_})
 
     def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
@@ -295,15 +296,19 @@ class AutoCalibrator(_BaseMixture):
         name = type(self).__name__
         shards = labeled_shards(outputs, y, sample_weight, name, groups)
         if times is None:
-            return super().fit(shards)
+            super().fit(shards)
+            self._columns = column_names_of(outputs)
+            return self
         ordered = ArrayShards(_in_order(shards, times, groups, name))
         from sklearn.model_selection import TimeSeriesSplit
 
         cv, self.cv = self.cv, TimeSeriesSplit(self.cv) if is_number(self.cv) else self.cv
         try:
-            return super().fit(ordered)
+            super().fit(ordered)
         finally:
             self.cv = cv
+        self._columns = column_names_of(outputs)
+        return self
 
     def _unfitted_copy(self) -> BaseCalibrator:
         if not self.__sklearn_is_fitted__():

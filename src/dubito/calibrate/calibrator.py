@@ -2,36 +2,138 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_fraction, as_number, contiguous, freeze
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    Origin,
+    as_fraction,
+    as_frame,
+    as_number,
+    contiguous,
+    freeze,
+    require_choice,
+    restored,
+)
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
-from dubito.errors import BadTypeError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
-from dubito.kernels.softmax import log_softmax_rows, softmax_rows
+from dubito.kernels.scaling import log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities, as_class_matrix, require_classes
+from dubito.outputs import (
+    BaseClassOutputs,
+    ClassName,
+    Logits,
+    Probabilities,
+    TopLabel,
+    as_class_matrix,
+    require_classes,
+)
 from dubito.serialization.fields import Entry, class_names, declare, integer
 from dubito.serialization.objects import Serializable, clone
 
+CONTAINERS = ("default", "pandas", "polars")
+KEPT = ("_columns", "_sklearn_output_config")  # of what is pickled besides parameters
 FLOOR = 1e-12  # the lowest calibrated probability; lower input probabilities are raised to it
 MIN_TOTAL_WEIGHT = 2  # a smaller sum over many rows suggests weights normalized to sum to 1
 WIDE_ENTRIES = 1 << 18  # block size (2 MB) of calibrators that need extra numbers per row
 
 
-class BaseCalibrator(Serializable):
+def column_names_of(outputs: Any) -> tuple[str, ...] | None:
+    """Return the columns of a data frame, or of outputs that were read from one."""
+    origin = Origin.of(outputs)
+    return None if origin is None else origin.columns
+
+
+class OutputContainers(Serializable):
+    """What `predict_proba` and `transform` return: data frames on request, tensors for tensors."""
+
+    _columns: tuple[str, ...] | None = None  # of the data frame that was fitted on
+
+    def set_output(
+        self, *, transform: Literal["default", "pandas", "polars"] | None = None
+    ) -> Self:
+        """Choose what `transform` and `predict_proba` return, as in scikit-learn.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            A data frame with the index of the outputs, if they have one. Its columns are those of
+            the data frame of the fit, or else the names of the classes or labels. None changes
+            nothing.
+
+        Returns
+        -------
+        BaseCalibrator
+            The calibrator itself.
+        """
+        if transform is not None:
+            caller = f"{type(self).__name__}.set_output"
+            require_choice(transform, CONTAINERS, "transform", caller)
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the columns of data frames that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : list of str, optional
+            Used where neither the classes or labels nor the columns of the fit have names.
+
+        Returns
+        -------
+        array of str
+            The columns of the data frame that was fitted on, or the classes or labels.
+        """
+        self._require_fitted("get_feature_names_out")
+        names, is_named = self._output_names()
+        if input_features is not None and not is_named:
+            names = [str(one) for one in input_features]
+        elif input_features is None and len(self._columns or ()) == len(names):
+            names = [*(self._columns or ())]
+        n_columns = len(self._output_names()[0])
+        if len(names) != n_columns:
+            rule, fix = f"must be {n_columns} names, one per column", "Leave them out"
+            caller = f"{type(self).__name__}.get_feature_names_out"
+            raise BadValueError("input_features", caller, rule, f"{len(names)}", fix)
+        return np.array(names, dtype=object)
+
+    @abstractmethod
+    def _output_names(self) -> tuple[list[str], bool]:
+        """Return the names of the classes or labels, and whether they are known."""
+
+    def _contained(self, result: FloatArray, outputs: Any, *, is_transformed: bool = False) -> Any:
+        """Return results in the container that was chosen, or as the kind that outputs are."""
+        library = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if library is None and is_transformed and "sklearn" in sys.modules:
+            library = sys.modules["sklearn"].get_config()["transform_output"]
+        if library in (None, "default"):
+            return restored(result, outputs)
+        origin = Origin.of(outputs)
+        index = None if origin is None else origin.index
+        return as_frame(result, library, self.get_feature_names_out(), index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: value for name, value in vars(self).items() if name in KEPT}
+        return {**super().__getstate__(), **kept}
+
+
+class BaseCalibrator(OutputContainers):
     """Base class of calibrators: fits on outputs and labels, returns calibrated probabilities.
 
     A subclass implements `_learn` (set the parameters from shards), `_logits` (calibrated logits
@@ -53,6 +155,7 @@ class BaseCalibrator(Serializable):
 
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
+    _label_argument: str = "y"  # what `fit` calls labels
     _is_rough: bool = False  # set for fits that only compare calibrators: save some rounds
 
     fitted_fields = declare(n_classes_=integer(2), classes_=class_names("n_classes_"))
@@ -76,10 +179,15 @@ class BaseCalibrator(Serializable):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = labeled_shards(outputs, y, sample_weight, name)
-        first = labeled_outputs(next(shards.batches()), name)
+        known: dict[str, Any] = {
+            "convert": self._as_outputs,
+            "label_argument": self._label_argument,
+        }
+        shards = labeled_shards(outputs, y, sample_weight, name, **known)
+        first = labeled_outputs(next(shards.batches()), name, **known)
         self._forget()
         self.n_classes_, self.classes_ = first.n_classes, first.classes
+        self._columns = column_names_of(outputs)
         # labeled_shards has counted missing labels in memory; CountedShards belong to an outer fit.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         try:
@@ -106,10 +214,16 @@ class BaseCalibrator(Serializable):
         Returns
         -------
         array of shape (n_rows, n_classes)
-            Rows sum to 1; no entry is below 1e-12.
+            Rows sum to 1; no entry is below 1e-12. A tensor for tensors (of PyTorch, JAX or any
+            library with the array API), without gradients: for these, see `export.to_module`.
         """
-        known = self._check_outputs(outputs, "predict_proba")
-        result = np.empty(known.array.shape, known.array.dtype)
+        result: FloatArray = self._contained(self._predict_proba(outputs), outputs)
+        return result
+
+    def _predict_proba(self, outputs: Any, method: str = "predict_proba") -> FloatArray:
+        """Return calibrated probabilities as a NumPy array, whatever was chosen for users."""
+        known = self._check_outputs(outputs, method)
+        result = np.empty((known.n_rows, self.n_classes_), known.array.dtype)
         self._over_blocks(known, result, self._fill_probabilities)
         return result
 
@@ -142,10 +256,18 @@ class BaseCalibrator(Serializable):
         Returns
         -------
         Logits
-            Their softmax is `predict_proba`, before its floor of 1e-12.
+            Their softmax is `predict_proba`, before its floor of 1e-12. For tensors a tensor, and
+            after `set_output` a data frame, of these logits.
         """
+        found = self._transform(outputs)
+        result: Any = self._contained(found.array, outputs, is_transformed=True)
+        chosen: Logits = found if result is found.array else result
+        return chosen
+
+    def _transform(self, outputs: Any) -> Logits:
+        """Return calibrated logits, whatever was chosen for users."""
         known = self._check_outputs(outputs, "transform")
-        result = np.empty(known.array.shape, known.array.dtype)
+        result = np.empty((known.n_rows, self.n_classes_), known.array.dtype)
         self._over_blocks(known, result, lambda rows, out: np.copyto(out, self._logits(rows)))
         return Logits(freeze(result), self.classes_)
 
@@ -162,12 +284,20 @@ class BaseCalibrator(Serializable):
         Logits or Probabilities
             What `transform` or `predict_proba` returns, without computing one from the other.
         """
-        return self.transform(outputs)
+        return self._transform(outputs)
+
+    def _output_names(self) -> tuple[list[str], bool]:
+        return numbered_names(self.classes_, self.n_classes_, "class")
 
     def summary(self) -> str:
         """Return the fitted parameters in words, as part of a sentence.
 
         `cross_validate_calibrator` measures what calibration achieves.
+
+        Returns
+        -------
+        str
+            One sentence.
         """
         self._require_fitted("summary")
         return self._describe()
@@ -203,6 +333,18 @@ class BaseCalibrator(Serializable):
         """Return an unfitted copy to fit on folds, which keeps what was selected on all rows."""
         fresh: BaseCalibrator = clone(self)
         return fresh
+
+    def _fold_copy(self, outputs: Any) -> BaseCalibrator:
+        """Return an unfitted copy to fit on folds of these outputs."""
+        return self._unfitted_copy()
+
+    def _as_outputs(self, outputs: Any, caller: str) -> Any:
+        """Return outputs as the calibrator takes them: a matrix of classes, or scores."""
+        return as_class_outputs(outputs, caller)
+
+    def _uncalibrated(self, batch: Batch) -> Logits | Probabilities:
+        """Return the outputs that calibration is compared with."""
+        return as_class_outputs(batch.outputs, type(self).__name__)
 
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
@@ -253,11 +395,11 @@ class BaseCalibrator(Serializable):
         with kept_threads():
             run_in_order(fill_rows, row_blocks(outputs.n_rows, n_numbers, entries))
 
-    def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
+    def _check_outputs(self, outputs: Any, method: str) -> Any:
         """Return outputs over the classes of the fit, or raise."""
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
-        known = as_class_outputs(outputs, caller)
+        known = self._as_outputs(outputs, caller)
         require_classes(known, self.n_classes_, self.classes_, caller)
         return known
 
@@ -268,6 +410,17 @@ def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: En
         raise entry.error(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")
     if inner.classes_ != outer.classes_:
         raise entry.error("of the same classes", "other names")
+
+
+def numbered_names(names: Sequence[Any] | None, n: int, noun: str) -> tuple[list[str], bool]:
+    """Return names, or numbered ones, and whether they are known.
+
+    >>> numbered_names(None, 2, "class")
+    (['class0', 'class1'], False)
+    """
+    if names is None:
+        return [f"{noun}{k}" for k in range(n)], False
+    return [str(name) for name in names], True
 
 
 @final
@@ -334,27 +487,45 @@ def as_class_outputs(
     return as_class_matrix(outputs, argument, caller, fix)
 
 
-def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
+def labeled_outputs(
+    batch: Batch,
+    caller: str,
+    convert: Callable[[Any, str], Any] = as_class_outputs,
+    label_argument: str = "y",
+) -> Any:
     """Return the outputs of a batch that must have labels."""
-    outputs = as_class_outputs(batch.outputs, caller)
+    outputs = convert(batch.outputs, caller)
     if batch.labels is None:
         fix = "Pass the labels, or shards with a label column"
-        raise BadTypeError("y", caller, "must hold the labels", "None", fix)
+        raise BadTypeError(label_argument, caller, "must hold the labels", "None", fix)
     return outputs
 
 
 def labeled_shards(
-    outputs: Any, y: Any, sample_weight: Any, caller: str, groups: Any = None
+    outputs: Any,
+    y: Any,
+    sample_weight: Any,
+    caller: str,
+    groups: Any = None,
+    convert: Callable[[Any, str], Any] = as_class_outputs,
+    label_argument: str = "y",
 ) -> Shards:
     """Return labeled rows as shards; arrays warn about missing labels and very small weights."""
+    is_given = y is not None
+    if isinstance(outputs, TopLabel) and not is_given:
+        y = outputs.correct
     shards = as_shards(
         outputs,
         y,
         sample_weight=sample_weight,
         groups=groups,
         caller=caller,
-        convert=as_class_outputs,
+        label_argument=label_argument,
+        convert=convert,
     )
+    if isinstance(outputs, TopLabel) and is_given:
+        rule, fix = "must be None with TopLabel, which holds it", "Pass the confidence alone"
+        raise BadTypeError(label_argument, caller, rule, "two of them", fix)
     if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
         batch = shards.batch
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
@@ -430,10 +601,11 @@ def class_weights(shards: Shards) -> FloatArray:
     """Return the total weight of the labels of each class."""
 
     def weigh(batch: Batch) -> FloatArray:
-        rows = LabeledRows.of(batch)
-        if rows.soft_labels.shape[0]:
-            return rows.weight @ rows.soft_labels
-        labels = np.maximum(rows.labels, 0)
-        return np.bincount(labels, rows.weight, rows.outputs.n_classes).astype(np.float64)
+        labels, weight = batch.class_labels, batch.labeled_weight
+        if labels.probabilities is not None:
+            return np.asarray(weight @ labels.probabilities)
+        assert isinstance(batch.outputs, BaseClassOutputs)
+        codes = np.maximum(labels.codes, 0)
+        return np.bincount(codes, weight, batch.outputs.n_classes).astype(np.float64)
 
     return freeze(shards.sum(weigh))

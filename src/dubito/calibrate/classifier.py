@@ -16,23 +16,59 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import assert_all_finite, column_or_1d, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import _check_method_params, check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator
 from dubito.calibrate.cross_validation import count_group_folds
 from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import html_view, sentence
 from dubito.outputs import Logits, Probabilities
 
 NAME = "CalibratedClassifier"
 
 
+class BaseCalibratingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier around another one: where its metadata goes, and how notebooks show it."""
+
+    def get_metadata_routing(self) -> Any:
+        """Return where metadata of `fit` goes: here, to the estimator, and to the splitter.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRouter
+        """
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        if not isinstance(self.estimator, FrozenEstimator):  # which is not fitted again
+            router.add(estimator=_default_estimator(self.estimator), method_mapping=mapping)
+        mapping = MethodMapping().add(caller="fit", callee="split")
+        return router.add(splitter=_as_splitter(self.cv), method_mapping=mapping)
+
+    def summary(self) -> str:
+        """Return the parameters of the calibrator in words."""
+        raise NotImplementedError
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram, below what calibration does once it is fitted."""
+        diagram = str(super()._repr_html_inner())
+        is_fitted = hasattr(self, "classes_")
+        return html_view(sentence(self.summary())) + diagram if is_fitted else diagram
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
+
+
 @final
-class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CalibratedClassifier(BaseCalibratingClassifier):
     """A scikit-learn classifier with calibrated probabilities.
 
     Clones of the estimator are fitted without one fold each, the calibrator on their outputs for
@@ -58,6 +94,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         The estimator fitted on all rows.
     calibrator_ : BaseCalibrator
         The fitted calibrator.
+    n_features_in_ : int
+        The number of features, if the estimator knows it.
+    feature_names_in_ : array of str
+        Their names, if the estimator was fitted on a data frame.
 
     Examples
     --------
@@ -80,7 +120,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.calibrator = calibrator
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        **fit_params: Any,
+    ) -> Self:
         """Fit the estimator and the calibrator.
 
         Parameters
@@ -93,6 +140,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Frequency weights, passed to the estimator if it takes any.
         groups : array of shape (n_rows,), optional
             Rows of one group stay in one fold.
+        **fit_params : dict
+            With metadata routing enabled, further metadata that the estimator or the splitter
+            requests. Then they get `sample_weight` and `groups` also only if they request them.
 
         Returns
         -------
@@ -107,22 +157,37 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if sample_weight is not None:
             # A copy: not every estimator takes weights that are read-only.
             weight = as_weights(sample_weight, labels.size, NAME).copy()
-        data = _TrainingRows(features, labels, weight)
         estimator, calibrator = self._base(), self._base_calibrator()
+        routed = self._routed({"sample_weight": weight, "groups": groups, **fit_params})
+        data = _TrainingRows(features, labels, weight, routed and routed.get("estimator", {}))
         if isinstance(estimator, FrozenEstimator):
             check_is_fitted(estimator)
             fitted, classes = estimator, _require_two_classes(np.asarray(estimator.classes_))
             rows, outputs = np.arange(labels.size), _model_outputs(fitted, features, classes)
         else:
             classes = _require_two_classes(np.unique(labels))
-            _warn_about_unused_weights(estimator, weight)
-            splits = _make_splits(self.cv, data, groups)
+            if routed is None:
+                _warn_about_unused_weights(estimator, weight)
+            splits = _make_splits(self.cv, data, groups, routed and routed["splitter"])
             rows, outputs = _held_out_outputs(estimator, data, splits, classes)
             fitted = data.fit(estimator)
         weight = None if weight is None else weight[rows]
         calibrator.fit(outputs, labels[rows], weight, **_group_argument(calibrator, groups, rows))
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
         return self
+
+    def _routed(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the metadata of the estimator and of the splitter; None without routing."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **metadata)
+            splitter = dict(routed["splitter"]["split"])
+            return {"estimator": dict(routed.get("estimator", {}).get("fit", {})),
+                    "splitter": splitter}  # fmt: skip
+        others = [name for name in metadata if name not in ("sample_weight", "groups")]
+        if others:
+            rule, fix = "needs metadata routing", "Use set_config(enable_metadata_routing=True)"
+            raise BadTypeError(others[0], f"{NAME}.fit", rule, "it disabled", fix)
+        return None
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
         """Return calibrated probabilities.
@@ -138,7 +203,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Probabilities, in the order of `classes_`.
         """
         check_is_fitted(self)
-        return self.calibrator_.predict_proba(_model_outputs(self.estimator_, X, self.classes_))
+        return self.calibrator_._predict_proba(_model_outputs(self.estimator_, X, self.classes_))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """Return the most probable class, which may differ from the estimator's prediction.
@@ -157,7 +222,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return np.asarray(self.classes_[codes])
 
     def summary(self) -> str:
-        """Return the parameters of the calibrator in words."""
+        """Return the parameters of the calibrator in words.
+
+        Returns
+        -------
+        str
+            One sentence.
+        """
         check_is_fitted(self)
         return self.calibrator_.summary()
 
@@ -180,7 +251,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _base(self) -> Any:
         """Return the estimator, or the default."""
         if self.estimator is None:
-            return LogisticRegression()
+            return _default_estimator(None)
         is_instance = hasattr(self.estimator, "fit") and not isinstance(self.estimator, type)
         if not (is_instance and is_classifier(self.estimator)):
             rule, fix = "must be a scikit-learn classifier", "Pass LogisticRegression()"
@@ -203,20 +274,36 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainingRows:
-    """Features of any indexable kind, labels, and weights."""
+    """Features of any indexable kind, labels, weights, and metadata that the estimator requests.
+
+    Without metadata routing (None) the estimator gets the weights if it takes any.
+    """
 
     features: Any
     labels: NDArray[Any]
     weight: FloatArray | None
+    routed: dict[str, Any] | None = None
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
         """Return a clone of the estimator, fitted on some rows or on all."""
-        features, labels, weight = self.features, self.labels, self.weight
+        features, labels, params = self.features, self.labels, self.routed
+        if params is None:
+            argument = None if self.weight is None else _weight_argument(estimator)
+            params = {argument: self.weight} if argument else {}
         if rows is not None:
+            params = _check_method_params(features, params, indices=rows)
             features, labels = _safe_split(estimator, features, labels, rows)
-            weight = None if weight is None else weight[rows]
-        argument = None if weight is None else _weight_argument(estimator)
-        return clone(estimator).fit(features, labels, **({argument: weight} if argument else {}))
+        return clone(estimator).fit(features, labels, **params)
+
+
+def _default_estimator(estimator: Any) -> Any:
+    """Return the estimator, or the default, which requests weights."""
+    if estimator is not None:
+        return estimator
+    default = LogisticRegression()
+    if get_config()["enable_metadata_routing"]:
+        default.set_fit_request(sample_weight=True)
+    return default
 
 
 def _held_out_outputs(
@@ -285,16 +372,25 @@ def _model_outputs(model: Any, features: Any, classes: NDArray[Any]) -> Logits |
     return (Logits if is_score else Probabilities)(array, classes)
 
 
-def _make_splits(cv: Any, data: _TrainingRows, groups: Any) -> list[tuple[IntArray, IntArray]]:
-    """Return the training and test rows of each fold."""
+def _as_splitter(cv: Any, labels: NDArray[Any] | None = None) -> Any:
+    """Return a splitter; of a number of folds a stratified one, if the labels are classes."""
     if isinstance(cv, str):
         rule = "must be a number, a splitter or splits"
         fix = "Wrap a fitted model in FrozenEstimator(model)"
         raise BadValueError("cv", NAME, rule, repr(cv), fix)
+    return check_cv(cv, labels, classifier=True)
+
+
+def _make_splits(
+    cv: Any, data: _TrainingRows, groups: Any, routed: dict[str, Any] | None
+) -> list[tuple[IntArray, IntArray]]:
+    """Return the training and test rows of each fold."""
+    params = {"groups": groups} if routed is None else routed
     if isinstance(cv, Integral) and groups is not None:
         cv = StratifiedGroupKFold(count_group_folds(np.asarray(groups), int(cv), NAME))
-    rows, splitter = np.arange(data.labels.size), check_cv(cv, data.labels, classifier=True)
-    splits = splitter.split(data.features, data.labels, groups)
+        params = {"groups": groups}
+    rows, splitter = np.arange(data.labels.size), _as_splitter(cv, data.labels)
+    splits = splitter.split(data.features, data.labels, **params)
     return [(rows[train], rows[test]) for train, test in splits]
 
 

@@ -1,43 +1,55 @@
-"""Cross-validation: folds, held-out outputs, and evidence of what a calibrator achieves."""
+"""Cross-validation of calibrators: held-out outputs, evidence, and scores decomposed by them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, final, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, require_everywhere
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    RandomState,
+    as_count,
+    draw_seed,
+    freeze,
+    require_choice,
+    require_everywhere,
+)
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     LabeledRows,
+    as_class_outputs,
     drop_unlabeled,
     labeled_outputs,
     labeled_shards,
     log_probabilities,
 )
 from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
+from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, as_shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import short_percent
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.formatting import HTMLTable, decimal, html_view, percent, sentence, short_percent
 from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.state import json_fields
-from dubito.outputs import Logits, as_multilabel
+from dubito.measure.state import json_fields, labeled_batch
+from dubito.outputs import Logits, Scores, TopLabel, as_multilabel, unchecked
 from dubito.serialization.fields import declare, integer, number, optional
 from dubito.serialization.objects import Record, clone
 
 if TYPE_CHECKING:
     from dubito.calibrate.multilabel import MultiLabelCalibrator
+
 
 CALLER = "cross_validate_calibrator"
 MAX_SAMPLES = 20_000
@@ -68,7 +80,9 @@ class CalibrationEvidence(Record):
     brier_before, brier_after : float or None
         Brier score; None for `AutoCalibrator.evidence_`, which is made from likelihoods alone.
     ece_before, ece_after : float or None
-        Expected calibration error of the top label over 15 equal-width bins; None likewise.
+        Expected calibration error of the top label over 15 equal-width bins; None likewise. Of
+        answers it is that of P(correct), as is the Brier score; None before calibration if no score
+        is declared to be a probability.
     """
 
     log_loss_before: float
@@ -98,11 +112,34 @@ class CalibrationEvidence(Record):
         metrics = [f"log loss from {self.log_loss_before:.3f} to {self.log_loss_after:.3f}"]
         if self.brier_before is not None:
             metrics.append(f"Brier score from {self.brier_before:.3f} to {self.brier_after:.3f}")
-        if self.ece_before is not None:
-            name = f"ECE ({N_BINS} uniform bins)"
-            metrics.append(f"{name} from {self.ece_before:.3f} to {self.ece_after:.3f}")
+        if self.ece_after is not None:
+            start = "" if self.ece_before is None else f"from {self.ece_before:.3f} to "
+            metrics.append(f"ECE ({N_BINS} uniform bins) {start}{self.ece_after:.3f}")
         how = "cross-fitted on" if self.n_folds else "on"
         return f"{', '.join(metrics)}, {how} {self.n_rows:,} rows"
+
+    @property
+    def is_better(self) -> bool:
+        """Whether log loss and Brier score on held-out rows are lower after calibration."""
+        is_less = self.log_loss_after < self.log_loss_before
+        if self.brier_before is None or self.brier_after is None:
+            return is_less
+        return is_less and self.brier_after < self.brier_before
+
+    def _repr_html_(self) -> str:
+        ece = f"ECE ({N_BINS} uniform bins)"
+        pairs = {
+            "log loss": (self.log_loss_before, self.log_loss_after),
+            "Brier score": (self.brier_before, self.brier_after),
+            ece: (self.ece_before, self.ece_after),
+        }
+        rows = [
+            (name, *("-" if one is None else decimal(one) for one in pair))
+            for name, pair in pairs.items()
+            if pair[1] is not None
+        ]
+        table = HTMLTable(("held-out rows", "uncalibrated", "calibrated"), rows)
+        return html_view(sentence(f"{self}"), table)
 
 
 class HeldOutLabels(NamedTuple):
@@ -130,7 +167,7 @@ class HeldOutLabels(NamedTuple):
         return float(np.sqrt(np.sum(np.bincount(self.rows, deviation) ** 2)))
 
     def evidence(
-        self, before: FloatArray, after: FloatArray, n_folds: int, **scores: float
+        self, before: FloatArray, after: FloatArray, n_folds: int, **scores: float | None
     ) -> CalibrationEvidence:
         """Return the mean log losses before and after calibration, beside other scores."""
         return CalibrationEvidence(
@@ -166,18 +203,31 @@ class RegressionEvidence:
     n_folds: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return both audits and the numbers of rows and folds as JSON values."""
+        """Return both audits and the numbers of rows and folds as JSON values.
+
+        Returns
+        -------
+        dict
+            All fields by name.
+        """
         return json_fields(self)
 
     def __str__(self) -> str:
         scores = [one.continuous_ranked_probability_score for one in (self.before, self.after)]
-        text = f"CRPS from {scores[0]:.4g} to {scores[1]:.4g}"
+        text = f"{self.before.crps_title} from {scores[0]:.4g} to {scores[1]:.4g}"
         if self.before.levels.size:
             k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
             level = short_percent(self.before.levels[k])
             coverage = f"from {self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
             text = f"coverage of {level} intervals {coverage}, {text}"
         return f"{text}, cross-fitted on {self.n_rows:,} rows"
+
+    def _repr_html_(self) -> str:
+        levels = zip(self.before.levels, self.before.coverage, self.after.coverage, strict=True)
+        rows = [(f"{short_percent(level)} intervals", percent(before), percent(after))
+                for level, before, after in levels]  # fmt: skip
+        table = HTMLTable(("coverage", "uncalibrated", "calibrated"), rows)
+        return html_view(sentence(f"{self}"), *([table] if rows else []))
 
 
 @overload
@@ -263,7 +313,7 @@ def cross_validate_calibrator(
     """
     from dubito.calibrate.multilabel import MultiLabelCalibrator  # which makes folds by this module
 
-    seed = draw_seed(random_state, CALLER)
+    seed, argument = draw_seed(random_state, CALLER), "y"
     is_multilabel = isinstance(calibrator, MultiLabelCalibrator)
     if is_multilabel or isinstance(calibrator, BaseRegressionCalibrator):
         rows = as_shards(
@@ -275,13 +325,14 @@ def cross_validate_calibrator(
             convert=as_multilabel if is_multilabel else as_predictive,
         )
     elif isinstance(calibrator, BaseCalibrator):
-        rows = labeled_shards(outputs, y, sample_weight, CALLER, groups)
-        labeled_outputs(next(rows.batches()), CALLER)
+        convert, argument = calibrator._as_outputs, calibrator._label_argument
+        rows = labeled_shards(outputs, y, sample_weight, CALLER, groups, convert)
+        labeled_outputs(next(rows.batches()), CALLER, convert)
     else:
         rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
         raise BadTypeError("calibrator", CALLER, rule, type(calibrator).__name__, fix)
     batch = drop_unlabeled(sample_rows(rows, max_samples, seed, is_labeled=True))
-    require_two_rows(batch, "y", CALLER)
+    require_two_rows(batch, argument, CALLER)
     folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
     if isinstance(calibrator, BaseRegressionCalibrator):
         return _regression_evidence(calibrator, batch, folds)
@@ -305,6 +356,9 @@ def _classification_evidence(
     order = np.concatenate([test for _, test in folds])
     held_out = batch.take(order)
     calibrated = np.concatenate([part.array for part in logits])
+    is_answers = isinstance(held_out.outputs, Scores | TopLabel)
+    has_before = getattr(held_out.outputs, "confidence_column", 0) is not None
+    held_out = replace(held_out, outputs=calibrator._uncalibrated(held_out))
     rows = LabeledRows.of(held_out)
     outputs = rows.outputs, Logits(calibrated, logits[0].classes)
     likelihoods, weights, entry_rows = rows.label_likelihoods(
@@ -313,6 +367,10 @@ def _classification_evidence(
     before, after = -np.log(np.maximum(likelihoods, FLOOR)).T
     batches = [replace(held_out, outputs=one) for one in outputs]
     scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
+    if is_answers:  # of P(correct): half of the sum over both classes
+        scores = [one / 2 for one in scores]
+        p_correct = [np.exp(log_probabilities(one))[:, 1] for one in outputs]
+        batches = [answers_of(held_out, p) for p in p_correct]
     errors = [ReliabilityState.of(one).expected() for one in batches]
     return HeldOutLabels(weights, order[entry_rows]).evidence(
         before,
@@ -320,9 +378,17 @@ def _classification_evidence(
         len(folds),
         brier_before=scores[0],
         brier_after=scores[1],
-        ece_before=errors[0],
+        ece_before=errors[0] if has_before else None,
         ece_after=errors[1],
     )
+
+
+def answers_of(batch: Batch, p_correct: FloatArray) -> Batch:
+    """Return labeled rows of two classes, wrong and correct, as answers with their P(correct)."""
+    labels, soft = batch.class_labels, batch.class_labels.probabilities
+    correct = labels.codes.astype(np.float64) if soft is None else soft[:, 1]
+    fields = {"confidence": freeze(p_correct.copy()), "correct": freeze(correct.copy())}
+    return replace(batch, outputs=unchecked(TopLabel, fields), labels=None)
 
 
 def _multilabel_evidence(
@@ -338,7 +404,9 @@ def _multilabel_evidence(
     # The fit on all rows warns.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         parts = [
-            clone(calibrator).fit(rows_to_fit(batch, train)).predict_proba(batch.outputs.take(test))
+            clone(calibrator)
+            .fit(rows_to_fit(batch, train))
+            ._predict_proba(batch.outputs.take(test))
             for train, test in folds
         ]
     before = as_multilabel(batch.outputs, CALLER).array[held_out]
@@ -378,8 +446,9 @@ def held_out_logits(
     """
 
     def held_out(fold: Fold) -> Logits:
-        fitted = calibrator._unfitted_copy().fit(ArrayShards(rows_to_fit(batch, fold[0])))
-        return fitted.transform(batch.outputs.take(fold[1]))
+        fresh = calibrator._fold_copy(batch.outputs)
+        fitted = fresh.fit(ArrayShards(rows_to_fit(batch, fold[0])))
+        return fitted._transform(batch.outputs.take(fold[1]))
 
     # Folds run in threads, except for a selection, which has threads of its own.
     is_selection = type(calibrator._unfitted_copy()).fit is not BaseCalibrator.fit
@@ -451,3 +520,110 @@ def _most_probable_labels(batch: Batch) -> IntArray | None:
         return None
     soft = labels.probabilities
     return labels.codes if soft is None else np.asarray(soft.argmax(axis=1))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LossDecomposition:
+    """A proper score as calibration loss plus refinement loss; `print` gives one line.
+
+    Attributes
+    ----------
+    score : float
+        The score of the uncalibrated outputs.
+    calibration : float
+        What recalibration removes; 0 where it only adds noise.
+    refinement : float
+        What remains.
+    recalibrated : float
+        The score after recalibration, which may be above `score`.
+    name : str
+        "log_loss" or "brier_score".
+    n_rows, n_folds : int
+        Number of rows and of folds.
+    """
+
+    score: float
+    calibration: float
+    refinement: float
+    recalibrated: float
+    name: str
+    n_rows: int
+    n_folds: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.score:.4g} = calibration {self.calibration:.4g} + refinement "
+            f"{self.refinement:.4g} ({self.n_rows:,} rows, {self.n_folds} folds)"
+        )
+
+
+def decompose_loss(
+    y_true: Any,
+    outputs: Any,
+    *,
+    score: Literal["log_loss", "brier_score"] = "log_loss",
+    calibrator: BaseCalibrator | None = None,
+    cv: int = 5,
+    random_state: RandomState = 0,
+    sample_weight: Any = None,
+) -> LossDecomposition:
+    """Return how much of a proper score recalibration removes, and how much remains.
+
+    Compare models by `refinement`, as calibration can be corrected afterwards.
+
+    Parameters
+    ----------
+    y_true : array of shape (n_rows,) or (n_rows, n_classes)
+        Labels, or label probabilities.
+    outputs : Logits, Probabilities, Members or array of probabilities
+        Model outputs.
+    score : {"log_loss", "brier_score"}
+        The proper score. An infinite log loss has an infinite calibration loss.
+    calibrator : BaseCalibrator, optional
+        What recalibrates held-out rows; `TemperatureScaling()` by default.
+    cv : int
+        Number of folds, at most one per row.
+    random_state : int, RandomState or None
+        Seed of the folds.
+    sample_weight : array of shape (n_rows,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    LossDecomposition
+        The score, its calibration loss and its refinement loss.
+
+    References
+    ----------
+    Berta, Holzmueller, Jordan and Bach, "Rethinking early stopping: refine, then calibrate", 2025.
+
+    Examples
+    --------
+    >>> y, p = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10, [0.01] * 40 + [0.99] * 40
+    >>> found = decompose_loss(y, p)
+    >>> round(found.score, 2), round(found.calibration, 2), round(found.refinement, 2)
+    (1.16, 0.56, 0.6)
+    """
+    caller = "decompose_loss"
+    require_choice(score, ("log_loss", "brier_score"), "score", caller)
+    model = TemperatureScaling() if calibrator is None else calibrator
+    if not isinstance(model, BaseCalibrator):
+        rule, fix = "must be a calibrator of classes", "Pass calibrator=TemperatureScaling()"
+        raise BadTypeError("calibrator", caller, rule, type(model).__name__, fix)
+    n_folds = as_count(cv, "cv", caller, least=2, example=5)
+    wrapped = as_class_outputs(outputs, caller)
+    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, caller))
+    if len(batch) == 0:
+        raise EmptyStateError(caller)
+    require_two_rows(batch, "y_true", caller)
+    folds = make_folds(batch, min(n_folds, len(batch)), draw_seed(random_state, caller), caller)
+    logits = held_out_logits(clone(model), batch, folds)
+    states = [
+        ProperScoresState.of(replace(batch.take(test), outputs=part))
+        for (_, test), part in zip(folds, logits, strict=True)
+    ]
+    before = ProperScoresState.of(batch).score(score)
+    after = sum(states[1:], start=states[0]).score(score)
+    calibration, refinement = max(0.0, before - after), min(before, after)
+    return LossDecomposition(before, calibration, refinement, after, score, len(batch), len(folds))

@@ -16,7 +16,7 @@ from dubito.arrays import (
     freeze,
     require_random_state,
 )
-from dubito.calibrate.basis import MIN_LOG_PROBA, Basis
+from dubito.calibrate.affine import MIN_LOG_PROBA, Basis
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
@@ -29,7 +29,7 @@ from dubito.calibrate.calibrator import (
 from dubito.calibrate.matrix import VectorScaling
 from dubito.data.shards import Shards, sample_rows
 from dubito.kernels.blocks import map_in_order
-from dubito.kernels.trees import add_forest, grow_tree, leaves_of
+from dubito.kernels.nonparametric import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare

@@ -14,7 +14,7 @@ from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
-from dubito.kernels.monotone import add_to_cells, pool_neighbors, read_knots
+from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare, number
 

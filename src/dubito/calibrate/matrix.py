@@ -9,8 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import FloatArray, freeze, require_choice
-from dubito.calibrate.affine import fit_affine
-from dubito.calibrate.basis import BASES, Basis, choose_centers
+from dubito.calibrate.affine import BASES, Basis, choose_centers, fit_affine
 from dubito.calibrate.calibrator import (
     BaseCalibrator,
     LabeledRows,
@@ -75,7 +74,7 @@ class BaseAffineScaling(BaseCalibrator):
         self.weight_ = scale * (_identity(deviation.shape) + deviation)
 
     def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
-        known = super()._check_outputs(outputs, method)
+        known: Logits | Probabilities = super()._check_outputs(outputs, method)
         self._require_input(known, f"{type(self).__name__}.{method}")
         return known
 
@@ -307,6 +306,8 @@ class StructuredMatrixScaling(BaseMatrixScaling):
         Centers of the radial basis functions, for `basis="rbf"`.
     width_ : float
         Their width, for `basis="rbf"`.
+    input_ : str
+        What the matrix is applied to: always "log_proba".
 
     References
     ----------

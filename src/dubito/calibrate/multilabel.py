@@ -22,7 +22,13 @@ from dubito.arrays import (
     require_choice,
     require_random_state,
 )
-from dubito.calibrate.calibrator import FLOOR, drop_unlabeled
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    OutputContainers,
+    column_names_of,
+    drop_unlabeled,
+    numbered_names,
+)
 from dubito.calibrate.cross_validation import CalibrationEvidence, HeldOutLabels, make_folds
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
@@ -45,7 +51,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import Serializable, record_of
+from dubito.serialization.objects import record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 SELECTION_ENTRIES, SELECTION_ROWS = 100_000, 4_000  # rows x labels to select on, or rows if more
@@ -398,7 +404,7 @@ class _Selection:
 
 
 @final
-class MultiLabelCalibrator(Serializable):
+class MultiLabelCalibrator(OutputContainers):
     """Calibrate several binary labels per row, each with a map of its own near a common one.
 
     The map of a label is a logistic regression on its log odds z: slope * z + intercept, and two
@@ -539,6 +545,7 @@ class MultiLabelCalibrator(Serializable):
         require_own_places(known, as_label_matrix(first.labels, name), "y", name)
         self._forget()
         self.n_labels_, self.label_names_ = known.n_labels, known.label_names
+        self._columns = column_names_of(outputs)
         try:
             self._check_params()
             with kept_threads(), cached(shards) as quick:
@@ -561,8 +568,14 @@ class MultiLabelCalibrator(Serializable):
         Returns
         -------
         MultiLabel
+            For tensors a tensor, and after `set_output` a data frame, of the log odds.
         """
-        return MultiLabel.from_logits(self._over_blocks(outputs, "transform"), self.label_names_)
+        odds = self._over_blocks(outputs, "transform")
+        result: Any = self._contained(odds, outputs, is_transformed=True)
+        if result is odds:
+            return MultiLabel.from_logits(odds, self.label_names_)
+        chosen: MultiLabel = result
+        return chosen
 
     def predict_proba(self, outputs: Any) -> FloatArray:
         """Return calibrated probabilities.
@@ -575,12 +588,26 @@ class MultiLabelCalibrator(Serializable):
         Returns
         -------
         array of shape (n_rows, n_labels)
-            The probability that each label is 1, at least 1e-12.
+            The probability that each label is 1, at least 1e-12. A tensor for tensors.
         """
+        result: FloatArray = self._contained(self._predict_proba(outputs), outputs)
+        return result
+
+    def _predict_proba(self, outputs: Any) -> FloatArray:
+        """Return calibrated probabilities as a NumPy array, whatever was chosen for users."""
         return np.asarray(np.maximum(expit(self._over_blocks(outputs, "predict_proba")), FLOOR))
 
+    def _output_names(self) -> tuple[list[str], bool]:
+        return numbered_names(self.label_names_, self.n_labels_, "label")
+
     def summary(self) -> str:
-        """Return what was selected and why, as part of a sentence."""
+        """Return what was selected and why, as part of a sentence.
+
+        Returns
+        -------
+        str
+            Part of a sentence.
+        """
         self._require_fitted("summary")
         text = f"{self.chosen_}, because {self.reason_}"
         if self.unfitted_:

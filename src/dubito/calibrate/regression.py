@@ -109,6 +109,11 @@ class BaseRegressionCalibrator(Serializable):
         """Return the fitted parameters in words, as part of a sentence.
 
         `cross_validate_calibrator` measures what calibration achieves.
+
+        Returns
+        -------
+        str
+            Part of a sentence.
         """
         self._require_fitted("summary")
         return self._describe()

@@ -167,7 +167,7 @@ class _CrossValidation:
         calibrator._is_rough = True
         calibrator.fit(ArrayShards(self.batch.take(train)))
         rows = LabeledRows.of(self.batch.take(test))
-        likelihoods, _, _ = rows.label_likelihoods([calibrator.predict_proba(rows.outputs)])
+        likelihoods, _, _ = rows.label_likelihoods([calibrator._predict_proba(rows.outputs)])
         return likelihoods[:, 0], time.perf_counter() - start
 
 

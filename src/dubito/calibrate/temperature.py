@@ -23,9 +23,9 @@ from dubito.formatting import percent
 from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.columns import add_softmax
-from dubito.kernels.mixture import fit_mixture
 from dubito.kernels.row_statistics import NARROW
-from dubito.kernels.temperature_loss import (
+from dubito.kernels.scaling import (
+    fit_mixture,
     label_scores,
     narrow_temperature_sums,
     temper_rows,

@@ -97,8 +97,7 @@ def _rehearse_audit(outputs: BaseOutputs, labels: IntArray) -> None:
     from dubito.data import Batch
     from dubito.data.batch import RowStatistics
     from dubito.measure.audit_state import AuditState, BootstrapState
-    from dubito.measure.calibration_error import uniform_edges
-    from dubito.measure.classwise import ClasswiseCalibrationState
+    from dubito.measure.calibration_error import ClasswiseCalibrationState, uniform_edges
 
     batch = Batch.of(labels, outputs)
     half = np.full(len(batch), 0.5)

@@ -10,13 +10,17 @@ from typer.core import TyperGroup
 from dubito import __version__
 from dubito.cli.audit import audit
 from dubito.cli.calibrate import calibrate
+from dubito.cli.cascade import cascade
 from dubito.cli.compare import compare, drift
 from dubito.cli.decide import decide
 from dubito.cli.demo import demo
 from dubito.cli.doctor import doctor
+from dubito.cli.explain import explain
+from dubito.cli.export import export
 from dubito.cli.fit import fit
 from dubito.cli.forecast import forecast
 from dubito.cli.policy import policy
+from dubito.cli.review import review
 from dubito.cli.serve import serve, token
 
 KERNELS = {  # that a command compiles when it first runs on a machine
@@ -73,18 +77,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(audit)
-app.command()(calibrate)
-app.command()(fit)
-app.command()(decide)
-app.command()(compare)
-app.command()(drift)
-app.command()(forecast)
-app.add_typer(policy, name="policy")
-app.command()(serve)
-app.add_typer(token, name="token")
-app.command()(doctor)
+START, MEASURE = "Start", "Measure"
+DECIDE, PRODUCTION = "Calibrate and decide", "Production"
+app.command(rich_help_panel=START)(demo)
+app.command(rich_help_panel=START)(doctor)
+app.command(rich_help_panel=START)(explain)
+app.command(rich_help_panel=MEASURE)(audit)
+app.command(rich_help_panel=MEASURE)(compare)
+app.command(rich_help_panel=MEASURE)(drift)
+app.command(rich_help_panel=DECIDE)(calibrate)
+app.command(rich_help_panel=DECIDE)(fit)
+app.command(rich_help_panel=DECIDE)(decide)
+app.command(rich_help_panel=DECIDE)(forecast)
+app.add_typer(cascade, name="cascade", rich_help_panel=DECIDE)
+app.add_typer(review, name="review", rich_help_panel=DECIDE)
+app.add_typer(policy, name="policy", rich_help_panel=DECIDE)
+app.command(rich_help_panel=PRODUCTION)(export)
+app.command(rich_help_panel=PRODUCTION)(serve)
+app.add_typer(token, name="token", rich_help_panel=PRODUCTION)
 
 
 def _print_version(is_requested: bool) -> None:
@@ -102,6 +112,10 @@ def root(
     ] = False,
 ) -> None:
     """Measure the calibration of a model's confidence, correct it, and make decisions with it.
+
+    Every command has --help with examples. `dubito demo --binary` writes the
+    files of the first ones to dubito-demo. `dubito --install-completion`
+    teaches your shell the commands and options.
 
     Example: dubito demo
     """

@@ -6,13 +6,18 @@ from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path, PurePath
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dubito.cli.columns import ColumnOptions, note_single_class, require_positive, with_columns
-from dubito.cli.cost_options import CELL_HELP, CostOptions
-from dubito.cli.label_options import require_unused
+from dubito.cli.columns import (
+    ColumnOptions,
+    note_scores,
+    note_single_class,
+    require_positive,
+    with_columns,
+)
+from dubito.cli.cost_options import CELL_HELP, CostOptions, require_unused
 from dubito.cli.reading import Reader
 from dubito.errors import BadValueError
 
@@ -82,17 +87,29 @@ def audit(
             "'disparity.fpr>0.05' (between groups)."
         ),
     ] = None,
+    bad_rows: Annotated[
+        Path | None, typer.Option(help="Write invalid rows to this CSV or TSV and continue.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Measure the calibration, accuracy and error detection of a file of predictions.
 
-    Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
+    Scores of answers have no probabilities of their own: what is measured is P(correct),
+    cross-fitted from them.
+
+    Example: dubito audit payments.csv --positive fraud -o report.html
+
+    Example: dubito audit predictions.csv --label y --probabilities 'p_*'
+
+    Example: dubito audit answers.csv --scores logprob,judge --correct ok
     """
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.limits import as_shown, crossed_limits, limit_warnings
     from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import require_output_paths
-    from dubito.data import ArrayShards
+    from dubito.cli.writing import bad_rows_remedy
+    from dubito.data import ArrayShards, BadRows, Sink
+    from dubito.data.sink import TEXTS
     from dubito.formatting import wrapped
     from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
     from dubito.measure.binary import THRESHOLD
@@ -110,10 +127,24 @@ def audit(
             "--positive": options.positive, "--classes": options.classes,
         }  # fmt: skip
         require_unused(unsuited, "for a regression")
-    require_output_paths({"--output": output}, [file], {"--output": (".html",)})
-    [predictions] = options.open(file, has_features=output is not None, row_costs=given.expressions)
-    with passes():
-        rows = reader.rows(predictions)
+    paths, endings = {"--output": output, "--bad-rows": bad_rows}, {"--output": (".html",)}
+    require_output_paths(paths, [file], {**endings, "--bad-rows": TEXTS})
+    if options.scores is not None:
+        unsuited = {
+            "--threshold": threshold, "--costs": costs, "--cost": cost, "--bins": bins,
+            "--positive": options.positive, "--classes": options.classes,
+            "--features": options.features,
+        }  # fmt: skip
+        require_unused(unsuited, "with --scores")
+    [predictions] = options.open(
+        file,
+        has_features=output is not None and not options.is_answers,
+        row_costs=given.expressions,
+    )
+    bad = None if bad_rows is None else BadRows()
+    with passes(), bad_rows_remedy(bad_rows, keep_others=True):
+        rows = reader.rows(predictions, bad)
+        answers = None
         compile_ahead(next(rows.batches()).outputs, is_audit=output is None)
         matrix = None
         if given.is_given:
@@ -128,6 +159,13 @@ def audit(
                 rows, n_bins=bins, bin_strategy=bin_strategy, threshold=point
             )
             too_few = result.small_groups
+        elif options.scores is not None:
+            from dubito.calibrate.answers import HeldOutAnswers
+
+            note_single_class(rows, file, is_error=True)
+            note_scores(rows, file)
+            answers = HeldOutAnswers.cross_fit(rows, 0, "dubito audit")
+            result = Audit.of(ArrayShards(answers.calibrated))
         else:
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
@@ -151,13 +189,27 @@ def audit(
             title = PurePath(file).name
             report = Report.of(rows, costs=matrix, title=title, command=typed(), audit=result)
             report.save(output)
+    if bad_rows is not None and bad is not None:
+        with Sink(bad_rows) as sink:
+            sink.write(bad.columns)
     if as_json:
-        extra = {} if paid is None else {"cost": asdict(paid)}
+        extra: dict[str, Any] = {} if paid is None else {"cost": asdict(paid)}
+        if answers is not None:
+            extra["scores"] = {
+                one.name: None if one.auroc is None else asdict(one.auroc)
+                for one in answers.separations()
+            }
+        extra |= {} if bad is None else {"bad_rows": len(bad)}
         is_streamed = not isinstance(rows, ArrayShards)
         say_json({**result.to_dict(), **extra, "findings": findings, "streamed": is_streamed})
     else:
-        say(str(result) if paid is None else f"{result}\n\n{paid}")
-        if not isinstance(rows, ArrayShards) and not options.is_regression:
+        text = str(result)
+        if answers is not None:
+            text = text.replace("\n\n", f"\n\n{answers.title}\n\n", 1)
+        say(text if paid is None else f"{text}\n\n{paid}")
+        if answers is not None:
+            put("\n".join(["", *answers.separation_lines()]))
+        elif not isinstance(rows, ArrayShards) and not options.is_regression:
             ranked = "AURC, AUGRC and error detection"
             if options.is_multilabel:
                 ranked = "ROC-AUC, average precision, ECE and slopes"
@@ -170,6 +222,9 @@ def audit(
         if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
             one, other = (quote(str(each.name)) for each in result.classes)
             say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
+        if bad is not None:
+            each = "row was" if len(bad) == 1 else "rows were"
+            say(f"\n{len(bad):,} invalid {each} set aside in {bad_rows}.")
         if output is not None:
             say(f"\nThe report is in {output}.")
         if options.is_regression:
@@ -177,15 +232,17 @@ def audit(
             say("\nNext, calibrate the intervals, or fit a policy that decides values by cost:")
             say(f"  dubito calibrate {quote(file)} {shown}")
             say(f"  dubito fit {quote(file)} {shown} --cost-under 4 --cost-over 1")
-        elif options.confidence is None:
+        else:
             what = "labels" if options.is_multilabel else "rows"
+            what = "answers" if options.is_answers else what
             say(f"\nNext, fit a policy that sends uncertain {what} to human review:")
             more = f" {given}".rstrip()
             if options.is_multilabel:
                 more += " --review 0.3"
             elif matrix is None or matrix.reject is None:
-                more += " --reject-cost 0.3"
-            columns = replace(options, group=None, id=None)  # as `fit` uses them
+                more += f" --reject-cost {0.2 if options.is_answers else 0.3}"
+            group = options.group if options.is_answers else None
+            columns = replace(options, group=group, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
     for one in [*limit_warnings(fail_on or [], too_few, metrics), *findings]:
         put(f"dubito: {one}", is_error=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +12,26 @@ import typer
 from dubito.cli.columns import (
     FOLD_GROUPS,
     ColumnOptions,
+    as_fitted,
+    note_scores,
     note_single_class,
+    output_columns,
     require_positive,
     with_columns,
 )
-from dubito.cli.label_options import require_unused
-from dubito.cli.reading import CALIBRATOR_HELP, Reader, calibrator_named, multilabel_calibrator
+from dubito.cli.cost_options import require_unused
+from dubito.cli.reading import (
+    CALIBRATOR_HELP,
+    Reader,
+    answer_calibrator,
+    calibrator_named,
+    multilabel_calibrator,
+)
 from dubito.cli.regression_commands import (
     calibrated_arrays,
     calibrated_names,
     fit_calibrator,
+    require_outputs,
     require_same_kind,
 )
 from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
@@ -39,7 +49,7 @@ Z = 1.96  # standard errors to each side of a 95 % interval
 PREFIX = "calibrated_"
 
 
-@with_columns("features", "confidence", "correct", group=FOLD_GROUPS)
+@with_columns("features", group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -72,16 +82,21 @@ def calibrate(
 
     --apply writes the input columns, and calibrated_p for a column p,
     or calibrated_CLASS for each of several classes or labels.
+    Scores of answers become p_correct, with p_correct_low and p_correct_high.
     For a regression it fits the intervals to their coverage, and --apply
     writes the calibrated means and standard deviations, or quantiles.
 
-    Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
+    Example: dubito calibrate payments.csv --positive fraud -o calibrator.json
 
-    Example: dubito calibrate xrays.csv --multilabel 'p_*' --label 'y_*' --uncertain ignore
+    Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.csv
+
+    Example: dubito calibrate predictions.csv --label y --logits 'logit_*'
+
+    Example: dubito calibrate answers.csv --scores logprob,judge --correct ok
+
+    Example: dubito calibrate xrays.csv --multilabel 'p_*' --label 'y_*'
 
     Example: dubito calibrate sales.csv --quantiles 'q_*' --label demand
-
-    Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.parquet
     """
     from dubito.cli.reading import require_output_paths
 
@@ -105,37 +120,60 @@ def _fit(
     """Fit a calibrator, save it and print what it achieves on held-out rows."""
     import json
 
-    from dubito.calibrate import AutoCalibrator, MultiLabelCalibrator, cross_validate_calibrator
-    from dubito.cli.printing import passes, say, say_json
+    from dubito.calibrate import (
+        AutoCalibrator,
+        ConfidenceCalibrator,
+        MultiLabelCalibrator,
+        cross_validate_calibrator,
+    )
+    from dubito.calibrate.confidence import BASE_RATE, no_better
+    from dubito.cli.printing import passes, say, say_json, say_note
     from dubito.data.sink import write_atomic
 
-    [predictions] = options.open(file)
+    [predictions] = options.open(file, as_scores=True)
+    chosen_by: Any
     if options.is_multilabel:
         require_unused({"--positive": options.positive})
-    named = multilabel_calibrator if options.is_multilabel else calibrator_named
-    chosen_by: Any = named(name)
+        chosen_by = multilabel_calibrator(name)
+    elif options.is_answers:
+        require_unused({"--positive": options.positive}, "with --confidence or --scores")
+        chosen_by = answer_calibrator(name)
+    else:
+        chosen_by = calibrator_named(name)
     fitted = AutoCalibrator() if chosen_by == "auto" else chosen_by
     with passes():
         rows = reader.rows(predictions)
         if not options.is_multilabel:
             require_positive(options.positive, next(rows.batches()).outputs, file)
             note_single_class(rows, file)
+        if options.is_answers:
+            note_scores(rows, file)
         fitted.fit(rows)
+        if isinstance(fitted, ConfidenceCalibrator):
+            fitted.columns_ = output_columns(predictions.columns)
         is_auto = isinstance(fitted, AutoCalibrator | MultiLabelCalibrator)
         evidence = fitted.evidence_ if is_auto else cross_validate_calibrator(fitted, rows)
-    write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
+    document = {**fitted.to_dict(), "columns": options.outputs}
+    write_atomic(output, json.dumps(document, allow_nan=False))
     chosen, reason = (fitted.chosen_, fitted.reason_) if is_auto else (repr(fitted), "named")
     leaderboard = [_with_interval(line) for line in fitted.leaderboard_] if is_auto else []
     if as_json:
         found = {"chosen": chosen, "reason": reason, "leaderboard": leaderboard}
         say_json({**found, "evidence": evidence.to_dict(), "output": output})
         return
-    what = fitted.summary() if is_auto else f"{type(fitted).__name__} ({fitted.summary()})"
+    is_plain = is_auto or options.is_answers
+    what = fitted.summary() if is_plain else f"{type(fitted).__name__} ({fitted.summary()})"
     say(f"{what[0].upper()}{what[1:]}; {evidence}.\n")
+    if options.is_answers and options.confidence is None:
+        say(f"{BASE_RATE}\n")
+    if options.is_answers and not evidence.is_better:
+        say_note(no_better(options.confidence is not None))
     if leaderboard:
         _show_leaderboard(leaderboard, chosen)
     say(f"Written to {output}. Next:")
-    shown = replace(options, label=None, weight=None, group=None, uncertain=None)
+    shown = replace(options, label=None, weight=None, group=None, uncertain=None, correct=None)
+    if options.is_answers:  # the calibrator holds its columns
+        shown = ColumnOptions()
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o calibrated.parquet")
 
@@ -187,23 +225,44 @@ def _apply(
     as_json: bool,
 ) -> None:
     """Write the calibrated probabilities of new predictions beside their columns."""
-    from dubito.cli.printing import say, say_json
+    from dubito.calibrate import ConfidenceCalibrator
+    from dubito.calibrate.confidence import ANSWER_COLUMNS, answer_columns
+    from dubito.cli.printing import say, say_json, say_note, say_rearranged
     from dubito.data import scan
     from dubito.data.sink import class_columns
+    from dubito.data.sources import open_source
 
     is_directory(output)  # raises for a file of an unknown kind
-    calibrator: Any = _load(path)
+    calibrator: Any
+    calibrator, remembered = _load(path)
     is_regression = hasattr(calibrator, "kind_")
+    is_answers = isinstance(calibrator, ConfidenceCalibrator)
+    if not (options.outputs or is_answers):  # which know the names of their scores
+        like_fit = replace(options, **remembered)
+        options = like_fit if like_fit.has_outputs(open_source(file).schema.names) else options
+    if is_regression:
+        require_outputs(calibrator, options, path)
+    n_rearranged: list[int] = []  # of each batch
     known: dict[str, Any] = {}
-    if not is_regression:
+    names: Sequence[Any]
+    if is_answers:
+        names = calibrator.names_
+        fitted = calibrator.columns_ or ({"scores": ",".join(names)} if names else {})
+        known = {"as_scores": True, "fitted": fitted}
+    elif not is_regression:
         classes = _classes(calibrator, path, options)
         known["label_names" if options.is_multilabel else "classes"] = classes
     predictions = options.open(file, label="unused", **known)
+    if is_answers:
+        predictions = [as_fitted(one, calibrator) for one in predictions]
+        if calibrator.groups_ and options.group is None and "group" not in fitted:
+            say_note(f"{path} has coefficients of groups: pass --group NAME to use them.")
     bound = scan(predictions[0].source, predictions[0].columns).columns
     [first, *others] = bound.found[bound.kind]
     is_single = not others and first not in bound.widths
-    names: Sequence[Any]
-    if is_regression:
+    if is_answers:
+        names = ANSWER_COLUMNS
+    elif is_regression:
         require_same_kind(calibrator, bound, path)
         names = calibrated_names(calibrator, bound)
     elif is_single:
@@ -212,10 +271,13 @@ def _apply(
         names = classes or range(getattr(calibrator, "n_classes_", 0) or calibrator.n_labels_)
 
     def results_of(batch: Batch) -> dict[str, Any]:
+        if is_answers:
+            return answer_columns(calibrator, batch.outputs)
         if is_regression:
+            n_rearranged.append(getattr(batch.outputs, "n_rearranged", 0))
             arrays = calibrated_arrays(calibrator, batch)
             return {f"{PREFIX}{name}": one for name, one in zip(names, arrays, strict=True)}
-        p = calibrator.predict_proba(batch.outputs)
+        p = calibrator._predict_proba(batch.outputs)
         return {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
 
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
@@ -227,16 +289,21 @@ def _apply(
         output,
         reader,
         verb="calibrating",
-        results=[f"{PREFIX}{name}" for name in names],
+        results=ANSWER_COLUMNS if is_answers else [f"{PREFIX}{name}" for name in names],
         settings={"calibrator": sha256(path.read_bytes()).hexdigest(), "columns": options.given},
         id_column=options.id,
         wanted=wanted,
     )
     n_rows = sum(run.write(output).values())
     if as_json:
-        say_json({"rows": n_rows, "output": output})
+        counted = {"rearranged": sum(n_rearranged)} if options.rearrange else {}
+        say_json({"rows": n_rows, **counted, "output": output})
+        return
+    if is_answers:
+        say(f"P(correct) of {n_rows:,} rows of {file}, with its interval, is in {output}.")
         return
     say(f"{n_rows:,} rows of {file} are calibrated in {output}.")
+    say_rearranged(sum(n_rearranged))
 
 
 def _classes(
@@ -253,8 +320,10 @@ def _classes(
     return calibrator.label_names_ if is_by_label else calibrator.classes_
 
 
-def _load(path: Path) -> BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator:
-    """Return a saved calibrator."""
+def _load(
+    path: Path,
+) -> tuple[BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator, dict[str, Any]]:
+    """Return a saved calibrator, and the options of the outputs that it was fitted to."""
     import json
 
     from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
@@ -268,8 +337,11 @@ def _load(path: Path) -> BaseCalibrator | MultiLabelCalibrator | BaseRegressionC
         kinds |= {one.__name__: one for one in BaseRegressionCalibrator.__subclasses__()}
         name = values.get("class") if isinstance(values, dict) else None
         kind = kinds.get(name, BaseCalibrator) if isinstance(name, str) else BaseCalibrator
+        columns = values.pop("columns", {}) if isinstance(values, dict) else {}
+        names = {one.name for one in fields(ColumnOptions)}
         found: BaseCalibrator = kind.from_dict(values)
-        return found
+        known = isinstance(columns, dict) and names.issuperset(columns)
+        return found, columns if known else {}
     except json.JSONDecodeError as error:
         raise BadFileError(str(path), "it is not JSON", fix) from error
     except (BadValueError, BadTypeError) as error:

@@ -16,6 +16,7 @@ from dubito.cli.reading import READER_OPTIONS, Predictions, Reader, option
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
+    from dubito.calibrate import ConfidenceCalibrator
     from dubito.data import Columns, Shards
     from dubito.data.sources import BaseSource
     from dubito.decide.policy.loading import AnyPolicy
@@ -35,8 +36,9 @@ HELP = {
     "multilabel": "Columns of label probabilities, several labels per row: 'p_*' or p_a,p_b,...",
     "multilabel_logits": "Columns of log odds of several labels per row.",
     "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
-    "confidence": "Column of top-label confidences; requires --correct.",
-    "correct": "Column of 0 and 1: whether the top label is correct.",
+    "confidence": "Column of confidences, of top labels or answers; requires --correct.",
+    "scores": "Columns of scores of answers, of any range: 'score_*' or a,b; repeatable.",
+    "correct": "Column of 0 and 1: whether the top label or answer is correct.",
     "mean": "Column of means, or 'mean_*' of an ensemble; requires --std.",
     "std": "Column of standard deviations, or 'std_*' of an ensemble.",
     "quantiles": "Columns of quantiles, e.g. 'q_*', with levels from their names (q_0.05).",
@@ -54,16 +56,23 @@ SWITCHES = {
     "percent": "Probabilities or confidences are percentages, from 0 to 100.",
     "rearrange": "Sort the quantiles of rows in which they cross, and count these rows.",
 }
-FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
+FOLD_GROUPS = (
+    "Column of groups; rows of one group stay in one fold. Of scores, partially pooled groups."
+)
+SCORE_GROUPS = "Column of groups of scores, such as subjects. Default: that of the fit."
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
 REGRESSION = ("mean", "quantiles", "samples")
 PANELS = dict.fromkeys(("mean", "std", "quantiles", "levels", "samples", "rearrange"), "Regression")
 PANELS |= dict.fromkeys(MULTILABEL, "Several labels per row")
 OUTPUTS = (
-    "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", *REGRESSION
+    "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "scores", *REGRESSION
 )  # fmt: skip
-PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-NOT_FOR_POLICIES = ("confidence", "correct")
+PARTNERS = {"mean": "std", "std": "mean"}
+ANSWERS = ("confidence", "scores")
+PERCENT = "percent"  # the unit that a policy or calibrator stores
+REPEATED = {"scores": ("--scores", "--score")}  # options that may be given several times
+MIN_ANSWERS = 50  # that a fit should have
+PANELS |= dict.fromkeys((*ANSWERS, "correct"), "Answers that are right or wrong")
 
 
 @final
@@ -79,6 +88,7 @@ class ColumnOptions:
     multilabel_logits: str | None = None
     uncertain: str | None = None
     confidence: str | None = None
+    scores: str | None = None
     correct: str | None = None
     mean: str | None = None
     std: str | None = None
@@ -104,6 +114,11 @@ class ColumnOptions:
     def is_multilabel(self) -> bool:
         """Whether the outputs are of several labels per row."""
         return self.multilabel is not None or self.multilabel_logits is not None
+
+    @property
+    def is_answers(self) -> bool:
+        """Whether the outputs are scores of answers, or the confidence in them."""
+        return self.confidence is not None or self.scores is not None
 
     def require_single_label(self, command: str) -> None:
         """Raise for several labels per row, which a command does not support."""
@@ -140,6 +155,7 @@ class ColumnOptions:
         row_costs: Sequence[str] = (),
         fitted: Mapping[str, str] = MappingProxyType({}),
         label_names: Sequence[ClassName] | None = None,
+        as_scores: bool = False,
     ) -> list[Predictions]:
         """Open files and find their columns; columns found by name are printed.
 
@@ -147,12 +163,13 @@ class ColumnOptions:
         the first. Features are looked for if `has_features`; `classes` names the classes of a
         single column where they are already known, and `row_costs` are the expressions of columns
         in costs. Files that have the columns of outputs that a policy was `fitted` to are read so;
-        `label_names` are the labels that it needs, of several per row.
+        `label_names` are the labels that it needs, of several per row. With `as_scores`, a
+        confidence alone is read as a score of answers, whose new rows have no `correct`.
         """
         from dubito.cli.printing import put
         from dubito.data.sources import open_source
 
-        self._require_one_kind()
+        self._require_one_kind(is_new=label == "unused")
         result: list[Predictions] = []
         found_by_name: list[str] = []
         notations: dict[str, None] = {}
@@ -165,10 +182,14 @@ class ColumnOptions:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
             values: dict[str, Any] = {**given, **found, **self.switches}
+            if values.pop("unit", None) == PERCENT:
+                values["percent"] = True
             _select_labels(values, names, file, label_names)
             if row_costs:
                 values["row_costs"] = tuple(row_costs)
                 _require_known_later(row_costs, values.get("label"))
+            if as_scores and "confidence" in values:
+                values.setdefault("scores", values["confidence"])
             columns = _as_columns(values, source, label, classes)
             result.append(Predictions(file, source, columns))
             notations |= _levels_in_names(names, file, columns) | _notation(source, columns)
@@ -179,18 +200,23 @@ class ColumnOptions:
 
     def open_for(self, policy: AnyPolicy, path: Path, *files: str) -> list[Predictions]:
         """Open files of new predictions for the policy of a file, or raise for the other kind."""
+        from dubito.calibrate import ConfidenceCalibrator
         from dubito.decide import MultiLabelPolicy, Policy, RegressionPolicy
 
-        fitted, settings = policy.provenance.get("columns", {}), dict[str, Any]()
+        fitted, settings = policy.provenance.get("columns", {}), dict[str, Any](as_scores=False)
         is_by_label = isinstance(policy, MultiLabelPolicy)
         if isinstance(policy, Policy):
             settings["has_features"] = policy.ood is not None and policy.ood.needs_features
             settings["classes"] = policy.costs.classes
             settings["row_costs"] = [str(one) for one in policy.costs.expressions]
+            settings["as_scores"] = isinstance(policy.calibrator, ConfidenceCalibrator)
         elif isinstance(policy, RegressionPolicy):
             settings["has_features"] = policy.ood is not None
         else:
             settings["label_names"] = policy.calibrator.label_names_
+        if self.group is not None and not settings["as_scores"]:
+            rule, fix = "requires a policy that was fitted on scores of answers", "Leave it out"
+            raise BadValueError("", "--group", rule, self.group, fix)
         found = self.open(*files, label="unused", fitted=fitted, **settings)
         kinds: tuple[str, ...]
         if is_by_label:
@@ -198,6 +224,9 @@ class ColumnOptions:
         elif isinstance(policy, RegressionPolicy):
             role = {"Normal": "mean", "Quantiles": "quantiles", "Samples": "samples"}[policy.kind]
             expected, kinds, fix = policy.kind, (role,), f"--{role}"
+        elif isinstance(policy.calibrator, ConfidenceCalibrator):
+            found = [as_fitted(one, policy.calibrator) for one in found]
+            expected, kinds, fix = "scores of answers", ANSWERS, "--confidence or --scores"
         else:
             expected, kinds, fix = "classes", OUTPUTS[:3], "--logits or --probabilities"
         for one in found:
@@ -209,16 +238,44 @@ class ColumnOptions:
             return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
 
-    def _require_one_kind(self) -> None:
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The options of outputs that were given, as a calibrator remembers them."""
+        roles = (*OUTPUTS, "std", "levels")
+        found = {name: value for name, value in self.given.items() if name in roles}
+        return {**found, **self.switches} if found else {}
+
+    def has_outputs(self, names: Sequence[str]) -> bool:
+        """Whether a file has one of the columns of outputs that were given."""
+        given = [value for role, value in self.given.items() if role in OUTPUTS]
+        parts = [part.strip() for value in given for part in (value, *value.split(","))]
+        return any(fnmatchcase(name, part) for part in parts for name in names)
+
+    def find_label(self, names: Sequence[str], file: str) -> str:
+        """Return the column of labels of a file, or raise if there is none."""
+        return self.label or _find_label(names, file, is_required=True)["label"]
+
+    def _require_one_kind(self, *, is_new: bool) -> None:
         """Raise for two kinds of outputs, or for one of two options that belong together."""
         kinds = [f"--{kind.replace('_', '-')}" for kind in OUTPUTS if kind in self.given]
-        if len(kinds) > 1:
+        if len(kinds) > 1 and kinds != [f"--{kind}" for kind in ANSWERS]:
             rule, got = "needs one kind of outputs", " and ".join(kinds)
             raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
         for one, other in PARTNERS.items():
             if one in self.given and other not in self.given:
                 rule, got = f"requires --{other}", f"{self.given[one]} alone"
                 raise BadValueError("", f"--{one}", rule, got, f"Pass --{other} NAME as well")
+        if self.correct is not None and not self.is_answers:
+            rule, got = "requires --confidence or --scores", f"{self.correct} alone"
+            raise BadValueError("", "--correct", rule, got, "Pass --confidence NAME as well")
+        if self.is_answers and self.label is not None:
+            rule = "cannot be combined with --confidence or --scores"
+            fix = f"Pass --correct {self.correct or self.label} instead"
+            raise BadValueError("", "--label", rule, self.label, fix)
+        if self.is_answers and self.correct is None and not is_new:
+            one = "confidence" if self.scores is None else "scores"
+            rule, got = "requires --correct", f"{self.given[one]} alone"
+            raise BadValueError("", f"--{one}", rule, got, "Pass --correct NAME as well")
 
     def _find(
         self,
@@ -232,15 +289,71 @@ class ColumnOptions:
         found: dict[str, str] = {}
         if label != "unused" and self.label is None and self.is_multilabel:
             found |= _find_several_labels(names, file)
-        elif label != "unused" and self.label is None and self.confidence is None:
+        elif label != "unused" and self.label is None and not self.is_answers:
             found |= _find_label(names, file, is_required=label == "required")
-        if not any(kind in self.given for kind in OUTPUTS):
-            wanted = [each for one in fitted.values() for each in one.split(",")]
+        outputs = {role: name for role, name in self.given.items() if role in OUTPUTS}
+        if not outputs:
+            for role in (role for role in ANSWERS if role in fitted):
+                _require_scores(fitted[role], names, file)
+            wanted = ",".join(name for role, name in fitted.items() if role in OUTPUTS).split(",")
             is_like_fit = any(fnmatchcase(name, one) for one in wanted for name in names)
             found |= fitted if is_like_fit else _find_outputs(names, file)
+        elif self.is_answers and self.group is None and "group" in fitted:
+            found["group"] = fitted["group"]
+        if "unit" in fitted and all(fitted.get(role) == name for role, name in outputs.items()):
+            found["unit"] = fitted["unit"]
+        if self.group is None and found.get("group", names[0]) not in names:
+            from dubito.cli.printing import say_note
+
+            say_note(f"{file} has no column {found.pop('group')}: groups are taken for average.")
         if has_features and self.features is None:
             found |= _find_features(names)
         return found
+
+
+def output_columns(columns: Columns) -> dict[str, str]:
+    """Return the options that name the columns of outputs, and their unit, for later files."""
+    unit = {"unit": PERCENT} if columns.percent else {}
+    if columns.scores is not None:
+        listed = [columns.scores] if isinstance(columns.scores, str) else columns.scores
+        found = {"scores": ",".join(listed), "confidence": columns.confidence}
+        if found["scores"] == columns.confidence:
+            del found["scores"]
+        found["group"] = columns.group
+        return {role: name for role, name in found.items() if name is not None} | unit
+    kinds = ("logits", "multilabel", "multilabel_logits", "probabilities")
+    kind = next(kind for kind in kinds if getattr(columns, kind) is not None)
+    name = getattr(columns, kind)
+    if kind == "probabilities" and columns.classes is not None and "*" not in name:
+        kind = "probability"
+    return {kind: name, **unit} if isinstance(name, str) else {}
+
+
+def _require_scores(fitted: str, names: Sequence[str], file: str) -> None:
+    """Raise unless all scores of a fit are among the columns of a file."""
+    wanted = [fitted] if fitted in names else fitted.split(",")
+    for one in wanted:
+        if not any(fnmatchcase(name, one) for name in names):
+            rule, got = f"has no column '{one}', a score of the fit", f"columns {_first_few(names)}"
+            raise BadValueError("", file, rule, got, "Add the column, or fit again without it")
+
+
+def as_fitted(predictions: Predictions, calibrator: ConfidenceCalibrator) -> Predictions:
+    """Return new rows whose scores must be missing, and fractions, only where those of a fit were.
+
+    So that errors name the row, and bad rows can be set aside.
+    """
+    names = calibrator.names_ or ()
+    columns = replace(
+        predictions.columns,
+        known_scores=[
+            one for one, can in zip(names, calibrator.has_missing_, strict=False) if not can
+        ],
+        fraction_scores=[
+            one for one, has in zip(names, calibrator.is_probability_, strict=False) if has
+        ],
+    )
+    return predictions._replace(columns=columns)
 
 
 def _require_known_later(expressions: Sequence[str], label: str | None) -> None:
@@ -265,7 +378,7 @@ def _levels_in_names(names: Sequence[str], file: str, columns: Columns) -> dict[
 def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
     """Return how cells are separated and decimals written, if a text file does not use commas."""
     from dubito.data import scan
-    from dubito.data.sources.text_files import SEPARATORS
+    from dubito.data.sources.formats import SEPARATORS
 
     expected = "\t" if ".tsv" in source.name.lower() else ","
     if source.separator in (None, expected):
@@ -453,16 +566,18 @@ def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> Non
     """Print a note if all labels are of one class, or raise; reading stops at the second class."""
     from dubito.cli.printing import say_note
     from dubito.data.labels import Labels, names_of
-    from dubito.outputs import BaseClassOutputs
+    from dubito.outputs import BaseClassOutputs, Scores
 
     found: set[int] = set()
     names: list[str] = []
+    where = "--label"
     for batch in rows.batches():
         labels, outputs = batch.labels, batch.outputs
         if not (isinstance(labels, Labels) and isinstance(outputs, BaseClassOutputs)):
             return
         if labels.probabilities is not None:
             return
+        where = "--correct" if isinstance(outputs, Scores) else where
         found |= set(labels.codes[batch.labeled_weight > 0].tolist())
         if len(found) > 1:
             return
@@ -470,12 +585,46 @@ def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> Non
     for code in found:
         if is_error:
             rule, got = "must hold labels of two classes or more", f"'{names[code]}' in every row"
-            raise BadValueError("", file, rule, got, "Check --label, or add rows of other classes")
+            fix = f"Check {where}, or add rows of other classes"
+            if where == "--correct":
+                fix = f"Check --correct, or add rows whose answer is {names[1 - code]}"
+            raise BadValueError("", file, rule, got, fix)
         say_note(
             f"All labels in {file} are '{names[code]}', so nothing is known about "
             f"{_first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
             "are not to be trusted there, and metrics that compare classes are missing. Check "
-            "--label, or add rows."
+            f"{where}, or add rows."
+        )
+
+
+def note_scores(rows: Shards, file: str) -> None:
+    """Print a note on scores that are constant, on rows without `correct`, and on too few rows."""
+    import numpy as np
+
+    from dubito.cli.printing import say_note
+    from dubito.formatting import quantity
+
+    n_rows = n_missing = 0
+    ranges: dict[str, tuple[float, float]] = {}
+    for batch in rows.batches():
+        n_rows, n_missing = n_rows + len(batch), n_missing + batch.n_missing
+        scores: Any = batch.outputs
+        for name, column in zip(scores.names, scores.array.T, strict=True):
+            known = np.append(column[~np.isnan(column)], ranges.get(name, ()))
+            if known.size:
+                ranges[name] = float(known.min()), float(known.max())
+    n_known = n_rows - n_missing
+    if n_known < 2:
+        rule = "must have at least 2 answers that are known to be correct or wrong"
+        raise BadValueError("", file, rule, f"{n_known}", f"Add rows: use {MIN_ANSWERS} or more")
+    for name in (name for name, (low, high) in ranges.items() if low == high):
+        say_note(f"`{name}` is {ranges[name][0]:g} in every row of {file}, and tells nothing.")
+    if n_missing:
+        say_note(f"{quantity(n_missing)} of {file} left out: --correct is blank there.")
+    if n_known < MIN_ANSWERS:
+        say_note(
+            f"{file} has {quantity(n_known, 'answer')} that are known to be correct or "
+            f"wrong: too few to rely on P(correct). Use {MIN_ANSWERS} or more."
         )
 
 
@@ -508,7 +657,7 @@ def _as_columns(
 
     if label == "unused":
         values.pop("label", None)
-    for role in (*REGRESSION, "std"):
+    for role in (*REGRESSION, "std", "scores"):
         values |= {role: _listed(values[role], source.schema.names)} if role in values else {}
     if "levels" in values:
         values["levels"] = _as_levels(values["levels"])
@@ -560,7 +709,14 @@ def with_columns(
     """
     helps = {**HELP, **texts}.items()
     column_options = [
-        option(name, text, is_hidden=name in hidden, panel=PANELS.get(name))
+        option(
+            name,
+            text,
+            kind=list[str] | None if name in REPEATED else str | None,
+            is_hidden=name in hidden,
+            panel=PANELS.get(name),
+            names=REPEATED.get(name, ()),
+        )
         for name, text in helps
         if name not in unused
     ]
@@ -577,6 +733,8 @@ def with_columns(
         @wraps(command)
         def run(*arguments: Any, **values: Any) -> None:
             given = {one.name: values.pop(one.name, one.default) for one in column_options}
+            several = {name: given[name] for name in REPEATED if given.get(name)}
+            given |= {name: ",".join(parts) for name, parts in several.items()}
             values["options"] = ColumnOptions(**given)
             if not reader_options:
                 command(*arguments, **values)

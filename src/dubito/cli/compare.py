@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive, with_columns
-from dubito.cli.cost_options import CELL_HELP, CostOptions
-from dubito.cli.label_options import require_unused
+from dubito.cli.cost_options import CELL_HELP, CostOptions, require_unused
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
 
-@with_columns("features", "group", "uncertain", hidden=MULTILABEL)
+@with_columns("features", "group", "uncertain", "scores", hidden=MULTILABEL)
 def compare(
     files: Annotated[
         list[str],
@@ -158,7 +157,7 @@ def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
     ]
 
 
-@with_columns("weight", "group", "id", "cost", "uncertain", hidden=MULTILABEL)
+@with_columns("weight", "group", "id", "cost", "uncertain", "scores", hidden=MULTILABEL)
 def drift(
     reference: Annotated[
         str,
@@ -180,12 +179,12 @@ def drift(
     Labels are optional. Of a regression it tests predictions and the width
     of intervals, and with targets bias, errors, coverage and PIT.
 
-    Example: dubito drift may.csv june.csv --logits 'z_*'
+    Example: dubito drift old.csv new.csv --label y --logits 'logit_*'
 
     Example: dubito drift may.csv june.csv --quantiles 'q_*' --label demand
     """
-    from dubito.cli.printing import passes, say, say_json, typed
-    from dubito.cli.reading import require_output_paths
+    from dubito.cli.printing import passes, say, say_json, say_rearranged, typed
+    from dubito.cli.reading import count_rearranged, require_output_paths
     from dubito.monitor import detect_drift
 
     files = [reference, current]
@@ -193,16 +192,20 @@ def drift(
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():
-        result = detect_drift(*map(reader.rows, predictions))
+        rows = [reader.rows(one) for one in predictions]
+        result = detect_drift(*rows)
+        n_rearranged = count_rearranged(*rows) if options.rearrange else 0
     if output is not None:
         from dubito.report import drift_report
 
         title = f"{PurePath(reference).name} and {PurePath(current).name}"
         drift_report(result, title=title, command=typed()).save(output)
     if as_json:
-        say_json(result.to_dict())
+        counted = {"rearranged": n_rearranged} if options.rearrange else {}
+        say_json({**result.to_dict(), **counted})
     else:
         say(str(result))
+        say_rearranged(n_rearranged)
         if output is not None:
             say(f"\nThe report is in {output}.")
     if fail_on_drift and result.has_drifted:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dubito.cli.columns import NOT_FOR_POLICIES, ColumnOptions, with_columns
+from dubito.cli.columns import SCORE_GROUPS, ColumnOptions, with_columns
 from dubito.cli.reading import Reader, require_output_paths
 from dubito.cli.writing import COLUMNS_HELP, DIGITS, RowRun, bad_rows_remedy, is_directory
 from dubito.errors import BadValueError
@@ -27,9 +27,10 @@ MAX_ACTIONS = 6  # whose numbers of rows are printed
 @with_columns(
     "label",
     "weight",
-    "group",
     "uncertain",
-    *NOT_FOR_POLICIES,
+    "correct",
+    confidence="Column of confidences in answers, as for the fit.",
+    group=SCORE_GROUPS,
     id="Column of row identifiers, written as `id`. Default: id, or else the row number.",
 )
 def decide(
@@ -74,11 +75,12 @@ def decide(
 
     Results: action, class (the most probable one), probability_CLASS, ...
     Of several labels per row: action, decision_LABEL, probability_LABEL, ...
+    Of scores of answers: action, p_correct, p_correct_low, p_correct_high, reason, ...
     An input column that is named like a result is written as input_NAME.
 
-    Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
+    Example: dubito decide policy.json new.csv -o done.csv --review review.csv
     """
-    from dubito.cli.printing import say, say_json
+    from dubito.cli.printing import say, say_json, say_rearranged
     from dubito.data.sink import TEXTS
     from dubito.data.table_queries import value_counts
     from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
@@ -148,8 +150,7 @@ def decide(
         return
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
     say(f"{quantity(counts['rows'], 'row')} of {where}: {_in_words(taken)}.")
-    if "rearranged" in counts:
-        say(f"{quantity(counts['rearranged'], 'row')} with crossing quantiles sorted.")
+    say_rearranged(sum(n_rearranged))
     say(f"The decisions are in {output}.")
     if review is not None:
         n_rows = quantity(counts["for_review"], "row")
@@ -199,9 +200,8 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
     from dubito.decide.policy.explanation import REASON_CLAUSES
     from dubito.decide.policy.table import N_TOP, top_classes
 
-    assert policy.costs.reject is not None
-    action = policy.costs.actions[policy.costs.reject]
-    found = rows_where(decided, "action", [action], by="review_value")
+    actions = [policy.costs.actions[k] for k in policy.costs.rejecting]
+    found = rows_where(decided, "action", actions, by="review_value")
     known = {f"probability_{name}" for name in policy.classes}
     by_class = [name for name in found if name in known]
     p = {name: np.array(found[name].to_pylist(), dtype=np.float64) for name in by_class}

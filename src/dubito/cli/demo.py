@@ -88,6 +88,27 @@ FORECASTS_COMMANDS: list[tuple[list[str], set[str]]] = [
 ]
 
 
+QUESTIONS_STORY = (
+    "Two language models answer the same questions. The large one is right more often and costs "
+    "about 12 cents a question, the small one a fifth of a cent. A wrong answer costs 1, a person "
+    "0.3. When is it worth paying for the larger model?"
+)
+QUESTIONS_COMMANDS: list[tuple[list[str], set[str]]] = [
+    (
+        [
+            *("cascade", "fit", "questions.csv", "--model", "small=conf_small:ok_small:0.002"),
+            *("--model", "large=conf_large:ok_large:cost_large"),
+            *("--review-cost", "0.3", "--review-error-rate", "0.02", "-o", "cascade.json"),
+        ],
+        {"questions.csv", "cascade.json"},
+    ),
+    (
+        ["cascade", "decide", "cascade.json", "new.csv", "--id", "id", "-o", "next.csv"],
+        {"cascade.json", "new.csv", "next.csv"},
+    ),
+]
+
+
 def demo(
     folder: Annotated[
         Path, typer.Option(help="Directory for the report, policy and decisions.")
@@ -102,13 +123,19 @@ def demo(
     is_forecasts: Annotated[
         bool, typer.Option("--forecasts", help="Weekly forecasts instead: intervals over time.")
     ] = False,
+    is_cascade: Annotated[
+        bool, typer.Option("--cascade", help="Two language models instead: when to pay for which.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
+    Writes files that the examples of other commands use, and prints each command.
+
     Example: dubito demo --binary
     """
-    chosen = {"--binary": is_binary, "--multilabel": is_multilabel, "--forecasts": is_forecasts}
+    chosen = {"--binary": is_binary, "--multilabel": is_multilabel}
+    chosen |= {"--forecasts": is_forecasts, "--cascade": is_cascade}
     first, *others = [*(name for name, is_given in chosen.items() if is_given), ""]
     if others and others[0]:
         rule, fix = f"cannot be combined with {others[0]}", "Leave one of them out"
@@ -128,6 +155,13 @@ def demo(
         _write_tables(folder, {"admissions.csv": make_forecasts()})
         (folder / "state.json").unlink(missing_ok=True)
         _run_commands(FORECASTS_STORY, FORECASTS_COMMANDS, folder, as_json)
+        return
+    if is_cascade:
+        from dubito.data import make_questions
+
+        files = ("questions.csv", "new.csv", "large.csv")
+        _write_tables(folder, dict(zip(files, make_questions(), strict=True)))
+        _run_commands(QUESTIONS_STORY, QUESTIONS_COMMANDS, folder, as_json)
         return
     from dubito import audit
     from dubito.cli.ahead import compile_ahead

@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dubito.cli.columns import (
-    NOT_FOR_POLICIES,
     ColumnOptions,
+    note_scores,
     note_single_class,
+    output_columns,
     require_positive,
     with_columns,
 )
-from dubito.cli.cost_options import CELL_HELP, CostOptions, review_hint
-from dubito.cli.label_options import LabelOptions, require_unused
+from dubito.cli.cost_options import (
+    CELL_HELP,
+    CostOptions,
+    LabelOptions,
+    require_unused,
+    review_hint,
+)
 from dubito.cli.reading import (
     CALIBRATOR_HELP,
-    Predictions,
     Reader,
+    answer_calibrator,
     calibrator_named,
     multilabel_calibrator,
 )
@@ -29,9 +35,9 @@ from dubito.cli.regression_commands import ValueOptions, fit_policy, value_group
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.data import Batch, Columns, Shards
+    from dubito.data import Batch, Shards
     from dubito.decide import MultiLabelPolicy, OODGate, Policy
-    from dubito.decide.multilabel.label_report import LabelEvidence
+    from dubito.decide.multilabel.label_decisions import LabelEvidence
     from dubito.decide.policy.report import Evidence
     from dubito.outputs import BaseClassOutputs, ClassName
 
@@ -50,8 +56,8 @@ MAX_GROUPS = 20  # of several labels per row, in the text
 
 @with_columns(
     "id",
-    *NOT_FOR_POLICIES,
-    group="Column of groups whose decisions are compared; rows of one group stay in one fold.",
+    group="Column of groups whose decisions are compared; rows of one group stay in one fold, or "
+    "of scores, groups are partially pooled.",
 )
 def fit(
     file: Annotated[
@@ -124,6 +130,20 @@ def fit(
             help="Cost per unit of a value above the truth (newsvendor: overage, a leftover).",
         ),
     ] = None,
+    cost_squared: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=VALUES,
+            help="Cost of a squared error of 1, instead of costs per unit: decides the mean.",
+        ),
+    ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=VALUES,
+            help="The only values that may be decided, e.g. 0,12,24 for boxes of 12.",
+        ),
+    ] = None,
     review_cost: Annotated[
         float | None,
         typer.Option(rich_help_panel=VALUES, help="Cost of a review, which finds the truth."),
@@ -174,7 +194,11 @@ def fit(
     ] = None,
     calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
     evaluate_on: Annotated[
-        str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
+        str | None,
+        typer.Option(
+            help="Labeled predictions of other rows to evaluate on, with the same columns. "
+            "Default: cross-validation."
+        ),
     ] = None,
     current_threshold: Annotated[
         float | None,
@@ -204,11 +228,17 @@ def fit(
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
-    Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
+    Example: dubito fit payments.csv --positive fraud --reject-cost 0.1
 
-    Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --false-negative 5 --review 0.4
+    Example: dubito fit predictions.csv --logits 'logit_*' --reject-cost 0.3
 
-    Example: dubito fit sales.csv --quantiles 'q_*' --label demand --cost-under 4 --cost-over 1
+    Example: dubito fit answers.csv --scores judge --correct ok --reject-cost 0.2
+
+    Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --review 0.4
+
+    Example: dubito fit sales.csv --quantiles 'q_*' --cost-under 4 --cost-over 1
+
+    Example: dubito fit sales.csv --mean m --std s --cost-squared 1 --values 0,12
     """
     from dubito.cli.reading import require_output_paths
     from dubito.decide import OODGate, RiskBound
@@ -223,17 +253,23 @@ def fit(
     _require_fraction("--max-review-rate", max_review_rate)
     by_label = LabelOptions(false_positive, false_negative, review, review_row, f_beta, average)
     by_value = ValueOptions(
-        cost_under, cost_over, review_cost, max_width, max_relative_width, interval
+        cost_under,
+        cost_over,
+        cost_squared,
+        values,
+        review_cost,
+        max_width,
+        max_relative_width,
+        interval,
     )
     is_class = not (options.is_multilabel or options.is_regression)
     if not is_class:
         unsuited = {
             "--cost": cost, "--reject-cost": reject_cost, "--reject-action": reject_action,
             "--max-risk": max_risk, "--max-cost": max_cost, "--deploy-prior": deploy_prior,
-            "--evaluate-on": evaluate_on, "--current-threshold": current_threshold,
-            "--current-action": current_action, "--max-review-rate": max_review_rate,
-            "--rows-per-day": rows_per_day, "--positive": options.positive,
-            "--ood-score": ood_score, "--risk-delta": risk_delta,
+            "--current-threshold": current_threshold, "--current-action": current_action,
+            "--max-review-rate": max_review_rate, "--rows-per-day": rows_per_day,
+            "--positive": options.positive, "--ood-score": ood_score, "--risk-delta": risk_delta,
         }  # fmt: skip
         if options.is_regression and reject_cost is not None:
             rule, fix = "cannot be used for a regression", f"Pass --review-cost {reject_cost}"
@@ -249,7 +285,7 @@ def fit(
     if options.is_multilabel:
         require_unused({"--features": options.features, "--ood-alpha": ood_alpha})
         settings |= {**by_label.read(costs), "calibrator": multilabel_calibrator(calibrator)}
-        fitted = _fit_labels(file, options, reader, settings)
+        fitted = _fit_labels(file, options, reader, settings, evaluate_on)
         _write_results(*fitted, file, options, output, report, as_json)
         return
     if options.is_regression:
@@ -259,7 +295,7 @@ def fit(
             _require_unset("--ood-alpha", ood_alpha, "--review-cost 5")
         if ood_alpha is not None:
             settings["ood"] = OODGate(alpha=ood_alpha)
-        fitted = fit_policy(file, options, reader, settings, calibrator)
+        fitted = fit_policy(file, options, reader, settings, calibrator, evaluate_on)
         _write_results(*fitted, file, options, output, report, as_json)
         return
     if rows_per_day is not None and not 0 < rows_per_day <= 1e15:
@@ -274,6 +310,8 @@ def fit(
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
         raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
     given = CostOptions(costs, tuple(cost or ()), reject_cost, reject_action)
+    if options.is_answers:
+        _require_for_answers(options, given, current_threshold, ood_score, ood_alpha)
     if not given.can_reject:
         _require_unset("--max-risk", max_risk)
         _require_unset("--max-cost", max_cost)
@@ -281,7 +319,7 @@ def fit(
         _require_unset("--features", options.features)
         _require_unset("--ood-score", ood_score)
     settings |= {
-        "calibrator": calibrator_named(calibrator),
+        "calibrator": (answer_calibrator if options.is_answers else calibrator_named)(calibrator),
         "risk": RiskBound(max_risk, delta, max_cost) if is_bound else None,
         "pos_label": options.positive,
         "current": "argmax" if current_threshold is None else current_threshold,
@@ -320,13 +358,18 @@ def _fit_classes(
     has_ids: bool,
 ) -> tuple[Policy, Evidence, Shards]:
     """Fit a policy of classes; return it, its held-out rows, and all rows."""
-    from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.ahead import compile_ahead
     from dubito.cli.printing import passes, say_note
-    from dubito.data.sources import open_source
     from dubito.decide import Policy
+    from dubito.decide.policy.fit import as_decidable
 
-    [predictions] = options.open(file, has_features=costs.can_reject, row_costs=costs.expressions)
+    is_answers = options.is_answers
+    [predictions] = options.open(
+        file,
+        has_features=costs.can_reject and not is_answers,
+        row_costs=costs.expressions,
+        as_scores=True,
+    )
     if current_action is not None:
         columns = replace(predictions.columns, current_action=current_action)
         predictions = predictions._replace(columns=columns)
@@ -335,31 +378,56 @@ def _fit_classes(
     with passes():
         rows = reader.rows(predictions)
         first = next(rows.batches())
-        outputs = as_class_outputs(first.outputs, "dubito fit")
+        outputs = as_decidable(first.outputs, "dubito fit")
         require_positive(options.positive, outputs, file)
         note_single_class(rows, file, is_error=True)
+        if is_answers:
+            note_scores(rows, file)
         compile_ahead(outputs, ends_with_audit=True)
-        held_out: Any = "cross-fit"
-        if evaluate_on is not None:
-            source = open_source(evaluate_on)
-            held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
         table = costs.read(outputs)
         if (hint := review_hint(table)) is not None:
             say_note(hint)
-        policy, evidence = Policy.fit_shards(
-            rows,
-            costs=table,
-            deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
-            ood=_ood_gate(*ood, first),
-            evaluate_on=held_out,
-            **settings,
-        )
-    policy.provenance["columns"] = _output_columns(predictions.columns)
+        with reader.held_out(predictions, evaluate_on) as others:
+            policy, evidence = Policy.fit_shards(
+                rows,
+                costs=table,
+                deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
+                ood=_ood_gate(*ood, first),
+                evaluate_on=others,
+                **settings,
+            )
+    policy.provenance["columns"] = output_columns(predictions.columns)
     return policy, evidence, rows
 
 
+def _require_for_answers(
+    options: ColumnOptions,
+    costs: CostOptions,
+    current_threshold: float | None,
+    ood_score: list[str] | None,
+    ood_alpha: float | None,
+) -> None:
+    """Raise for options that make no sense for scores of answers, or if nothing is to decide."""
+    unsuited = {
+        "--features": options.features, "--ood-score": ood_score, "--ood-alpha": ood_alpha,
+        "--positive": options.positive, "--classes": options.classes,
+    }  # fmt: skip
+    require_unused(unsuited, "with --confidence or --scores")
+    if current_threshold is not None and options.confidence is None:
+        rule, fix = "requires --confidence, which it is a threshold on", "Leave it out"
+        raise BadValueError("", "--current-threshold", rule, f"{current_threshold:g}", fix)
+    if not (costs.can_reject or costs.is_given):
+        rule, got = "decides which answers to reject", "no cost of rejecting one"
+        fix = "Add --reject-cost 0.2 (a wrong answer costs 1)"
+        raise BadValueError("", "dubito fit with --confidence or --scores", rule, got, fix)
+
+
 def _fit_labels(
-    file: str, options: ColumnOptions, reader: Reader, settings: dict[str, Any]
+    file: str,
+    options: ColumnOptions,
+    reader: Reader,
+    settings: dict[str, Any],
+    evaluate_on: str | None,
 ) -> tuple[MultiLabelPolicy, LabelEvidence, Shards]:
     """Fit a policy for several labels per row; return it, its held-out rows, and all rows."""
     from dubito.cli.printing import passes
@@ -368,8 +436,9 @@ def _fit_labels(
     [predictions] = options.open(file)
     with passes():
         rows = reader.rows(predictions)
-        policy, evidence = MultiLabelPolicy.fit_shards(rows, **settings)
-    policy.provenance["columns"] = _output_columns(predictions.columns)
+        with reader.held_out(predictions, evaluate_on) as others:
+            policy, evidence = MultiLabelPolicy.fit_shards(rows, evaluate_on=others, **settings)
+    policy.provenance["columns"] = output_columns(predictions.columns)
     return policy, evidence, rows
 
 
@@ -384,13 +453,16 @@ def _write_results(
     as_json: bool,
 ) -> None:
     """Save a policy, and print its results and what to do next."""
-    from dubito.cli.printing import passes, say
+    from dubito.cli.printing import passes, say, say_rearranged
+    from dubito.cli.reading import count_rearranged
 
     with passes():
         _save(policy, evidence, rows, file, output, report)
-    _say_results(policy, evidence, output, as_json)
+        n_rearranged = count_rearranged(rows) if options.rearrange else 0
+    _say_results(policy, evidence, output, as_json, n_rearranged if options.rearrange else None)
     if as_json:
         return
+    say_rearranged(n_rearranged)
     if options.group is not None:
         is_class = not (options.is_multilabel or options.is_regression)
         by_group = value_groups if options.is_regression else _label_groups
@@ -443,12 +515,15 @@ def _save(
         page.save(report)
 
 
-def _say_results(policy: Any, evidence: Any, output: Path, as_json: bool) -> None:
+def _say_results(
+    policy: Any, evidence: Any, output: Path, as_json: bool, n_rearranged: int | None = None
+) -> None:
     """Print the report of a policy, without the notes that were printed as warnings."""
     from dubito.cli.printing import say, say_json
 
     if as_json:
         results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        results |= {} if n_rearranged is None else {"rearranged": n_rearranged}
         say_json({**results, "output": str(output)})
         return
     untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
@@ -461,19 +536,9 @@ def _say_next(file: str, options: ColumnOptions, output: Path, report: Path | No
 
     written = f"{output}" if report is None else f"{output}, and the report to {report}"
     say(f"\nWritten to {written}. Next:")
-    shown = replace(options, label=None, weight=None, group=None)  # as `decide` uses them
+    shown = replace(options, label=None, weight=None, group=None, correct=None)  # for `decide`
     words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
     say(f"  {words} -o decisions.parquet")
-
-
-def _output_columns(columns: Columns) -> dict[str, str]:
-    """Return the option that names the columns of outputs, for later files."""
-    kinds = ("logits", "multilabel", "multilabel_logits", "probabilities")
-    kind = next(kind for kind in kinds if getattr(columns, kind) is not None)
-    name = getattr(columns, kind)
-    if kind == "probabilities" and columns.classes is not None and "*" not in name:
-        kind = "probability"
-    return {kind: name} if isinstance(name, str) else {}
 
 
 def _compared_groups(policy: Policy, evidence: Evidence) -> str:
@@ -481,9 +546,12 @@ def _compared_groups(policy: Policy, evidence: Evidence) -> str:
     from dubito.data.shards import ArrayShards
     from dubito.measure import Audit
     from dubito.measure.text import group_lines
+    from dubito.outputs import Scores
 
     calibrated = evidence.decisions.calibrated
     rows = replace(evidence.batch, outputs=calibrated, weight=evidence.weight)
+    if isinstance(scores := evidence.batch.outputs, Scores):
+        rows = replace(rows, groups=scores.groups)
     positive = policy.classes[policy.pos_column] if len(policy.classes) == 2 else None
     audit = Audit.of(ArrayShards(rows), n_resamples=0, pos_label=positive, costs=policy.costs)
     assert audit.group_comparison is not None

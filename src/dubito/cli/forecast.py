@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
-from dubito.errors import BadValueError
+from dubito.cli.forecast_rows import (
+    CALLER,
+    ForecastRows,
+    PlaceOptions,
+    Resumed,
+    read_forecast_rows,
+)
+from dubito.errors import BadTypeError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.arrays import FloatArray
-    from dubito.data import Batch
-    from dubito.doubt import OnlineConformal, PredictionIntervals
-    from dubito.monitor import ForecastCoverage
+    from collections.abc import Callable
 
-CLASSES = ("logits", "probabilities", "probability", "confidence", "correct", "positive", "classes")
+    from dubito.arrays import IntArray
+    from dubito.doubt import OnlineConformal, PredictionIntervals, PredictionSets
+    from dubito.monitor import ForecastCoverage
+    from dubito.monitor.forecasts import CoverageRow
+
+MAX_ROWS = 12  # of a table that are printed
 
 
 @with_columns(
-    *("features", "weight", "group", "id", "normalize", "percent"), hidden=(*MULTILABEL, *CLASSES)
+    *("features", "weight", "group", "id", "scores"),
+    hidden=(*MULTILABEL, "confidence", "correct"),
+    label="Column of truths. Default: label, y or target.",
+    logits="Columns of logits of classes, e.g. 'z_*', or one list column.",
+    probabilities="Columns of class probabilities, e.g. 'p_*', or one list column.",
+    probability="Single column: P(positive class).",
 )
 def forecast(
-    file: Annotated[str, typer.Argument(help="Forecasts: a Parquet, CSV, Arrow or NPZ file.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="Forecasts, or with --state truths alone: a Parquet, CSV, Arrow or NPZ file."
+        ),
+    ],
     options: ColumnOptions,
     time: Annotated[
         str, typer.Option(help="Column of when forecasts were made: dates or numbers.")
@@ -32,304 +50,374 @@ def forecast(
     series: Annotated[str | None, typer.Option(help="Column of the series. Default: one.")] = None,
     horizon: Annotated[
         str | None,
-        typer.Option(
-            help="Column of steps ahead, from 0: the truth of 0 is known one step later. With "
-            "horizons from 1, pass --known as well."
-        ),
+        typer.Option(help="Column of steps ahead, from 0: the truth of 0 is known one step later."),
     ] = None,
+    horizon_from: Annotated[int, typer.Option(help="The horizon of the next step, 0 or 1.")] = 0,
     known: Annotated[
         str | None,
         typer.Option(help="Column of when the truth was known. Default: horizon + 1 steps later."),
     ] = None,
+    time_format: Annotated[
+        str | None,
+        typer.Option(help="Format of dates, e.g. '%d.%m.%Y'. Default: 2025-01-31 or 20250131."),
+    ] = None,
     forecast: Annotated[str | None, typer.Option(help="Column of point forecasts.")] = None,
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.9,
+    level: Annotated[
+        float,
+        typer.Option(help="Coverage of the intervals or sets; quantiles must have its two ends."),
+    ] = 0.9,
     state: Annotated[
         Path | None,
         typer.Option(help="Resume from this JSON file if it exists, and write it in the end."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the intervals, e.g. intervals.csv.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the intervals (low, high) or sets (prediction_set, set_size) beside the "
+            "input columns.",
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        Path | None,
+        typer.Option(help="Write rows with invalid forecasts to this CSV or TSV and continue."),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Correct the intervals of forecasts by past truths, as it would have been done at the time.
+    """Correct intervals or sets of forecasts by past truths, as would have been done at the time.
 
-    Example: dubito forecast flu.csv --time date --series place --horizon h --quantiles 'q_*'
+    Example: dubito forecast flu.csv --time date --series place --quantiles 'q_*'
+
+    Example: dubito forecast weather.csv --time date --probabilities 'p_*'
     """
-    from dubito.cli.printing import say, say_json, say_note, typed
+    from dubito.cli.printing import say_json, say_note, typed
     from dubito.cli.reading import require_output_paths
-    from dubito.formatting import percent
-    from dubito.measure.regression import central_interval
+    from dubito.data.sink import TEXTS
 
-    endings = {"--report": (".html",), "--state": (".json",)}
-    require_output_paths(
-        {"--output": output, "--report": report, "--state": state}, [file], endings
-    )
+    endings = {"--report": (".html",), "--state": (".json",), "--bad-rows": TEXTS}
+    paths = {"--output": output, "--report": report, "--state": state, "--bad-rows": bad_rows}
+    require_output_paths(paths, [file], endings)
     if not 0 < level < 1:
         fix = f"Pass --level {level / 100 if 1 < level < 100 else 0.9:g}"
         rule = "must be strictly between 0 and 1"
-        raise BadValueError("--level", "dubito forecast", rule, f"{level:g}", fix)
+        raise BadValueError("--level", CALLER, rule, f"{level:g}", fix)
+    if horizon_from not in (0, 1):
+        rule, fix = "must be 0 or 1", "Pass --horizon-from 1"
+        raise BadValueError("--horizon-from", CALLER, rule, f"{horizon_from}", fix)
     online = _open_state(state, level)
-    names = {"--time": time, "--series": series, "--horizon": horizon, "--known": known}
-    batch = _read(file, options, names, forecast, is_resumed=online.__sklearn_is_fitted__())
-    rows = _Rows(batch, file, time, series, horizon, known)
-    chosen, arrived, late = rows.resume(online)
-    judged: list[Any] = []
-    if arrived.size:
-        _, bounds, issued = online.waiting(rows.ids[arrived])
-        judged.append((arrived, None if forecast else bounds.T, issued))
-        online.schedule(rows.y[arrived], ids=rows.ids[arrived])
-    if chosen.size:
-        outputs: Any = batch.outputs.take(chosen)
-        if forecast is not None:
-            outputs = outputs.array[:, 0]
-        found = online.replay(
-            outputs,
-            rows.y[chosen],
-            time=rows.times[chosen],
-            series=rows.series[chosen],
-            horizon=rows.horizons[chosen],
-            known=None if rows.known is None else rows.known[chosen],
-            ids=rows.ids[chosen],
-        )
-        raw = None if forecast else central_interval(outputs, level, "dubito forecast")
-        judged.append((chosen, raw, found))
-    if late.size:
-        say_note(
-            f"{late.size:,} forecasts are older than the last one in {state} and came too late for "
-            f"an interval, e.g. that of series, horizon, time {rows.ids[late[0]]} (row {late[0]})."
-        )
+    places = PlaceOptions(time, series, horizon, known, time_format, horizon_from)
+    rows = read_forecast_rows(
+        file,
+        options,
+        places,
+        forecast=forecast,
+        online=online,
+        has_state=state is not None,
+        output=output,
+        bad_rows=bad_rows,
+    )
+    rows.require_fits(online, state)
+    for note in rows.times.notes:
+        say_note(note)
+    found = rows.resume(online)
+    judged = _issue(online, rows, found, level)
+    _warn(rows, found, state, horizon)
+    is_written = output is not None and rows.kept is not None
+    if output is not None and is_written:
+        _write(output, rows, found.chosen, judged[-1][-1] if found.chosen.size else None)
+    counts = {**found.counts, "n_rearranged": rows.n_rearranged, "n_bad_rows": rows.n_bad}
     if not judged:
-        say(f"{file} has no forecasts after those in {state}.")
+        if as_json:
+            say_json(counts)
+        else:
+            _say_nothing_new(rows, found, output if is_written else None, state)
         return
-    coverage = _coverage(rows, judged, level, None if forecast else batch.outputs)
-    if output is not None and chosen.size:
-        _write(output, rows, chosen, judged[-1][-1])
+    coverage, arguments = _coverage(online, rows, judged, level)
     if state is not None:
         _save_state(online, state)
     if report is not None:
         from dubito.report import forecast_report
 
-        forecast_report(coverage, command=typed()).save(report)
+        page = forecast_report(
+            coverage,
+            command=typed(),
+            traces=_traces(coverage, arguments),
+            is_dated=rows.times.kind == "dates",
+            facts=_facts(online, rows),
+        )
+        page.save(report)
     if as_json:
-        say_json({**coverage.to_dict(), "n_arrived": arrived.size, "n_late": late.size})
+        say_json({**coverage.to_dict(), **counts})
         return
     _print(coverage)
+    _print_counts(online, rows, found, state, bad_rows)
+    written = {"The report": report, "The state": state}
+    _print_places(rows, found, output if is_written else None, written)
+
+
+def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: float) -> list[Any]:
+    """Give truths and forecasts to the state; return rows, bounds as forecast and as issued."""
+    from dubito.measure.regression import central_interval
+    from dubito.measure.regression_audit import interval_levels
+
+    judged: list[Any] = []
+    arrived, chosen = found.arrived, found.chosen
     if arrived.size:
-        say(f"\n{arrived.size:,} of the truths belong to forecasts of earlier runs.")
-        if online.n_truths_:
-            so_far = percent(online.n_covered_ / online.n_truths_)
-            say(f"In all runs, intervals covered {so_far} of {online.n_truths_:,} truths.")
+        _, bounds, issued = online.waiting(rows.ids[arrived])
+        judged.append((arrived, bounds.T, issued))
+        online.schedule(rows.truths(arrived), ids=rows.ids[arrived])
     if not chosen.size:
-        say(f"{file} has no new forecasts.")
-    elif known is None:
-        _print_steps(online, rows.unit)
-    if output is not None and chosen.size:
-        say(f"\n{chosen.size:,} intervals are in {output}.")
-    for what, place in (("The report", report), ("The state", state)):
+        return judged
+    outputs = rows.outputs_of(chosen)
+    try:
+        issued = online.replay(
+            outputs,
+            rows.truths(chosen),
+            time=rows.times.values[chosen],
+            series=rows.series[chosen],
+            horizon=rows.horizons[chosen],
+            known=None if rows.known is None else rows.known.values[chosen],
+            ids=rows.ids[chosen],
+        )
+    except (BadTypeError, BadValueError) as error:
+        if error.argument == "level":
+            levels = " or ".join(f"{one:g}" for one in interval_levels(outputs))
+            fix = f"Pass --level {levels}" if levels else "Add quantiles"
+            raise error.moved(argument="--level", caller=CALLER, fix=fix) from error
+        name = "--known" if error.argument == "known" else error.argument
+        row = None if error.row is None else int(chosen[error.row])
+        raise error.moved(argument=name, caller=rows.file, row=row) from error
+    raw = central_interval(outputs, level, CALLER) if online.kind_ == "spread" else None
+    judged.append((chosen, raw, issued))
+    return judged
+
+
+def _warn(rows: ForecastRows, found: Resumed, state: Path | None, horizon: str | None) -> None:
+    """Print what was not done as one might expect."""
+    from dubito.cli.printing import say_note
+
+    def example(some: IntArray) -> str:
+        return f"e.g. that of {rows.described(some[0])}"
+
+    if found.too_late.size:
+        say_note(
+            f"{_forecasts(found.too_late)} too late for {rows.nouns}: older than the last one in "
+            f"{state}, with a truth that counts as known by then, {example(found.too_late)}."
+        )
+    if found.changed.size:
+        verb = "differs" if found.changed.size == 1 else "differ"
+        say_note(
+            f"{_forecasts(found.changed).rsplit(' ', 1)[0]} {verb} from what {state} issued "
+            f"{rows.nouns} for, which stay as they are, {example(found.changed)}."
+        )
+    if found.other_truths.size:
+        say_note(
+            f"{_truths(found.other_truths)} given before with another value, which is kept, "
+            f"{example(found.other_truths)}."
+        )
+    if found.learned.size and not (found.chosen.size or found.arrived.size):
+        say_note(
+            f"{_truths(found.learned)} learned from in earlier runs and ignored now, also if the "
+            f"value is another one, {example(found.learned)}."
+        )
+    if found.unmatched.size:
+        say_note(
+            f"{_truths(found.unmatched)} of no forecast in {state} and ignored, "
+            f"{example(found.unmatched)}. Check the series, horizon and time."
+        )
+    steps = rows.horizons if horizon is not None else ()
+    if len(steps) and min(steps) == 1 and rows.known is None:
+        say_note(
+            f"The smallest value of `{horizon}` is 1, where horizons count from 0: each truth "
+            "counts as known one step late if 1 is the next step. Pass --horizon-from 1 then."
+        )
+
+
+def _forecasts(rows: Any) -> str:
+    """Return how many forecasts there are, with the verb."""
+    return f"{rows.size:,} forecast is" if rows.size == 1 else f"{rows.size:,} forecasts are"
+
+
+def _truths(rows: Any) -> str:
+    """Return how many truths there are, with the verb."""
+    return f"{rows.size:,} truth was" if rows.size == 1 else f"{rows.size:,} truths were"
+
+
+def _say_nothing_new(
+    rows: ForecastRows, found: Resumed, output: Path | None, state: Path | None
+) -> None:
+    """Print that neither forecasts nor truths are new."""
+    from dubito.cli.printing import say
+
+    if found.too_late.size:
+        say(f"Nothing in {rows.file} could be issued or learned from.")
+    else:
+        say(f"{rows.file} has no forecasts after those in {state}.")
+    if output is not None:
+        say(f"{output} has no rows.")
+
+
+def _print_counts(
+    online: OnlineConformal,
+    rows: ForecastRows,
+    found: Resumed,
+    state: Path | None,
+    bad_rows: Path | None,
+) -> None:
+    """Print what became of rows, and when truths count as known."""
+    from dubito.cli.printing import say, say_rearranged
+    from dubito.formatting import percent
+
+    if found.arrived.size:
+        say(f"\n{found.arrived.size:,} of the truths belong to forecasts of earlier runs.")
+        n_truths, n_covered = online.truth_counts
+        if n_truths:
+            so_far = percent(n_covered / n_truths)
+            say(f"In all runs, {rows.nouns} covered {so_far} of {n_truths:,} truths.")
+    if found.learned.size and (found.chosen.size or found.arrived.size):
+        say(f"\n{_truths(found.learned)} learned from in earlier runs.")
+    if found.late.size:
+        say(
+            f"\n{_forecasts(found.late)} older than the last one in {state}, with {rows.nouns} "
+            f"that use what is known by then, e.g. that of {rows.described(found.late[0])}."
+        )
+    say_rearranged(rows.n_rearranged)
+    if rows.n_bad:
+        each = "row was" if rows.n_bad == 1 else "rows were"
+        say(f"\n{rows.n_bad:,} invalid {each} set aside in {bad_rows}.")
+    if found.chosen.size and rows.known is None:
+        _print_steps(online, rows.options.horizon_from)
+
+
+def _print_places(
+    rows: ForecastRows, found: Resumed, output: Path | None, places: dict[str, Path | None]
+) -> None:
+    """Print where the results are."""
+    from dubito.cli.printing import say
+
+    if not found.chosen.size:
+        say(f"{rows.file} has no new forecasts.")
+    if output is not None:
+        n = f"{found.chosen.size:,} {rows.nouns} are" if found.chosen.size else "No rows are"
+        say(f"\n{n} in {output}.")
+    for what, place in places.items():
         if place is not None:
             say(f"{what} is in {place}.")
 
 
-def _read(
-    file: str,
-    options: ColumnOptions,
-    names: dict[str, str | None],
-    forecast: str | None,
-    *,
-    is_resumed: bool,
-) -> Batch:
-    """Return all rows, with the columns of times, series and horizons kept."""
-    from dubito.cli.printing import say_note
-    from dubito.data import read
-    from dubito.data.sources import open_source
+def _coverage(
+    online: OnlineConformal, rows: ForecastRows, judged: list[Any], level: float
+) -> tuple[ForecastCoverage, dict[str, Any]]:
+    """Return what was covered, and the columns that this is about.
 
-    caller, fix = "dubito forecast", "Pass --quantiles 'q_*', --mean and --std, or --forecast"
-    if options.is_regression == (forecast is not None):
-        got = "--forecast and others" if forecast else "none"
-        raise BadValueError("", caller, "needs one kind of forecasts", got, fix)
-    columns = open_source(file).schema.names
-    for option, name in names.items():
-        if name is not None and name not in columns:
-            got, fix = f"columns {', '.join(columns)}", f"Pass {option} with one of them"
-            raise BadValueError("", file, f"has no column {name!r} for {option}", got, fix)
-    if forecast is not None:
-        options = replace(options, samples=forecast)
-    if is_resumed and options.label is not None and options.label not in columns:
-        say_note(f"{file} has no column {options.label}: no truths there.")
-        options = replace(options, label=None)
-    (one,) = options.open(file, label="optional" if is_resumed else "required")
-    return read(
-        one.source, replace(one.columns, keep={name: None for name in names.values() if name})
-    )
-
-
-class _Rows:
-    """The columns of a file, as arrays."""
-
-    def __init__(
-        self,
-        batch: Batch,
-        file: str,
-        time: str,
-        series: str | None,
-        horizon: str | None,
-        known: str | None,
-    ) -> None:
-        import numpy as np
-
-        from dubito.data.labels import Targets
-
-        table: Any = batch.kept
-        n = len(batch)
-        labels = batch.labels
-        self.y = np.full(n, np.nan)
-        if isinstance(labels, Targets):
-            self.y = labels.values.astype(np.float64)
-        self.times = _times(table[time], time, file)
-        self.labels = [str(one) for one in table[time].to_pylist()]
-        is_dated = not all(isinstance(one, int | float) for one in table[time].to_pylist())
-        self.unit = " days" if is_dated else ""
-        self.known = None if known is None else _times(table[known], known, file)
-        names = ["all"] * n if series is None else table[series].to_pylist()
-        for row, name in enumerate(names):
-            if name is None or not str(name).strip():
-                rule, fix = (
-                    "must name the series of each row",
-                    "Fill in the cell or leave out the row",
-                )
-                raise BadValueError(f"{series}", file, rule, "a blank cell", fix, row)
-        self.series = np.array([str(name) for name in names])
-        steps = [0] * n if horizon is None else table[horizon].to_pylist()
-        places = enumerate(steps)
-        self.horizons = np.array([_horizon(one, row, f"{horizon}", file) for row, one in places])
-        keys = zip(self.series.tolist(), self.horizons.tolist(), self.labels, strict=True)
-        self.ids = np.array(
-            [f"{name}, {step}, {label}" for name, step, label in keys], dtype=object
-        )
-        first: dict[str, int] = {}
-        for row, key in enumerate(self.ids):
-            if first.setdefault(key, row) != row:
-                what = f"series {str(self.series[row])!r}, horizon {self.horizons[row]}"
-                got = f"two of {what}, {self.labels[row]} (rows {first[key]} and {row})"
-                left = [("--horizon", horizon), ("--series", series)]
-                spare = [option for option, given in left if given is None]
-                fix = f"Pass {' or '.join(spare)}, or remove one" if spare else "Remove one"
-                raise BadValueError(
-                    "", file, "must have one forecast per series, horizon and time", got, fix
-                )
-        self.months = np.array([label[:7] if "-" in label else "all" for label in self.labels])
-
-    def resume(self, online: OnlineConformal) -> tuple[Any, Any, Any]:
-        """Return new rows, those with truths of forecasts that wait, and those that came too late.
-
-        A row is late if the state has later forecasts, but none as late of its series and horizon.
-        """
-        import numpy as np
-
-        none = np.zeros(0, dtype=np.int64)
-        last = online.time_ if online.__sklearn_is_fitted__() else None
-        if last is None:
-            return np.arange(len(self.y)), none, none
-        waiting = set(online.waiting_ids_)
-        is_waiting = np.array([one in waiting for one in self.ids], dtype=bool)
-        arrived = np.flatnonzero(is_waiting & ~np.isnan(self.y))
-        if arrived.size:
-            arrived = arrived[~online.waiting(self.ids[arrived])[0]]
-        is_new = ~is_waiting & (self.times >= last)
-        pairs = zip(online.cell_series_.tolist(), online.cell_pools_.tolist(), strict=True)
-        names = [(online.series_[i], online.horizons_[j]) for i, j in pairs]
-        ends = dict(zip(names, online.cell_times_.tolist(), strict=True))
-        keys = zip(self.series.tolist(), self.horizons.tolist(), strict=True)
-        is_later = self.times > np.array([ends.get(key, -np.inf) for key in keys])
-        return np.flatnonzero(is_new), arrived, np.flatnonzero(is_later & ~is_new & ~is_waiting)
-
-
-def _horizon(cell: Any, row: int, name: str, file: str) -> int:
-    """Return a cell as a whole number; 1.0 is 1."""
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        value = -1.0
-    if not (value >= 0 and value.is_integer()):
-        got = "a blank cell" if cell is None or cell == "" else repr(cell)
-        rule, fix = "must hold whole numbers of at least 0", "Fix the cell, or leave out the row"
-        raise BadValueError(name, file, rule, got, fix, row)
-    return int(value)
-
-
-def _coverage(rows: _Rows, judged: list[Any], level: float, outputs: Any) -> ForecastCoverage:
-    """Return what the intervals of rows covered: each part has rows, forecasts and intervals."""
+    Each part has rows, bounds as forecast, and what was issued.
+    """
     import numpy as np
 
+    from dubito.doubt import PredictionSets
     from dubito.monitor import forecast_coverage
 
     chosen = np.concatenate([one for one, _, _ in judged])
-    low, high = (
-        np.concatenate([getattr(one, end) for *_, one in judged]) for end in ("low", "high")
-    )
-    raw = None
-    if judged[0][1] is not None:
+
+    def joined(name: str) -> Any:
+        return np.concatenate([getattr(one, name) for *_, one in judged])
+
+    raw: Any = None
+    if online.kind_ == "spread":
         ends = [np.asarray(one, dtype=np.float64) for _, one, _ in judged]
         raw = np.concatenate([one[0] for one in ends]), np.concatenate([one[1] for one in ends])
-    return forecast_coverage(
-        rows.y[chosen],
-        raw,
-        (low, high),
-        level=level,
-        series=rows.series[chosen].tolist(),
-        horizon=rows.horizons[chosen].tolist(),
-        month=rows.months[chosen].tolist(),
-        time=rows.times[chosen],
-        outputs=None if outputs is None else outputs.take(chosen),
+    issued: Any
+    if rows.classes is None:
+        issued = joined("low"), joined("high")
+    else:
+        issued = PredictionSets(joined("contains"), thresholds=joined("thresholds"))
+    outputs = rows.outputs_of(chosen)
+    arguments = {
+        "series": rows.series[chosen].tolist(),
+        "horizon": (rows.horizons[chosen] + rows.options.horizon_from).tolist(),
+        "time": rows.times.numbers[chosen],
+    }
+    months, spread = rows.times.months[chosen].tolist(), None if rows.is_point else outputs
+    found = forecast_coverage(
+        rows.y[chosen], raw, issued, level=level, month=months, outputs=spread, **arguments
     )
+    return found, {**arguments, "y": rows.y[chosen], "corrected": issued, "outputs": outputs}
 
 
-def _print_steps(online: OnlineConformal, unit: str) -> None:
-    """Print when truths count as known."""
-    from dubito.cli.printing import say
-
-    steps = sorted({one for one in online.steps_ if one is not None})
-    if not steps:
-        return
-    span = f"{steps[0]:g}" if len(steps) == 1 else f"{steps[0]:g} to {steps[-1]:g}, by series"
-    later = ", that of horizon 1 after twice that" * (max(online.horizons_) > 0)
-    say(
-        f"\nThe truth of horizon 0 counts as known {span}{unit} after its forecast"
-        f"{later} (--known says otherwise)."
-    )
-
-
-def _times(column: Any, name: str, file: str) -> FloatArray:
-    """Return times as numbers; dates as days."""
+def _traces(coverage: ForecastCoverage, arguments: dict[str, Any]) -> Any:
+    """Return a few series to draw; sets have none."""
     import numpy as np
 
-    values = column.to_pylist()
-    try:
-        if all(isinstance(one, int | float) for one in values):
-            return np.array(values, dtype=np.float64)
-        blank = [row for row, one in enumerate(values) if one is None or one == ""]
-        if blank:
-            rule, fix = "must hold a time in each row", "Fill in the cell, or leave out the row"
-            raise BadValueError(f"{name}", file, rule, "a blank cell", fix, blank[0])
-        days = np.array([_in_utc(str(one)) for one in values], dtype="datetime64[us]")
-    except ValueError as error:
-        if isinstance(error, BadValueError):
-            raise
-        rule, fix = "must hold dates such as 2024-11-23, or numbers", "Fix the column"
-        raise BadValueError(f"{name}", file, rule, str(error), fix) from error
-    return np.asarray((days - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
+    from dubito.measure.regression import has_median, point_of_rows
+    from dubito.monitor.forecasts import forecast_traces
+
+    if coverage.kind == "sets":
+        return ()
+    outputs, center = arguments.pop("outputs"), None
+    if isinstance(outputs, np.ndarray):
+        center = outputs
+    elif outputs is not None and has_median(outputs):
+        center = point_of_rows(outputs)
+    return forecast_traces(coverage, center=center, **arguments)
 
 
-def _in_utc(text: str) -> str:
-    """Return a time without its zone, in UTC."""
-    from datetime import UTC, datetime
+def _facts(online: OnlineConformal, rows: ForecastRows) -> list[tuple[str, str]]:
+    """Return where the results come from."""
+    from dubito.data import ArrayShards
+    from dubito.data.shards import fingerprint
+    from dubito.formatting import percent, short_percent
 
-    has_zone = text.endswith("Z") or "+" in text or text.count("-") > 2
-    if not has_zone:
-        return text
-    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat()
+    order = rows.times.numbers.argsort()
+    first, last = (rows.times.texts[row] for row in order[[0, -1]])
+    weights = sorted(online.choice.items(), key=lambda one: -one[1])
+    shown = ", ".join(f"{name} {percent(weight)}" for name, weight in weights if weight > 0.0005)
+    facts = [
+        ("File", rows.file),
+        ("Times", f"{first} to {last}"),
+        ("Nominal coverage", short_percent(online.level)),
+        ("Truths count as known", _when_known(online, rows)),
+        ("Weights of methods now", shown or "none yet"),
+    ]
+    if rows.batch is not None:
+        facts.append(("Fingerprint of forecasts and truths", fingerprint(ArrayShards(rows.batch))))
+    return facts
+
+
+def _when_known(online: OnlineConformal, rows: ForecastRows) -> str:
+    """Return when truths count as known."""
+    if rows.known is not None:
+        return f"as column {rows.options.known} says"
+    steps = _steps(online)
+    return f"{steps} after the forecast, times the horizon + 1" if steps else "not found yet"
+
+
+def _steps(online: OnlineConformal) -> str:
+    """Return the time between two steps, of all series."""
+    from dubito.data.times import duration
+
+    steps = sorted({one for one in online.steps_ if one is not None})
+    shown = [duration(one) if online.time_kind_ == "dates" else f"{one:g}" for one in steps]
+    return f"{shown[0]} to {shown[-1]}, by series," if len(shown) > 1 else "".join(shown)
+
+
+def _print_steps(online: OnlineConformal, first: int) -> None:
+    """Print when truths count as known; `first` is the horizon of the next step."""
+    from dubito.cli.printing import say
+
+    span = _steps(online)
+    if not span:
+        say(
+            "\nAll forecasts are of one time: how long it takes until a truth is known is the time "
+            "until the next forecasts (--known says otherwise)."
+        )
+        return
+    later = f", that of horizon {first + 1} after twice that" * (max(online.horizons_) > 0)
+    say(
+        f"\nThe truth of horizon {first} counts as known {span} after its forecast"
+        f"{later} (--known says otherwise)."
+    )
 
 
 def _open_state(path: Path | None, level: float) -> OnlineConformal:
@@ -342,7 +430,7 @@ def _open_state(path: Path | None, level: float) -> OnlineConformal:
     online = OnlineConformal.from_dict(decode_document(read_text(path), str(path))[0])
     if online.level != level:
         rule, fix = f"must be {online.level:g}, as in {path}", f"Pass --level {online.level:g}"
-        raise BadValueError("--level", "dubito forecast", rule, f"{level:g}", fix)
+        raise BadValueError("--level", CALLER, rule, f"{level:g}", fix)
     return online
 
 
@@ -354,47 +442,80 @@ def _save_state(online: OnlineConformal, path: Path) -> None:
     part.replace(path)
 
 
-def _write(output: Path, rows: _Rows, chosen: Any, found: PredictionIntervals) -> None:
-    """Write the interval of each forecast."""
-    from dubito.data import Sink
+def _write(
+    output: Path,
+    rows: ForecastRows,
+    chosen: IntArray,
+    found: PredictionIntervals | PredictionSets | None,
+) -> None:
+    """Write the interval or set of each forecast beside its columns, in the order of the file."""
+    import numpy as np
 
+    from dubito.data import Sink
+    from dubito.doubt import PredictionSets
+
+    assert rows.kept is not None
+    assert rows.batch is not None
+    assert rows.batch.kept is not None
+    order = np.argsort(chosen)
+    table = rows.batch.kept.select(list(rows.kept.names)).take(rows.places[chosen[order]])
+    inputs = dict(zip(rows.kept.names.values(), table.columns, strict=True))
+    results: dict[str, Any]
+    if isinstance(found, PredictionSets):
+        members = [{*found.names(row)} for row in order]
+        names = [", ".join(str(one) for one in rows.class_order if one in own) for own in members]
+        results = {"prediction_set": names, "set_size": found.sizes[order]}
+    elif found is None and rows.classes is not None:
+        results = {"prediction_set": np.zeros(0, dtype=str), "set_size": np.zeros(0, np.int64)}
+    elif found is None:
+        results = {"low": np.zeros(0), "high": np.zeros(0)}
+    else:
+        results = {"low": found.low[order], "high": found.high[order]}
     with Sink(output) as sink:
-        sink.write(
-            {
-                "time": [rows.labels[row] for row in chosen],
-                "series": rows.series[chosen].tolist(),
-                "horizon": rows.horizons[chosen],
-                "low": found.low,
-                "high": found.high,
-            }
-        )
+        sink.write({**inputs, **results})
 
 
 def _print(coverage: ForecastCoverage) -> None:
     """Print the verdict, and tables by horizon, series and month."""
     from dubito.cli.printing import say, show_table
     from dubito.formatting import percent
+    from dubito.monitor.forecasts import in_percent
 
     say(coverage.verdict)
-    parts = [("horizon", coverage.by_horizon), ("worst series", coverage.worst_series)]
-    for title, rows in [*parts, ("month", coverage.by_month)]:
+    width = "width" if coverage.kind == "intervals" else "size"
+    columns: list[tuple[str, Callable[[CoverageRow], str]]] = [
+        ("truths", lambda one: f"{one.n_rows:,}"),
+        ("as forecast", lambda one: percent(one.raw)),
+        ("corrected", lambda one: percent(one.corrected)),
+        ("95 % interval", lambda one: in_percent(one.interval)),
+        (width, lambda one: f"{one.width:.4g}"),
+        ("score / raw", lambda one: "-" if one.score_ratio is None else f"{one.score_ratio:.3f}"),
+    ]
+    is_whole = coverage.n_series == len(coverage.worst_series)
+    series = "series" if is_whole else f"lowest {len(coverage.worst_series)} series"
+    if coverage.total.raw is None:
+        columns = [one for one in columns if one[0] not in ("as forecast", "score / raw")]
+    elif coverage.kind == "sets":
+        columns.pop()
+    for title, rows in (
+        ("horizon", coverage.by_horizon[:MAX_ROWS]),
+        (series, coverage.worst_series),
+        ("month", coverage.by_month[-MAX_ROWS:]),
+    ):
         if len(rows) < 2:
             continue
         say()
-        show_table(
-            (title, "truths", "as forecast", "corrected", "width", "score / raw"),
-            [
-                (
-                    one.name,
-                    f"{one.n_rows:,}",
-                    "-" if one.raw is None else percent(one.raw),
-                    percent(one.corrected),
-                    f"{one.width:.4g}",
-                    "-" if one.score_ratio is None else f"{one.score_ratio:.3f}",
-                )
-                for one in rows
-            ],
-        )
+        cells = [[one.name, *(cell(one) for _, cell in columns)] for one in rows]
+        show_table([title, *(name for name, _ in columns)], cells)
+    n_hidden = (
+        max(len(coverage.by_horizon) - MAX_ROWS, 0),
+        max(len(coverage.by_month) - MAX_ROWS, 0),
+    )
+    for count, what in zip(n_hidden, ("later horizons", "earlier months"), strict=True):
+        if count:
+            say(f"{count:,} {what} are in --report and --json.")
+    if columns[-1][0] == "score / raw" and coverage.total.n_rows:
+        say("\nscore / raw is the interval score divided by that as forecast: lower is better.")
     if coverage.n_future:
         say(f"\n{coverage.n_future:,} forecasts have no truth yet.")
     if coverage.n_warm_up:

@@ -1,14 +1,17 @@
-"""`dubito policy`: show, explain or seal a policy file."""
+"""`dubito policy`: show, explain or seal a policy file, or print the schema of such files."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import NOT_FOR_POLICIES, ColumnOptions, with_columns
+from dubito.cli.columns import SCORE_GROUPS, ColumnOptions, with_columns
 from dubito.cli.cost_options import cost_table
 
-policy = typer.Typer(help="Show, explain or seal a policy file.", no_args_is_help=True)
+policy = typer.Typer(
+    help="Show, explain or seal a policy file, or print the schema of such files.",
+    no_args_is_help=True,
+)
 MAX_SHOWN = 10  # actions and classes whose costs are shown
 File = Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")]
 
@@ -39,7 +42,11 @@ def show(
 
 
 @policy.command()
-@with_columns("label", "weight", "group", "uncertain", *NOT_FOR_POLICIES)
+@with_columns(
+    *("label", "weight", "uncertain", "correct"),
+    confidence="Column of confidences in answers, as for the fit.",
+    group=SCORE_GROUPS,
+)
 def explain(
     file: File,
     rows: Annotated[str, typer.Argument(help="Predictions that contain the row to explain.")],
@@ -91,3 +98,15 @@ def seal(
         say_json({"sealed": str(file)})
     else:
         say(f"Updated the checksum of {file}.")
+
+
+@policy.command()
+def schema() -> None:
+    """Print the JSON schema of policy files, for readers in other languages.
+
+    Example: dubito policy schema > policy.schema.json
+    """
+    from dubito.decide.policy.loading import policy_schema
+    from dubito.serialization.schema import schema_text
+
+    typer.echo(schema_text(policy_schema()))

@@ -7,17 +7,13 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import PurePath
+from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
 from dubito.errors import BadValueError
-from dubito.formatting import UNPRINTABLE, printable, wrapped
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, Task, TaskID
+from dubito.formatting import UNPRINTABLE, printable, quantity, wrapped
 
 FLAG_REMEDIES = {  # what errors of the library suggest, as options of the command line
     r"Use Logits\(\.\.\.\) for logits": "Pass --logits if these are logits",
@@ -84,6 +80,11 @@ def say_error(error: Exception) -> None:
         problem = f"{place}: {error.got} is not a number."
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
+    role = re.search(r"^has no column.* for `(\w+)`$", getattr(error, "rule", ""))
+    if role is not None:
+        flag = f"--{role[1].replace('_', '-')}"
+        fix = fix.replace("Use one of", f"Pass {flag} with one of")
+        fix = re.sub(r"^Use (?=')", f"Pass {flag} ", fix)
     prefix = "" if problem.startswith("dubito") else "dubito: "
     end = "" if problem.endswith(".") else "."
     for line in (f"{prefix}{problem}{end}", fix):
@@ -94,6 +95,12 @@ def say_error(error: Exception) -> None:
 def say_note(text: str) -> None:
     """Print a note or warning to the standard error stream."""
     put(_wrapped(f"dubito: {text}", _width(), "  "), is_error=True)
+
+
+def say_rearranged(n_rows: int) -> None:
+    """Print the number of rows in which quantiles were sorted, if there are any."""
+    if n_rows:
+        say(f"{quantity(n_rows, 'row')} with crossing quantiles sorted.")
 
 
 def typed() -> str:
@@ -123,87 +130,21 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             put(line)
 
 
-def _progress_bar(**settings: Any) -> Progress:
-    """Return a progress bar of at most 80 columns on the standard error stream."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    @final
-    class RowColumn(ProgressColumn):
-        """The rows or tasks done so far."""
-
-        def render(self, task: Task) -> Text:
-            return Text(_rows_done(task), no_wrap=True)
-
-    text = TextColumn("{task.description}", markup=False)  # a file may be named [red]
-    columns = text, BarColumn(24), RowColumn(), TimeRemainingColumn()
-    return Progress(*columns, console=Console(file=sys.stderr), **settings)
-
-
-def _rows_done(task: Task) -> str:
-    """Return the rows done and rows per second, or the tasks done of all tasks."""
-    speed = task.finished_speed or task.speed
-    unit = task.fields.get("unit", "rows")
-    of_all = f" of {task.total:,.0f}" if task.total and unit == "tasks" else ""
-    rate = f", {speed:,.0f}/s" if speed and unit == "rows" else ""
-    return f"{task.completed:,.0f}{of_all} {unit}{rate}"
-
-
 @contextmanager
 def progress(text: str, total: Callable[[], int | None]) -> Iterator[Callable[[int], None]]:
     """Show rows done, speed and time left, on a terminal only; `total` is called only there."""
     if not sys.stderr.isatty():
         yield lambda n_done: None
         return
-    with _progress_bar() as bar:
+    from dubito.data.progress import progress_bar
+
+    with progress_bar() as bar:
         task = bar.add_task(text, total=total())
         yield lambda n_done: bar.update(task, completed=n_done)
 
 
-@contextmanager
-def passes() -> Iterator[None]:
+def passes() -> AbstractContextManager[None]:
     """Show the progress of each pass over streamed rows, on a terminal only."""
-    from dubito.data.progress import report_progress_to
+    from dubito.data.progress import show_progress
 
-    if not sys.stderr.isatty():
-        yield
-        return
-    # Results go to the standard output, which the bar must not capture.
-    bar = _progress_bar(redirect_stdout=False, transient=True)
-    try:
-        with report_progress_to(PassProgress(bar)):
-            yield
-    finally:
-        bar.stop()
-
-
-@final
-class PassProgress:
-    """Progress of passes over rows, shown as one bar that restarts with each pass."""
-
-    def __init__(self, bar: Progress) -> None:
-        self.bar = bar
-        self.n_passes = 0
-        self.totals: dict[str, int | None] = {}
-        self.tasks: list[TaskID] = []
-
-    def start(self, name: str, unit: str, total: int | None) -> Callable[[int], None]:
-        """Start a pass and return the function that advances its bar."""
-        from dubito.data.table_queries import row_count
-
-        self.bar.start()  # not before: rows in memory need no bar
-        self.n_passes += 1
-        if unit == "rows" and name not in self.totals:
-            self.totals[name] = row_count(name)
-        for task in self.tasks:
-            self.bar.remove_task(task)
-        text = printable(f"pass {self.n_passes} over {PurePath(name).name}")
-        task = self.bar.add_task(text, total=total or self.totals.get(name), unit=unit)
-        self.tasks = [task]
-
-        def step(n_done: int) -> None:
-            with suppress(KeyError):  # a late report of an earlier pass
-                self.bar.advance(task, n_done)
-
-        return step
+    return show_progress()

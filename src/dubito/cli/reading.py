@@ -6,8 +6,8 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, fin
 
 import typer
 
-from dubito.errors import BadValueError, DubitoError
+from dubito.errors import BadValueError, BaseRuleError, DubitoError
 
 if TYPE_CHECKING:
-    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
+    from dubito.calibrate import BaseCalibrator, ConfidenceCalibrator, MultiLabelCalibrator
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
 
@@ -43,9 +43,14 @@ def option(
     *,
     is_hidden: bool = False,
     panel: str | None = None,
+    names: Sequence[str] = (),
 ) -> inspect.Parameter:
-    """Return an option of a command as a parameter of its function; help shows it in a panel."""
-    annotation = Annotated[kind, typer.Option(help=text, hidden=is_hidden, rich_help_panel=panel)]
+    """Return an option of a command as a parameter of its function; help shows it in a panel.
+
+    `names` are its flags, if not that of its name alone.
+    """
+    settings = typer.Option(*names, help=text, hidden=is_hidden, rich_help_panel=panel)
+    annotation = Annotated[kind, settings]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
@@ -127,16 +132,19 @@ class Reader:
                 logger.setLevel(logging.CRITICAL + 1)
         return self.opened.enter_context(connected(self.scheduler))
 
-    def rows(self, predictions: Predictions) -> Shards:
-        """Return rows in memory, where metrics are exact, or streamed if they are too large."""
+    def rows(self, predictions: Predictions, bad_rows: BadRows | None = None) -> Shards:
+        """Return rows in memory, where metrics are exact, or streamed if they are too large.
+
+        Invalid rows raise an error, unless there is a place for them.
+        """
         from dubito.data import ArrayShards, read, scan
 
         if self.is_dask:
-            return self.on_workers(predictions)
+            return self.on_workers(predictions, bad_rows)
         file, source, columns = predictions
-        shards = scan(source, columns)
+        shards = scan(source, columns, bad_rows=bad_rows)
         if _memory_needed(shards, self.max_bytes) <= self.max_bytes:
-            return ArrayShards(read(source, columns))
+            return ArrayShards(read(source, columns, bad_rows=bad_rows))
         from dubito.cli.printing import say_note
 
         is_ranked = not {"mean", "quantiles", "samples"}.intersection([shards.columns.kind])
@@ -152,6 +160,25 @@ class Reader:
             return self.on_workers(predictions, bad_rows)
         return scan(predictions.source, predictions.columns, bad_rows=bad_rows)
 
+    @contextmanager
+    def held_out(self, fitted: Predictions, file: str | None) -> Iterator[Any]:
+        """Yield the rows to evaluate on: folds, or a file with the columns of the fit.
+
+        What a fit within finds wrong with them is reported by the name of the file.
+        """
+        from dubito.data.sources import open_source
+
+        if file is None:
+            yield "cross-fit"
+            return
+        try:
+            yield self.rows(Predictions(file, open_source(file), fitted.columns))
+        except BaseRuleError as error:
+            if error.argument != "evaluate_on":
+                raise
+            fix = "Pass --evaluate-on a labeled file with the columns of the fit"
+            raise error.moved(argument="", caller=file, fix=fix) from error
+
     def on_workers(self, predictions: Predictions, bad_rows: BadRows | None = None) -> DaskShards:
         """Return rows read by the workers of the cluster, whatever their working directory."""
         from dubito.data import DaskShards
@@ -161,6 +188,11 @@ class Reader:
         self.files.append(file)
         path = file if is_url(file) else os.path.abspath(file)
         return DaskShards(self.client, path, predictions.columns, bad_rows=bad_rows)
+
+
+def count_rearranged(*files: Shards) -> int:
+    """Return the number of rows in which quantiles crossed and were sorted."""
+    return sum(rows.sum(lambda batch: getattr(batch.outputs, "n_rearranged", 0)) for rows in files)
 
 
 def _as_bytes(size: str) -> int:
@@ -220,6 +252,16 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
         raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
     calibrator: BaseCalibrator = kind()
     return calibrator
+
+
+def answer_calibrator(name: str) -> ConfidenceCalibrator:
+    """Return the calibrator of scores of answers, the only one."""
+    from dubito.calibrate import ConfidenceCalibrator
+
+    if name not in ("auto", ConfidenceCalibrator.__name__):
+        rule = "must be auto (ConfidenceCalibrator) with --confidence or --scores"
+        raise BadValueError("", "--calibrator", rule, name, "Leave it out")
+    return ConfidenceCalibrator()
 
 
 def multilabel_calibrator(name: str) -> MultiLabelCalibrator:

@@ -7,8 +7,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.columns import ColumnOptions
-from dubito.cli.label_options import require_unused
-from dubito.cli.reading import Reader
+from dubito.cli.cost_options import require_unused
+from dubito.cli.reading import Reader, count_rearranged
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     RegressionCalibrator = QuantileRecalibration | VarianceScaling
 
 NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
+FAR = 3.0  # standard errors of a coverage from the nominal one
 CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
 MAX_GROUPS = 20  # in the text
 INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest ones
+KIND_OPTIONS = {
+    "Normal": "--mean and --std",
+    "Quantiles": "--quantiles 'q_*'",
+    "Samples": "--samples 's_*'",
+}
+ROLES = ("mean", "std", "quantiles", "levels", "samples")
 LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
 
 
@@ -54,7 +61,7 @@ def fit_calibrator(
     import json
 
     from dubito.calibrate import cross_validate_calibrator
-    from dubito.cli.printing import passes, say, say_json
+    from dubito.cli.printing import passes, say, say_json, say_rearranged
     from dubito.data.sink import write_atomic
     from dubito.measure.regression import moment_matched_shards
 
@@ -66,18 +73,23 @@ def fit_calibrator(
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
         evidence = [cross_validate_calibrator(one, rows) for one in candidates]
         best = 0
-        if len(candidates) > 1 and _gain(evidence[1]) < CLEARLY * _gain(evidence[0]):
+        if len(candidates) > 1 and _is_better(evidence[1], evidence[0]):
             best, fitted = 1, candidates[1].fit(rows)
-    write_atomic(output, json.dumps(fitted.to_dict(), allow_nan=False))
+        n_rearranged = count_rearranged(rows) if options.rearrange else 0
+    document = {**fitted.to_dict(), "columns": options.outputs}
+    write_atomic(output, json.dumps(document, allow_nan=False))
     names = [type(one).__name__ for one in candidates]
     reason = "named" if name != "auto" else "the calibrator for outputs of this kind"
     if len(candidates) > 1:
         gains = zip(names, map(_gain, evidence), strict=True)
         changes = ", ".join(f"{each} {100 * (gain - 1):+.1f} %" for each, gain in gains)
-        reason = f"held-out CRPS: {changes}; the second must be 1 % better than the first"
+        title = evidence[0].before.crps_title
+        reason = f"held-out {title}: {changes}; the second must be 1 % better than the first, "
+        reason += "or as good and clearly closer to the nominal coverage"
     if as_json:
         scores = [{"name": each, **_scores(one)} for each, one in zip(names, evidence, strict=True)]
-        found = {"chosen": names[best], "reason": reason, "leaderboard": scores}
+        found: dict[str, Any] = {"chosen": names[best], "reason": reason, "leaderboard": scores}
+        found |= {"rearranged": n_rearranged} if options.rearrange else {}
         say_json({**found, "evidence": evidence[best].to_dict(), "output": output})
         return
     say(f"{names[best]}: {fitted.summary()}.")
@@ -85,6 +97,7 @@ def fit_calibrator(
         say(f"{reason[0].upper()}{reason[1:]}.")
     say()
     _show_evidence(evidence[best])
+    say_rearranged(n_rearranged)
     say(f"\nWritten to {output}. Next:")
     shown = replace(options, label=None, weight=None, group=None)
     words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
@@ -105,6 +118,16 @@ def _gain(evidence: RegressionEvidence) -> float:
     return scores["crps_after"] / max(scores["crps_before"], 1e-300)
 
 
+def _is_better(flexible: RegressionEvidence, simple: RegressionEvidence) -> bool:
+    """Whether a more flexible calibrator has a lower CRPS, or as low a one and better coverage."""
+    audits = [one.after for one in (flexible, simple)]
+    misses = [
+        float((abs(one.coverage - one.levels) / one.coverage_deviation).max()) for one in audits
+    ]
+    is_closer = misses[1] > FAR and misses[0] < misses[1] / 2
+    return _gain(flexible) < (1.0 if is_closer else CLEARLY) * _gain(simple)
+
+
 def _show_evidence(evidence: RegressionEvidence) -> None:
     """Print the metrics before and after calibration."""
     from dubito.cli.printing import say, show_table
@@ -121,7 +144,7 @@ def _show_evidence(evidence: RegressionEvidence) -> None:
             rows.append((f"coverage of {name}", *(percent(one.coverage[k]) for one in both)))
             rows.append((f"mean width of {name}", *(decimal(one.width[k]) for one in both)))
     figures = {
-        "CRPS": "continuous_ranked_probability_score",
+        before.crps_title: "continuous_ranked_probability_score",
         "pinball loss": "pinball_loss",
         "negative log-likelihood": "negative_log_likelihood",
     }
@@ -164,15 +187,21 @@ def calibrated_arrays(calibrator: RegressionCalibrator, batch: Batch) -> list[An
     return list(outputs.array.T)
 
 
+def require_outputs(calibrator: RegressionCalibrator, options: ColumnOptions, path: Path) -> None:
+    """Raise unless there are options of outputs, as files of other names need them."""
+    if not options.outputs:
+        rule, fix = f"calibrates {calibrator.kind_}", f"Pass {KIND_OPTIONS[calibrator.kind_]}"
+        raise BadValueError("", str(path), rule, "none of the columns of the fit", fix)
+
+
 def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, path: Path) -> None:
     """Raise unless a calibrator was fitted on outputs of this kind, at these levels."""
     from dubito.calibrate import QuantileRecalibration
 
-    options = {"Normal": "--mean and --std", "Quantiles": "--quantiles", "Samples": "--samples"}
     kinds = {"mean": "Normal", "quantiles": "Quantiles", "samples": "Samples"}
     got = kinds.get(bound.kind, "")
     if got != calibrator.kind_:
-        rule, fix = f"calibrates {calibrator.kind_}", f"Pass {options[calibrator.kind_]}"
+        rule, fix = f"calibrates {calibrator.kind_}", f"Pass {KIND_OPTIONS[calibrator.kind_]}"
         raise BadValueError("", str(path), rule, f"columns of {bound.kind}", fix)
     if isinstance(calibrator, QuantileRecalibration) and got == "Quantiles":
         levels = tuple(float(one) for one in calibrator.levels)
@@ -191,13 +220,15 @@ class ValueOptions:
 
     cost_under: float | None = None
     cost_over: float | None = None
+    cost_squared: float | None = None
+    values: str | None = None
     review_cost: float | None = None
     max_width: float | None = None
     max_relative_width: float | None = None
     interval: float | None = None
 
     @property
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, Any]:
         """The options that were given, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -205,35 +236,70 @@ class ValueOptions:
         """Raise if one is given for classes or labels."""
         for name, value in self.given.items():
             rule, fix = "requires a regression", "Pass --quantiles 'q_*', or leave it out"
-            raise BadValueError("", _option(name), rule, f"{value:g} alone", fix)
+            raise BadValueError("", _option(name), rule, f"{_shown(value)} alone", fix)
 
     def read(self, file: Path | None) -> dict[str, Any]:
         """Return the costs and limits as arguments of a fit; `file` has costs by error."""
-        from dubito.decide import ErrorCosts
-
+        limits = {
+            name: value
+            for name, value in self.given.items()
+            if name != "values" and not name.startswith("cost_")
+        }
         for name, value in self.given.items():
             highest = 1.0 if name == "interval" else float("inf")
-            if not 0 < value < highest:
+            if name != "values" and not 0 < value < highest:
                 rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
                 fix = f"Pass {_option(name)} {'0.9' if name == 'interval' else '1'}"
                 raise BadValueError("", _option(name), rule, f"{value:g}", fix)
-        limits = {name: value for name, value in self.given.items() if name[:5] != "cost_"}
-        pair = [name for name in ("cost_under", "cost_over") if name in self.given]
-        if file is not None and pair:
-            rule, fix = f"cannot be combined with {_option(pair[0])}", "Leave one of them out"
-            raise BadValueError("", "--costs", rule, f"{file}", fix)
-        if file is not None:
-            return {"costs": _read_error_costs(file), **limits}
-        if self.cost_under is None or self.cost_over is None:
-            rule = "needs the costs per unit of a value that is too low and of one too high"
-            got = " alone".join([*map(_option, pair), ""]) or "none"
-            fix = "Pass --cost-under 4 --cost-over 1, or --costs FILE of error,cost"
-            raise BadValueError("", "dubito fit for a regression", rule, got, fix)
         for limit in ("max_width", "max_relative_width"):
             if limit in limits and self.review_cost is None:
                 rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"
                 raise BadValueError("", _option(limit), rule, f"{limits[limit]:g} alone", fix)
-        return {"costs": ErrorCosts.linear(self.cost_under, self.cost_over), **limits}
+        return {"costs": self._costs(file), **limits}
+
+    def _costs(self, file: Path | None) -> ErrorCosts:
+        """Return the costs of errors, of a file or of the options."""
+        from dubito.decide import ErrorCosts
+
+        pair = [name for name in ("cost_under", "cost_over") if name in self.given]
+        kinds = pair[:1] + ["cost_squared"] * (self.cost_squared is not None)
+        kinds += ["costs"] * (file is not None)
+        if len(kinds) > 1:
+            rule, fix = f"cannot be combined with {_option(kinds[0])}", "Leave one of them out"
+            got = f"{file}" if kinds[-1] == "costs" else f"{self.cost_squared:g}"
+            raise BadValueError("", _option(kinds[-1]), rule, got, fix)
+        values = None if self.values is None else _read_values(self.values)
+        if file is not None:
+            return replace(_read_error_costs(file), values=values)
+        if self.cost_squared is not None:
+            return ErrorCosts.squared(self.cost_squared, values)
+        if self.cost_under is None or self.cost_over is None:
+            rule = "needs the costs per unit of a value that is too low and of one too high"
+            got = " alone".join([*map(_option, pair), ""]) or "none"
+            fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
+            raise BadValueError("", "dubito fit for a regression", rule, got, fix)
+        return ErrorCosts.linear(self.cost_under, self.cost_over, values)
+
+
+def _read_values(text: str) -> list[float]:
+    """Return the values that may be decided, in increasing order.
+
+    >>> _read_values("24, 0, 12")
+    [0.0, 12.0, 24.0]
+    """
+    try:
+        found = sorted({float(one) for one in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or not all(abs(one) <= 1e15 for one in found):
+        rule, fix = "must be numbers separated by commas", "Pass --values 0,12,24"
+        raise BadValueError("", "--values", rule, text, fix)
+    return found
+
+
+def _shown(value: float | str) -> str:
+    """Return the value of an option as it was typed, or nearly so."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _option(name: str) -> str:
@@ -268,7 +334,12 @@ def _read_error_costs(path: Path) -> ErrorCosts:
 
 
 def fit_policy(
-    file: str, options: ColumnOptions, reader: Reader, settings: dict[str, Any], calibrator: str
+    file: str,
+    options: ColumnOptions,
+    reader: Reader,
+    settings: dict[str, Any],
+    calibrator: str,
+    evaluate_on: str | None,
 ) -> tuple[Any, Any, Shards]:
     """Fit the policy of a regression; return it, its held-out rows, and all rows."""
     from dubito.cli.printing import passes
@@ -286,22 +357,22 @@ def fit_policy(
                 outputs = next(moment_matched_shards(rows).batches()).outputs
                 [settings["calibrator"]] = _calibrators_named(calibrator, outputs)
         try:
-            policy, evidence = RegressionPolicy.fit_shards(rows, **settings)
+            with reader.held_out(predictions, evaluate_on) as others:
+                policy, evidence = RegressionPolicy.fit_shards(rows, evaluate_on=others, **settings)
         except BadValueError as error:
             if error.argument != "level":
                 raise
             levels = interval_levels(next(rows.batches()).outputs)
             fix = f"Pass --interval {int(100 * levels[-1]) / 100:g}" if levels else "Add quantiles"
             raise error.moved(argument="", caller="--interval", fix=fix) from error
-    roles = ("mean", "std", "quantiles", "levels", "samples")
     given = options.given
-    policy.provenance["columns"] = {role: given[role] for role in roles if role in given}
+    policy.provenance["columns"] = {role: given[role] for role in ROLES if role in given}
     return policy, evidence, rows
 
 
 def value_groups(policy: Any, evidence: Any) -> str:
     """Return costs, coverage and reviews of each group, by the held-out decisions of a policy."""
-    from dubito.decide.regression.value_report import RegressionPolicyReport
+    from dubito.decide.regression.value_decisions import RegressionPolicyReport
     from dubito.formatting import align_table, decimal, percent, printable
 
     rows = [("group", "rows", "cost", "95 % interval", "expected", "coverage", "reviewed")]

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from dubito.serve.store import Store
+    from dubito.serve.store.policies import ServedPolicy
 
 DATABASE = "sqlite:///dubito.db"
 Database = Annotated[
@@ -22,7 +23,11 @@ Database = Annotated[
 
 def serve(
     policy: Annotated[
-        Path | None, typer.Argument(help="Policy file written by `dubito fit`.")
+        Path | None,
+        typer.Argument(
+            help="Policy written by `dubito fit`, cascade of `dubito cascade fit`, or state of "
+            "`dubito forecast --state`."
+        ),
     ] = None,
     database: Database = DATABASE,
     host: Annotated[
@@ -33,9 +38,24 @@ def serve(
         list[str] | None,
         typer.Option(help="Host name that clients use; repeatable. localhost always works."),
     ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(
+            help="Labels that metrics rest on: audited (a random sample of rows and rejected ones) "
+            "or all (you send the truth of every row, sooner or later)."
+        ),
+    ] = "audited",
     audit_fraction: Annotated[
-        float, typer.Option(help="Fraction of all rows drawn at random for review.")
-    ] = 0.01,
+        float | None,
+        typer.Option(help="Fraction of all rows drawn at random for review. Default: 0.01."),
+    ] = None,
+    team: Annotated[
+        Path | None,
+        typer.Option(
+            help="Reviewers with their capacities and error rates, CSV or JSON: rows go to those "
+            "whose answers are worth most. Names are those of tokens."
+        ),
+    ] = None,
     blind: Annotated[
         bool, typer.Option("--blind", help="Hide model predictions from reviewers.")
     ] = False,
@@ -47,37 +67,58 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP, with a log and a review queue for rejected rows.
 
+    Given a state of forecasts, serve intervals or sets that adapt as truths arrive.
+
     Example: dubito serve policy.json --port 8000
+
+    Example: dubito serve state.json --database sqlite:///forecasts.db
     """
     import sys
     from dataclasses import replace
+    from shlex import quote
 
-    from dubito.cli.printing import say, say_json, say_note
-    from dubito.decide import Policy
-    from dubito.decide.policy.loading import load_policy
+    from dubito.cli.printing import put, say, say_json, say_note
+    from dubito.decide import ReviewTeam
     from dubito.errors import BadValueError
     from dubito.serve import demo_data
-    from dubito.serve.policies import deploy_policy
+    from dubito.serve.forecasts import deploy_state, load_state
     from dubito.serve.run import is_loopback, open_socket, run
-    from dubito.serve.service import Settings
+    from dubito.serve.service import PolicyCatalog, Settings
+    from dubito.serve.store.policies import load_served
+    from dubito.serve.team import TeamQueue
 
     if (policy is None) != demo:
         got = "neither" if policy is None else "both"
         rule, fix = "needs a policy file or --demo", "Run dubito serve policy.json"
         raise BadValueError("", "dubito serve", rule, got, fix)
-    settings = Settings(audit_fraction, blind, retention_days, allowed_hosts=allowed_host or ())
-    loaded = demo_data.demo_policy() if policy is None else load_policy(policy)
-    store = _open_store(database)
+    if labels == "all" and audit_fraction:
+        rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
+        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
+    settings = Settings(
+        audit_fraction=0.01 if audit_fraction is None else audit_fraction,
+        labels=labels,
+        blind=blind,
+        retention_days=retention_days,
+        allowed_hosts=allowed_host or (),
+    )
+    reviewers = None if team is None else ReviewTeam.load(team)
+    state = loaded = None
+    if policy is not None:
+        state = load_state(policy)
+        loaded = load_served(policy) if state is None else None
+    sample = demo_data.demo_policy() if demo else None
+    store, listener = _open_store(database), None
     try:
         store.lock()
         listener = open_socket(host, port)
-        before, of_file = store.active_id(), deploy_policy(store, loaded)
-        active = store.active_id()
-        if active != of_file:
-            say_note(f"policy {active} stays active: the file is policy {of_file}, which is older.")
-        elif before not in (None, active):
-            say_note(f"policy {active} is new and replaces policy {before}.")
-        token = demo_data.fill_demo(store, loaded) if isinstance(loaded, Policy) and demo else None
+        what = "forecasts"
+        if state is not None:
+            deploy_state(store, state, str(policy))
+        elif (served := loaded or sample) is not None:
+            what = f"policy {_deploy(store, served)}"
+        if reviewers is not None:  # raises if the policy is not for it
+            TeamQueue.open(reviewers, store, PolicyCatalog(store), settings)
+        token = None if sample is None else demo_data.fill_demo(store, sample)
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         if not is_loopback(host):
@@ -87,15 +128,38 @@ def serve(
         if as_json:
             say_json({"address": address, "token": token})
         else:
-            say(f"Serving policy {active} at {address} until Ctrl-C, in {_where(store)}.")
+            say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
             if token is not None:
                 say(f"Sign in with this token: {token}")
             elif not store.list_tokens():
-                say("There is no token yet: dubito token create --scope decide --scope review")
+                more = "" if database == DATABASE else f" --database {quote(_where(store))}"
+                say("There is no token yet. Create one with:")
+                put(f"  dubito token create --scope decide --scope review{more}")
         sys.stdout.flush()  # the parent process waits for the address
-        run(store, replace(settings, allowed_hosts=(*settings.allowed_hosts, host)), listener)
+        run(
+            store,
+            replace(settings, allowed_hosts=(*settings.allowed_hosts, host)),
+            listener,
+            reviewers,
+        )
     finally:
         store.close()
+        if listener is not None:
+            listener.close()
+
+
+def _deploy(store: Store, policy: ServedPolicy) -> int | None:
+    """Activate a policy if it is new; return the id of the active one."""
+    from dubito.cli.printing import say_note
+    from dubito.serve.policies import deploy_policy
+
+    before, of_file = store.active_id(), deploy_policy(store, policy)
+    active = store.active_id()
+    if active != of_file:
+        say_note(f"policy {active} stays active: the file is policy {of_file}, which is older.")
+    elif before not in (None, active):
+        say_note(f"policy {active} is new and replaces policy {before}.")
+    return active
 
 
 def _open_store(database: str) -> Store:
@@ -197,18 +261,30 @@ def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
 
 @token.command()
 def revoke(
-    token_id: Annotated[int, typer.Argument(metavar="ID", help="Id from `dubito token list`.")],
+    token: Annotated[
+        str, typer.Argument(metavar="ID", help="Id or name from `dubito token list`.")
+    ],
     database: Database = DATABASE,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token permanently.
 
-    Example: dubito token revoke 1
+    Example: dubito token revoke ann
     """
     from dubito.cli.printing import say, say_json
+    from dubito.serve.http_errors import NOT_FOUND, HTTPError
 
     store = _open_store(database)
     try:
+        known = store.list_tokens()
+        named = [one.id for one in known if one.name == token and one.is_valid]
+        is_id = token.isascii() and token.isdigit()
+        found = [one.id for one in known if is_id and one.id == int(token)] or named
+        if not found:
+            what = f"token {token}" if is_id else f"valid token of the name {token!r}"
+            fix = "Use an id or a name from `dubito token list`"
+            raise HTTPError(NOT_FOUND, f"There is no {what}", fix)
+        token_id = found[0]
         store.revoke_token(token_id)
     finally:
         store.close()

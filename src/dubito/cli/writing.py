@@ -136,16 +136,27 @@ def _output_names(chosen: list[str], ids: str | None, taken: set[str]) -> dict[s
 
 
 @contextmanager
-def bad_rows_remedy(bad_rows: Path | None) -> Iterator[None]:
-    """Suggest --bad-rows in errors about a single row of a file."""
+def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iterator[None]:
+    """Suggest --bad-rows in errors about a single row of a file.
+
+    With `keep_others` only in place of "Fix the cell", and not of options such as --percent.
+    """
+    from dubito.data.cells import FIX
+
     try:
         yield
     except (BadValueError, BadTypeError) as error:
         if error.row is None or bad_rows is not None:
             raise
         fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside"
+        if "percentages" in error.fix:
+            fix = "Pass --percent for percentages, or --bad-rows bad.csv to set such rows aside"
+        elif "fractions" in error.fix:
+            fix = f"{error.fix}, or pass --bad-rows bad.csv to set such rows aside"
         if "rearrange" in error.fix:
             fix = "Pass --rearrange to sort such rows, or --bad-rows bad.csv to set them aside"
+        elif keep_others and error.fix != FIX:
+            raise
         raise error.moved(fix=fix) from error
 
 

@@ -1,13 +1,13 @@
 """Input and output of rows: arrays, frames and files as batches and shards; sinks for results."""
 
-from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.cache import CachedShards
 from dubito.data.columns import Columns
 from dubito.data.dask import DaskShards
 from dubito.data.directory_sink import DirectorySink
-from dubito.data.files import FileShards, read, scan
+from dubito.data.files import BadRow, BadRows, FileShards, read, scan
 from dubito.data.labels import LabelMatrix
+from dubito.data.progress import report_progress_to, show_progress
 from dubito.data.samples import (
     FashionMNISTSample,
     FindingsSample,
@@ -16,6 +16,7 @@ from dubito.data.samples import (
     load_payments,
     make_findings,
     make_forecasts,
+    make_questions,
 )
 from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.data.sink import EncodedLabels, Sink
@@ -42,6 +43,9 @@ __all__ = [
     "load_payments",
     "make_findings",
     "make_forecasts",
+    "make_questions",
     "read",
+    "report_progress_to",
     "scan",
+    "show_progress",
 ]

@@ -215,6 +215,8 @@ class Batch:
         Further columns of a file, as they are, to be written beside results.
     first_row : int
         The number of the first row within the whole data set.
+    drawn_from : array of float or None
+        The weights before `reweighted`, i.e. of the rows that a resample was drawn from.
 
     Examples
     --------
@@ -269,6 +271,11 @@ class Batch:
             The number of the first row within the whole data set.
         caller, argument : str
             The public function, and its name for `y_true`, for error messages.
+
+        Returns
+        -------
+        Batch
+            The rows, with frequency weights of 1 unless given.
         """
         if outputs is None and isinstance(y_true, TopLabel):
             y_true, outputs = None, y_true
@@ -314,6 +321,17 @@ class Batch:
         """Return what is written beside results: the file, the id of each row, kept columns.
 
         Rows without a kept column `id` are named by their ids, or by their numbers in the file.
+
+        Parameters
+        ----------
+        source : str or None
+            The file that the rows come from, written in a column `file`; None leaves the column
+            out.
+
+        Returns
+        -------
+        dict of str to array
+            Columns by name, in the order in which they are written.
         """
         kept = {}
         if self.kept is not None:
@@ -334,7 +352,13 @@ class Batch:
         return 0 if self.labels is None else self.labels.n_missing
 
     def require_labels(self, caller: str) -> None:
-        """Raise unless there are labels, or at least the correctness of top labels."""
+        """Raise unless there are labels, or at least the correctness of top labels.
+
+        Parameters
+        ----------
+        caller : str
+            The public function that was called, for the error message.
+        """
         if self.labels is None and not isinstance(self.outputs, TopLabel):
             fix = "Pass the labels, or TopLabel(confidence, correct) as outputs"
             raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
@@ -348,7 +372,18 @@ class Batch:
         return np.where(self.labels.is_missing, 0.0, self.weight)
 
     def take(self, rows: slice | IntArray) -> Batch:
-        """Return some rows: a slice as views, indices as copies."""
+        """Return some rows: a slice as views, indices as copies.
+
+        Parameters
+        ----------
+        rows : slice or array of int
+            The rows, counted from 0 within the batch.
+
+        Returns
+        -------
+        Batch
+            These rows of every column; after a slice, `first_row` still counts from the whole.
+        """
         first_row = range(len(self))[rows].start if isinstance(rows, slice) else 0
         held: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         return Batch(
@@ -360,7 +395,18 @@ class Batch:
         )
 
     def reweighted(self, weight: FloatArray) -> Batch:
-        """Return the same rows with other weights; row statistics are not computed again."""
+        """Return the same rows with other weights; row statistics are not computed again.
+
+        Parameters
+        ----------
+        weight : array of shape (n_rows,)
+            The new frequency weights.
+
+        Returns
+        -------
+        Batch
+            A batch that shares all other columns; `drawn_from` holds the weights before.
+        """
         twin = replace(self, weight=weight, drawn_from=self.weight)
         if isinstance(self.outputs, BaseClassOutputs | TopLabel):
             twin.__dict__["rows"] = self.rows

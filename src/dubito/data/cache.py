@@ -18,7 +18,7 @@ import numpy as np
 from dubito.data.batch import Batch
 from dubito.data.files import FileShards
 from dubito.data.shards import Shards
-from dubito.data.sources.frames import TableSource
+from dubito.data.sources.formats import TableSource
 
 TRIAL_BYTES = 1 << 26  # after this much, the cache is kept only if it is faster
 SPEED_UP = 1.5  # required speed-up of the cache over decoding
@@ -119,6 +119,13 @@ class CachedShards(Shards):
 
     With `is_tried`, only if loading them turns out faster than decoding. If the disk is too full,
     or after `close`, rows are read from their source.
+
+    Parameters
+    ----------
+    shards : Shards
+        The rows, which are expensive to decode.
+    is_tried : bool, default=False
+        Measure during the first pass whether the cache is faster than decoding, and drop it if not.
     """
 
     def __init__(self, shards: Shards, *, is_tried: bool = False) -> None:
@@ -140,7 +147,13 @@ class CachedShards(Shards):
         return self.keeping_parts() if self.is_used else self.shards.parts()
 
     def keeping_parts(self) -> Iterator[Callable[[], Batch]]:
-        """Yield functions that make each batch and store it."""
+        """Yield functions that make each batch and store it.
+
+        Yields
+        ------
+        callable
+            Returns one batch, and stores it as a side effect.
+        """
         self.drop()
         file = self.file = BatchFile()
         number, start = 0, perf_counter()
@@ -151,7 +164,22 @@ class CachedShards(Shards):
         self.n_batches = number
 
     def kept(self, file: BatchFile, number: int, make: Callable[[], Batch]) -> Batch:
-        """Make a batch and store it, as long as the cache pays off."""
+        """Make a batch and store it, as long as the cache pays off.
+
+        Parameters
+        ----------
+        file : BatchFile
+            The cache.
+        number : int
+            The position of the batch.
+        make : callable
+            Decodes the batch.
+
+        Returns
+        -------
+        Batch
+            The decoded batch.
+        """
         start = perf_counter()
         batch = make()
         if file.file.closed:
@@ -164,7 +192,15 @@ class CachedShards(Shards):
         return batch
 
     def try_out(self, file: BatchFile, number: int) -> None:
-        """Load a batch again, and after some of them decide whether the cache pays off."""
+        """Load a batch again, and after some of them decide whether the cache pays off.
+
+        Parameters
+        ----------
+        file : BatchFile
+            The cache.
+        number : int
+            The position of the batch to load.
+        """
         start = perf_counter()
         try:
             _touch(file.load(number))

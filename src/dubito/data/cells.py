@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data import parsing
 from dubito.errors import BadTypeError, BadValueError
 
@@ -49,6 +49,15 @@ class Cells:
         """Whether these are integers without nulls."""
         return bool(types.is_integer(self.array.type)) and self.array.null_count == 0
 
+    @property
+    def is_blank(self) -> BoolArray:
+        """Which cells have no value: nulls, NaN, and texts such as NA."""
+        found = pc.is_null(self.array, nan_is_null=True)
+        if is_text(self.array.type):
+            texts = pc.utf8_trim_whitespace(self.array.cast(pa.large_string()))
+            found = pc.or_(found, pc.is_in(texts, pa.array(parsing.GAPS, pa.large_string())))
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
     def numbers(self, *, has_gaps: bool = False) -> FloatArray:
         """Return numbers in their stored type; nulls, where allowed, become NaN."""
         array = self.parsed_numbers() if is_text(self.array.type) else self.array
@@ -60,12 +69,15 @@ class Cells:
             Cells(array, self.name, self.where).require_no_gaps()
         return _as_numpy(array)
 
-    def shares(self) -> FloatArray:
-        """Return numbers, also from text, with 1 for true and 0 for false."""
+    def shares(self, *, has_gaps: bool = False) -> FloatArray:
+        """Return numbers, also from text, with 1 for true and 0 for false; NaN for allowed gaps."""
         if not is_text(self.array.type):
-            return self.numbers()
-        self.require_no_gaps()
-        return self.parsed(parsing.number_or_boolean, "must be numbers, true or false")
+            return self.numbers(has_gaps=has_gaps)
+        if not has_gaps:
+            self.require_no_gaps()
+        parse = parsing.number_or_gap if has_gaps else parsing.number_or_boolean
+        fix = "Write 1 or true for correct, 0 or false for wrong"
+        return self.parsed(parse, "must be numbers, true or false", fix)
 
     def marks(self, *, can_be_uncertain: bool) -> FloatArray:
         """Return labels of 0 and 1 or probabilities: NaN where unknown, -1 for a mark such as u."""
@@ -87,14 +99,14 @@ class Cells:
             raise self.wrong_value("must be between 0 and 1", got, fix, row)
         return values
 
-    def parsed(self, parse: Callable[[Any], float | None], rule: str) -> FloatArray:
+    def parsed(self, parse: Callable[[Any], float | None], rule: str, fix: str = FIX) -> FloatArray:
         """Return each text parsed as a number, or raise at the first that cannot be."""
         texts, positions = self.distinct()
         found = [parse(text) for text in texts]
         if None in found:
             first = found.index(None)
             row = int(np.argmax(positions == first))
-            raise self.wrong_value(rule, repr(texts[first]), FIX, row)
+            raise self.wrong_value(rule, repr(texts[first]), fix, row)
         return np.asarray(np.array(found, dtype=np.float64)[positions])
 
     def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:

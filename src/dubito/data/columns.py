@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from dubito.arrays import FloatArray, as_numbers, freeze
+from dubito.arrays import FloatArray, as_numbers, freeze, require_everywhere
 from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
 from dubito.data.cells import Cells, is_text, whole
@@ -37,6 +37,7 @@ from dubito.outputs import (
     Quantiles,
     RegressionMembers,
     Samples,
+    Scores,
     TopLabel,
 )
 
@@ -75,6 +76,8 @@ class BoundColumns:
     uncertain: UncertainPolicy | None = None
     levels: tuple[float, ...] = ()
     rearrange: bool = False
+    known_scores: Sequence[str] = ()
+    fraction_scores: Sequence[str] = ()
 
     @property
     def needed(self) -> list[str]:
@@ -108,13 +111,14 @@ class BoundColumns:
         try:
             outputs = self.outputs(piece)
             has = self.found.__contains__
+            has_groups = has("group") and not isinstance(outputs, Scores)
             batch = Batch.of(
                 self.labels(piece, outputs),
                 outputs,
                 sample_weight=self.cells(piece, "weight").numbers() if has("weight") else None,
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
-                groups=self.cells(piece, "group").values() if has("group") else None,
+                groups=self.cells(piece, "group").values() if has_groups else None,
                 row_costs=self.row_costs(piece) if has("row_costs") else None,
                 current_actions=(
                     self.cells(piece, "current_action").values() if has("current_action") else None
@@ -149,6 +153,8 @@ class BoundColumns:
             return MultiLabel(freeze(self.fractions(self.matrix(piece, self.kind))), self.classes)
         if self.kind == "multilabel_logits":
             return MultiLabel.from_logits(freeze(self.matrix(piece, self.kind)), self.classes)
+        if self.kind == "scores":
+            return self.scores(piece)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             return TopLabel(self.fractions(confidence.numbers()), correct.shares())
@@ -161,6 +167,26 @@ class BoundColumns:
         # Validated as rows x members, so that errors name the row.
         members = Normal(self.matrix(piece, "mean"), self.matrix(piece, "std"))
         return RegressionMembers(members.mean.T, members.std.T)
+
+    def scores(self, piece: pa.Table) -> Scores:
+        """Return scores of answers, with their groups: these are pooled, and not left out whole."""
+        names = list(self.found["scores"])
+        [confidence] = self.found.get("confidence", (None,))
+        matrix = self.matrix(piece, "scores", has_gaps=len(names) > 1).astype(np.float64)
+        if confidence is not None:
+            place = names.index(confidence)
+            matrix[:, place] = self.fractions(matrix[:, place])
+        for name in (one for one in names if one in self.known_scores):
+            column = matrix[:, names.index(name)]
+            rule, fix = "must not be missing, as it never was during fit", "Leave the row out"
+            require_everywhere(~np.isnan(column), column, name, self.where, rule, fix)
+        for name in (one for one in names if one in self.fraction_scores and one != confidence):
+            column = matrix[:, names.index(name)]
+            is_fraction = np.isnan(column) | ((column >= 0) & (column <= 1))
+            rule, fix = "must be between 0 and 1, as during fit", "Write fractions, as for the fit"
+            require_everywhere(is_fraction, column, name, self.where, rule, fix)
+        groups = self.cells(piece, "group").values() if "group" in self.found else None
+        return Scores(freeze(matrix), names, groups, confidence)
 
     def row_costs(self, piece: pa.Table) -> dict[str, FloatArray]:
         """Return the columns that costs depend on, for which all expressions are defined."""
@@ -179,6 +205,8 @@ class BoundColumns:
 
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
+        if isinstance(outputs, Scores) and "correct" in self.found:
+            return self.cells(piece, "correct").shares(has_gaps=True)
         if "label" not in self.found:
             return None
         if isinstance(outputs, MultiLabel):
@@ -241,6 +269,8 @@ class BoundColumns:
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
         """Return the column of an argument of outputs or a batch, and the entry of its list."""
         roles = {**ROLES, "array": self.kind, "logits": self.kind}
+        if self.kind == "scores":
+            roles["y_true"] = "correct"
         columns = self.found.get(roles.get(argument, argument), ())
         if not columns:
             return argument, column
@@ -253,10 +283,10 @@ class BoundColumns:
 
 MULTI = ("multilabel", "multilabel_logits")
 REGRESSION = ("mean", "quantiles", "samples")
-KINDS = ("logits", "probabilities", *MULTI, "confidence", *REGRESSION)
+KINDS = ("logits", "probabilities", *MULTI, "confidence", "scores", *REGRESSION)
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 # Roles of one or more columns, and of one each.
-SEVERAL = ("logits", "probabilities", *MULTI, *REGRESSION, "std", "label", "features")
+SEVERAL = ("logits", "probabilities", *MULTI, "scores", *REGRESSION, "std", "label", "features")
 SINGLE = ("confidence", "correct", "weight", "group", "id", "current_action")
 
 
@@ -266,7 +296,7 @@ class Columns:
     """The roles of the columns of a table. What the numbers are is declared, never guessed.
 
     Exactly one of `logits`, `probabilities`, `multilabel`, `multilabel_logits`, `confidence` with
-    `correct`, `mean` with `std`, `quantiles` and `samples` is required.
+    `correct`, `scores`, `mean` with `std`, `quantiles` and `samples` is required.
 
     Parameters
     ----------
@@ -285,7 +315,14 @@ class Columns:
     uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
         What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
-        The confidence in the predicted class, and whether it was correct.
+        The confidence in the predicted class, and whether it was correct: 0, 1, true, false or a
+        fraction. With `scores`, the confidence is the one of them that is a probability, and
+        `correct` may be blank, or None for new rows.
+    scores : str or list of str, optional
+        Scores of any range that tell how likely an answer is correct, selected like `logits`. Of
+        several, cells may be blank. `group` is then what `ConfidenceCalibrator` pools partially.
+    known_scores, fraction_scores : sequence of str, optional
+        Scores that must not be blank, and those that must be between 0 and 1, as during a fit.
     mean, std : str or list of str, optional
         Mean and standard deviation of a regression; several of each (patterns, lists of columns,
         or columns of lists) are the members of an ensemble.
@@ -332,6 +369,9 @@ class Columns:
     uncertain: UncertainPolicy | None = None
     confidence: str | None = None
     correct: str | None = None
+    scores: Wanted | None = None
+    known_scores: Sequence[str] = ()
+    fraction_scores: Sequence[str] = ()
     mean: Wanted | None = None
     std: Wanted | None = None
     quantiles: Wanted | None = None
@@ -358,6 +398,11 @@ class Columns:
             The columns of the table.
         where : str
             The table, for error messages.
+
+        Returns
+        -------
+        BoundColumns
+            The columns of each role by name, ready to decode tables with.
         """
         kind = self.kind(where)
         found = {
@@ -365,6 +410,8 @@ class Columns:
             for role in SEVERAL + SINGLE
             if (wanted := getattr(self, role)) is not None
         }
+        if kind == "scores":
+            found[kind] = list(dict.fromkeys([*found.get("confidence", ()), *found[kind]]))
         expressions = self.parsed_row_costs(names, where)
         needed = [name for one in expressions for name in one.columns]
         if self.row_costs is not None:
@@ -404,6 +451,8 @@ class Columns:
             uncertain=self.uncertain,
             levels=levels,
             rearrange=self.rearrange,
+            known_scores=self.known_scores,
+            fraction_scores=self.fraction_scores,
         )
 
     def _leveled(
@@ -465,23 +514,51 @@ class Columns:
         return patterns.named_columns(self.only_labels or (), wanted, columns, where, "outputs")
 
     def parsed_row_costs(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
-        """Return the expressions of row costs; the name of a column stands for itself."""
+        """Return the expressions of row costs; the name of a column stands for itself.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns of the table.
+        where : str
+            The table, for error messages.
+
+        Returns
+        -------
+        tuple of Expression
+            One expression of columns per row cost.
+        """
         given = [self.row_costs] if isinstance(self.row_costs, str) else self.row_costs or ()
         texts = [quoted_name(one) if one in names else str(one) for one in given]
         return tuple(Expression.parse(one, "row_costs", where) for one in texts)
 
     def kind(self, where: str) -> str:
-        """Return the declared kind of outputs."""
+        """Return the declared kind of outputs.
+
+        Parameters
+        ----------
+        where : str
+            The table, for error messages.
+
+        Returns
+        -------
+        str
+            "logits", "probabilities", "multilabel", "multilabel_logits", "confidence", "mean",
+            "quantiles" or "samples".
+        """
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         alone = [
             f"{one} without {other}"
             for one, other in PARTNERS.items()
             if getattr(self, one) is not None and getattr(self, other) is None
         ]
+        if self.scores is not None:  # the confidence is one of them, and new rows have no `correct`
+            given = [kind for kind in given if kind != "confidence"]
+            alone = [one for one in alone if not one.startswith(("confidence", "correct"))]
         if len(given) != 1 or alone:
             rule = (
                 "must have exactly one of logits, probabilities, multilabel, multilabel_logits, "
-                "confidence with correct, mean with std, quantiles, and samples"
+                "confidence with correct, scores, mean with std, quantiles, and samples"
             )
             got = " and ".join(alone or given) or "none of them"
             fix = "Pass logits='logit_*' or probabilities='p_*'"
@@ -494,11 +571,12 @@ class Columns:
             raise BadValueError(option, where, "requires quantiles", given[0], "Leave it out")
         if self.uncertain is not None:
             self._require_policy(given[0], where)
-        if self.percent and given[0] not in ("probabilities", "multilabel", "confidence"):
+        kinds = ("probabilities", "multilabel", "confidence")
+        if self.percent and given[0] not in kinds and self.confidence is None:
             rule, fix = "requires probabilities, multilabel or confidence", "Leave it out"
             raise BadValueError("percent", where, rule, given[0], fix)
-        if given == ["confidence"] and self.label is not None:
-            rule, fix = "cannot be combined with confidence", "Use `correct` only"
+        if given[0] in ("confidence", "scores") and self.label is not None:
+            rule, fix = f"cannot be combined with {given[0]}", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)
         return given[0]
 
@@ -512,12 +590,27 @@ class Columns:
     def class_names(
         self, kind: str, outputs: list[str], where: str
     ) -> tuple[ClassName, ...] | None:
-        """Return the names of the classes, from their columns or from `classes`."""
+        """Return the names of the classes, from their columns or from `classes`.
+
+        Parameters
+        ----------
+        kind : str
+            The kind of outputs, such as "logits" or "probabilities".
+        outputs : list of str
+            The names of the output columns.
+        where : str
+            The table, for error messages.
+
+        Returns
+        -------
+        tuple of str or number, or None
+            The names in the order of the columns; None if nothing names them.
+        """
         wanted = getattr(self, kind)
         if kind in REGRESSION and self.classes is not None:
             rule, got = "must be None for a regression", repr(list(self.classes))
             raise BadValueError("classes", where, rule, got, "Leave it out")
-        if kind in (*REGRESSION, "confidence") or not patterns.is_several(wanted):
+        if kind in (*REGRESSION, "confidence", "scores") or not patterns.is_several(wanted):
             return _as_names(self.classes, where)
         if self.classes is not None:
             rule = "cannot be given if columns are named after classes"
@@ -546,7 +639,7 @@ def _require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:
         if role in SINGLE and len(columns) > 1:
             rule, fix = "must be one column", "Name one of them"
             raise BadValueError(role, where, rule, ", ".join(columns), fix)
-        is_own = role in (kind, "row_costs")
+        is_own = role in (kind, "row_costs") or (kind == "scores" and role == "confidence")
         shared = set() if is_own else set(columns).intersection(found[kind])
         if shared:
             rule = f"must not be one of the columns of {kind}"

@@ -3,29 +3,232 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from itertools import accumulate
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import accumulate, chain
+from math import isnan
 from multiprocessing import resource_tracker
-from typing import Any, final
+from operator import add
+from typing import Any, NamedTuple, final
 
-from dubito.data import dask_tasks
-from dubito.data.bad_rows import BadRow, BadRows
+import pyarrow as pa
+
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
-from dubito.data.dask_tasks import Counts, Elsewhere, Numbering
-from dubito.data.directory_sink import DirectorySink, Slot
-from dubito.data.files import FileSpan, scan, without_rows
+from dubito.data.directory_sink import DirectorySink, Slot, WriteLock
+from dubito.data.files import BadRow, BadRows, FileShards, FileSpan, scan, without_rows
 from dubito.data.progress import ignore, started
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
-from dubito.data.sources.frames import TableSource
+from dubito.data.sources import open_source
+from dubito.data.sources.formats import TableSource, arrow_of
+from dubito.data.sources.locations import is_url
 from dubito.errors import BadFileError, BadTypeError, BadValueError, MissingExtraError
 from dubito.kernels.blocks import n_threads
+
+
+class Decoded(NamedTuple):
+    """The rows of a task, on a worker, and those that were set aside."""
+
+    batches: list[Batch]
+    bad: list[BadRow]
+
+
+class Counts(NamedTuple):
+    """What the client knows of the rows of a task; `n_rows` with those that were set aside."""
+
+    n_batches: int
+    n_rows: int
+    bad: list[BadRow]
+
+
+class Numbering(NamedTuple):
+    """What is added to the numbers of a task's rows; ids are such numbers where none are named."""
+
+    offset: int
+    is_ids: bool
+
+    def of(self, batch: Batch) -> Batch:
+        """Return a twin of a batch: what is worked out of its rows is not kept on the worker."""
+        ids = batch.ids + self.offset if self.is_ids and batch.ids is not None else batch.ids
+        return replace(batch, first_row=batch.first_row + self.offset, ids=ids)
+
+
+@final
+class Elsewhere(Shards):
+    """What is left of shards on a worker: their name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        rule, got = "cannot be read on a Dask worker", f"those of {self.name} on a worker"
+        fix = "Call `shards.sum(...)` outside of the function"
+        raise BadTypeError("shards", "DaskShards", rule, got, fix)
+
+
+def _decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
+    """Return the batches of a partition of a frame, none if it has no rows."""
+    opened = open_source(frame)
+    assert isinstance(opened, TableSource)
+    named = replace(opened, name=f"partition {number}")
+    return _decoded(replace(scan(named, columns), is_some=True), most)
+
+
+def _decoded_arrays(
+    names: list[str], arrays: list[Any], columns: Columns, number: int, most: int | None
+) -> Decoded:
+    """Return the batches of some rows of arrays, none if there are no rows."""
+    table = pa.table(dict(zip(names, map(arrow_of, arrays), strict=True)))
+    return _decoded_frame(table, columns, number, most)
+
+
+def _decoded(shards: FileShards, most: int | None) -> Decoded:
+    """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
+    batches, bad = _streamed(shards, most)
+    return Decoded(list(batches), bad())
+
+
+def _counted(rows: Decoded) -> Counts:
+    """Return how many batches and rows there are, and which rows are bad."""
+    n_rows = sum(map(len, rows.batches)) + len(rows.bad)
+    return Counts(len(rows.batches), n_rows, rows.bad)
+
+
+def _nth(rows: Decoded, k: int) -> Batch:
+    """Return one of the batches of a task."""
+    return rows.batches[k]
+
+
+def _results(
+    function: Callable[[int, Batch], Result], rows: Decoded, numbering: Numbering, number: int
+) -> list[Result]:
+    """Return a function of each batch and its number."""
+    return [function(number + k, numbering.of(batch)) for k, batch in enumerate(rows.batches)]
+
+
+def _added(function: Callable[[Batch], Sum], rows: Decoded, numbering: Numbering) -> Sum | None:
+    """Return the sum of a function over batches, None if there are none."""
+    return _total(function(numbering.of(batch)) for batch in rows.batches)
+
+
+def _total(sums: Iterable[Sum | None]) -> Sum | None:
+    """Return the sum in order, None if there is nothing to add."""
+    known = (one for one in sums if one is not None)
+    first = next(known, None)
+    return None if first is None else reduce(add, known, first)
+
+
+def _streamed(
+    rows: FileShards | Decoded, most: int | None
+) -> tuple[Iterator[Batch], Callable[[], list[BadRow]]]:
+    """Return the batches of a task one by one, and what tells its bad rows when they are read.
+
+    Raise if the file is there for the client, but not for this worker.
+    """
+    if isinstance(rows, Decoded):
+        return iter(rows.batches), lambda: rows.bad
+    name = rows.source.name
+    if not (isinstance(rows.source, TableSource) or is_url(name) or os.path.exists(name)):
+        fix = "Use a directory that all workers can read, or a URL"
+        raise BadFileError(name, "a Dask worker cannot read it", fix)
+    bad_rows = None if most is None else BadRows(most)
+    return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
+
+
+def _columns_of(
+    function: Callable[[Batch], Mapping[str, Any] | None],
+    rows: FileShards | Decoded,
+    numbering: Numbering,
+    most: int | None,
+) -> tuple[list[Mapping[str, Any] | None], list[BadRow]]:
+    """Return the columns of each batch, and the rows that are bad."""
+    batches, bad = _streamed(rows, most)
+    return [function(numbering.of(batch)) for batch in batches], bad()
+
+
+def _write_part(
+    function: Callable[[Batch, str], Mapping[str, Any] | None],
+    rows: FileShards | Decoded,
+    file: str,
+    path: str,
+    lock: WriteLock,
+    most: int | None,
+) -> tuple[int | None, list[BadRow]]:
+    """Write a part, whole or not at all; return how many rows it has, None for no part at all.
+
+    It is none if the lock of the run that asked for it is over by then.
+    """
+    batches, bad = _streamed(rows, most)
+    first = next(batches, None)
+    if first is None:
+        return None, []
+    with Sink(path) as sink:
+        for batch in chain([first], batches):
+            # A twin, as in `Numbering.of`: what is worked out of the rows must not stay with them.
+            sink.write(function(replace(batch), file))
+        lock.require()
+    return sink.n_rows, bad()
+
+
+def _is_collection(source: Any) -> bool:
+    """Whether a source is a Dask frame, or a dict of Dask arrays; raise for what is nearly so."""
+    arrays = source.values() if isinstance(source, Mapping) else [source]
+    is_dask = [hasattr(one, "to_delayed") for one in arrays]
+    if isinstance(source, Mapping) and not all(is_dask):
+        other = next(name for name, is_one in zip(source, is_dask, strict=True) if not is_one)
+        got = f"{type(source[other]).__name__} as {other!r}"
+        fix = "Use dask.array.from_array(array)"
+        raise BadTypeError("source", "DaskShards", "must hold Dask arrays only", got, fix)
+    if all(is_dask) and not isinstance(source, Mapping) and not hasattr(source, "columns"):
+        rule, fix = "must be a dict of Dask arrays", "Pass {'logits': array, 'y': labels}"
+        raise BadTypeError("source", "DaskShards", rule, f"a bare {type(source).__name__}", fix)
+    return bool(is_dask) and all(is_dask)
+
+
+def _partitions_of(
+    source: Any, columns: Columns, most: int | None, delayed: Callable[..., Any]
+) -> list[Any]:
+    """Return what makes the batches of each partition of a collection, `delayed` by Dask."""
+    if not isinstance(columns, Columns):
+        fix = "Pass Columns(label='y', logits='logit_*')"
+        raise BadTypeError("columns", "DaskShards", "must be Columns", repr(columns), fix)
+    if not isinstance(source, Mapping):
+        columns.bind([str(name) for name in source.columns], "the Dask frame")
+        parts, decode = source.to_delayed(), delayed(_decoded_frame)
+        return [decode(part, columns, k, most) for k, part in enumerate(parts)]
+    columns.bind(list(source), "the Dask arrays")
+    _require_rows(source)
+    rows = next(iter(source.values())).chunks[0]
+    # A matrix is cut by rows only.
+    chunks = {1: {0: rows}, 2: {0: rows, 1: -1}}
+    cut = [array.rechunk(chunks[array.ndim]) for array in source.values()]
+    blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
+    names, decode = list(source), delayed(_decoded_arrays)
+    return [decode(names, list(some), columns, k, most) for k, some in enumerate(blocks)]
+
+
+def _require_rows(arrays: Mapping[str, Any]) -> None:
+    """Raise unless arrays have a row or an entry each for the same rows."""
+    where = "the Dask arrays"
+    first, n_rows = next((name, array.shape[:1]) for name, array in arrays.items())
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2):
+            rule, fix = "must have 1 or 2 dimensions", f"Use {name}.reshape(len({name}), -1)"
+            raise BadValueError(name, where, rule, f"shape {array.shape}", fix)
+        if isnan(array.shape[0]):
+            rule, fix = "must have a known length", f"Call {name}.compute_chunk_sizes()"
+            raise BadValueError(name, where, rule, f"shape {array.shape}", fix)
+        if array.shape[:1] != n_rows:
+            rule = f"must be as long as `{first}` ({n_rows[0]} rows)"
+            fix = "Provide one value per row"
+            raise BadValueError(name, where, rule, f"{array.shape[0]} rows", fix)
 
 
 @contextmanager
@@ -138,11 +341,11 @@ class DaskShards(Shards):
         self.most = None if bad_rows is None else bad_rows.most
         self.spans: list[FileSpan] = []
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
-        if dask_tasks.is_collection(source):
+        if _is_collection(source):
             from dask.delayed import delayed
 
             self.name = "the Dask collection"
-            self.tables = dask_tasks.partitions_of(source, columns, self.most, delayed)
+            self.tables = _partitions_of(source, columns, self.most, delayed)
         else:
             shards = scan(source, columns)
             if isinstance(shards.source, TableSource):
@@ -159,7 +362,13 @@ class DaskShards(Shards):
         return Elsewhere, (self.name,)
 
     def load(self) -> list[Any]:
-        """Have the workers decode all rows, if they have not yet; return what stands for them."""
+        """Have the workers decode all rows, if they have not yet; return what stands for them.
+
+        Returns
+        -------
+        list of future
+            One per task: its decoded batches, in the memory of a worker.
+        """
         if self.kept is not None:
             return self.kept
         with self.reaching():
@@ -167,10 +376,10 @@ class DaskShards(Shards):
                 kept: list[Any] = self.client.compute(self.tables)
             else:
                 shards = [span.shards for span in self.spans]
-                decoded = partial(dask_tasks.decoded, most=self.most)
+                decoded = partial(_decoded, most=self.most)
                 kept = self.client.map(decoded, shards, pure=False)
             self.tell(kept)
-            self.counts = self.client.gather(self.client.map(dask_tasks.counted, kept, pure=False))
+            self.counts = self.client.gather(self.client.map(_counted, kept, pure=False))
         if not any(counts.n_batches for counts in self.counts):
             raise without_rows(self.name)
         for counts in self.counts:
@@ -179,13 +388,25 @@ class DaskShards(Shards):
         return kept
 
     def set_aside(self, bad: Iterable[BadRow]) -> None:
-        """Take up bad rows that a task found: those of one that ran twice are the same."""
+        """Take up bad rows that a task found: those of one that ran twice are the same.
+
+        Parameters
+        ----------
+        bad : iterable of BadRow
+            The bad rows of one task.
+        """
         if self.bad_rows is not None:
             for one in bad:
                 self.bad_rows.add(one)
 
     def tell(self, tasks: list[Any]) -> None:
-        """Report each finished task to the progress listener."""
+        """Report each finished task to the progress listener.
+
+        Parameters
+        ----------
+        tasks : list of future
+            The tasks under way.
+        """
         step = started(self.name, "tasks", len(tasks))
         for task in tasks if step is not ignore else ():
             task.add_done_callback(lambda _: step(1))
@@ -198,15 +419,30 @@ class DaskShards(Shards):
                 yield partial(self.fetch, kept, k, numbering)
 
     def fetch(self, kept: Any, k: int, numbering: Numbering) -> Batch:
-        """Return one of the batches of a task."""
+        """Return one of the batches of a task.
+
+        Parameters
+        ----------
+        kept : future
+            The decoded batches of a task, on a worker.
+        k : int
+            The position of the batch within the task.
+        numbering : Numbering
+            The number of the first row of the task in the whole.
+
+        Returns
+        -------
+        Batch
+            The batch, in the memory of this process.
+        """
         with self.reaching():
-            batch: Batch = self.client.submit(dask_tasks.nth, kept, k, pure=False).result()
+            batch: Batch = self.client.submit(_nth, kept, k, pure=False).result()
         return numbering.of(batch)
 
     def apply(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
         kept = self.load()
         numbers = accumulate((counts.n_batches for counts in self.counts), initial=0)
-        submit = partial(self.client.submit, dask_tasks.results, pure=False)
+        submit = partial(self.client.submit, _results, pure=False)
         tasks = [
             partial(submit, function, some, numbering, number)
             for some, numbering, number in zip(kept, self.numberings(), numbers, strict=False)
@@ -218,12 +454,12 @@ class DaskShards(Shards):
         kept = self.load()
         with self.reaching():
             level = firsts = self.client.map(
-                partial(dask_tasks.added, function), kept, self.numberings(), pure=False, priority=1
+                partial(_added, function), kept, self.numberings(), pure=False, priority=1
             )
             self.tell(firsts)
             while len(level) > 1:
                 groups = [level[k : k + FAN_IN] for k in range(0, len(level), FAN_IN)]
-                level = self.client.map(dask_tasks.total, groups, pure=False, priority=2)
+                level = self.client.map(_total, groups, pure=False, priority=2)
             found: Sum | None = level[0].result()
         assert found is not None  # as there are rows
         return found
@@ -236,7 +472,7 @@ class DaskShards(Shards):
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
         rows, numberings = self.rows()
-        submit = partial(self.client.submit, dask_tasks.columns_of, pure=False)
+        submit = partial(self.client.submit, _columns_of, pure=False)
         tasks = [
             partial(submit, function, some, numbering, self.most)
             for some, numbering in zip(rows, numberings, strict=True)
@@ -259,6 +495,20 @@ class DaskShards(Shards):
 
         `function` takes a batch and the file that it is of, where its rows have their numbers. The
         manifest takes up each part once it is whole: a run that was stopped goes on there.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a batch and its file, and returns the columns to write, None for no rows.
+        folder : DirectorySink
+            The directory of the parts, which every worker can reach.
+        on_progress : callable, optional
+            Called with the number of rows written so far.
+
+        Returns
+        -------
+        int
+            The number of rows in all finished parts.
         """
         if not self.spans:
             rule, fix = "must be files", "Use `to_parquet` first, or `write` to one file"
@@ -279,13 +529,26 @@ class DaskShards(Shards):
     def tasks_of(
         self, function: Callable[[Batch, str], Mapping[str, Any] | None], folder: DirectorySink
     ) -> dict[Any, Slot]:
-        """Have the parts written that are not there yet; return tasks and the places of parts."""
+        """Have the parts written that are not there yet; return tasks and the places of parts.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a batch and its file, and returns the columns to write, None for no rows.
+        folder : DirectorySink
+            The directory of the parts.
+
+        Returns
+        -------
+        dict of future to Slot
+            The place of the part that each task writes.
+        """
         rows = [span.shards for span in self.spans] if self.kept is None else self.kept
         labels: dict[str, list[str]] = {}
         for file, label in map(_part_of, self.spans):
             labels.setdefault(file, []).append(label)
         folder.drop_stale(labels)
-        submit = partial(self.client.submit, dask_tasks.write_part, pure=False)
+        submit = partial(self.client.submit, _write_part, pure=False)
         tasks: dict[Any, Slot] = {}
         for span, some in zip(self.spans, rows, strict=True):
             file, label = _part_of(span)
@@ -298,7 +561,14 @@ class DaskShards(Shards):
         return tasks
 
     def rows(self) -> tuple[Sequence[Any], list[Numbering]]:
-        """Return the rows of each task and their numbering: files, unless they were read yet."""
+        """Return the rows of each task and their numbering: files, unless they were read yet.
+
+        Returns
+        -------
+        tuple of two lists
+            The rows of each task (decoded on workers, or still in their files), and their
+            numbering.
+        """
         counts = [span.n_rows for span in self.spans if span.n_rows is not None]
         if self.kept is not None or self.tables or len(counts) < len(self.spans):
             return self.load(), self.numberings()
@@ -307,11 +577,28 @@ class DaskShards(Shards):
         return [span.shards for span in self.spans], self.numbered_by(counts)
 
     def numberings(self) -> list[Numbering]:
-        """Return how the rows of each task, which are decoded, are numbered in the whole."""
+        """Return how the rows of each task, which are decoded, are numbered in the whole.
+
+        Returns
+        -------
+        list of Numbering
+            The offset of each task's rows in the whole.
+        """
         return self.numbered_by([counts.n_rows for counts in self.counts])
 
     def numbered_by(self, sizes: Sequence[int]) -> list[Numbering]:
-        """Return how rows are numbered where tasks have so many each."""
+        """Return how rows are numbered where tasks have so many each.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            The number of rows of each task.
+
+        Returns
+        -------
+        list of Numbering
+            The offset of each task's rows in the whole.
+        """
         firsts = [span.shards.first_row for span in self.spans] or [0] * len(sizes)
         return [
             Numbering(start - first, self.is_ids)
@@ -321,7 +608,20 @@ class DaskShards(Shards):
     def in_order(
         self, tasks: Sequence[Callable[[], Any]], step: Callable[[int], None] = ignore
     ) -> Iterator[Any]:
-        """Yield what tasks return, in order, with as many under way as the workers have threads."""
+        """Yield what tasks return, in order, with as many under way as the workers have threads.
+
+        Parameters
+        ----------
+        tasks : sequence of callable
+            Functions that submit a task and return its future.
+        step : callable, optional
+            Called with 1 after each finished task, to report progress.
+
+        Yields
+        ------
+        object
+            The result of the next task.
+        """
         under_way: list[Any] = []
         waiting = iter(tasks)
         with self.reaching():
@@ -336,7 +636,13 @@ class DaskShards(Shards):
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Say clearly that the cluster is gone, if it is."""
+        """Say clearly that the cluster is gone, if it is.
+
+        Yields
+        ------
+        None
+            Inside the block, errors of a lost cluster become a `BadFileError`.
+        """
         distributed = extra()
         address = self.client.scheduler.address if self.client.scheduler else "the Dask client"
         fix = "Restart the cluster, then the run"

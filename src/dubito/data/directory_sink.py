@@ -14,11 +14,11 @@ from time import monotonic
 from typing import Any, NamedTuple, Self, TypeVar, final
 from uuid import uuid4
 
-from dubito.data.bad_rows import BadRow, BadRows
+from dubito.data.files import BadRow, BadRows
 from dubito.data.sink import Sink, write_atomic
 from dubito.data.sources import locations
-from dubito.data.sources.datasets import MANIFEST, Manifest, line_of, read_manifest, text_of
 from dubito.data.sources.locations import is_there, is_url
+from dubito.data.sources.opening import MANIFEST, Manifest, line_of, read_manifest, text_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 
@@ -126,7 +126,18 @@ class DirectorySink:
         self.load()
 
     def place(self, file: str) -> str:
-        """Return the path or URL of a file of the directory."""
+        """Return the path or URL of a file of the directory.
+
+        Parameters
+        ----------
+        file : str
+            The name of a file in the directory.
+
+        Returns
+        -------
+        str
+            An absolute path, or a URL.
+        """
         folder = self.name if is_url(self.name) else os.path.abspath(self.name)
         return f"{folder}/{file}"
 
@@ -157,6 +168,11 @@ class DirectorySink:
 
         Excludes runs on this machine, and on others if the file system supports locks; a lock ends
         with its process. At a URL, the run that started last continues and others stop.
+
+        Yields
+        ------
+        DirectorySink
+            The sink itself, locked until the block ends.
         """
         if self.write_lock is not None:
             yield self
@@ -174,17 +190,54 @@ class DirectorySink:
                 self.write_lock = None
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
-        """Whether the part of this input exists and the input is unchanged."""
+        """Whether the part of this input exists and the input is unchanged.
+
+        Parameters
+        ----------
+        source : str or path
+            The input of the part.
+        label : str, default=""
+            Identifies the rows, if the input has several parts.
+
+        Returns
+        -------
+        bool
+            False as well if the input has changed since, by size or modification time.
+        """
         key, identity = key_of(source, label), _identity_of(source)
         part = self.parts.get(key, {"input": None})
         return bool(part["input"] == identity and is_there(self.place(part["file"])))
 
     def unfinished(self, sources: Iterable[Location]) -> list[Location]:
-        """Return the inputs whose parts are not finished, in order."""
+        """Return the inputs whose parts are not finished, in order.
+
+        Parameters
+        ----------
+        sources : iterable of str or path
+            All inputs.
+
+        Returns
+        -------
+        list of str or path
+            Those that still have to be processed.
+        """
         return [source for source in sources if not self.is_finished(source)]
 
     def bad_rows(self, source: str | os.PathLike[str], label: str = "") -> list[BadRow]:
-        """Return the bad rows of the input of a finished part."""
+        """Return the bad rows of the input of a finished part.
+
+        Parameters
+        ----------
+        source : str or path
+            The input of the part.
+        label : str, default=""
+            Identifies the rows, if the input has several parts.
+
+        Returns
+        -------
+        list of BadRow
+            The rows that were left out of the part.
+        """
         kept = self.parts[key_of(source, label)].get("bad_rows", [])
         return [BadRow(**values) for values in kept]
 
@@ -195,6 +248,18 @@ class DirectorySink:
         """Open the part of an input; it is finished when the block ends without an error.
 
         `bad_rows` collects those of this input inside the block.
+
+        Parameters
+        ----------
+        source : str or path
+            The input of the part.
+        bad_rows : BadRows, optional
+            Collects the bad rows of this input inside the block.
+
+        Yields
+        ------
+        Sink
+            Where to write the results of this input.
         """
         slot, before = self.slot(source), set(bad_rows or ())
         with Sink(self.place(slot.file)) as sink:
@@ -203,7 +268,20 @@ class DirectorySink:
         self.finish(slot, sink.n_rows, [bad for bad in bad_rows or () if bad not in before])
 
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
-        """Return the part of an input, or of the rows of it that `label` identifies."""
+        """Return the part of an input, or of the rows of it that `label` identifies.
+
+        Parameters
+        ----------
+        source : str or path
+            The input.
+        label : str, default=""
+            Identifies the rows, if the input has several parts.
+
+        Returns
+        -------
+        Slot
+            The key and file name of the part, and the identity of the input.
+        """
         if not is_there(self.manifest):
             self.save_manifest()  # before any part, so that the directory is recognized
         key = key_of(source, label)
@@ -213,7 +291,13 @@ class DirectorySink:
         return Slot(key, file, _identity_of(source))  # the input as it was before it was read
 
     def free_name(self) -> str:
-        """Return the first unused name of a part."""
+        """Return the first unused name of a part.
+
+        Returns
+        -------
+        str
+            Such as "part-00003.parquet".
+        """
         numbered = ((k, f"part-{k:05d}{self.ending}") for k in count(self.first_free))
         number, name = next(one for one in numbered if one[1] not in self.taken)
         self.first_free = number + 1
@@ -226,7 +310,17 @@ class DirectorySink:
             self.write_lock.require()
 
     def finish(self, slot: Slot, n_rows: int, bad: Sequence[BadRow] = ()) -> None:
-        """Record a part that is written: from now on it counts."""
+        """Record a part that is written: from now on it counts.
+
+        Parameters
+        ----------
+        slot : Slot
+            The place of the part, from `slot`.
+        n_rows : int
+            The number of rows written.
+        bad : sequence of BadRow, default=()
+            The rows of the input that were left out.
+        """
         self.require_write_lock()
         part = {"key": slot.key, "file": slot.file, "input": slot.identity, "n_rows": n_rows}
         if bad:
@@ -243,7 +337,13 @@ class DirectorySink:
             os.fsync(file.fileno())
 
     def drop_stale(self, inputs: Mapping[str, Collection[str]]) -> None:
-        """Drop the parts of inputs that have changed, or of rows that no label identifies."""
+        """Drop the parts of inputs that have changed, or of rows that no label identifies.
+
+        Parameters
+        ----------
+        inputs : dict of str to collection of str
+            The labels of the parts of each input; "" stands for the whole input.
+        """
         known = {
             identity["path"]: (identity, {key_of(source, label) for label in labels})
             for source, labels in inputs.items()

@@ -1,27 +1,166 @@
-"""Files and frames as shards: `scan` streams them in bounded memory, `read` loads them."""
+"""Files and frames as shards: `scan` streams, `read` loads; bad rows are set aside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple, final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from dubito.arrays import as_count
 from dubito.data import parsing
-from dubito.data.bad_rows import BadRows, batch_of_good_rows
 from dubito.data.batch import Batch
-from dubito.data.cells import is_list
+from dubito.data.cells import Cells, is_list
 from dubito.data.columns import BoundColumns, Columns
 from dubito.data.shards import Shards, joined
 from dubito.data.sources import BaseSource, file_errors, open_source
-from dubito.data.sources.datasets import DatasetSource
-from dubito.data.sources.frames import TableSource
+from dubito.data.sources.formats import TableSource
+from dubito.data.sources.opening import DatasetSource
 from dubito.data.table_queries import row_count
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
+
+RUN_ROWS = 512  # read again for each bad row among them
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that could not be read: its position, its value and the reason.
+
+    Attributes
+    ----------
+    file : str
+        The file.
+    row : int
+        The row number, counted from 0.
+    column, value, reason : str
+        The first problem of the row.
+    """
+
+    file: str
+    row: int
+    column: str
+    value: str
+    reason: str
+
+
+@final
+class BadRows:
+    """The bad rows of files that were read, each of them once.
+
+    Pass it to `scan` or `read` to set aside numbers that cannot be parsed or are invalid, and
+    unknown labels. A CSV line with too many or too few cells still raises an error, as it may have
+    shifted what follows.
+
+    Parameters
+    ----------
+    most : int, default=10_000
+        More bad rows than this raise an error: then something is wrong with the file.
+
+    Examples
+    --------
+    >>> from dubito.data import Columns, read
+    >>> table, bad_rows = pa.table({"p": [0.5, 1.5, 0.25]}), BadRows()
+    >>> read(table, Columns(probabilities="p"), bad_rows=bad_rows).ids.tolist(), len(bad_rows)
+    ([0, 2], 1)
+    """
+
+    def __init__(self, most: int = 10_000) -> None:
+        self.most = as_count(most, "most", "BadRows", least=0, example=10_000)
+        self.found: dict[tuple[str, int], BadRow] = {}
+        self.lock = Lock()
+
+    def add(self, bad: BadRow) -> None:
+        """Add a bad row, or raise if there are too many.
+
+        Parameters
+        ----------
+        bad : BadRow
+            The file, row and column, the value, and what is wrong with it.
+        """
+        with self.lock:
+            self.found[bad.file, bad.row] = bad
+            n_rows = len(self.found)
+        if n_rows > self.most:
+            rule, got = f"must have at most {self.most:,} bad rows", f"{n_rows:,}, the last"
+            fix = f"Fix `{bad.column}` ({bad.reason}, got {bad.value}), or use BadRows(most=...)"
+            raise BadValueError("rows", bad.file, rule, got, fix, bad.row)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[BadRow]:
+        return iter([self.found[place] for place in sorted(self.found)])
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The bad rows as columns for a sink, sorted by file and row."""
+        rows = list(self)
+        texts = {
+            name: np.array([getattr(bad, name) for bad in rows], dtype=object)
+            for name in ("file", "column", "value", "reason")
+        }
+        numbers = np.array([bad.row for bad in rows], dtype=np.int64)
+        return {"file": texts.pop("file"), "row": numbers, **texts}
+
+
+def _batch_of_good_rows(
+    columns: BoundColumns,
+    piece: pa.Table,
+    first_row: int,
+    bad_rows: BadRows,
+    place_of: Callable[[int], tuple[str, int]],
+) -> Batch:
+    """Return a batch of the rows that can be read, and report the others."""
+    is_good = np.ones(piece.num_rows, dtype=bool)
+    try:
+        batch = columns.batch(piece, first_row)
+    except BadValueError as error:
+        if error.row is None:
+            raise
+        for row, fault in _faults(columns, piece):
+            is_good[row] = False
+            bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, fault.rule))
+        batch = columns.batch(piece.filter(pa.array(is_good)), first_row)
+    if batch.ids is not None:
+        return batch
+    return replace(batch, ids=first_row + np.flatnonzero(is_good))
+
+
+def _faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadValueError]]:
+    """Yield the bad rows of a piece: in short runs, so that few rows are checked again."""
+    for low in range(0, piece.num_rows, RUN_ROWS):
+        run = piece[low : low + RUN_ROWS]
+        rows = np.arange(low, low + run.num_rows)
+        while (error := _fault_in(columns, run)) is not None:
+            assert error.row is not None
+            yield int(rows[error.row]), error
+            is_left = np.arange(rows.size) != error.row
+            run, rows = run.filter(pa.array(is_left)), rows[is_left]
+
+
+def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
+    """Return the error of the first bad row, or None; raise errors that concern all rows."""
+    try:
+        columns.batch(run)
+    except BadValueError as error:
+        if error.row is None:
+            raise
+        return error
+    return None
+
+
+def _place(error: BadValueError | BadTypeError) -> str:
+    """Return the column of an error, with the entry if it is a list."""
+    return error.argument if error.column is None else f"{error.argument}[{error.column}]"
+
 
 SPAN_ENTRIES = 1 << 23  # 32 MB of float32: more than a task's overhead, less than its memory
 
@@ -33,7 +172,7 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
     ----------
     source : path or table
         A path (Parquet, CSV, TSV, Arrow, Feather, NPZ, NPY), a pandas or polars frame, or an Arrow
-        table. A directory, or a pattern such as 'data/*.parquet', is all of its files in natural
+        table. A directory, or a pattern such as ``data/*.parquet``, is all of its files in natural
         order, which must agree in the columns needed; directories such as day=2026-01-01 become a
         column. URLs are opened with fsspec. Each array of an NPZ, and each NPY file of a
         directory, is a column; a matrix is a column of lists.
@@ -73,13 +212,44 @@ def _decimal_of(source: BaseSource, numbers: list[str]) -> str:
     return parsing.decimal_separator(first.slice(0, 1000).to_pydict(), source.name)
 
 
+def read_cells(source: Any, columns: Collection[str], texts: Collection[str]) -> dict[str, Cells]:
+    """Return whole columns of a file; those in `texts` are read as text if the file has no types.
+
+    For files whose columns are no outputs of one model. Columns that the file lacks raise.
+    """
+    opened = open_source(source)
+    for name in columns:
+        if name not in opened.schema.names:
+            got = f"columns {', '.join(opened.schema.names)}"
+            raise BadValueError("", opened.name, f"has no column {name!r}", got, "Use one of them")
+    wanted = list(dict.fromkeys(columns))
+    with file_errors(opened.name):
+        numbers = [name for name in wanted if name not in texts]
+        decimal = _decimal_of(opened, numbers)
+        as_text = wanted if decimal != "." else [name for name in wanted if name in texts]
+        pieces = list(opened.batches(wanted, as_text, SPAN_ENTRIES))
+    if not pieces:
+        raise BadFileError(opened.name, "it has no rows", "Check that it is the right file")
+    table = pa.Table.from_batches(pieces)
+    return {name: Cells.of(table, name, opened.name, decimal) for name in wanted}
+
+
 def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> Batch:
     """Return all rows of a file or frame as one batch in memory.
 
     Parameters
     ----------
-    source, columns, bad_rows
-        As for `scan`.
+    source : str, path or data frame
+        A Parquet, CSV, Arrow or NPZ file, directory, glob or URL, or a data frame, as for `scan`.
+    columns : Columns
+        Which columns hold outputs, labels and so on.
+    bad_rows : BadRows, optional
+        Collects rows that cannot be read, up to a limit; by default the first one is an error.
+
+    Returns
+    -------
+    Batch
+        All rows.
 
     Examples
     --------
@@ -102,6 +272,19 @@ class FileShards(Shards):
 
     For a part of a file (`is_some`), `first_row` is the number of its first row in the file, and
     it may be empty.
+
+    Parameters
+    ----------
+    source : BaseSource
+        The opened file, files or frame.
+    columns : BoundColumns
+        Which columns hold what.
+    bad_rows : BadRows, optional
+        Collects rows that cannot be read; by default these are errors.
+    first_row : int, default=0
+        The number of the first row in its file.
+    is_some : bool, default=False
+        Whether this is a part of a file, which may have no rows.
     """
 
     source: BaseSource
@@ -124,10 +307,23 @@ class FileShards(Shards):
             first_row += piece.num_rows
 
     def batch(self, piece: pa.Table, first_row: int) -> Batch:
-        """Return a batch of a piece, without its bad rows if these are collected."""
+        """Return a batch of a piece, without its bad rows if these are collected.
+
+        Parameters
+        ----------
+        piece : pyarrow.Table
+            Some rows of the source.
+        first_row : int
+            The number of the first of them.
+
+        Returns
+        -------
+        Batch
+            The validated rows.
+        """
         if self.bad_rows is not None:
             place = self.source.place
-            return batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)
+            return _batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)
         try:
             return self.columns.batch(piece, first_row)
         except (BadValueError, BadTypeError) as error:
@@ -137,7 +333,13 @@ class FileShards(Shards):
             raise error.moved(caller=file, row=row) from error
 
     def spans(self) -> list[FileSpan]:
-        """Return the same rows in parts that can be read independently: row groups, or files."""
+        """Return the same rows in parts that can be read independently: row groups, or files.
+
+        Returns
+        -------
+        list of FileSpan
+            Shards of a part each, with the number of rows where the file states it.
+        """
         n_rows = SPAN_ENTRIES // self.columns.n_entries
         return [
             FileSpan(
@@ -158,6 +360,11 @@ class FileShards(Shards):
 
         Pieces depend on the columns only, not on the chunks of the file: the same rows give
         bit-identical results in every file format.
+
+        Yields
+        ------
+        pyarrow.Table
+            The next rows, with the columns that are needed.
         """
         wanted, keep = self.columns.to_read, self.columns.keep
         # Bad rows are found one by one in text, which a typed reader would refuse as a whole.

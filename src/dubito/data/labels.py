@@ -25,7 +25,7 @@ from dubito.arrays import (
 )
 from dubito.data.parsing import mark
 from dubito.errors import BadTypeError, BadValueError
-from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, column_names
+from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, Scores, column_names
 
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
@@ -188,7 +188,26 @@ class Labels:
             return cls.of_probabilities(array, argument, caller)
         rule = f"one label per row, or rows x {outputs.n_classes} label probabilities"
         require_dimensions(array, (1,), argument, caller, rule)
+        if isinstance(outputs, Scores) and not _has_text(array):
+            return cls._of_correct(array, argument, caller)
         return cls(freeze(codes_of(array, outputs, argument, caller)))
+
+    @classmethod
+    def _of_correct(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
+        """Return the labels of answers that are correct (1), wrong (0) or anything between."""
+        if array.dtype.kind == "O":
+            array = np.array([np.nan if is_absent(one) else one for one in array.tolist()])
+        values = array if array.dtype.kind == "b" else as_floats(array, argument, caller)
+        values = values.astype(np.float64)
+        is_missing = np.isnan(values)
+        known = np.where(is_missing, 0.0, values)
+        is_share = (known >= 0) & (known <= 1)
+        fix = "Use 1 for correct and 0 for wrong"
+        require_everywhere(is_share, array, argument, caller, "must be between 0 and 1", fix)
+        if np.isin(known, (0.0, 1.0)).all():
+            return cls(freeze(np.where(is_missing, MISSING, known).astype(np.int64)))
+        soft = np.column_stack([1 - values, values])
+        return cls.of_probabilities(soft, argument, caller)
 
     @classmethod
     def of_probabilities(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
@@ -360,7 +379,18 @@ class LabelMatrix:
         return int(np.count_nonzero(self.is_missing))
 
     def take(self, rows: slice | IntArray) -> LabelMatrix:
-        """Return the labels of some rows."""
+        """Return the labels of some rows.
+
+        Parameters
+        ----------
+        rows : slice or array of int
+            The rows, counted from 0.
+
+        Returns
+        -------
+        LabelMatrix
+            Their labels.
+        """
         return LabelMatrix(self.values[rows])
 
 
@@ -463,3 +493,10 @@ def require_own_places(
         rule, got = "must differ from the outputs", "the same numbers in every row"
         fix = "Pass the probabilities of the model as outputs, and the true labels"
     raise BadValueError(argument, caller, rule, got, fix)
+
+
+def _has_text(array: NDArray[Any]) -> bool:
+    """Whether labels are names: text, or objects with text among them."""
+    if array.dtype.kind == "O":
+        return any(isinstance(one, str) for one in array.tolist())
+    return array.dtype.kind in "UST"

@@ -74,15 +74,19 @@ def number_or_boolean(text: str) -> int | float | None:
     return BOOLEANS.get(text.strip().lower(), number(text))
 
 
+def number_or_gap(text: str | None) -> float | None:
+    """Return a number, 1 for true and 0 for false, NaN for a gap; None for other texts."""
+    return float("nan") if text is None or text.strip() in GAPS else number_or_boolean(text)
+
+
 def mark(text: str | None) -> float | None:
     """Return a label as a number: NaN for a gap, -1 for an uncertain one; None for other texts.
 
     >>> mark("u"), mark("1.0"), mark("maybe")
     (-1.0, 1, None)
     """
-    if text is None or text.strip() in GAPS:
-        return float("nan")
-    return -1.0 if text.strip().lower() in UNCERTAIN else number_or_boolean(text)
+    is_uncertain = text is not None and text.strip().lower() in UNCERTAIN
+    return -1.0 if is_uncertain else number_or_gap(text)
 
 
 def labels(

@@ -40,10 +40,25 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
     if not found:
         what = f"columns that match {pattern!r}" if "*" in pattern else f"column {pattern!r}"
         near = get_close_matches(pattern.replace("*", "0"), names, n=1)
-        fix = f"Use {near[0]!r}, or another of its columns" if near else "Use one of its columns"
+        fix = "Use one of its columns"
+        if near:
+            fix = f"Use {_like(pattern, near[0])!r}, or another of its columns"
         use = ", which the costs depend on" if role == "row_costs" else f" for `{role}`"
         raise BadValueError("", where, f"has no {what}{use}", _shown(names), fix)
     return sorted(found, key=natural_order)
+
+
+def _like(pattern: str, name: str) -> str:
+    """Return a column, or for a pattern the pattern that matches it and its family.
+
+    >>> _like("qq_*", "q_0.9"), _like("prob", "proba")
+    ('q_*', 'proba')
+    """
+    if "*" not in pattern:
+        return name
+    numbered = NUMERAL.fullmatch(name)
+    family = numbered[1] if numbered else name.rpartition("_")[0] + "_" * ("_" in name)
+    return f"{family}*" if family else name
 
 
 def _shown(names: Sequence[str]) -> str:

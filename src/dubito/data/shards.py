@@ -67,15 +67,39 @@ class Shards(ABC, Generic[Item]):
 
     @abstractmethod
     def parts(self) -> Iterator[Callable[[], Item]]:
-        """Yield, in order, a function that makes each batch, to be called in a worker thread."""
+        """Yield, in order, a function that makes each batch, to be called in a worker thread.
+
+        Yields
+        ------
+        callable
+            Takes no argument and returns a batch.
+        """
 
     def batches(self) -> Iterator[Item]:
-        """Yield the batches in order."""
+        """Yield the batches in order.
+
+        Yields
+        ------
+        Batch
+            The next batch.
+        """
         return (make() for make in self.parts())
 
     def map(self, function: Callable[[Item], Result]) -> Shards[Result]:
         """Return shards of `function(batch)`, computed anew in every pass, where the rows are.
 
+        Parameters
+        ----------
+        function : callable
+            Takes a batch.
+
+        Returns
+        -------
+        Shards
+            Lazy: nothing is computed before a pass.
+
+        Examples
+        --------
         >>> shards = ArrayShards(Batch.of([1, 0], [0.8, 0.4]))
         >>> shards.map(lambda batch: batch.weight).sum(lambda weight: weight.sum())
         np.float64(2.0)
@@ -86,6 +110,16 @@ class Shards(ABC, Generic[Item]):
         """Yield `function(number, batch)` for each batch, in order, using threads.
 
         The function runs where the rows are, so its result should be small compared to them.
+
+        Parameters
+        ----------
+        function : callable
+            Takes the number of a batch, from 0, and the batch.
+
+        Yields
+        ------
+        object
+            The next result.
         """
         report = started(self.progress_name)
 
@@ -99,7 +133,18 @@ class Shards(ABC, Generic[Item]):
         return map_in_order(run, enumerate(self.parts()))
 
     def sum(self, function: Callable[[Item], Sum]) -> Sum:
-        """Return the sum of `function(batch)` over all batches, using threads."""
+        """Return the sum of `function(batch)` over all batches, using threads.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a batch and returns what can be added: a number, an array, or a `State`.
+
+        Returns
+        -------
+        object
+            The sum, in the order of the batches.
+        """
         sums = self.apply(lambda _, batch: function(batch))
         try:
             first = next(sums)
@@ -480,4 +525,5 @@ def _as_digestible(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
     elif isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
         yield name, value
     else:
-        yield name, np.array([repr(entry) for entry in value])
+        entries = [value] if isinstance(value, int) else value
+        yield name, np.array([repr(entry) for entry in entries])

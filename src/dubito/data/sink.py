@@ -28,6 +28,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)$"
 # Text that is written without quotes; leading zeros and more than 15 digits are of identifiers.
 UNQUOTED = r"^-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?$"
+MIN_DECIMALS = 3  # of rounded numbers
 POWERS = np.array([float(f"1e{k}") for k in range(23)])  # of ten that are exact
 GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at once
 
@@ -132,8 +133,8 @@ class Sink:
     path : path or URL
         The file; its directory must exist.
     digits : int, optional
-        Round NumPy floats to so many significant digits in CSV and TSV; Arrow columns stay as they
-        are. By default all digits are written.
+        Round NumPy floats to so many significant digits in CSV and TSV, but to no fewer than three
+        decimals; Arrow columns stay as they are. By default all digits are written.
 
     Examples
     --------
@@ -192,7 +193,20 @@ class Sink:
             self.flush()
 
     def like_the_first(self, table: pa.Table, names: dict[str, tuple[str, ...]]) -> pa.Table:
-        """Return a table with the columns of the first one, or raise."""
+        """Return a table with the columns of the first one, or raise.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            The rows to write.
+        names : dict of str to tuple of str
+            The names of the components of list columns.
+
+        Returns
+        -------
+        pyarrow.Table
+            The table, with the types of the first one.
+        """
         where, wanted = self.name, self.schema.names
         if table.column_names != wanted:
             rule, got = f"must be {', '.join(wanted)}, as in the first batch", table.column_names
@@ -227,7 +241,13 @@ class Sink:
             self.file = None
 
     def finish(self, kind: object, *_: object) -> None:
-        """Write the buffered rows; after an error of a kind, they are discarded with the file."""
+        """Write the buffered rows; after an error of a kind, they are discarded with the file.
+
+        Parameters
+        ----------
+        kind : type or None
+            The class of the exception that ended the block, None if there was none.
+        """
         try:
             if kind is None:
                 self.flush()
@@ -320,13 +340,15 @@ def _table_of(columns: Mapping[str, Any], where: str, digits: int | None) -> pa.
 def _rounded(values: Any, digits: int) -> Any:
     """Return NumPy floats rounded to significant digits, and anything else unchanged.
 
-    >>> _rounded(np.array([0.1 + 0.2, 1e-12 / 3, 1234567.891]), 9).tolist()
-    [0.3, 3.33333333e-13, 1234567.89]
+    Large numbers keep three decimals.
+
+    >>> _rounded(np.array([0.1 + 0.2, 1e-12 / 3, 1234567890.1234]), 9).tolist()
+    [0.3, 3.33333333e-13, 1234567890.123]
     """
     if not isinstance(values, np.ndarray) or values.dtype != np.float64:
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = digits - 1 - np.floor(np.log10(np.abs(values)))
+        places = np.maximum(digits - 1 - np.floor(np.log10(np.abs(values))), MIN_DECIMALS)
         scale = POWERS[np.nan_to_num(places, nan=0).clip(0, POWERS.size - 1).astype(int)]
         return np.where(np.isfinite(values), np.rint(values * scale) / scale, values)
 

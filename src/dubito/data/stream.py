@@ -14,7 +14,7 @@ from pyarrow import ipc
 
 from dubito.data.cells import is_list, is_text
 from dubito.data.sink import EncodedLabels
-from dubito.data.sources.numpy_files import arrow_of
+from dubito.data.sources.formats import arrow_of
 from dubito.errors import BadFileError, BadValueError, TooLargeError
 
 # Places of fields in the flatbuffers of Arrow's Message.fbs.

@@ -15,8 +15,8 @@ from dubito.data import parsing
 from dubito.data.cells import plain_type
 from dubito.data.sink import UNQUOTED, quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
-from dubito.data.sources.datasets import DatasetSource
 from dubito.data.sources.locations import is_url
+from dubito.data.sources.opening import DatasetSource
 
 if TYPE_CHECKING:
     from dubito.data.files import FileShards

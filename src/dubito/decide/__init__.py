@@ -2,37 +2,48 @@
 
 from typing import TYPE_CHECKING, Any
 
-from dubito.decide.action_intervals import ActionInterval, action_intervals, unused_actions
-from dubito.decide.actions import expected_costs, optimal_actions
+from dubito.decide.actions import (
+    ActionInterval,
+    action_intervals,
+    expected_costs,
+    optimal_actions,
+    unused_actions,
+)
+from dubito.decide.answers import Answerer, estimate_confusion
+from dubito.decide.cascade import Cascade, CascadeDecisions, CascadeReport
 from dubito.decide.combine import (
     ConditionalIndependenceTest,
+    LinearPool,
+    LogLinearPool,
     combine_posteriors,
     conditional_independence_test,
 )
-from dubito.decide.cost_curves import (
-    CostCoverageCurve,
-    CostPriorCurve,
-    cost_coverage_curve,
-    cost_prior_curve,
-)
 from dubito.decide.costs import CostMatrix
-from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
 from dubito.decide.minkowski import MinkowskiCurve, minkowski_curve
-from dubito.decide.multilabel.f_beta import FBeta
-from dubito.decide.multilabel.label_costs import LabelCosts
-from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
+from dubito.decide.multilabel.label_costs import FBeta, LabelCosts
+from dubito.decide.multilabel.label_decisions import MultiLabelDecisions, MultiLabelPolicyReport
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.multilabel.label_report import MultiLabelPolicyReport
 from dubito.decide.policy.decide import Decisions
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.loading import load_policy, policy_from_json
 from dubito.decide.policy.policy import Policy
 from dubito.decide.policy.report import PolicyReport
 from dubito.decide.policy.table import write_decisions
-from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.decide.priors import PriorEstimate, adjust_prior, estimate_prior
-from dubito.decide.realized import realized_cost
-from dubito.decide.regions import DecisionRegions, decision_regions
+from dubito.decide.realized import (
+    CostCoverageCurve,
+    CostPriorCurve,
+    cost_coverage_curve,
+    cost_prior_curve,
+    realized_cost,
+)
+from dubito.decide.regions import (
+    DecisionRegions,
+    ErrorAreas,
+    IntervalDecision,
+    decision_regions,
+    error_areas,
+)
 from dubito.decide.regression.error_costs import ErrorCosts
 from dubito.decide.regression.estimates import (
     RegressionDecision,
@@ -44,14 +55,14 @@ from dubito.decide.regression.estimates import (
     newsvendor_estimate,
 )
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.decide.regression.value_decisions import RegressionDecisions
-from dubito.decide.regression.value_report import RegressionPolicyReport
+from dubito.decide.regression.value_decisions import RegressionDecisions, RegressionPolicyReport
 from dubito.decide.reject import (
     ThresholdChoice,
     choose_threshold,
     reject_by_threshold,
     reject_threshold,
 )
+from dubito.decide.review import Reviewer, ReviewPlan, ReviewQueue, ReviewTeam
 from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
 
 if TYPE_CHECKING:
@@ -59,6 +70,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActionInterval",
+    "Answerer",
+    "Cascade",
+    "CascadeDecisions",
+    "CascadeReport",
     "ConditionalIndependenceTest",
     "CostCoverageCurve",
     "CostMatrix",
@@ -87,6 +102,10 @@ __all__ = [
     "RegressionDecisions",
     "RegressionPolicy",
     "RegressionPolicyReport",
+    "ReviewPlan",
+    "ReviewQueue",
+    "ReviewTeam",
+    "Reviewer",
     "RiskBound",
     "SquaredLossDecomposition",
     "ThresholdChoice",
@@ -102,6 +121,7 @@ __all__ = [
     "decision_regions",
     "decompose_squared_loss",
     "error_areas",
+    "estimate_confusion",
     "estimate_or_reject",
     "estimate_prior",
     "expected_costs",

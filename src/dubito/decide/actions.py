@@ -1,8 +1,9 @@
-"""From probabilities and costs to the action of lowest expected cost."""
+"""From probabilities and costs to the action of lowest expected cost, and where each is optimal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.row_costs import CostTerms, RowCosts
+from dubito.errors import BadValueError
 from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.expected_cost import (
     ACTION,
@@ -127,7 +129,7 @@ def least_costs(
     inputs = DecisionInputs.of(outputs, costs, row_costs, caller)
     is_constant = inputs.row_costs.is_constant
     constant = inputs.row_costs.terms().above_cheapest() if is_constant else None
-    reject = -1 if inputs.costs.reject is None else inputs.costs.reject
+    rejects = freeze(np.array(inputs.costs.rejecting, np.int64))
     n_rows = inputs.array.shape[0]
     choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
 
@@ -136,10 +138,10 @@ def least_costs(
         terms = constant or inputs.row_costs.terms(rows).above_cheapest()
         if inputs.is_narrow:
             taken = _as_kernels_take(terms)
-            narrow_least(*inputs.block(rows), *taken, reject, MARGIN, *parts)
+            narrow_least(*inputs.block(rows), *taken, rejects, MARGIN, *parts)
         else:
             probabilities = inputs.probabilities_of(rows)
-            _fill_least(terms.expected(probabilities), reject, *parts)
+            _fill_least(terms.expected(probabilities), rejects, *parts)
             inputs.fill_top(rows, probabilities, *parts)
 
     inputs.run(fill)
@@ -163,7 +165,7 @@ class DecisionInputs:
         """Check the arguments."""
         wrapped = as_class_outputs(outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
-        by_row = RowCosts.of(row_costs, table, wrapped.n_rows, caller)
+        by_row = RowCosts.of(row_costs, table, wrapped.n_rows, caller).answered(wrapped)
         return cls(wrapped.array, isinstance(wrapped, Logits), table, by_row)
 
     @property
@@ -210,14 +212,222 @@ def _as_kernels_take(terms: CostTerms) -> tuple[FloatArray, IntArray, FloatArray
     return base, entries, values
 
 
-def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
+def _fill_least(
+    costs: FloatArray, rejects: IntArray, choices: IntArray, numbers: FloatArray
+) -> None:
     """Fill in the first action of lowest cost, or reject on a tie, as `narrow_least` does."""
     above = costs[:, :-1]
     lowest = above.min(axis=1)
     action = (above <= lowest[:, np.newaxis] * (1.0 + TIE)).argmax(axis=1)
     numbers[EXCESS] = lowest
-    if reject >= 0:
-        action = np.where(above[:, reject] <= lowest + MARGIN, reject, action)
-        numbers[EXCESS] = np.delete(above, reject, axis=1).min(axis=1, initial=np.inf)
+    if rejects.size:
+        is_near = above[:, rejects] <= lowest[:, np.newaxis] + MARGIN
+        action = np.where(is_near.any(axis=1), rejects[is_near.argmax(axis=1)], action)
+        numbers[EXCESS] = np.delete(above, rejects, axis=1).min(axis=1, initial=np.inf)
     choices[ACTION] = action
     numbers[COST] = above[np.arange(len(action)), action] + costs[:, -1]
+
+
+SMALLEST = 1e-9  # shorter intervals, and smaller advantages, are rounding
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ActionInterval:
+    """The probabilities of the positive of two classes for which an action has the lowest cost.
+
+    Attributes
+    ----------
+    action : str
+        The name of the action.
+    low, high : float
+        Ends of the interval.
+    """
+
+    action: str
+    low: float
+    high: float
+
+
+def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval, ...]:
+    """Return which action is optimal from which calibrated probability on, for two classes.
+
+    Expected costs are lines over the probability of the positive class, and that of asking someone
+    is the lowest of some lines; where two actions cost the same, one that rejects is taken.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs of two classes, without expressions of columns.
+    column : {0, 1}, default 1
+        The column of the positive class.
+
+    Returns
+    -------
+    tuple of ActionInterval
+        By increasing probability of the positive class; actions that never win are left out.
+
+    Examples
+    --------
+    >>> costs = CostMatrix([[0, 20], [1, 0]], actions=["pass", "block"]).with_reject(0.5, "review")
+    >>> for one in action_intervals(costs):
+    ...     print(f"{one.action}: {one.low:.3f} to {one.high:.3f}")
+    pass: 0.000 to 0.025
+    review: 0.025 to 0.500
+    block: 0.500 to 1.000
+    """
+    if costs.n_classes != 2 or costs.columns:
+        is_binary = costs.n_classes == 2
+        got = f"{costs.expressions[0]}" if is_binary else f"{costs.n_classes} classes"
+        rule, fix = "must be constant costs of two classes", "Use decision_regions for more"
+        raise BadValueError("costs", "action_intervals", rule, got, fix)
+    lines, owner = _cost_lines(costs)
+    start = lines[:, 1 - column]
+    slope = lines[:, column] - start
+    smallest = SMALLEST * (np.abs(lines).max() or 1.0)
+    found: list[ActionInterval] = []
+    p = 0.0
+    order = sorted(range(len(lines)), key=lambda k: owner[k] not in costs.rejecting)
+    while p < 1:
+        # Of the cheapest lines here, the one that falls fastest stays the cheapest.
+        heights = start + slope * p
+        ties = [k for k in order if heights[k] <= heights.min() + smallest]
+        best = min(ties, key=lambda k: slope[k])
+        steeper = slope < slope[best] - smallest
+        crossings = np.full(len(lines), np.inf)
+        gap = heights[steeper] - heights[best]
+        crossings[steeper] = p + np.maximum(gap, 0.0) / (slope[best] - slope[steeper])
+        end = min(float(crossings.min()), 1.0)
+        name = costs.actions[owner[best]]
+        if found and found[-1].action == name:
+            found[-1] = ActionInterval(name, found[-1].low, end)
+        elif end - p > SMALLEST or not found:
+            found.append(ActionInterval(name, p, end))
+        p = max(end, p + SMALLEST)
+    return tuple(found)
+
+
+def _cost_lines(costs: CostMatrix) -> tuple[FloatArray, list[int]]:
+    """Return the costs in both classes of all that can be done, and the action of each line.
+
+    To ask someone is one line per way to act on the two answers.
+    """
+    asked = {costs.actions.index(one.name): one for one in costs.reviews}
+    lines, owner = [], []
+    decided = costs.array[list(costs.deciding)]
+    for k, price in enumerate(costs.array):
+        ways: list[FloatArray] = [np.zeros((2, 2))]
+        if k in asked:
+            ways = [decided[list(rule)] for rule in product(range(len(decided)), repeat=2)]
+            if not asked[k].needs_posterior:
+                ways = [decided[decided.argmin(axis=0)]]
+        for way in ways:
+            after = (asked[k].likelihoods * way.T).sum(axis=1) if k in asked else 0.0
+            lines.append(price + after)
+            owner.append(k)
+    return np.array(lines), owner
+
+
+def unused_actions(costs: CostMatrix) -> dict[str, float]:
+    """Return the actions that are optimal for no probabilities, and by how much they cost too much.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs; where they depend on columns, or actions ask someone who may err, nothing is known,
+        and the result is empty.
+
+    Returns
+    -------
+    dict of str to float
+        How much less each such action would have to cost, in every class, to be optimal somewhere.
+
+    Examples
+    --------
+    >>> unused_actions(CostMatrix.zero_one(2).with_reject(0.6, "review"))
+    {'review': 0.1}
+    """
+    if costs.columns or costs.reviews:
+        return {}
+    scale = float(np.abs(costs.array).max()) or 1.0
+    excess = [_excess(costs.array / scale, k) for k in range(costs.n_actions)]
+    too_much = zip(costs.actions, excess, strict=True)
+    return {name: float(f"{scale * by:.9g}") for name, by in too_much if by > SMALLEST}
+
+
+def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
+    """Return a sentence for each way in which costs can hardly be meant.
+
+    Parameters
+    ----------
+    costs : CostMatrix
+        Costs; where they depend on columns, nothing is known.
+    may_reject : bool, default False
+        Whether rows are rejected for other reasons than their costs.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "ask"))
+    ["'ask' costs 5, but no error costs more than 1: it would have to cost at most 0.5, 4.5 less."]
+    """
+    if costs.columns or costs.reviews:
+        return []
+    if costs.n_actions > 1 and (costs.array == costs.array[0]).all():
+        return ["All actions cost the same in each class, so that decisions make no difference."]
+    others = np.delete(costs.array, [] if costs.reject is None else costs.reject, axis=0)
+    sentences = []
+    for name, excess in unused_actions(costs).items():
+        problem = f"'{name}' is never optimal"
+        if name == costs.reject_name:
+            if may_reject:
+                continue
+            least = float(costs.array[costs.reject].min())
+            if least > others.max():
+                problem = f"'{name}' costs {least:.4g}, but no error costs more than "
+                problem += f"{others.max():.4g}"
+        row = costs.array[costs.actions.index(name)]
+        sentences.append(too_costly(problem, excess, float(row[0]) if np.ptp(row) == 0 else None))
+    return sentences
+
+
+def too_costly(problem: str, excess: float, cost: float | None) -> str:
+    """Return a sentence on an action that costs too much; `cost` where it is always the same.
+
+    >>> too_costly("'review' is never optimal", 0.1, 0.6)
+    "'review' is never optimal: it would have to cost at most 0.5, 0.1 less."
+    """
+    less = f"{excess:.3g} less"
+    least = f"at least {less}" if cost is None else f"at most {cost - excess:.4g}, {less}"
+    return f"{problem}: it would have to cost {least}."
+
+
+def _excess(costs: FloatArray, action: int) -> float:
+    """Return the least that an action costs above the best other one, over all probabilities.
+
+    A linear program: over p, minimize t such that the action costs at most t more than each other.
+    """
+    n_actions, n_classes = costs.shape
+    if n_actions == 1:
+        return 0.0
+    others = np.delete(costs, action, axis=0)
+    # Most actions are optimal if a class is certain or all are equal: to import the solver is slow.
+    points = np.vstack([np.eye(n_classes), np.full(n_classes, 1 / n_classes)])
+    excess = float((points @ (costs[action] - others).T).max(axis=1).min())
+    if excess <= SMALLEST:
+        return excess
+    from scipy.optimize import linprog
+
+    rows = np.column_stack([costs[action] - others, -np.ones(n_actions - 1)])
+    solution = linprog(
+        np.append(np.zeros(n_classes), 1.0),
+        A_ub=rows,
+        b_ub=np.zeros(n_actions - 1),
+        A_eq=np.append(np.ones(n_classes), 0.0)[np.newaxis],
+        b_eq=[1.0],
+        bounds=[(0, 1)] * n_classes + [(None, None)],
+    )
+    return float(solution.fun)

@@ -6,13 +6,12 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.classifier import CalibratedClassifier
+from dubito.calibrate.classifier import BaseCalibratingClassifier, CalibratedClassifier
 from dubito.decide.actions import optimal_actions
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.realized import realized_cost
@@ -21,7 +20,7 @@ from dubito.outputs import Probabilities
 
 
 @final
-class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class CostSensitiveClassifier(BaseCalibratingClassifier):
     """A calibrated classifier that predicts the action of lowest expected cost.
 
     Parameters
@@ -45,6 +44,10 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         there are only probabilities.
     model_ : CalibratedClassifier
         The fitted classifier.
+    n_features_in_ : int
+        The number of features, if the estimator knows it.
+    feature_names_in_ : array of str
+        Their names, if the estimator was fitted on a data frame.
 
     References
     ----------
@@ -76,7 +79,14 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         self.calibrator = calibrator
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        **fit_params: Any,
+    ) -> Self:
         """Fit the estimator and its calibrator.
 
         Parameters
@@ -87,13 +97,15 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
             Labels.
         sample_weight, groups : array, optional
             Weights of the rows, and groups that no fold may divide.
+        **fit_params : dict
+            Further metadata, as for `CalibratedClassifier.fit`.
 
         Returns
         -------
         CostSensitiveClassifier
         """
         model = CalibratedClassifier(self.estimator, self.calibrator, self.cv)
-        model.fit(X, y, sample_weight, groups)
+        model.fit(X, y, sample_weight, groups, **fit_params)
         names = tuple(model.classes_.tolist())
         costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
         table = as_costs(costs, "costs", type(self).__name__)
@@ -180,7 +192,13 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         return self.costs_
 
     def summary(self) -> str:
-        """Return a description of the fitted calibrator."""
+        """Return a description of the fitted calibrator.
+
+        Returns
+        -------
+        str
+            One sentence.
+        """
         check_is_fitted(self)
         return self.model_.summary()
 
@@ -224,7 +242,7 @@ def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
     if actions[:n_classes] == [str(number) for number in range(n_classes)]:
         actions[:n_classes] = [str(name) for name in classes]
     reject = None if costs.reject is None else actions[costs.reject]
-    return CostMatrix(costs.cells, actions, classes, reject=reject)
+    return CostMatrix(costs.cells, actions, classes, reject=reject, reviews=costs.reviews)
 
 
 def _encoded(costs: CostMatrix) -> CostMatrix | None:
@@ -237,4 +255,5 @@ def _encoded(costs: CostMatrix) -> CostMatrix | None:
         return None
     actions = [str(names.index(one)) if one in names else one for one in costs.actions]
     reject = None if costs.reject is None else actions[costs.reject]
-    return CostMatrix(costs.cells, actions, range(len(names)), reject=reject)
+    names_known = range(len(names))
+    return CostMatrix(costs.cells, actions, names_known, reject=reject, reviews=costs.reviews)

@@ -25,8 +25,10 @@ from dubito.arrays import (
 from dubito.data.batch import Batch
 from dubito.data.expressions import HIGHEST_COST, Expression
 from dubito.data.parsing import decimal_separator
-from dubito.data.sources.text_files import separator_of
+from dubito.data.sources.formats import separator_of
+from dubito.decide.answers import Answerer
 from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.formatting import HTMLTable, html_view, join_words, plain, quantity
 from dubito.outputs import ClassName, as_names
 from dubito.serialization.array_fields import array
 from dubito.serialization.documents import read_text
@@ -34,22 +36,28 @@ from dubito.serialization.fields import (
     Check,
     Entry,
     Omittable,
+    any_of,
     class_names,
     declare,
     list_of,
+    list_schema,
     number,
     optional,
     scalar,
+    schema_of,
+    states,
     text,
 )
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, record_of
 
+MAX_SHOWN = 12  # classes and actions in a notebook
 Names = Iterable[ClassName] | None
 
 
 _cost_array = array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST)
 
 
+@states(lambda: any_of(list_schema(list_schema(schema_of(_cost_cell), least=1), least=1)))
 def _cost_cells(value: Any, entry: Entry) -> Any:
     """Check for a cost table, whose cells may be texts of expressions."""
     rows = value if isinstance(value, list) else []
@@ -62,6 +70,7 @@ def _cost_cells(value: Any, entry: Entry) -> Any:
     return cells
 
 
+@states(lambda: any_of(schema_of(number(-HIGHEST_COST, HIGHEST_COST)), {"type": "string"}))
 def _cost_cell(value: Any, entry: Entry) -> float | Expression:
     """Check for one cost, a number or the text of an expression."""
     if not isinstance(value, str):
@@ -96,19 +105,28 @@ class CostMatrix(Record):
     pos_label : str or number, optional
         For two columns without `classes`: the class of the second one. It is found among the class
         names that the costs are applied to.
+    reviews : list of Answerer, optional
+        Who is asked by some of the actions, whose costs are then the prices of asking. Use
+        `with_review` and `with_model`.
 
     Attributes
     ----------
     array : array of float
-        A read-only copy of the costs, with 0 in place of each expression.
+        A read-only copy of the costs, with 0 in place of each expression. The cost of an action
+        that asks someone is its price, without what is decided after the answer.
     expressions : tuple of Expression
         The distinct expressions, in order of first appearance.
     entries : array of int
         Where they stand: one line per cell of its action, its class, and its expression.
     actions : tuple of str
+        The names of the rows.
     classes : tuple or None
+        The names of the columns, if any were given.
     reject : int or None
-        The index of the reject action.
+        The index of the reject action: where the OOD gate and the risk bound send rows. If there
+        are only actions that ask someone, the first of them.
+    reviews : tuple of Answerer
+        Who is asked by some of the actions.
     pos_label : str, number or None
         The class of the second of two columns, until the costs are applied to classes.
 
@@ -132,6 +150,7 @@ class CostMatrix(Record):
         costs=_cost_cells,
         reject=optional(text),
         pos_label=Omittable(scalar),
+        reviews=Omittable(list_of(record_of(Answerer))),
     )
 
     array: FloatArray
@@ -141,6 +160,7 @@ class CostMatrix(Record):
     classes: tuple[ClassName, ...] | None
     reject: int | None
     pos_label: ClassName | None
+    reviews: tuple[Answerer, ...]
 
     def __init__(
         self,
@@ -150,6 +170,7 @@ class CostMatrix(Record):
         *,
         reject: str | None = None,
         pos_label: ClassName | None = None,
+        reviews: Iterable[Answerer] = (),
     ) -> None:
         cells = _as_cells(costs, "costs", "CostMatrix")
         is_constant = cells.dtype.kind == "f"
@@ -169,6 +190,10 @@ class CostMatrix(Record):
         object.__setattr__(self, "entries", entry_array)
         object.__setattr__(self, "actions", names)
         object.__setattr__(self, "classes", columns)
+        asked = _checked_reviews(tuple(reviews), names, table.shape[1])
+        if reject is None and "reject" not in names and asked:
+            reject = asked[0].name
+        object.__setattr__(self, "reviews", asked)
         object.__setattr__(self, "reject", _reject_index(reject, names))
         if pos_label is not None and (columns is not None or table.shape[1] != 2):
             rule, fix = "must be None with classes, or with other than 2 columns", "Leave it out"
@@ -205,6 +230,28 @@ class CostMatrix(Record):
         return cls(1.0 - np.eye(len(names)), classes=names)
 
     @classmethod
+    def for_answers(cls, wrong: float = 1.0) -> CostMatrix:
+        """Return the costs of a single action, to answer, for answers that are wrong or correct.
+
+        For `Scores` and `TopLabel` outputs; add `with_reject`.
+
+        Parameters
+        ----------
+        wrong : float, default 1
+            The cost of a wrong answer. A correct one costs 0.
+
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
+        >>> CostMatrix.for_answers().with_reject(0.2).actions
+        ('answer', 'reject')
+        """
+        return cls([[wrong, 0.0]], actions=["answer"], classes=["wrong", "correct"])
+
+    @classmethod
     def from_loss(
         cls,
         loss: Any,
@@ -222,8 +269,12 @@ class CostMatrix(Record):
             The loss matrix.
         rows : "truth" or "actions"
             What its rows are: textbooks print truth x decision.
-        actions, classes, reject
-            As for `CostMatrix`.
+        actions : list of str, optional
+            The names of the actions; by default one per class, with the same name.
+        classes : list of str or number, optional
+            The names of the classes.
+        reject : str, optional
+            The action that rejects a row; by default the one called "reject", if any.
 
         Returns
         -------
@@ -306,8 +357,12 @@ class CostMatrix(Record):
         ----------
         utilities : array, actions x classes
             The gain of each action in each class.
-        actions, classes, reject
-            As for `CostMatrix`.
+        actions : list of str, optional
+            The names of the actions; by default one per class, with the same name.
+        classes : list of str or number, optional
+            The names of the classes.
+        reject : str, optional
+            The action that rejects a row; by default the one called "reject", if any.
 
         Returns
         -------
@@ -354,8 +409,29 @@ class CostMatrix(Record):
         parts = [f"{self.n_actions} actions x {self.n_classes} classes"]
         parts += [f"columns={self.columns}"] if self.columns else []
         parts += [] if self.reject is None else [f"reject={self.reject_name!r}"]
+        parts += [f"asking {', '.join(map(str, self.reviews))}"] if self.reviews else []
         parts += [] if self.pos_label is None else [f"pos_label={self.pos_label!r}"]
         return f"CostMatrix({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        names = [str(one) for one in self.classes or range(self.n_classes)]
+        if self.pos_label is not None:
+            names = ["negative", f"{self.pos_label} (positive)"]
+        shown = [*names[:MAX_SHOWN], *["\N{HORIZONTAL ELLIPSIS}"] * (len(names) > MAX_SHOWN)]
+        rows = [
+            (action, *(one if isinstance(one, str) else plain(one) for one in row[:MAX_SHOWN]),
+             *["\N{HORIZONTAL ELLIPSIS}"] * (len(shown) > MAX_SHOWN),
+             "rejects" if k in self.rejecting else "")
+            for k, (action, row) in enumerate(zip(self.actions, self.texts, strict=True))
+        ]  # fmt: skip
+        left_out = len(rows) - MAX_SHOWN - len(self.rejecting)
+        if left_out > 0:  # the actions that reject come last
+            more = (f"{left_out} more", *[""] * (len(shown) + 1))
+            rows = [*rows[:MAX_SHOWN], more, *(rows[k] for k in self.rejecting if k >= MAX_SHOWN)]
+        size = f"{quantity(self.n_actions, 'action')} x {self.n_classes:,} classes"
+        asked = [f"Asks {join_words([str(one) for one in self.reviews])}."] if self.reviews else []
+        table = HTMLTable(("action", *shown, ""), rows)
+        return html_view(f"Cost of each action in each class: {size}", table, *asked)
 
     def _values(self) -> dict[str, Any]:
         costs = self.texts if self.columns else self.array
@@ -363,12 +439,24 @@ class CostMatrix(Record):
         values |= {"reject": self.reject_name, "pos_label": self.pos_label}
         if self.pos_label is None:
             del values["pos_label"]
-        return values
+        return values | ({"reviews": self.reviews} if self.reviews else {})
 
     @property
     def reject_name(self) -> str | None:
         """The name of the reject action."""
         return None if self.reject is None else self.actions[self.reject]
+
+    @property
+    def rejecting(self) -> tuple[int, ...]:
+        """The indices of all actions that reject: `reject`, and those that ask someone."""
+        asking = [self.actions.index(one.name) for one in self.reviews]
+        first = [] if self.reject is None else [self.reject]
+        return tuple(dict.fromkeys([*first, *asking]))
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """The indices of all other actions."""
+        return tuple(k for k in range(self.n_actions) if k not in self.rejecting)
 
     @property
     def n_actions(self) -> int:
@@ -425,14 +513,12 @@ class CostMatrix(Record):
             [array[action, class_]] = self.expressions[at].evaluate(columns, 1, caller)
         return self._like(array)
 
-    def _like(self, cells: Any, classes: tuple[ClassName, ...] | None = None) -> CostMatrix:
-        """Return other costs of the same actions, and of the same classes unless others are given.
-
-        Then columns are in their order.
-        """
-        pos_label = self.pos_label if classes is None else None
-        names = classes or self.classes
-        return CostMatrix(cells, self.actions, names, reject=self.reject_name, pos_label=pos_label)
+    def _like(self, cells: Any) -> CostMatrix:
+        """Return other costs of the same actions and classes."""
+        return CostMatrix(
+            cells, self.actions, self.classes,
+            reject=self.reject_name, pos_label=self.pos_label, reviews=self.reviews,
+        )  # fmt: skip
 
     def with_reject(self, cost: Any, name: str = "reject") -> CostMatrix:
         """Return the same costs with one more action, which rejects the row.
@@ -454,19 +540,160 @@ class CostMatrix(Record):
         [[0.0, 1.0], [1.0, 0.0], [0.25, 0.25]]
         """
         caller = "CostMatrix.with_reject"
-        if self.reject is not None:
+        if self.reject is not None and self.reject_name not in [one.name for one in self.reviews]:
             rule = "needs a cost matrix without a reject action"
             got = f"one that already has {self.reject_name!r}"
             fix = "Change the costs of that action, or leave it out"
             raise BadValueError("", caller, rule, got, fix)
         cells = np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)])
-        names = (*self.actions, name)
-        return CostMatrix(cells, names, self.classes, reject=name, pos_label=self.pos_label)
+        return CostMatrix(
+            cells, (*self.actions, name), self.classes,
+            reject=name, pos_label=self.pos_label, reviews=self.reviews,
+        )  # fmt: skip
+
+    def with_review(
+        self,
+        name: str,
+        *,
+        cost: Any = 0.0,
+        error_rate: Any = None,
+        confusion: Any = None,
+        combine: Literal["bayes", "replace"] = "bayes",
+    ) -> CostMatrix:
+        """Return the same costs with one more action: to ask a reviewer who may err.
+
+        Its expected cost is the price plus the expected cost of what is decided after the answer,
+        by the actions that do not reject. It rejects the row, and wins ties.
+
+        Parameters
+        ----------
+        name : str
+            The name of the action, such as that of the reviewer.
+        cost : float, str or array, default 0
+            The price of asking, in all classes or in each: numbers, or expressions of columns.
+        error_rate : float or array, optional
+            The probability of a wrong answer, in all classes or in each; all wrong answers are
+            equally probable.
+        confusion : array, classes x classes, optional
+            The probability, or the count, of each answer (columns) in each true class (rows).
+        combine : "bayes" or "replace", default "bayes"
+            "bayes" combines the answer with the model's probabilities, as if reviewer and model
+            erred independently given the class: never worse where that holds. "replace" acts on
+            the answer as if it were the truth.
+
+        Returns
+        -------
+        CostMatrix
+
+        References
+        ----------
+        Raiffa and Schlaifer, "Applied statistical decision theory", 1961 (the value of sample
+        information).
+
+        Examples
+        --------
+        >>> from dubito.decide import expected_costs
+        >>> costs = CostMatrix.zero_one(2).with_review("ann", cost=0.05, error_rate=0.1)
+        >>> expected_costs([[0.75, 0.25], [0.99, 0.01]], costs).round(3).tolist()
+        [[0.25, 0.75, 0.15], [0.01, 0.99, 0.06]]
+        """
+        settings = {"error_rate": error_rate, "confusion": confusion, "combine": combine}
+        return self._asking(name, cost, "review", "CostMatrix.with_review", settings)
+
+    def with_model(
+        self,
+        name: str,
+        *,
+        cost: Any = 0.0,
+        error_rate: Any = None,
+        confusion: Any = None,
+        combine: Literal["bayes", "replace"] = "replace",
+    ) -> CostMatrix:
+        """Return the same costs with one more action: to call a larger model.
+
+        As `with_review`, but the answer replaces that of the small model by default: two models
+        often err on the same rows, and Bayes would count their agreement twice.
+
+        Parameters
+        ----------
+        name : str
+            The name of the action, such as that of the model.
+        cost : float, str or array, default 0
+            The price of a call, in all classes or in each: numbers, or expressions of columns.
+        error_rate : float or array, optional
+            The probability of a wrong answer, in all classes or in each.
+        confusion : array, classes x classes, optional
+            The probability, or the count, of each answer in each true class: see
+            `estimate_confusion`.
+        combine : "bayes" or "replace", default "replace"
+            Whether the answer replaces the model's, or is combined with it by Bayes.
+
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
+        >>> costs = CostMatrix.zero_one(2).with_model("large", cost=0.01, error_rate=0.04)
+        >>> costs.with_reject(0.3).rejecting
+        (3, 2)
+        """
+        settings = {"error_rate": error_rate, "confusion": confusion, "combine": combine}
+        return self._asking(name, cost, "model", "CostMatrix.with_model", settings)
+
+    def _asking(
+        self, name: str, cost: Any, kind: str, caller: str, settings: dict[str, Any]
+    ) -> CostMatrix:
+        """Return the same costs with one more action that asks someone."""
+        asked = Answerer.of(str(name), self.n_classes, kind=kind, caller=caller, **settings)
+        row = _as_cost_row(cost, self.n_classes, caller)
+        for price in row.tolist():
+            if not isinstance(price, str | Expression) and price < 0:
+                rule, fix = "must be at least 0", "Pass what asking costs"
+                raise BadValueError("cost", caller, rule, f"{price:g}", fix)
+        return self.with_answerer(asked, cost, caller)
+
+    def with_answerer(
+        self, asked: Answerer, cost: Any, caller: str = "CostMatrix.with_answerer"
+    ) -> CostMatrix:
+        """Return the same costs with one more action, which asks someone at a price.
+
+        Parameters
+        ----------
+        asked : Answerer
+            Who is asked, and how they err; its name is that of the action.
+        cost : float, str or array of shape (n_classes,)
+            The price of asking: a number, an expression of columns, or one per class.
+        caller : str, optional
+            The public function that was called, for error messages.
+
+        Returns
+        -------
+        CostMatrix
+            Costs with this action as the last one.
+        """
+        return CostMatrix(
+            np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)]),
+            (*self.actions, asked.name), self.classes,
+            reject=self.reject_name, pos_label=self.pos_label, reviews=(*self.reviews, asked),
+        )  # fmt: skip
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
         """Return the same costs with columns in the order of a model's classes.
 
         Where either side has no names, the columns stay in place.
+
+        Parameters
+        ----------
+        classes : tuple of str or number, or None
+            The classes of the model, in the order of its columns.
+        n_classes : int
+            Their number.
+
+        Returns
+        -------
+        CostMatrix
+            The costs themselves, if the order is the same.
         """
         if n_classes != self.n_classes:
             rule, got = f"has {self.n_classes} classes", f"outputs with {n_classes}"
@@ -480,7 +707,9 @@ class CostMatrix(Record):
         if order is None:
             rule, fix = f"must be {self.classes}", "Use the same class names in both"
             raise BadValueError("classes", "CostMatrix.for_classes", rule, f"{classes}", fix)
-        return self._like(self.cells[:, order], classes)
+        reviews, reject = [one.in_order(order) for one in self.reviews], self.reject_name
+        cells = self.cells[:, order]
+        return CostMatrix(cells, self.actions, classes, reject=reject, reviews=reviews)
 
     def _with_positive(
         self, classes: tuple[ClassName, ...] | None, pos_label: ClassName
@@ -500,12 +729,26 @@ class CostMatrix(Record):
         order, actions = [int(column == at) for column in (0, 1)], list(self.actions)
         if classes is not None and actions[:2] == ["0", "1"]:
             actions[:2] = [names[1 - at], names[at]]
-        return CostMatrix(self.cells[:, order], actions, classes, reject=self.reject_name)
+        reviews = [one.in_order(order) for one in self.reviews]
+        reject = self.reject_name
+        return CostMatrix(self.cells[:, order], actions, classes, reject=reject, reviews=reviews)
 
     def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
         """Return whether each row's action is that of the positive class, and its realized cost.
 
         The action of the positive class is the one of lowest cost in it. For `audit`.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels, and with what the costs depend on.
+        pos_column : int or None
+            The column of the positive class of two; None without one.
+
+        Returns
+        -------
+        tuple of two arrays of shape (n_rows,)
+            1 where the action is that of the positive class and 0 elsewhere; and the realized cost.
         """
         from dubito.decide.realized import decide_rows
 
@@ -618,6 +861,21 @@ def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:
         rule, fix = f"must be one of the actions {actions}", f"Use reject={actions[-1]!r}"
         raise BadValueError("reject", "CostMatrix", rule, repr(reject), fix)
     return actions.index(reject)
+
+
+def _checked_reviews(
+    reviews: tuple[Answerer, ...], actions: tuple[str, ...], n_classes: int
+) -> tuple[Answerer, ...]:
+    """Return who is asked by some of the actions, if each is of an action and of the classes."""
+    names = [one.name for one in reviews]
+    for one in reviews:
+        if one.name not in actions or names.count(one.name) > 1:
+            rule, fix = "must be of distinct actions", "Use costs.with_review(...)"
+            raise BadValueError("reviews", "CostMatrix", rule, repr(one.name), fix)
+        if one.n_classes != n_classes:
+            rule, fix = f"must be of {n_classes} classes", "Give an error rate, or one per class"
+            raise BadValueError("reviews", "CostMatrix", rule, f"{one.n_classes}", fix)
+    return reviews
 
 
 def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[Any]], list[str], list[str]]:

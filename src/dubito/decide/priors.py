@@ -30,8 +30,7 @@ from dubito.data.labels import Labels, names_of
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks, run_in_order
-from dubito.kernels.mixture import mixture_step
-from dubito.kernels.softmax import log_softmax_rows, softmax_rows
+from dubito.kernels.scaling import log_softmax_rows, mixture_step, softmax_rows
 from dubito.measure.intervals import as_n_resamples
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseClassOutputs, ClassName, Logits, Probabilities, unchecked
@@ -360,7 +359,13 @@ class PriorEstimate(ArrayResult):
     n_rows: int
 
     def summary(self) -> str:
-        """Return one line per class: its frequency and its interval."""
+        """Return one line per class: its frequency and its interval.
+
+        Returns
+        -------
+        str
+            A heading, and one line per class.
+        """
         names = self.classes or range(self.prior.size)
         rows = zip(names, self.prior, self.low, self.high, self.is_identified, strict=True)
         lines = [

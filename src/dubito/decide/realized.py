@@ -1,4 +1,4 @@
-"""Realized costs of actions, row by row, once the true classes are known."""
+"""Realized costs of actions once the true classes are known; cost curves over coverage or prior."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import (
+    ArrayResult,
     BoolArray,
     FloatArray,
     IntArray,
     as_array,
+    as_fractions,
+    as_numbers,
     require_dimensions,
     require_everywhere,
 )
 from dubito.calibrate.calibrator import as_class_outputs
-from dubito.data.batch import Batch, as_weights
-from dubito.data.labels import Labels
-from dubito.decide.actions import least_costs
+from dubito.data.batch import Batch, Ranks, as_weights
+from dubito.data.labels import Labels, names_of
+from dubito.decide.actions import expected_costs, least_costs, optimal_actions
 from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
-from dubito.outputs import Probabilities, unchecked
+from dubito.outputs import BaseClassOutputs, Probabilities, unchecked
 
 SAME = 1e-12  # costs this close, relative to the smaller, are equal
 
@@ -100,7 +104,7 @@ class RealizedCosts:
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
         labels, weight = batch.class_labels, batch.labeled_weight
         require_weight(weight, "The cost")
-        by_row = RowCosts.of(row_costs, table, len(batch), caller)
+        by_row = RowCosts.of(row_costs, table, len(batch), caller).answered(wrapped)
         by_action = by_row.of_labels(labels)
         found = least_costs(wrapped, table, by_row)
         return cls(table, labels, by_row, weight, found.action, found.cost, by_action)
@@ -131,7 +135,7 @@ def decide_rows(
     """Return whether each row's action is that of the positive class, and its realized cost."""
     outputs = as_class_outputs(batch.outputs, "audit")
     table = costs.for_classes(outputs.classes, outputs.n_classes)
-    by_row = RowCosts.of(batch.row_costs, table, len(batch), "audit")
+    by_row = RowCosts.of(batch.row_costs, table, len(batch), "audit").answered(outputs)
     action = least_costs(outputs, table, by_row, "audit").action
     realized = by_row.of_labels(batch.class_labels)[np.arange(action.size), action]
     if pos_column is None:
@@ -140,11 +144,15 @@ def decide_rows(
 
 
 def is_wrong_of(action: IntArray, labels: Labels, row_costs: RowCosts) -> BoolArray:
-    """Return where another action, other than reject, would have cost less."""
+    """Return where another action, other than reject, would have cost less.
+
+    If there is only one, where it costs more than in the class for which it is right.
+    """
     by_action, costs = row_costs.of_labels(labels), row_costs.costs
     paid = by_action[np.arange(action.size), action]
-    decided = [number for number in range(costs.n_actions) if number != costs.reject]
-    least = by_action[:, decided].min(axis=1)
+    least = by_action[:, list(costs.deciding)].min(axis=1)
+    if len(costs.deciding) == 1:
+        least = row_costs.least_in_class(0)
     return np.asarray(paid > least + SAME * np.abs(least))
 
 
@@ -187,3 +195,212 @@ def require_weight(weight: FloatArray, what: str) -> None:
     """Raise unless some labeled row has a positive weight."""
     if not weight.sum() > 0:
         raise EmptyStateError(what)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CostCoverageCurve(ArrayResult):
+    """The cost of accepting rows up to each value of an uncertainty score.
+
+    Attributes
+    ----------
+    doubt : array of float
+        The distinct scores, increasing.
+    coverage : array of float
+        The fraction of rows accepted up to each score.
+    cost : array of float
+        The mean cost per accepted row.
+    total : array of float or None
+        The mean cost per row when the others are rejected, None without a reject action.
+    """
+
+    doubt: FloatArray
+    coverage: FloatArray
+    cost: FloatArray
+    total: FloatArray | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CostPriorCurve(ArrayResult):
+    """Mean costs per row as one class becomes more frequent, the others in proportion.
+
+    Attributes
+    ----------
+    prior : array of float
+        The prior of the class.
+    cost : array of float
+        The cost of unchanged decisions.
+    adapted : array of float
+        The cost of decisions adjusted to each prior, if the outputs are calibrated at `measured`.
+    constant : array of float
+        The cost of the best constant action at each prior.
+    measured : float
+        The frequency of the class among the rows.
+    """
+
+    prior: FloatArray
+    cost: FloatArray
+    adapted: FloatArray
+    constant: FloatArray
+    measured: float
+
+
+def cost_coverage_curve(
+    y_true: Any,
+    outputs: Any,
+    costs: CostMatrix,
+    row_costs: Any = None,
+    *,
+    doubt: Any = None,
+    sample_weight: Any = None,
+) -> CostCoverageCurve:
+    """Return the cost when only the least uncertain rows are decided, at every coverage.
+
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    outputs : array, Logits, Probabilities or Members
+        Outputs that the decisions are based on.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
+    doubt : array, optional
+        One uncertainty score per row; rows with equal scores are accepted together. By default,
+        how much more the best action is expected to cost than rejecting.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    CostCoverageCurve
+
+    Examples
+    --------
+    >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
+    >>> cost_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], costs).total.tolist()
+    [0.125, 0.5]
+    """
+    caller = "cost_coverage_curve"
+    wrapped = as_class_outputs(outputs, caller)
+    realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
+    acting, rejecting = list(realized.costs.deciding), list(realized.costs.rejecting)
+    if not acting:
+        rule, fix = "must have an action that does not reject", "Add a row of costs per class"
+        raise BadValueError("costs", caller, rule, "only a reject action", fix)
+    expected = expected_costs(wrapped, realized.costs, realized.row_costs)
+    paid = realized.by_action[:, acting]
+    paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
+    scores = expected[:, acting].min(axis=1)
+    if rejecting:
+        scores = scores - expected[:, rejecting].min(axis=1)
+    if doubt is not None:
+        scores = as_numbers(doubt, "doubt", caller, paid.size)
+    ranks, weight = Ranks.of(scores), realized.weight
+    mass = ranks.sums(weight)
+    held = mass > 0
+    kept, spent = np.cumsum(mass[held]), np.cumsum(ranks.sums(weight * paid)[held])
+    total = None
+    if rejecting:
+        cheapest = expected[:, rejecting].argmin(axis=1)
+        by_reject = realized.by_action[:, rejecting][np.arange(len(cheapest)), cheapest]
+        rejected = ranks.sums(weight * by_reject)[held]
+        total = (spent + rejected.sum() - np.cumsum(rejected)) / kept[-1]
+    return CostCoverageCurve(ranks.values[held], kept / kept[-1], spent / kept, total)
+
+
+def cost_prior_curve(
+    y_true: Any,
+    outputs: Any,
+    costs: CostMatrix,
+    row_costs: Any = None,
+    *,
+    class_: Any,
+    priors: Any = None,
+    sample_weight: Any = None,
+) -> CostPriorCurve:
+    """Return the mean cost per row as the prior of a class changes, by reweighting the rows.
+
+    The distribution within each class is assumed to stay the same (prior shift).
+
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    outputs : array, Logits, Probabilities or Members
+        Outputs that the decisions are based on.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : dict, data frame or array, optional
+        As for `expected_costs`.
+    class_ : str or number
+        The name of the class, or its column index without names.
+    priors : array, optional
+        The priors to evaluate, by default 0 to 1 in steps of 0.05.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    CostPriorCurve
+
+    References
+    ----------
+    Drummond and Holte, "Cost curves: an improved method for visualizing classifier performance",
+    2006.
+
+    Examples
+    --------
+    >>> costs = CostMatrix.zero_one(2)
+    >>> outputs = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
+    >>> cost_prior_curve([0, 1, 1], outputs, costs, class_=1, priors=[0.0, 0.5, 1.0]).cost.tolist()
+    [0.0, 0.25, 0.5]
+    """
+    caller = "cost_prior_curve"
+    wrapped = as_class_outputs(outputs, caller)
+    realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
+    column = _column_of(class_, wrapped, caller)
+    grid = np.linspace(0, 1, 21) if priors is None else as_fractions(priors, "priors", caller)
+    soft = realized.labels.probabilities
+    if soft is not None:
+        rule, fix = "must be one label per row", "Pass the most probable label of each row"
+        raise BadValueError("y_true", caller, rule, "label probabilities", fix)
+    is_class = realized.labels.codes == column
+    inside, outside = realized.weight * is_class, realized.weight * ~is_class
+    if not (inside.sum() > 0 and outside.sum() > 0):
+        got = "none of the class" if outside.sum() > 0 else "only this class"
+        rule, fix = "must have rows of the class and of others", "Pass rows of both"
+        raise BadValueError("y_true", caller, rule, got, fix)
+    measured = float(inside.sum() / realized.weight.sum())
+    rows = np.arange(is_class.size)
+    costs_at: list[tuple[float, float, float]] = []
+    for prior in grid.astype(np.float64).tolist():
+        weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
+        adjusted = _with_prior(wrapped, column, measured, prior)
+        action = optimal_actions(adjusted, realized.costs, realized.row_costs)
+        each = weight @ realized.by_action
+        adapted = weight @ realized.by_action[rows, action]
+        costs_at.append((float(weight @ realized.realized), float(adapted), float(each.min())))
+    cost, adapted_costs, constant = np.array(costs_at).reshape(-1, 3).T
+    return CostPriorCurve(grid.astype(np.float64), cost, adapted_costs, constant, measured)
+
+
+def _with_prior(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
+    """Return outputs adjusted to the prior of one class, the others in proportion."""
+    factor = np.full(outputs.n_classes, (1 - prior) / (1 - measured))
+    factor[column] = prior / measured
+    even = np.full(outputs.n_classes, 1 / outputs.n_classes)
+    # Only the ratio of priors counts, so classes without rows need none.
+    return adjust_prior(outputs, even, factor / factor.sum())
+
+
+def _column_of(class_: Any, outputs: BaseClassOutputs, caller: str) -> int:
+    """Return the column of a class by its name, or by its index without names."""
+    names = list(names_of(outputs))
+    if isinstance(class_, bool) or class_ not in names:
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        rule, fix = f"must be one of the classes ({shown})", "Name the class whose prior changes"
+        raise BadValueError("class_", caller, rule, repr(class_), fix)
+    return names.index(class_)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_array, as_numbers, freeze
+from dubito.arrays import FloatArray, IntArray, as_array, as_numbers, contiguous, freeze
 from dubito.data.batch import as_row_costs, column_names
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.labels import Labels
+from dubito.decide.answers import Answerer
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels.expected_cost import share_rows
+from dubito.outputs import Logits, Probabilities
 
 NO_ENTRIES, NO_VALUES = freeze(np.empty((0, 3), np.int64)), freeze(np.empty((0, 0)))
 
@@ -76,6 +79,8 @@ class RowCosts:
     """The cost of each action in each class for some rows.
 
     Made by `RowCosts.of`, which accepts what users pass as `row_costs`. `values` is values x rows.
+    The cost of asking someone includes what is decided after the answer; where that depends on the
+    probabilities of the row, only once `answered` was called (`is_answered`).
     """
 
     costs: CostMatrix
@@ -83,6 +88,7 @@ class RowCosts:
     base: FloatArray
     entries: IntArray
     values: FloatArray
+    is_answered: bool = True
 
     @classmethod
     def of(cls, row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> RowCosts:
@@ -98,7 +104,7 @@ class RowCosts:
                 rule = f"must hold the columns of the costs, {_listed(costs.columns)}"
                 fix = f"Pass row_costs={{{costs.columns[0]!r}: [...]}}"
                 raise BadTypeError("row_costs", caller, rule, "None", fix)
-            return cls(costs, n_rows, costs.array, NO_ENTRIES, NO_VALUES)
+            return cls._asking(costs, n_rows, NO_ENTRIES, NO_VALUES)
         if np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping):
             return cls._of_array(row_costs, costs, n_rows, caller)
         if not costs.columns:
@@ -112,7 +118,56 @@ class RowCosts:
             name = class_ if costs.classes is None else costs.classes[class_]
             cell = f"{costs.actions[action]},{name}="
             values[number] = expression.evaluate(columns, n_rows, caller, cell)
-        return cls(costs, n_rows, costs.array, costs.entries, freeze(values))
+        return cls._asking(costs, n_rows, costs.entries, freeze(values))
+
+    @classmethod
+    def _asking(
+        cls, costs: CostMatrix, n_rows: int, entries: IntArray, values: FloatArray
+    ) -> RowCosts:
+        """Add what is decided after final answers to the price of asking for them."""
+        is_answered = not any(one.needs_posterior for one in costs.reviews)
+        prices = cls(costs, n_rows, costs.array, entries, values, is_answered)
+        for one in costs.reviews:
+            if not one.needs_posterior:
+                prices = prices._with_answer(one, None)
+        return prices
+
+    def answered(self, outputs: Logits | Probabilities) -> RowCosts:
+        """Return the costs with what is decided after answers that are combined by Bayes.
+
+        `outputs` are the calibrated outputs of the rows.
+        """
+        if self.is_answered:
+            return self
+        result, p = self, np.empty(outputs.array.shape)
+        share_rows(contiguous(outputs.array), isinstance(outputs, Logits), p)
+        for one in self.costs.reviews:
+            if one.needs_posterior:
+                result = result._with_answer(one, p)
+        return replace(result, is_answered=True)
+
+    def _with_answer(self, asked: Answerer, p: FloatArray | None) -> RowCosts:
+        """Return the costs with those of what is decided after an answer; p where it matters."""
+        action, others = self.costs.actions.index(asked.name), self.without_reject()
+        n_rows, n_classes = self.n_rows, self.costs.n_classes
+        if p is None:
+            p = np.full((n_rows if len(others.entries) else 1, n_classes), 1 / n_classes)
+        after = asked.costs_after(p, *others.terms(), by_class=True)
+        if not asked.needs_posterior and not len(others.entries):
+            base = self.base.copy()
+            base[action] += after[0]
+            return replace(self, base=freeze(base))
+        own = self.entries[:, 0] == action
+        for _, k, number in self.entries[own].tolist():
+            after[:, k] += self.values[number]
+        after += self.base[action]
+        base = self.base.copy()
+        base[action] = 0.0
+        values = np.vstack([self.values, after.T]) if self.values.size else after.T
+        first = len(values) - n_classes
+        cells = [(action, k, first + k) for k in range(n_classes)]
+        entries = np.vstack([self.entries[~own], np.array(cells, np.int64)])
+        return replace(self, base=freeze(base), entries=entries, values=freeze(values))
 
     @classmethod
     def _of_array(cls, row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> RowCosts:
@@ -151,16 +206,16 @@ class RowCosts:
         """Return the costs of some rows."""
         n_rows = np.arange(self.n_rows)[rows].size
         values = self.values if self.is_constant else self.values[:, rows]
-        return RowCosts(self.costs, n_rows, self.base, self.entries, values)
+        return replace(self, n_rows=n_rows, values=values)
 
     def without_reject(self) -> RowCosts:
         """Return the costs of all actions that do not reject."""
-        reject = self.costs.reject
-        if reject is None:
+        rejecting = list(self.costs.rejecting)
+        if not rejecting:
             return self
-        kept = self.entries[self.entries[:, 0] != reject]
-        kept[:, 0] -= kept[:, 0] > reject
-        base, others = np.delete(self.base, reject, axis=0), without_reject(self.costs)
+        kept = self.entries[~np.isin(self.entries[:, 0], rejecting)]
+        kept[:, 0] -= np.isin(np.arange(self.costs.n_actions), rejecting).cumsum()[kept[:, 0]]
+        base, others = np.delete(self.base, rejecting, axis=0), without_reject(self.costs)
         return RowCosts(others, self.n_rows, base, kept, self.values)
 
     def in_class(self, class_: int) -> FloatArray:
@@ -172,8 +227,28 @@ class RowCosts:
             costs[action] = self.values[number]
         return costs
 
+    def least_in_class(self, class_: int) -> FloatArray:
+        """Return the cost of the best decision in a class, for each row, or 1 if constant.
+
+        Of a single action, such as to answer, it is what a correct decision costs: its cost in the
+        class where it costs least.
+        """
+        others = self.without_reject()
+        if others.costs.n_actions > 1:
+            return np.asarray(others.in_class(class_).min(axis=0))
+        by_class = [others.in_class(k)[0] for k in range(others.costs.n_classes)]
+        return np.asarray(np.min(by_class, axis=0))
+
     def of_labels(self, labels: Labels) -> FloatArray:
-        """Return the cost of each action in the true class, rows x actions."""
+        """Return the cost of each action in the true class, rows x actions.
+
+        The cost of asking someone is its mean over the answers.
+        """
+        if not self.is_answered:
+            rule = "must be final answers where the probabilities of the rows are not known"
+            fix = "Use combine='replace', or pass row_costs as rows x actions x classes"
+            names = [one.name for one in self.costs.reviews if one.needs_posterior]
+            raise BadValueError("costs", "realized costs", rule, f"{names[0]!r} with Bayes", fix)
         soft = labels.probabilities
         if soft is not None:
             return self.terms().expected(soft)
@@ -203,7 +278,7 @@ def without_reject(costs: CostMatrix) -> CostMatrix:
     """Return the costs of all actions that do not reject."""
     if costs.reject is None:
         return costs
-    others = [number for number in range(costs.n_actions) if number != costs.reject]
+    others = list(costs.deciding)
     names = [costs.actions[number] for number in others]
     return CostMatrix(costs.cells[others], names, costs.classes)
 

@@ -15,7 +15,7 @@ from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
-from dubito.formatting import decimal, percent, quantity, short_percent
+from dubito.formatting import decimal, html_view, percent, quantity, short_percent
 from dubito.measure.intervals import (
     Interval,
     as_n_resamples,
@@ -67,6 +67,9 @@ class CostReport:
     level: float
     n_rows: int
     n_missing: int
+
+    def _repr_html_(self) -> str:
+        return html_view(*str(self).split("\n", 1))
 
     def __str__(self) -> str:
         taken = ", ".join(f"{name} {percent(part)}" for name, part in self.fractions.items())
@@ -318,6 +321,9 @@ class CostSavings:
     gap_ratio: Interval | None
     level: float
     n_rows: int
+
+    def _repr_html_(self) -> str:
+        return html_view(*str(self).split("\n", 1))
 
     def __str__(self) -> str:
         verdict = f"No significant difference in cost, savings {self.saved:+} per row"

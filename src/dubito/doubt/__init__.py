@@ -3,11 +3,15 @@
 from typing import Any
 
 from dubito.doubt.activations import (
+    ActivationPatterns,
+    RayConfidence,
     SoftmaxDecomposition,
+    activation_patterns,
     familiarity,
     feature_norm,
     mental_model,
     negative_feature_norm,
+    ray_confidence,
     softmax_decomposition,
     unfamiliarity,
 )
@@ -24,21 +28,13 @@ from dubito.doubt.conformal.predictive_system import (
 from dubito.doubt.conformal.predictor import DensityRatio, estimate_density_ratio
 from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
 from dubito.doubt.conformal.risk_control import MultiLabelRiskControl, RiskControl
-from dubito.doubt.densities import ClassConditionalDensity
+from dubito.doubt.densities import ClassConditionalDensity, JointDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
-from dubito.doubt.joint_density import JointDensity
+from dubito.doubt.feature_distances import MahalanobisDistance, NearestNeighborDistance
 from dubito.doubt.laplace import BayesianLogisticRegression, laplace_last_layer
-from dubito.doubt.last_layer import SCALE, DecisionBoundaryDistance, ReAct
-from dubito.doubt.mahalanobis import MahalanobisDistance
-from dubito.doubt.neighbors import NearestNeighborDistance
+from dubito.doubt.last_layer import SCALE, DecisionBoundaryDistance, ReAct, VirtualLogitMatching
 from dubito.doubt.outliers import ConformalOutlierDetector
-from dubito.doubt.relu_networks import (
-    ActivationPatterns,
-    RayConfidence,
-    activation_patterns,
-    ray_confidence,
-)
 from dubito.doubt.scores import (
     LabelUncertainty,
     UncertaintyScores,
@@ -50,7 +46,6 @@ from dubito.doubt.scores import (
     margin_uncertainty,
     uncertainty_scores,
 )
-from dubito.doubt.virtual_logit import VirtualLogitMatching
 
 __all__ = [
     "ActivationPatterns",

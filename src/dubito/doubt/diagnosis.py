@@ -19,9 +19,10 @@ from dubito.doubt.scores import (
     uncertainty_scores,
 )
 from dubito.errors import BadValueError
-from dubito.formatting import percent, wrapped
+from dubito.formatting import HTMLTable, html_view, percent, wrapped
 from dubito.measure.detection import roc_auc
 
+SCORE_NOTE = "AUROC 0.5 is chance; gain over least confidence; +- standard error"
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "inconclusive"]
 
 NORMAL = NormalDist()
@@ -181,6 +182,18 @@ class OODDiagnosis:
         if self.negative_feature_norm is None or self.unfamiliarity is None:
             sentences.append("Pass features and weights to check feature norms and angles as well.")
         return " ".join(sentences)
+
+    def _repr_html_(self) -> str:
+        head, *figures = _figure_cells(self)
+        scores = [
+            (name, f"{one.auroc:.4f}", f"{one.standard_error:.4f}",
+             *(("", "") if name == "least_confidence"
+               else (f"{one.gain:+.4f}", f"{one.gain_error:.4f}")))
+            for name, one in self.separations.items()
+        ]  # fmt: skip
+        heads = ("score", "AUROC", "\N{PLUS-MINUS SIGN}", "gain", "\N{PLUS-MINUS SIGN}")
+        parts = HTMLTable(heads, scores), SCORE_NOTE, HTMLTable(head, figures)
+        return html_view(self.verdict, self.advice, *parts)
 
     def __str__(self) -> str:
         return "\n".join([*wrapped(self.verdict, 80), *wrapped(self.advice, 80), "", *_table(self)])
@@ -384,6 +397,20 @@ def _feature_verdict(name: str, part: Separation, reversal: str) -> str:
 
 def _table(found: OODDiagnosis) -> list[str]:
     """Return the figures as lines of text."""
+    lines = [f"  {name:<48} {known:>9} {ood:>9}" for name, known, ood in _figure_cells(found)]
+    width = max(map(len, found.separations))
+    head = f"{'AUROC':>7} {'+-':>7} {'gain':>8} {'+-':>7}"
+    lines += ["", f"  {'score':<{width}} {head}"]
+    for name, one in found.separations.items():
+        figures = f"{one.auroc:>7.4f} {one.standard_error:>7.4f}"
+        gain = "" if name == "least_confidence" else f" {one.gain:>+8.4f} {one.gain_error:>7.4f}"
+        lines.append(f"  {name:<{width}} {figures}{gain}")
+    lines.append(f"  ({SCORE_NOTE})")
+    return lines
+
+
+def _figure_cells(found: OODDiagnosis) -> list[tuple[str, str, str]]:
+    """Return figures of in-distribution and of OOD rows, below their head."""
     cells = [
         ("", "in-distr.", "OOD"),
         ("rows", f"{found.n_id:,}", f"{found.n_ood:,}"),
@@ -394,13 +421,4 @@ def _table(found: OODDiagnosis) -> list[str]:
     if found.id_norm is not None:
         norms = f"{found.id_norm:.4g}", f"{found.ood_norm:.4g}"
         cells.insert(3, ("median feature norm", *norms))
-    lines = [f"  {name:<48} {known:>9} {ood:>9}" for name, known, ood in cells]
-    width = max(map(len, found.separations))
-    head = f"{'AUROC':>7} {'+-':>7} {'gain':>8} {'+-':>7}"
-    lines += ["", f"  {'score':<{width}} {head}"]
-    for name, one in found.separations.items():
-        figures = f"{one.auroc:>7.4f} {one.standard_error:>7.4f}"
-        gain = "" if name == "least_confidence" else f" {one.gain:>+8.4f} {one.gain_error:>7.4f}"
-        lines.append(f"  {name:<{width}} {figures}{gain}")
-    lines.append("  (AUROC 0.5 is chance; gain over least confidence; +- standard error)")
-    return lines
+    return cells

@@ -20,7 +20,13 @@ from dubito.arrays import (
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import row_blocks, run_in_order
-from dubito.kernels.members import entropy_parts, mean_tops, tally_rows, top_rows, variance_parts
+from dubito.kernels.uncertainty import (
+    entropy_parts,
+    mean_tops,
+    tally_rows,
+    top_rows,
+    variance_parts,
+)
 from dubito.outputs import (
     BaseOutputs,
     Members,

@@ -34,7 +34,13 @@ LABEL_RULE = "must hold integers from 0 up, or class names"
 
 
 class BaseFeatureEstimator(Serializable):
-    """What is fitted on features."""
+    """What is fitted on features.
+
+    Attributes
+    ----------
+    n_features_ : int
+        The number of features.
+    """
 
     n_features_: int
 
@@ -90,6 +96,11 @@ class BaseClassEstimator(BaseFeatureEstimator):
     """What is fitted on features, with or without class labels, in `_learn`.
 
     Classes are those that occur in `y`; `classes_` is None without labels.
+
+    Attributes
+    ----------
+    classes_ : tuple or None
+        The classes that occurred in `y`, sorted.
     """
 
     classes_: Any  # a tuple or None; an array in classifiers

@@ -23,12 +23,22 @@ from dubito.arrays import (
 )
 from dubito.doubt.activations import as_bias, as_weights
 from dubito.doubt.features import BaseClassEstimator, FeatureRows, FeatureShards, feature_shards
-from dubito.doubt.gaussians import require_covariance
-from dubito.doubt.moments import require_summable
+from dubito.doubt.gaussians import require_covariance, require_summable
 from dubito.errors import BadValueError, DubitoWarning
 from dubito.outputs import Members
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import MOST, Entry, class_names, declare, one_of
+from dubito.serialization.fields import (
+    MOST,
+    SCALAR,
+    Entry,
+    any_of,
+    class_names,
+    declare,
+    list_schema,
+    one_of,
+    schema_of,
+    states,
+)
 
 COVARIANCES = ("full", "diagonal")
 MAX_PARAMETERS = 5_000  # of a full covariance, 200 MB
@@ -36,6 +46,7 @@ TOLERANCE = 1e-12  # of the Newton decrement, per row
 STEP_TOLERANCE = 1e-6  # of the conjugate gradients that solve for a Newton step, relative
 
 
+@states(lambda: list_schema(SCALAR, least=2))
 def _class_labels(value: Any, entry: Entry) -> NDArray[Any]:
     """Check for the names of at least 2 classes."""
     names = class_names()(value, entry)
@@ -44,6 +55,7 @@ def _class_labels(value: Any, entry: Entry) -> NDArray[Any]:
     return _as_label_array(names)
 
 
+@states(lambda: any_of(*(schema_of(array(*(None,) * n, low=-MOST, high=MOST)) for n in (1, 2))))
 def _precision(value: Any, entry: Entry) -> FloatArray:
     """Check for a precision: a matrix, or its diagonal."""
     sizes = (None, None) if entry.beside["kind_"] == "full" else (None,)
@@ -87,6 +99,8 @@ class BayesianLogisticRegression(BaseClassEstimator):
         diagonal.
     kind_ : str
         The value of `covariance` in the fit.
+    n_features_in_ : int
+        The number of features, as scikit-learn calls it.
 
     References
     ----------

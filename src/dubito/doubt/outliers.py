@@ -20,7 +20,7 @@ from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
-from dubito.measure.ranking import RankingState
+from dubito.measure.detection import RankingState
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare
 from dubito.serialization.objects import Serializable

@@ -1,4 +1,4 @@
-"""Expected costs of actions and expected F-beta of sets of labels, and the best, row by row.
+"""Expected costs of actions, of asking someone first, and expected F-beta of sets, row by row.
 
 Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
 ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
@@ -122,12 +122,12 @@ def narrow_costs(array, is_logits, base, entries, values, result):
 
 
 @kernel
-def narrow_least(array, is_logits, base, entries, values, reject, margin, choices, numbers):
+def narrow_least(array, is_logits, base, entries, values, rejects, margin, choices, numbers):
     """Fill the `choices` and `numbers` of each row; lanes run over the rows.
 
     `base` and `values` are what an action costs above the cheapest one of each class, and for their
-    last action what that one costs. The excess is the least of what actions other than `reject`
-    cost above the cheapest. `reject` is -1 for none.
+    last action what that one costs. The excess is the least of what actions that are not among
+    `rejects` cost above the cheapest. The first of these wins a tie.
     """
     n_rows, n_classes = array.shape
     n_actions = base.shape[0] - 1
@@ -135,6 +135,9 @@ def narrow_least(array, is_logits, base, entries, values, reject, margin, choice
     costs = np.empty((n_actions + 1, TILE))
     best, top, total = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
     action, excess, lowest = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
+    is_reject = np.zeros(n_actions, np.bool_)
+    for a in rejects:
+        is_reject[a] = True
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows = array[low : low + size]
@@ -142,26 +145,175 @@ def narrow_least(array, is_logits, base, entries, values, reject, margin, choice
         for j in range(size):
             excess[j] = np.inf
         for a in range(n_actions):
-            if a != reject:
+            if not is_reject[a]:
                 cost = costs[a]
                 for j in range(size):
                     excess[j] = min(excess[j], cost[j])
         for j in range(size):
-            lowest[j] = excess[j] if reject < 0 else min(excess[j], costs[reject, j])
+            lowest[j] = excess[j]
+        for a in rejects:
+            cost = costs[a]
+            for j in range(size):
+                lowest[j] = min(lowest[j], cost[j])
         for a in range(n_actions - 1, -1, -1):
             cost = costs[a]
             for j in range(size):
                 action[j] = a if cost[j] <= lowest[j] * (1.0 + TIE) else action[j]
-        if reject >= 0:
-            cost = costs[reject]
+        for a in rejects[::-1]:
+            cost = costs[a]
             for j in range(size):
-                action[j] = reject if cost[j] <= lowest[j] + margin else action[j]
+                action[j] = a if cost[j] <= lowest[j] + margin else action[j]
         for j in range(size):
             choices[ACTION, low + j] = action[j]
             choices[CLASS, low + j] = best[j]
             numbers[COST, low + j] = costs[action[j], j] + costs[n_actions, j]
             numbers[EXCESS, low + j] = excess[j]
             numbers[PROBABILITY, low + j] = top[j]
+
+
+@inner
+def _sums_of_errors(p, misses, table, is_zero_one, sums):
+    """Fill, per action, the sum over classes of p_k misses_k times its cost there."""
+    if is_zero_one:
+        total = 0.0
+        for k in range(p.size):
+            total += p[k] * misses[k]
+        for a in range(p.size):
+            sums[a] = max(total - p[a] * misses[a], 0.0)
+        return
+    for a in range(table.shape[0]):
+        total = 0.0
+        for k in range(p.size):
+            total += p[k] * misses[k] * table[a, k]
+        sums[a] = total
+
+
+@inner
+def _two_lowest(sums):
+    """Return the positions of the lowest of some numbers, and of the next."""
+    first, second = 0, -1
+    for a in range(1, sums.size):
+        if sums[a] < sums[first]:
+            first, second = a, first
+        elif second < 0 or sums[a] < sums[second]:
+            second = a
+    return first, second
+
+
+@inner
+def _act_on_even_errors(p, hits, misses, table, is_zero_one, sums, rule):
+    """Fill the best action after each answer where all errors are alike; return the cost.
+
+    The answer j has the likelihood hits_j in class j and misses_k in any other class k. With costs
+    of 0 and 1 only two actions can be the best: that of the answer, and the best of the others.
+    """
+    _sums_of_errors(p, misses, table, is_zero_one, sums)
+    first, second = _two_lowest(sums)
+    expected = 0.0
+    for j in range(p.size):
+        more = p[j] * (hits[j] - misses[j])
+        if is_zero_one:
+            other = first if first != j else second
+            is_own = other < 0 or sums[j] <= sums[other] + more
+            rule[j] = j if is_own else other
+            expected += sums[j] if is_own else sums[other] + more
+        else:
+            best = sums[0] + more * table[0, j]
+            rule[j] = 0
+            for a in range(1, table.shape[0]):
+                cost = sums[a] + more * table[a, j]
+                if cost < best:
+                    best, rule[j] = cost, a
+            expected += best
+    return expected
+
+
+@inner
+def _act_on_answers(p, confusion, table, is_zero_one, joint, rule):
+    """Fill the best action after each answer, given a confusion matrix; return the cost."""
+    expected = 0.0
+    for j in range(confusion.shape[1]):
+        total = 0.0
+        for k in range(p.size):
+            joint[k] = p[k] * confusion[k, j]
+            total += joint[k]
+        rule[j] = 0
+        if is_zero_one:
+            for k in range(1, p.size):
+                if joint[k] > joint[rule[j]]:
+                    rule[j] = k
+            expected += total - joint[rule[j]]
+        else:
+            best = np.inf
+            for a in range(table.shape[0]):
+                cost = 0.0
+                for k in range(p.size):
+                    cost += joint[k] * table[a, k]
+                if cost < best:
+                    best, rule[j] = cost, a
+            expected += best
+    return expected
+
+
+@inner
+def _cost_in_class(k, hits, misses, confusion, table, is_zero_one, counts, rule):
+    """Return what acting on answers costs in one class; `counts` is how many lead to each action.
+
+    Without a confusion matrix all errors are alike.
+    """
+    cost = 0.0
+    if confusion.size:
+        for j in range(rule.size):
+            cost += confusion[k, j] * table[rule[j], k]
+        return cost
+    if is_zero_one:
+        cost = np.float64(rule.size - counts[k])
+    else:
+        for a in range(table.shape[0]):
+            cost += counts[a] * table[a, k]
+    return misses[k] * cost + (hits[k] - misses[k]) * table[rule[k], k]
+
+
+@kernel
+def answer_costs(
+    p, base, entries, values, hits, misses, confusion, is_bayes, is_zero_one, expected, by_class
+):
+    """Fill the expected cost after an answer of someone who errs, per row, and by true class.
+
+    An answer is combined with the probabilities by Bayes (`is_bayes`), or is taken for the truth.
+    `by_class`, rows x classes, may be empty. `confusion`, classes x answers, is empty where the
+    answer is right with probability hits_k and any other with misses_k.
+    """
+    n_rows, n_classes = p.shape
+    n_actions = base.shape[0]
+    n_answers = confusion.shape[1] if confusion.size else n_classes
+    table, joint = base.copy(), np.empty(n_classes)
+    sums, rule = np.empty(n_actions), np.zeros(n_answers, np.int64)
+    counts = np.zeros(n_actions, np.int64)
+    for i in range(n_rows):
+        for e in range(entries.shape[0]):
+            a, k = entries[e, 0], entries[e, 1]
+            table[a, k] = base[a, k] + values[entries[e, 2], i]
+        if not is_bayes:
+            for j in range(n_answers):
+                rule[j] = np.argmin(table[:, j])
+        elif confusion.size:
+            expected[i] = _act_on_answers(p[i], confusion, table, is_zero_one, joint, rule)
+        else:
+            expected[i] = _act_on_even_errors(p[i], hits, misses, table, is_zero_one, sums, rule)
+        if is_bayes and not by_class.size:
+            continue
+        counts[:] = 0
+        for j in range(n_answers):
+            counts[rule[j]] += 1
+        total = 0.0
+        for k in range(n_classes):
+            cost = _cost_in_class(k, hits, misses, confusion, table, is_zero_one, counts, rule)
+            total += p[i, k] * cost
+            if by_class.size:
+                by_class[i, k] = cost
+        if not is_bayes:
+            expected[i] = total
 
 
 @inner
@@ -227,3 +379,59 @@ def best_sets(p, square, is_selected, values):
         for k in range(n):
             is_selected[i, order[k]] = k < size
         values[i] = best
+
+
+@kernel
+def soft_demand(values, prices, temperature, demand):
+    """Add how many rows ask each reviewer at some prices, by a soft maximum; return its sum.
+
+    `values`, rows x reviewers, is what a review saves. A row asks no one where none saves more than
+    its price.
+    """
+    n_rows, n_reviewers = values.shape
+    weight = np.empty(n_reviewers)
+    total = 0.0
+    for i in range(n_rows):
+        top = 0.0
+        for r in range(n_reviewers):
+            top = max(top, values[i, r] - prices[r])
+        rest = np.exp(-top / temperature)
+        norm = rest
+        for r in range(n_reviewers):
+            weight[r] = np.exp((values[i, r] - prices[r] - top) / temperature)
+            norm += weight[r]
+        for r in range(n_reviewers):
+            demand[r] += weight[r] / norm
+        total += top + temperature * np.log(norm)
+    return total
+
+
+@kernel
+def best_reviewers(values, prices, choice, regret):
+    """Fill the reviewer of highest value net of prices per row, and what the next would lose.
+
+    The choice is -1 where no review saves more than its price.
+    """
+    for i in range(values.shape[0]):
+        first, second, best = 0.0, -np.inf, -1
+        for r in range(values.shape[1]):
+            net = values[i, r] - prices[r]
+            if net > first:
+                first, second, best = net, first, r
+            elif net > second:
+                second = net
+        choice[i], regret[i] = best, first - second
+
+
+@kernel
+def assign_in_order(values, prices, order, left, choice):
+    """Give each row, in order, its best reviewer with capacity left, if it is worth its price."""
+    for i in order:
+        best, highest = -1, 0.0
+        for r in range(values.shape[1]):
+            net = values[i, r] - prices[r]
+            if left[r] > 0 and net > highest:
+                best, highest = r, net
+        choice[i] = best
+        if best >= 0:
+            left[best] -= 1

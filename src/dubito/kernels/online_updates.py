@@ -7,27 +7,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dubito.kernels.compile import inner, kernel
+from dubito.kernels.elementary import (
+    bits_of,
+    exponential_less_1,
+    logarithm,
+    logarithm_past_1,
+    tangent,
+)
 
 ACI, TRACKING, PI = 0, 1, 2
 IDENTITY, LOG1P, SQRT, LOG = 0, 1, 2, 3
 POINTS, SPREAD, ONE_SIDED = 0, 1, 2
 
 N_BINS = 512  # of scores s, by asinh(s / 0.05): 5 % wide from about 0.1 on
-N_BITS = 9
+HIGHEST_BIT = 8  # of a bin
 BINS_PER_UNIT, NEAR_ZERO = 20.0, 0.05
 LARGEST_SCORE, LARGEST_ERROR, SMALLEST_UNIT = 1e4, 1e150, 1e-100
 OUTLIER = 20.0  # times the mean size, beyond which an error counts as such
 MEMORY = 250.0  # steps of scales and of the choice
 LONG_MEMORY = 1000.0  # steps of the distribution of scores
 N_POOLED = 20.0  # rows of a series at which it counts as much as the pool
-N_SCALE = 5.0  # the same, of scales
-FLOOR = 0.05  # of a forecast's own width, relative to the mean error
+N_SCALE = 5.0  # the same, of scales, at most: the less alike series are, the sooner it is their own
+SPREAD_OF_ERRORS = 0.57  # squared coefficient of variation of the absolute value of normal errors
+N_OWN = 100.0  # rows from which on the scale of a series is its own
+RARELY = 16  # of how many further rows one updates what the pool knows of that scale
+CAP = 5.0  # times the mean, at which the relative error of a row is cut
+FLOOR = 0.05  # of a forecast's own width, relative to the mean error; and of a series' factor
 KI, SATURATION, DELAYED_START, STEEPEST = 0.5, 0.25, 20.0, 1.2
 LEARNING_RATE, SHORTFALL, LEAST_WEIGHT = 0.5, 4.0, 0.02  # of the choice
 PRIOR = 3.0  # log weight that ACI, the steadiest, has at first; more where series are pooled
 FINAL_RATE = 0.02
 HIGHEST = 700.0  # of an exponent
 HUGE = 1e308  # as good as infinite
+MANTISSA = (1 << 52) - 1  # the bits of a float64 after its exponent
+LOG_2 = math.log(2.0)
 ROUNDING = 1e-14  # by which a number may miss itself after a transform and back
 
 # Only kernels hold references to arrays: to count those to every view took half of the time. Calls
@@ -44,9 +57,13 @@ class OnlineState(NamedTuple):
     last tracker corrects the mixture. The first scale is that of the target itself. A cell is a
     series and a horizon, a pool a horizon. Columns:
 
-    - cells: rows, scales (1 + units), offsets, integrals (one per tracker each)
+    - cells: rows, scales (1 + units), offsets, integrals (one per tracker each), relative errors
+      (one per unit), and the logs of the scales
     - pools: rows, cells, scored rows, whether started, weight of a new score, scales (1 + units),
-      mean sizes of scores (1 + 2 units), thresholds, integrals, largest scores (one per tracker)
+      mean sizes of scores (1 + 2 units), thresholds, integrals, largest scores (one per tracker),
+      and of the relative errors of the cells (one per unit each): their sum, that of their squares
+      and of the squares by rows, and the mean squared deviation of a row from its cell; then, of
+      the logs of each scale of the cells: their number, sum, sum of squares and of 1 / rows
     - choice: weight of the losses, cells, whether weights are out of date; losses, covered rows and
       weights of the candidates
     """
@@ -65,7 +82,7 @@ class OnlineState(NamedTuple):
 @_borrowing
 def _forward(transform, x):
     if transform == LOG1P:
-        return math.copysign(math.log1p(abs(x)), x)
+        return math.copysign(logarithm_past_1(abs(x)), x)
     if transform == SQRT:
         return math.copysign(math.sqrt(abs(x)), x)
     return math.log(x) if transform == LOG else x
@@ -74,7 +91,7 @@ def _forward(transform, x):
 @_borrowing
 def _backward(transform, x):
     if transform == LOG1P:
-        return math.copysign(math.expm1(min(abs(x), HIGHEST)), x)
+        return math.copysign(exponential_less_1(min(abs(x), HIGHEST)), x)
     if transform == SQRT:
         return x * abs(x)
     return math.exp(min(x, HIGHEST)) if transform == LOG else x
@@ -82,8 +99,19 @@ def _backward(transform, x):
 
 @_borrowing
 def _bin_of(score):
-    place = math.floor(math.asinh(score / NEAR_ZERO) * BINS_PER_UNIT) + N_BINS // 2
-    return int(min(max(place, 0), N_BINS - 1))
+    """Return the bin of a score: a guess by a short polynomial for the logarithm, then by edges."""
+    size = min(abs(score), LARGEST_SCORE) * (1.0 / NEAR_ZERO)
+    bits = bits_of(size + math.sqrt(size * size + 1.0))  # its logarithm is asinh(size)
+    past = float(bits & MANTISSA) * (1.0 / (MANTISSA + 1))
+    log = (past * 0.11234 - 0.40516) * past + 0.98642
+    log = float((bits >> 52) - 1023) * LOG_2 + past * log
+    guess = int(math.copysign(log, score) * BINS_PER_UNIT + N_BINS / 2)
+    place = min(max(guess, 0), N_BINS - 1)
+    while place > 0 and score < EDGES[place]:
+        place -= 1
+    while place < N_BINS - 1 and score >= EDGES[place + 1]:
+        place += 1
+    return place
 
 
 @_borrowing
@@ -100,17 +128,18 @@ def _quantile(tree, fraction, largest):
     """Return the score below which a fraction of the weight lies, interpolated in its bin."""
     wanted = fraction * tree[N_BINS - 1]
     at, below = 0, 0.0
-    for bit in range(N_BITS, -1, -1):
+    for bit in range(HIGHEST_BIT, -1, -1):
         after = at + (1 << bit)
-        if after <= N_BINS and below + tree[after - 1] < wanted:
-            at, below = after, below + tree[after - 1]
+        more = below + tree[after - 1]
+        is_past = more < wanted
+        at, below = after if is_past else at, more if is_past else below
     if at >= N_BINS - 1:
         return largest
-    inside = -below  # the weight of the bin: of all bins to its end, without those before
-    i = at + 1
-    while i > 0:
-        inside += tree[i - 1]
-        i -= i & -i
+    inside = tree[at]  # the weight of the bin: its entry without those of the bins before
+    i, until = at, at & (at + 1)
+    while i > until:
+        inside -= tree[i - 1]
+        i &= i - 1
     part = (wanted - below) / inside if inside > 0 else 1.0
     low, high = EDGES[at], EDGES[at + 1]
     return min(low + min(part, 1.0) * (high - low), largest)
@@ -118,10 +147,78 @@ def _quantile(tree, fraction, largest):
 
 @_borrowing
 def _scale(state, cell, pool, column):
-    """Return the mean absolute error of a series, pulled towards that of its pool."""
+    """Return the mean absolute error of a series, pulled towards that of its pool.
+
+    Logs of scales are pooled, by their variance between series: a series in other units, a million
+    times as large, says nothing of the scale of this one.
+    """
+    n, own = min(state.cells[cell, 0], MEMORY), state.cells[cell, 1 + column]
+    at = state.pools.shape[1] - 4 * (1 + state.n_units) + 4 * column
+    count = state.pools[pool, at]
+    if count < 2.0:
+        return (n * own + N_SCALE * state.pools[pool, 5 + column]) / (n + N_SCALE)
+    if n >= N_OWN:
+        return own
+    mean = state.pools[pool, at + 1] / count
+    if n > 0.0 and own <= 0.0:
+        return math.exp(mean) * N_SCALE / (n + N_SCALE)
+    variance = (state.pools[pool, at + 2] / count - mean * mean) * count / (count - 1.0)
+    variance -= SPREAD_OF_ERRORS * state.pools[pool, at + 3] / count
+    prior = 1.0 / max(variance, SPREAD_OF_ERRORS / N_SCALE)
+    precision = n / SPREAD_OF_ERRORS + prior
+    log = state.cells[cell, state.cells.shape[1] - 1 - state.n_units + column]
+    center = (n / SPREAD_OF_ERRORS * log + prior * mean) / precision
+    return math.exp(min(center + 0.5 / precision, HIGHEST))
+
+
+@_borrowing
+def _deviation(state, cell, pool, column):
+    """Return the mean relative error of a series in relation to that of all, less 1."""
+    total = state.pools[pool, 7 + 3 * state.n_units + 3 * state.n_trackers + 4 * column]
+    if total <= 0.0 or state.cells[cell, 0] == 0.0 or state.pools[pool, 1] < 2.0:
+        return 0.0
+    own = state.cells[cell, 2 + state.n_units + 2 * state.n_trackers + column]
+    return own * state.pools[pool, 1] / total - 1.0
+
+
+@_borrowing
+def _credibility(state, cell, pool, column, deviation):
+    """Return the factor by which errors of a series exceed those of all, as far as is credible.
+
+    The part of a series is n / (n + v / t) by its n rows (Bühlmann): t is the variance between
+    series, the mean product of the deviation at the time and the one of the row that follows; v is
+    what squared deviations exceed it by, times n.
+    """
+    at = 7 + 3 * state.n_units + 3 * state.n_trackers + 4 * column
+    between = state.pools[pool, at + 1]
+    if between <= 0.0 or deviation == 0.0:
+        return 1.0
     n = min(state.cells[cell, 0], MEMORY)
-    own, others = state.cells[cell, 1 + column], state.pools[pool, 5 + column]
-    return (n * own + N_SCALE * others) / (n + N_SCALE)
+    within = max(state.pools[pool, at + 2] - between * state.pools[pool, at + 3], 0.0)
+    return max(1.0 + deviation * n * between / (n * between + within), FLOOR)
+
+
+@_borrowing
+def _learn_relative(state, cell, pool, column, error, deviation, n_issued):
+    """Add the error of a forecast in its units to the mean of its series, and what it says of t."""
+    own = 2 + state.n_units + 2 * state.n_trackers + column
+    at = 7 + 3 * state.n_units + 3 * state.n_trackers + 4 * column
+    n_cells, n_rows, total = state.pools[pool, 1], state.pools[pool, 0], state.pools[pool, at]
+    if total > 0.0:
+        error = min(error, CAP * total / n_cells)
+        if n_issued > 0.0:
+            part = max(1.0 / (n_rows + 1.0), 1.0 / (MEMORY * n_cells))
+            product = deviation * (error * n_cells / total - 1.0)
+            n = min(n_issued, MEMORY)
+            state.pools[pool, at + 1] += part * (product - state.pools[pool, at + 1])
+            state.pools[pool, at + 2] += part * (
+                n * deviation * deviation - state.pools[pool, at + 2]
+            )
+            state.pools[pool, at + 3] += part * (n - state.pools[pool, at + 3])
+    old = state.cells[cell, own]
+    new = old + (error - old) / min(state.cells[cell, 0] + 1.0, MEMORY)
+    state.cells[cell, own] = new
+    state.pools[pool, at] += new - old
 
 
 @_borrowing
@@ -154,11 +251,10 @@ def _reweight(state, level):
 
 
 @_borrowing
-def _threshold(state, k, side, cell, pool, gain, is_capped):
+def _threshold(state, k, side, cell, pool, fraction, gain, is_capped):
     """Return the threshold of a tracker: that of the pool, and the series' own part by its rows."""
     column, n_sides, method = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 2]
     j = state.candidates[k, 3] + side
-    fraction = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
     found = (
         state.pools[pool, 7 + 3 * state.n_units + j]
         + fraction * state.cells[cell, 2 + state.n_units + j]
@@ -177,7 +273,7 @@ def _threshold(state, k, side, cell, pool, gain, is_capped):
         )
         angle = total * gain
         size = state.pools[pool, 6 + state.n_units + 2 * column + n_sides - 1]
-        found += KI * size * math.tan(min(max(angle, -STEEPEST), STEEPEST))
+        found += KI * size * tangent(min(max(angle, -STEEPEST), STEEPEST))
     return min(found, 2.0 * largest) if is_capped else found
 
 
@@ -186,6 +282,9 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
     """Fill a row of `out`: the bounds issued, those mixed, units, and bounds by candidate."""
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
+    if kind == SPREAD:
+        bounds = out[7 + 3 * n_units :]
+        out[6 + n_units] = state.cells[cell, 0]
     out[0], out[1] = low, high
     is_ready = state.pools[pool, 0] > max(4.0, state.pools[pool, 1])
     is_started = state.pools[pool, 3] > 0.0
@@ -194,7 +293,16 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
     if state.choice[2] > 0.0:
         _reweight(state, 1.0 - alpha)
     t = state.pools[pool, 0] / max(state.pools[pool, 1], 1.0) + DELAYED_START
-    gain = math.log(t) / (SATURATION * t)
+    gain = logarithm(t) / (SATURATION * t)
+    fraction = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
+    # What is independent is near by: a processor computes it at once.
+    if is_started:
+        for k in range(n_candidates):
+            first = _threshold(state, k, 0, cell, pool, fraction, gain, is_mixed)
+            last = first
+            if state.candidates[k, 1] == 2:
+                last = _threshold(state, k, 1, cell, pool, fraction, gain, is_mixed)
+            bounds[2 * k], bounds[2 * k + 1] = first, last
     k = 0
     for column in range(n_units):
         transform = state.transforms[column]
@@ -206,26 +314,36 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
             if kind == POINTS:
                 unit = max(scale, SMALLEST_UNIT) * is_ready
             elif transform in (IDENTITY, SQRT):  # on a log scale, all are alike
-                unit = max(end - start, FLOOR * scale, SMALLEST_UNIT)
+                is_known = state.cells[cell, 0] > 0.0 or end <= start
+                unit = max(end - start, FLOOR * scale * is_known, SMALLEST_UNIT)
+        if kind == SPREAD:
+            deviation = _deviation(state, cell, pool, column)
+            factor = _credibility(state, cell, pool, column, deviation)
+            out[7 + n_units + 2 * column], out[8 + n_units + 2 * column] = deviation, factor
+            middle = start / 2 + end / 2
+            start, end = middle - factor * (middle - start), middle + factor * (end - middle)
+            unit *= factor
         units[column] = unit
+        begin = k
         while is_started and k < n_candidates and state.candidates[k, 0] == column:
-            first = _threshold(state, k, 0, cell, pool, gain, is_mixed)
-            last = first
-            if state.candidates[k, 1] == 2:
-                last = _threshold(state, k, 1, cell, pool, gain, is_mixed)
-            a = start - unit * first if unit > 0 else start
-            b = end + unit * last if unit > 0 else end
+            a = start - unit * bounds[2 * k] if unit > 0 else start
+            b = end + unit * bounds[2 * k + 1] if unit > 0 else end
             if a > b:
                 a = b = start / 2 + end / 2
-            a, b = _backward(transform, a), _backward(transform, b)
-            a, b = a - ROUNDING * abs(a), b + ROUNDING * abs(b)
             bounds[2 * k], bounds[2 * k + 1] = a, b
-            weight = state.choice[3 + 2 * state.rates.size + k]
-            if weight > LEAST_WEIGHT:
-                below += weight * a
-                above += weight * b
-                total += weight
             k += 1
+        if transform != IDENTITY:
+            for i in range(2 * begin, 2 * k):
+                bounds[i] = _backward(transform, bounds[i])
+    for k in range(n_candidates if is_started else 0):
+        a, b = bounds[2 * k], bounds[2 * k + 1]
+        a, b = a - ROUNDING * abs(a), b + ROUNDING * abs(b)
+        bounds[2 * k], bounds[2 * k + 1] = a, b
+        weight = state.choice[3 + 2 * state.rates.size + k]
+        if weight > LEAST_WEIGHT:
+            below += weight * a
+            above += weight * b
+            total += weight
     if not is_started:
         below, above = (low, high) if kind == SPREAD else (-np.inf, np.inf)
         out[2], out[3], out[4], out[5] = 1.0, 0.0, below, above  # crossed: there is no mixture yet
@@ -237,7 +355,6 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         out[2], out[3] = bounds[0], bounds[1]
     out[4], out[5] = out[2], out[3]
     if is_mixed:
-        fraction = state.cells[cell, 0] / (state.cells[cell, 0] + N_POOLED)
         extra = (
             state.pools[pool, 7 + 3 * state.n_units + state.n_trackers - 1]
             + fraction * state.cells[cell, 2 + state.n_units + state.n_trackers - 1]
@@ -249,42 +366,61 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
 
 
 @_borrowing
-def _learn_scale(state, cell, pool, column, error):
-    """Add an absolute error to the mean of its series and its pool."""
-    mean = state.pools[pool, 5 + column]
-    if state.pools[pool, 0] >= 10.0 and mean > 0:
-        error = min(error, OUTLIER * mean)
-    n_cells = max(state.pools[pool, 1], 1.0)
-    part = max(1.0 / (state.pools[pool, 0] + 1.0), 1.0 / (MEMORY * n_cells))
-    state.pools[pool, 5 + column] += part * (error - mean)
-    part = max(1.0 / (state.cells[cell, 0] + 1.0), 1.0 / MEMORY)
-    state.cells[cell, 1 + column] += part * (error - state.cells[cell, 1 + column])
+def _learn_scale(state, cell, pool, column, error, own_part, pool_part):
+    """Add an absolute error to the mean of its series and its pool, with their weights."""
+    n, own = state.cells[cell, 0], state.cells[cell, 1 + column]
+    if n >= 10.0 and own > 0.0:
+        error = min(error, OUTLIER * own)
+    state.pools[pool, 5 + column] += pool_part * (error - state.pools[pool, 5 + column])
+    new = own + own_part * (error - own)
+    state.cells[cell, 1 + column] = new
+    if n < N_OWN or int(n) % RARELY == 0:
+        place = state.cells.shape[1] - 1 - state.n_units + column
+        _learn_log_scale(state, cell, pool, column, place, new)
 
 
 @_borrowing
-def _learn_size(state, pool, column, size):
-    """Add the size of a score to the mean of its pool, and return the mean."""
+def _learn_log_scale(state, cell, pool, column, place, scale):
+    """Replace what the pool knows of the log of a scale of a series; logs are never exactly 0."""
+    at = state.pools.shape[1] - 4 * (1 + state.n_units) + 4 * column
+    old, n = state.cells[cell, place], min(state.cells[cell, 0], N_OWN)
+    if old != 0.0:
+        state.pools[pool, at] -= 1.0
+        state.pools[pool, at + 1] -= old
+        state.pools[pool, at + 2] -= old * old
+        state.pools[pool, at + 3] -= 1.0 / n
+    state.cells[cell, place] = 0.0
+    if scale > 0.0:
+        new = math.log(scale)
+        new = new if new != 0.0 else SMALLEST_UNIT
+        state.cells[cell, place] = new
+        state.pools[pool, at] += 1.0
+        state.pools[pool, at + 1] += new
+        state.pools[pool, at + 2] += new * new
+        state.pools[pool, at + 3] += 1.0 / min(n + 1.0, N_OWN)
+
+
+@_borrowing
+def _learn_size(state, pool, column, size, part):
+    """Add the size of a score to the mean of its pool, with a weight, and return the mean."""
     n, mean = state.pools[pool, 2], state.pools[pool, 6 + state.n_units + column]
     if n >= 10.0 and mean > 0:
         size = min(size, OUTLIER * mean)
-    mean += (size - mean) * max(1.0 / (n + 1.0), 1.0 / (MEMORY * max(state.pools[pool, 1], 1.0)))
+    mean += (size - mean) * part
     state.pools[pool, 6 + state.n_units + column] = mean
     return mean
 
 
 @_borrowing
-def _step(state, cell, pool, j, size, gap):
-    """Move a tracker by its error less the error rate.
-
-    Of several series, half of the step is that of the pool, which moves by the mean of its series.
-    """
-    n_cells = max(state.pools[pool, 1], 1.0)
-    part = gap if n_cells == 1.0 else gap / 2.0
-    state.pools[pool, 7 + 3 * state.n_units + j] += size * part / n_cells
-    state.pools[pool, 7 + 3 * state.n_units + state.n_trackers + j] += part / n_cells
-    if n_cells > 1.0:
-        state.cells[cell, 2 + state.n_units + j] += size * part
-        state.cells[cell, 2 + state.n_units + state.n_trackers + j] += part
+def _step(state, cell, pool, j, size, part, per_cell):
+    """Move a tracker of a pool, and if that is of several series, also the one of the series."""
+    at = 7 + 3 * state.n_units + j
+    state.pools[pool, at] += size * part * per_cell
+    state.pools[pool, at + state.n_trackers] += part * per_cell
+    if per_cell < 1.0:
+        own = 2 + state.n_units + j
+        state.cells[cell, own] += size * part
+        state.cells[cell, own + state.n_trackers] += part
 
 
 @_borrowing
@@ -292,9 +428,17 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
     """Learn from the truth of a forecast that was issued."""
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
+    if kind == SPREAD:
+        bounds = out[7 + 3 * n_units :]
     if state.cells[cell, 0] == 0.0:
         state.pools[pool, 1] += 1.0
         state.choice[1] += 1.0
+    per_cell = 1.0 / max(state.pools[pool, 1], 1.0)
+    own_part = max(1.0 / (state.cells[cell, 0] + 1.0), 1.0 / MEMORY)
+    pool_part = max(1.0 / (state.pools[pool, 0] + 1.0), per_cell / MEMORY)
+    size_part = max(1.0 / (state.pools[pool, 2] + 1.0), per_cell / MEMORY)
+    # Of several series, half of a step is that of the pool, which moves by the mean of its series.
+    rate = (0.5 if per_cell < 1.0 else 1.0) / delay
     has_units = True
     for column in range(n_units):
         has_units = has_units and units[column] > 0.0
@@ -303,19 +447,49 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
         width = out[3] - out[2] if kind != ONE_SIDED else 1.0
         if width > 0.0:
             score = y - out[3] if kind == ONE_SIDED else max(out[2] - y, y - out[3])
-            size = _learn_size(state, pool, 2 * n_units, min(abs(score) / width, LARGEST_SCORE))
+            size = min(abs(score) / width, LARGEST_SCORE)
+            size = _learn_size(state, pool, 2 * n_units, size, size_part)
             is_missed = y > out[5] or (kind != ONE_SIDED and y < out[4])
-            gap = ((1.0 if is_missed else 0.0) - alpha) / delay
-            _step(state, cell, pool, state.n_trackers - 1, FINAL_RATE * size, gap)
-    _learn_scale(state, cell, pool, 0, min(abs(y - out[0] / 2 - out[1] / 2), LARGEST_ERROR))
+            part = ((1.0 if is_missed else 0.0) - alpha) * rate
+            _step(state, cell, pool, state.n_trackers - 1, FINAL_RATE * size, part, per_cell)
+    error = min(abs(y - out[0] / 2 - out[1] / 2), LARGEST_ERROR)
+    _learn_scale(state, cell, pool, 0, error, own_part, pool_part)
     for column in range(n_units):
         transform = state.transforms[column]
         value, start = _forward(transform, y), _forward(transform, out[0])
         end = start if kind != SPREAD else _forward(transform, out[1])
+        middle = start / 2 + end / 2
+        error = min(abs(value - middle), LARGEST_ERROR)
         if has_units:
-            _learn_scores(state, kind, alpha, cell, pool, delay, y, value, start, end, out, column)
-        error = min(abs(value - start / 2 - end / 2), LARGEST_ERROR)
-        _learn_scale(state, cell, pool, column + 1, error)
+            if kind == SPREAD:
+                n, deviation = out[6 + n_units], out[7 + n_units + 2 * column]
+                factor = out[8 + n_units + 2 * column]
+                size = units[column] / factor
+                if transform in (LOG1P, LOG):  # units do not depend on the width
+                    size = end / 2 - start / 2 + state.pools[pool, 6 + column]
+                relative = min(error / max(size, SMALLEST_UNIT), 1.0 / FLOOR)
+                start, end = middle - factor * (middle - start), middle + factor * (end - middle)
+                _learn_relative(state, cell, pool, column, relative, deviation, n)
+            unit = units[column]
+            _learn_scores(
+                state,
+                kind,
+                alpha,
+                cell,
+                pool,
+                rate,
+                per_cell,
+                size_part,
+                y,
+                value,
+                start,
+                end,
+                unit,
+                out,
+                bounds,
+                column,
+            )
+        _learn_scale(state, cell, pool, column + 1, error, own_part, pool_part)
     if has_units:
         state.pools[pool, 2] += 1.0
         if state.pools[pool, 3] == 0.0:
@@ -347,43 +521,64 @@ def _learn_choice(state, kind, alpha, cell, pool, y, bounds):
 
 
 @_borrowing
-def _learn_scores(state, kind, alpha, cell, pool, delay, y, value, start, end, out, column):
+def _learn_scores(
+    state,
+    kind,
+    alpha,
+    cell,
+    pool,
+    rate,
+    per_cell,
+    size_part,
+    y,
+    value,
+    start,
+    end,
+    unit,
+    out,
+    bounds,
+    column,
+):
     """Add the scores of one transform to their distribution, and move its trackers."""
     n_units = state.transforms.size
-    unit, bounds = out[6 + column], out[6 + n_units :]
     below, above = (start - value) / unit, (value - end) / unit
     below = min(max(below, -LARGEST_SCORE), LARGEST_SCORE)
     above = min(max(above, -LARGEST_SCORE), LARGEST_SCORE)
     score = above if kind == ONE_SIDED else max(below, above)
     both = max(abs(below), abs(above))
-    one_size = _learn_size(state, pool, 2 * column, both)
-    two_size = _learn_size(state, pool, 2 * column + 1, abs(below) / 2 + abs(above) / 2)
+    one_size = _learn_size(state, pool, 2 * column, both, size_part)
+    mean = abs(below) / 2 + abs(above) / 2
+    two_size = _learn_size(state, pool, 2 * column + 1, mean, size_part)
     tree = state.trees[pool, column]
     if column == 0:
-        state.pools[pool, 4] *= 1.0 + 1.0 / (LONG_MEMORY * max(state.pools[pool, 1], 1.0))
+        state.pools[pool, 4] *= 1.0 + per_cell / LONG_MEMORY
         if state.pools[pool, 4] > 1e9:
             for other in range(n_units):
                 for place in range(N_BINS):
                     state.trees[pool, other, place] /= state.pools[pool, 4]
             state.pools[pool, 4] = 1.0
     _add(tree, _bin_of(score), state.pools[pool, 4])
+    is_moved = state.pools[pool, 3] > 0.0 and out[2] <= out[3]
+    largest = 7 + 3 * state.n_units + 2 * state.n_trackers
     for k in range(state.candidates.shape[0]):
         if state.candidates[k, 0] != column:
             continue
         n_sides, method, j = state.candidates[k, 1], state.candidates[k, 2], state.candidates[k, 3]
+        is_low = kind != ONE_SIDED and y < bounds[2 * k]
+        is_high = y > bounds[2 * k + 1]
+        step = state.rates[k] * (one_size if n_sides == 1 else two_size)
+        step = -state.rates[k] if method == ACI else step
+        hit = -alpha * rate if n_sides == 1 else -0.5 * alpha * rate
+        miss = hit + rate
         for side in range(n_sides):
             own = score if n_sides == 1 else (below if side == 0 else above)
-            state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side] = max(
-                state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j + side], own
-            )
-            if state.pools[pool, 3] == 0.0 or out[2] > out[3]:
-                continue
-            is_low = kind != ONE_SIDED and y < bounds[2 * k]
-            is_high = y > bounds[2 * k + 1]
-            is_missed = is_low or is_high if n_sides == 1 else (is_low if side == 0 else is_high)
-            gap = ((1.0 if is_missed else 0.0) - alpha / n_sides) / delay
-            size = state.rates[k] * (one_size if n_sides == 1 else two_size)
-            _step(state, cell, pool, j + side, -state.rates[k] if method == ACI else size, gap)
+            at = largest + j + side
+            state.pools[pool, at] = max(state.pools[pool, at], own)
+            if is_moved:
+                is_missed = is_low or is_high
+                if n_sides == 2:
+                    is_missed = is_low if side == 0 else is_high
+                _step(state, cell, pool, j + side, step, miss if is_missed else hit, per_cell)
 
 
 @_borrowing

@@ -35,7 +35,6 @@ from dubito.learn.likelihoods import (
     HeteroscedasticGaussian,
     Laplace,
 )
-from dubito.learn.modules import CalibrationModule, to_module
 from dubito.learn.passes import (
     DeepEnsemble,
     MonteCarloDropout,
@@ -50,7 +49,6 @@ __all__ = [
     "BaseLikelihood",
     "Bernoulli",
     "CORRUPTIONS",
-    "CalibrationModule",
     "Categorical",
     "CollectedOutputs",
     "DeepEnsemble",
@@ -74,7 +72,6 @@ __all__ = [
     "identity_view",
     "shift_views",
     "smooth_labels",
-    "to_module",
     "uncertain_labels",
     "uncertainty_maps",
 ]

@@ -23,17 +23,19 @@ from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, Shards, joined
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.learn.layers import (
+from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli
+from dubito.learn.passes import (
     Call,
     evaluation_mode,
     find_layer,
+    flatten_maps,
     last_linear,
     only_call,
     recorded_calls,
     require_module,
+    to_array,
+    wrap_outputs,
 )
-from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli
-from dubito.learn.passes import flatten_maps, to_array, wrap_outputs
 from dubito.outputs import BaseOutputs, Logits, MultiLabel, Normal, RegressionMembers
 
 Unpack = Callable[[Any], tuple[Any, ...]]

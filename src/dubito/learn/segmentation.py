@@ -15,8 +15,8 @@ from dubito.arrays import ArrayResult, FloatArray, IntArray, as_count
 from dubito.doubt.ensembles import decompose_uncertainty
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
-from dubito.learn.layers import seeded
 from dubito.learn.likelihoods import as_floor, bounded_exp, floored, require_tensor
+from dubito.learn.passes import seeded
 
 CALLER = "uncertainty_maps"
 

@@ -4,22 +4,33 @@ from dubito.measure.audit import Audit, audit
 from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.binary import BinaryAudit, Confusion, Decile, confusion_at
 from dubito.measure.calibration_error import (
+    ClasswiseCalibrationState,
     ReliabilityCurve,
     ReliabilityState,
+    classwise_calibration_error,
     debiased_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_curve,
 )
-from dubito.measure.calibration_test import CalibrationTest, CalibrationTestState, calibration_test
-from dubito.measure.classwise import ClasswiseCalibrationState, classwise_calibration_error
-from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
+from dubito.measure.calibration_test import (
+    CalibrationTest,
+    CalibrationTestState,
+    SmoothCalibrationErrorState,
+    calibration_test,
+    smooth_calibration_error,
+)
+from dubito.measure.detection import (
+    RankingState,
+    average_precision,
+    false_positive_rate_at_recall,
+    roc_auc,
+)
 from dubito.measure.groups import Disparity, GroupComparison
-from dubito.measure.intervals import Interval, confidence_interval, paired_difference
+from dubito.measure.intervals import Interval, confidence_interval, get_scorer, paired_difference
 from dubito.measure.multilabel import MultiLabelAudit, MultiLabelState
 from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import ProperScoresState, accuracy, brier_score, log_loss
-from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     continuous_ranked_probability_score,
     interval_coverage,
@@ -31,7 +42,6 @@ from dubito.measure.regression import (
     sharpness,
 )
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.scorers import get_scorer
 from dubito.measure.selective import (
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -39,10 +49,6 @@ from dubito.measure.selective import (
     coverage_at_risk,
     excess_area_under_risk_coverage,
     risk_coverage_curve,
-)
-from dubito.measure.smooth_calibration_error import (
-    SmoothCalibrationErrorState,
-    smooth_calibration_error,
 )
 from dubito.measure.state import GroupedState, State
 

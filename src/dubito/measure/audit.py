@@ -20,8 +20,7 @@ from dubito.measure.binary import (
     errors_if_calibrated,
     positive_column,
 )
-from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.classwise import ClasswiseCalibrationState
+from dubito.measure.calibration_error import ClasswiseCalibrationState, ReliabilityCurve
 from dubito.measure.detection import (
     auroc_bounds,
     auroc_of,
@@ -34,7 +33,7 @@ from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
 from dubito.measure.state import GroupedState, json_fields
-from dubito.measure.text import audit_lines, verdict_on
+from dubito.measure.text import audit_html, audit_lines, verdict_on
 from dubito.outputs import (
     BaseClassOutputs,
     ClassName,
@@ -305,16 +304,20 @@ class Audit:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON-ready values; an infinite log loss is None."""
+        """Return the audit as JSON-ready values; an infinite log loss is None.
+
+        Returns
+        -------
+        dict
+            All figures, the verdict, and the audits of groups.
+        """
         return {**json_fields(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
         return "\n".join(audit_lines(self))
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
+        return audit_html(self)
 
 
 @overload

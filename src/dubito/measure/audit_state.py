@@ -17,17 +17,16 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
 from dubito.measure.binary import THRESHOLD, rank_positives
 from dubito.measure.calibration_error import (
+    ClasswiseCalibrationState,
     ReliabilityState,
     debiased_error,
     uniform_edges,
 )
-from dubito.measure.calibration_test import CalibrationTestState
-from dubito.measure.classwise import ClasswiseCalibrationState
+from dubito.measure.calibration_test import CalibrationTestState, SmoothCalibrationErrorState
+from dubito.measure.detection import RankingState
 from dubito.measure.groups import DecisionState, RowCosts
 from dubito.measure.intervals import resampled_sums
 from dubito.measure.proper_scores import ProperScoresState
-from dubito.measure.ranking import RankingState
-from dubito.measure.smooth_calibration_error import SmoothCalibrationErrorState
 from dubito.measure.state import GroupedState, State, rows_of_groups
 from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
 
@@ -43,6 +42,25 @@ class AuditState(State):
     `positive` ranks the rows by the probability of the positive class, if there is one.
 
     Adding two states pools their rows: use it to audit data that arrives in parts.
+
+    Attributes
+    ----------
+    scores : ProperScoresState
+        Accuracy, confidence, log loss, Brier score, entropy and sharpness.
+    reliability : ReliabilityState
+        Bins of the confidence.
+    test : CalibrationTestState
+        The calibration test.
+    ranked : RankingState
+        Rows by least confidence, and the errors among them.
+    smooth : SmoothCalibrationErrorState
+        Calibration error without bins.
+    by_class : ClasswiseCalibrationState or None
+        Bins of each class.
+    positive : RankingState or None
+        Rows by the probability of the positive class.
+    classes : tuple of str or number, or None
+        Class names, if the outputs have any.
 
     Examples
     --------
@@ -74,6 +92,22 @@ class AuditState(State):
         """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small.
 
         `pos_column` is the column of the positive class of two.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels.
+        n_bins : int, default=15
+            Number of confidence bins of equal width.
+        is_gridded : bool, default=False
+            Round scores to a fixed grid, which bounds the size of the rankings.
+        pos_column : int, optional
+            The column of the positive class of two.
+
+        Returns
+        -------
+        AuditState
+            The sums of these rows.
         """
         batch.require_labels("audit")
         edges = uniform_edges(n_bins, "audit")
@@ -107,6 +141,15 @@ class BootstrapState(State):
     A row's draw depends on its number in the whole data set, so that any split into shards gives
     the same resamples. The sums are: weight, noise (see `ReliabilityState`), confidence, correct,
     Brier score, log loss where finite, and the weight of infinite losses.
+
+    Attributes
+    ----------
+    edges : array of shape (n_bins + 1,)
+        Edges of the confidence bins.
+    sums : array of shape (n_resamples, 7, n_bins)
+        The sums above, per resample and bin.
+    n_top_only : int
+        Rows of which only the top label is known, so that they have no proper scores.
     """
 
     edges: FloatArray
@@ -116,6 +159,24 @@ class BootstrapState(State):
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0) -> Self:
+        """Return the resamples of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels; `first_row` determines their draws.
+        n_bins : int, default=15
+            Number of confidence bins of equal width.
+        n_resamples : int, default=100
+            Number of resamples.
+        seed : int, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        BootstrapState
+            The sums of each resample.
+        """
         rows = {"": np.arange(len(batch))}
         return cls._of_parts(batch, rows, n_bins, n_resamples, seed)[""]
 
@@ -123,7 +184,24 @@ class BootstrapState(State):
     def of_groups(
         cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0
     ) -> GroupedState[Self]:
-        """Return the resamples of each group: the rows of each resample of the whole batch."""
+        """Return the resamples of each group: the rows of each resample of the whole batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels and groups.
+        n_bins : int, default=15
+            Number of confidence bins of equal width.
+        n_resamples : int, default=100
+            Number of resamples.
+        seed : int, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        GroupedState
+            A `BootstrapState` by the name of the group.
+        """
         rows = rows_of_groups(batch)
         return GroupedState(cls._of_parts(batch, rows, n_bins, n_resamples, seed))
 

@@ -20,11 +20,10 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError
-from dubito.kernels.label_sums import logistic_sums
+from dubito.kernels.sums import logistic_sums
 from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.detection import average_precision_of
+from dubito.measure.detection import RankingState, average_precision_of
 from dubito.measure.intervals import Interval
-from dubito.measure.ranking import RankingState
 from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseClassOutputs, ClassName, Logits, as_class_matrix
 
@@ -234,6 +233,31 @@ class BinaryAudit:
         """Compute all figures from distinct probabilities, their weights and positives.
 
         `means` are the mean probability and Brier score of rows whose ranking is on a grid.
+
+        Parameters
+        ----------
+        ranked : RankingState
+            Rows by the probability of the positive class, and the positives among them.
+        pos_label : str or number, default=1
+            The name of the positive class.
+        n_bins : int, default=10
+            Number of bins of the reliability curve.
+        bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
+            Bins of equal weight, of equal width, or of equal width in the logarithm for rare
+            events.
+        operating_point : Confusion, optional
+            The confusion matrix at the threshold in use; by default at 0.5.
+        means : tuple of two floats, optional
+            Exact mean probability and Brier score, where `ranked` lies on a grid.
+        n_resamples : int, default=0
+            Bootstrap resamples for the intervals; 0 gives no bootstrap intervals.
+        seed : int, default=0
+            Seed of the resamples.
+
+        Returns
+        -------
+        BinaryAudit
+            The audit of the positive class.
         """
         p, weight, positive = ranked.value.doubt, ranked.weight, ranked.positive
         total, n_positive = float(weight.sum()), float(positive.sum())
@@ -255,7 +279,7 @@ class BinaryAudit:
         else:
             p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
         intervals = {
-            "base_rate": _wilson(base_rate, total),
+            "base_rate": wilson_interval(base_rate, total),
             "mean_probability": _inside(_normal(mean, _variance(weight, p, mean) / total)),
             "gap": _normal(mean - base_rate, _gap_variance(ranked) / total),
         }
@@ -276,7 +300,7 @@ class BinaryAudit:
             ("recall", point.recall, n_positive),
         ):
             if part is not None:
-                intervals[name] = _wilson(part, n)
+                intervals[name] = wilson_interval(part, n)
         differences = np.abs(curve.confidence - curve.accuracy)
         error = float(curve.count @ differences / total)
         if n_resamples:
@@ -319,7 +343,18 @@ class BinaryAudit:
         }
 
     def confusion(self, threshold: float) -> Confusion:
-        """Return the confusion matrix of predicting the positive class from a threshold on."""
+        """Return the confusion matrix of predicting the positive class from a threshold on.
+
+        Parameters
+        ----------
+        threshold : float
+            Rows with at least this probability are predicted positive.
+
+        Returns
+        -------
+        Confusion
+            Counts, precision, recall and so on at this threshold.
+        """
         wanted = as_fraction(threshold, "threshold", "BinaryAudit.confusion")
         return _confusion(self.ranked, wanted)
 
@@ -685,8 +720,8 @@ def _on_log_odds(value: float, variance: float) -> Interval:
     return Interval(value, float(low), float(high))
 
 
-def _wilson(value: float, total: float) -> Interval:
-    """Return Wilson's interval of a frequency."""
+def wilson_interval(value: float, total: float) -> Interval:
+    """Return Wilson's 95 % interval of a frequency among so many rows."""
     center = (value + Z**2 / (2 * total)) / (1 + Z**2 / total)
     spread = value * (1 - value) / total + Z**2 / (4 * total**2)
     margin = Z * float(np.sqrt(spread)) / (1 + Z**2 / total)

@@ -208,7 +208,26 @@ class GroupComparison:
         has_costs: bool = False,
         seed: int = 0,
     ) -> GroupComparison:
-        """Compare audited groups; `draws` are bootstrap resamples of their metrics, if any."""
+        """Compare audited groups; `draws` are bootstrap resamples of their metrics, if any.
+
+        Parameters
+        ----------
+        audits : dict of str to Audit
+            The audit of each group.
+        sums : dict of str to DecisionState
+            The decisions of each group. Groups with too few rows are left out.
+        draws : dict of str to dict
+            Resampled values by group and metric.
+        has_costs : bool, default=False
+            Whether costs are compared as well.
+        seed : int, default=0
+            Seed of the resamples that are drawn here.
+
+        Returns
+        -------
+        GroupComparison
+            Rates with simultaneous intervals, and the largest differences.
+        """
         estimates = {
             name: _estimates(one, sums[name], draws.get(name, {}), has_costs, seed)
             for name, one in audits.items()
@@ -226,7 +245,26 @@ class GroupComparison:
         seed: int = 0,
         level: float = LEVEL,
     ) -> GroupComparison:
-        """Compare groups by the probability of a positive class alone."""
+        """Compare groups by the probability of a positive class alone.
+
+        Parameters
+        ----------
+        audits : dict of str to BinaryAudit
+            The audit of each group.
+        sums : dict of str to DecisionState
+            The decisions of each group. Groups with too few rows are left out.
+        n_resamples : int
+            Number of bootstrap resamples.
+        seed : int, default=0
+            Seed of the resamples.
+        level : float, default=0.95
+            The simultaneous confidence level.
+
+        Returns
+        -------
+        GroupComparison
+            Rates with simultaneous intervals, and the largest differences.
+        """
         estimates = {
             name: _positive_estimates(one, sums[name], n_resamples, seed)
             for name, one in audits.items()

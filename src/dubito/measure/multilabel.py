@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from html import escape
 from typing import Any, Self, final
 
 import numpy as np
@@ -15,9 +14,9 @@ from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
-from dubito.formatting import percent, printable, quantity, wrapped
+from dubito.formatting import HTMLTable, html_view, percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
-from dubito.kernels.label_sums import (
+from dubito.kernels.sums import (
     N_CELLS,
     N_LABEL_SUMS,
     N_ROW_SUMS,
@@ -35,10 +34,10 @@ from dubito.measure.binary import (
     logistic_line,
 )
 from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
+from dubito.measure.detection import RankingState
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.groups import DecisionState, Disparity, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
-from dubito.measure.ranking import RankingState
 from dubito.measure.state import GroupedState, State, from_plain, json_fields
 from dubito.measure.text import figure_texts
 from dubito.outputs import MultiLabel
@@ -52,6 +51,7 @@ MAX_DIFFERENCES = 10  # between groups, in the text
 RANGE = 1 << 19  # scores of all labels that are ranked together
 MIN_ROWS = 20
 MAX_SHOWN = 20
+LABEL_HEADS = ("rows", "frequency", "mean p", "ECE", "slope", "ROC-AUC", "F1")
 ALPHA = 0.001
 ECE, IF_CALIBRATED = "expected_calibration_error", "expected_if_calibrated"
 OF_ROWS = (
@@ -86,6 +86,27 @@ class MultiLabelState(State):
 
     Adding two states pools their rows.
 
+    Attributes
+    ----------
+    names : tuple of str
+        The labels.
+    threshold : float
+        The probability from which a label is selected.
+    n_missing : int
+        Rows without any known label.
+    n_known : array of shape (n_labels,)
+        Rows in which each label is known.
+    rows : array of shape (n_buckets, n_sums)
+        Per bucket: rows, weight, exact matches, ranking loss, coverage and average precision.
+    sums : array of shape (n_buckets, n_labels, n_sums)
+        Per label: weight, probability, label, squared error, selected, correctly selected, and log
+        loss.
+    cells : array of shape (n_buckets, n_labels, n_cells, 3)
+        Weight, label and probability on a coarse grid, for resamples of rankings; empty if not
+        kept.
+    rankings : tuple of RankingState
+        Rows by the probability of each label.
+
     Examples
     --------
     >>> first = MultiLabelState.of(Batch.of([[1, 0]], MultiLabel([[0.9, 0.2]])))
@@ -117,6 +138,24 @@ class MultiLabelState(State):
 
         More than one bucket of rows also keeps what resamples are drawn from: with `has_cells`,
         resamples of rankings and calibration too.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with `MultiLabel` outputs and a label matrix.
+        threshold : float, default=0.5
+            The probability from which a label is selected.
+        is_gridded : bool, default=False
+            Round probabilities to a fixed grid, which bounds the size of the rankings.
+        n_buckets : int, default=1
+            Rows are spread over this many buckets by their number, which the bootstrap resamples.
+        has_cells : bool, default=True
+            Whether buckets keep what resamples of rankings and calibration need.
+
+        Returns
+        -------
+        MultiLabelState
+            The sums of these rows.
         """
         outputs, labels = batch.outputs, batch.labels
         assert isinstance(outputs, MultiLabel)
@@ -388,12 +427,18 @@ class MultiLabelAudit:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON-ready values."""
+        """Return the audit as JSON-ready values.
+
+        Returns
+        -------
+        dict
+            All figures, the miscalibrated labels, and the verdict.
+        """
         stated = {"miscalibrated": self.miscalibrated, "verdict": self.verdict}
         return {**json_fields(self), **stated}
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return _html(self)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -735,31 +780,77 @@ def _line_figures(cells: FloatArray) -> dict[str, FloatArray]:
     return found
 
 
+def _html(audit: MultiLabelAudit) -> str:
+    """Return an audit for notebooks: the verdict, the metrics, then labels and groups."""
+    heads, marked = ("label", *LABEL_HEADS, ""), set(audit.miscalibrated)
+    labels = [
+        (name, *_label_cells(audit, name), "miscalibrated" if name in marked else "")
+        for name in audit.labels
+    ]
+    more = f"; the first {MAX_SHOWN} are shown" if len(labels) > MAX_SHOWN else ""
+    parts: list[str | HTMLTable] = [
+        f"{_size(audit)}. Labels by calibration error, the worst first{more}.",
+        HTMLTable(heads, labels[:MAX_SHOWN]),
+        HTMLTable(("metric", "value", "95 % interval"), _metric_cells(audit), "Metrics"),
+        _bin_note(audit),
+    ]
+    if audit.groups:
+        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in audit.groups.items()]
+        title = quantity(len(groups), "group")
+        parts.append(HTMLTable(("group", "rows", "verdict"), groups, title))
+    if beyond := audit.group_differences[:MAX_DIFFERENCES]:
+        differences = [
+            (f"{label}, {GROUP_TITLES[figure]}", *figure_texts(one.interval, figure, "points"),
+             f"{one.highest} - {one.lowest}")
+            for label, figure, one in beyond
+        ]  # fmt: skip
+        title = "Differences between groups beyond chance"
+        parts.append(HTMLTable(("", "difference", "interval", "groups"), differences, title))
+    return html_view(audit.verdict, *parts)
+
+
 def _lines(audit: MultiLabelAudit) -> list[str]:
     """Return an audit as lines of at most 80 columns."""
-    size = f"{quantity(audit.n_rows, 'row')}, {quantity(len(audit.n_known), 'label')}"
-    pairs = sum(audit.n_known.values())
-    n_unknown = (audit.n_rows + audit.n_missing) * len(audit.n_known) - pairs
-    if n_unknown:
-        size += f"; {n_unknown:,} unknown labels left out"
-    lines = [*wrapped(audit.verdict, 80), "", size]
+    lines = [*wrapped(audit.verdict, 80), "", _size(audit)]
     if empty := [name for name in audit.n_known if name not in audit.labels]:
         lines += wrapped(f"Labels without a known row, left out: {', '.join(empty)}", 80)
     head = f"  {'':<27} {'value':>7} {'95 % interval' if audit.intervals else ''}"
     lines += ["", head.rstrip()]
+    for title, value, between in _metric_cells(audit):
+        lines.append(f"  {title:<27} {value:>7} {between}".rstrip())
+    lines += [_bin_note(audit), "", *_label_lines(audit)]
+    return lines + _group_lines(audit)
+
+
+def _size(audit: MultiLabelAudit) -> str:
+    """Return the numbers of rows and labels, and of labels that are not known."""
+    size = f"{quantity(audit.n_rows, 'row')}, {quantity(len(audit.n_known), 'label')}"
+    pairs = sum(audit.n_known.values())
+    n_unknown = (audit.n_rows + audit.n_missing) * len(audit.n_known) - pairs
+    return f"{size}; {n_unknown:,} unknown labels left out" if n_unknown else size
+
+
+def _bin_note(audit: MultiLabelAudit) -> str:
+    """Return what bins the calibration error has."""
+    micro = "micro: the mean over pairs of row and label"
+    return f"ECE: {BINS[audit.bin_strategy]} bins per label; {micro}."
+
+
+def _metric_cells(audit: MultiLabelAudit) -> list[tuple[str, str, str]]:
+    """Return name, value and interval of each metric of rows and of all labels."""
+    found = []
     for name in (*OF_ROWS, "hamming_loss"):
         title = name.replace("_", " ").replace("average precision", "AP")
-        lines.append(_line(title, getattr(audit, name), audit.intervals.get(name)))
+        found.append((title, getattr(audit, name), audit.intervals.get(name)))
     for name, title in {**TITLES, ECE: f"ECE ({audit.n_bins} bins)"}.items():
         for kind in MEANS:
             value = audit.means[kind].get(name)
             if value is not None:
-                interval = audit.intervals.get(f"{kind}.{name}")
-                lines.append(_line(f"{title}, {kind}", value, interval))
-    micro = "micro: the mean over pairs of row and label"
-    lines.append(f"ECE: {BINS[audit.bin_strategy]} bins per label; {micro}.")
-    lines += ["", *_label_lines(audit)]
-    return lines + _group_lines(audit)
+                found.append((f"{title}, {kind}", value, audit.intervals.get(f"{kind}.{name}")))
+    return [
+        (title, f"{value:.4f}", "" if one is None else f"{one.low:.4f} to {one.high:.4f}")
+        for title, value, one in found
+    ]
 
 
 def _group_lines(audit: MultiLabelAudit) -> list[str]:
@@ -784,31 +875,30 @@ def _group_lines(audit: MultiLabelAudit) -> list[str]:
     return lines
 
 
-def _line(title: str, value: float, interval: Interval | None) -> str:
-    """Return a metric with its interval."""
-    between = "" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}"
-    return f"  {title:<27} {value:>7.4f} {between}".rstrip()
+def _label_cells(audit: MultiLabelAudit, name: str) -> tuple[str, ...]:
+    """Return the figures of a label, in the order of `LABEL_HEADS`."""
+    one = audit.labels[name]
+    return (
+        f"{audit.n_known[name]:,}",
+        percent(one.base_rate),
+        percent(one.mean_probability),
+        f"{one.expected_calibration_error:.4f}",
+        "-" if one.calibration_slope is None else f"{one.calibration_slope:.2f}",
+        "-" if one.roc_auc is None else f"{one.roc_auc:.3f}",
+        "-" if one.operating_point.f1 is None else f"{one.operating_point.f1:.3f}",
+    )
 
 
 def _label_lines(audit: MultiLabelAudit) -> list[str]:
     """Return the figures of each label, the worst calibrated first."""
     few = len(audit.labels) > MAX_SHOWN
     title = f"label (worst {MAX_SHOWN})" if few else "label"
-    heads = ("rows", "frequency", "mean p", "ECE", "slope", "ROC-AUC", "F1")
     widths = (9, 9, 8, 7, 6, 7, 6)
-    head = "".join(f" {text:>{width}}" for text, width in zip(heads, widths, strict=True))
+    head = "".join(f" {text:>{width}}" for text, width in zip(LABEL_HEADS, widths, strict=True))
     lines = [f"  {title:<19}{head}"]
     marked = set(audit.miscalibrated)
-    for name, one in list(audit.labels.items())[:MAX_SHOWN]:
-        cells = (
-            f"{audit.n_known[name]:,}",
-            percent(one.base_rate),
-            percent(one.mean_probability),
-            f"{one.expected_calibration_error:.4f}",
-            "-" if one.calibration_slope is None else f"{one.calibration_slope:.2f}",
-            "-" if one.roc_auc is None else f"{one.roc_auc:.3f}",
-            "-" if one.operating_point.f1 is None else f"{one.operating_point.f1:.3f}",
-        )
+    for name in list(audit.labels)[:MAX_SHOWN]:
+        cells = _label_cells(audit, name)
         line = "".join(f" {text:>{width}}" for text, width in zip(cells, widths, strict=True))
         lines.append(f"{'*' if name in marked else ' '} {printable(name)[:19]:<19}{line}")
     if marked:

@@ -60,7 +60,24 @@ class PixelShards(Shards):
             yield from ArrayShards(whole).parts()
 
     def batch(self, labels: Any, outputs: Any, i: int, first_row: int) -> Batch:
-        """Return the pixels of one map as rows."""
+        """Return the pixels of one map as rows.
+
+        Parameters
+        ----------
+        labels : array
+            The label of each pixel, of the shape of the map.
+        outputs : array
+            Logits or probabilities, with one more axis for the classes.
+        i : int
+            The position of the map, for error messages.
+        first_row : int
+            The number of the first pixel in the whole.
+
+        Returns
+        -------
+        Batch
+            One row per pixel; pixels to ignore have no label.
+        """
         y = as_array(labels, f"maps[{i}][0]", "PixelShards")
         array = as_floats(outputs, f"maps[{i}][1]", "PixelShards")
         has_axis = array.ndim == y.ndim + 1 and -array.ndim <= self.class_axis < array.ndim

@@ -46,6 +46,20 @@ class ProperScoresState(State):
     A row whose true class had probability 0 makes log loss infinite: its weight is kept in
     `impossible` apart from the finite sum, and such rows are counted in `n_impossible`.
 
+    Attributes
+    ----------
+    n_rows, n_missing, n_top_only : int
+        Rows with a label, without one, and of which only the top label is known.
+    weight : float
+        Total weight of the rows with a label.
+    correct, confidence, entropy, squares, brier_score, log_loss : float
+        Weighted sums of correctness, top-label confidence, entropy, sum of squared probabilities,
+        Brier score, and finite log losses.
+    impossible : float
+        Weight of the rows whose true class had probability 0.
+    n_impossible : int
+        Their number.
+
     Examples
     --------
     >>> state = ProperScoresState.of(Batch.of([0, 1], [0.1, 0.8]))
@@ -68,6 +82,18 @@ class ProperScoresState(State):
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
+        """Return the sums of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels.
+
+        Returns
+        -------
+        ProperScoresState
+            The sums of these rows.
+        """
         rows, weight = batch.rows, freeze(batch.labeled_weight)
         sums = np.zeros(N_SCORES)
         # What top labels do not determine is summed as 0 and returned as None.
@@ -98,7 +124,18 @@ class ProperScoresState(State):
         )
 
     def score(self, name: str) -> float:
-        """Return one of the scores, or raise if there are no rows or only top labels."""
+        """Return one of the scores, or raise if there are no rows or only top labels.
+
+        Parameters
+        ----------
+        name : str
+            Such as "accuracy", "log_loss" or "brier_score".
+
+        Returns
+        -------
+        float
+            The mean over all rows.
+        """
         if not self.weight > 0:
             raise EmptyStateError(name)
         value: float | None = getattr(self.value, name)

@@ -319,6 +319,15 @@ def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     return np.asarray(2 * np.einsum("ij...,j->i...", pinballs(outputs, y), weights))
 
 
+def crps_title(outputs: BaseOutputs) -> str:
+    """Return the name of the CRPS; that of quantiles is a mean over their levels.
+
+    >>> crps_title(Quantiles([[1.0, 2.0]], [0.1, 0.9]))
+    'CRPS (from quantiles)'
+    """
+    return "CRPS (from quantiles)" if isinstance(outputs, Quantiles) else "CRPS"
+
+
 def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:
     """Return the pinball loss of each row at each level."""
     error = y[:, np.newaxis] - outputs.array

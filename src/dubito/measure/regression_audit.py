@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from html import escape
 from typing import Any, Self, final
 
 import numpy as np
@@ -13,7 +12,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
-from dubito.formatting import percent, quantity
+from dubito.formatting import HTMLTable, html_view, percent, quantity
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
@@ -43,6 +42,29 @@ class RegressionState(State):
 
     `nll` is None except for `Normal`, `pinball` except for `Quantiles`, and both variances except
     for `RegressionMembers`.
+
+    Attributes
+    ----------
+    levels : array of shape (n_levels,)
+        The levels of the central intervals.
+    n_rows, n_missing : int
+        Rows with a target and without one.
+    weight : float
+        Total weight.
+    squared_error : float or None
+        Sum of squared errors of the point prediction; None for quantiles without a median.
+    crps : float
+        Sum of continuous ranked probability scores.
+    nll, pinball : float or None
+        Sums of negative log-likelihoods, and of pinball losses.
+    covered, width, score : array of shape (n_levels,)
+        Per level: weight of the covered targets, and sums of widths and interval scores.
+    pit : array of shape (n_bins,)
+        Weight per bin of the probability integral transform.
+    aleatoric, epistemic : float or None
+        Sums of the two parts of the variance.
+    n_rearranged : int
+        Rows whose quantiles crossed and were sorted.
     """
 
     levels: FloatArray
@@ -64,6 +86,18 @@ class RegressionState(State):
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
+        """Return the sums of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with predictive distributions and targets.
+
+        Returns
+        -------
+        RegressionState
+            The sums of these rows.
+        """
         given, batch = batch.outputs, moment_matched(batch)
         require_targets(batch, "audit")
         outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
@@ -191,7 +225,18 @@ class RegressionAudit:
 
     @classmethod
     def of(cls, shards: Shards) -> RegressionAudit:
-        """Audit rows wherever they are, in one pass, and in a second one if there are groups."""
+        """Audit rows wherever they are, in one pass, and in a second one if there are groups.
+
+        Parameters
+        ----------
+        shards : Shards
+            Rows with predictive distributions and targets.
+
+        Returns
+        -------
+        RegressionAudit
+            The audit, with one per group if the rows have groups.
+        """
         result = shards.sum(RegressionState.of).value
         if next(shards.batches()).groups is None:
             return result
@@ -217,6 +262,11 @@ class RegressionAudit:
         return f"Under-confident: {coverage}, so they are too wide."
 
     @property
+    def crps_title(self) -> str:
+        """The name of the CRPS: a mean over quantile levels is not that of a distribution."""
+        return "CRPS" if self.pinball_loss is None else "CRPS (from quantiles)"
+
+    @property
     def figures(self) -> dict[str, float]:
         """All single numbers in a flat dictionary, for experiment trackers."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -229,42 +279,64 @@ class RegressionAudit:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as JSON-ready numbers and lists."""
+        """Return the audit as JSON-ready numbers and lists.
+
+        Returns
+        -------
+        dict
+            All figures, the verdict, and the audits of groups.
+        """
         return {**json_fields(self), "verdict": self.verdict}
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        metrics = HTMLTable(("metric", "value"), self._metric_cells())
+        heads = ("interval", "coverage", "mean width", "interval score")
+        intervals = HTMLTable(heads, self._interval_cells())
+        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in self.groups.items()]
+        found = HTMLTable(("group", "rows", "verdict"), groups, quantity(len(groups), "group"))
+        parts = [metrics, *([intervals] if self.levels.size else []), *([found] if groups else [])]
+        return html_view(self.verdict, self._size(), *parts)
 
     def __str__(self) -> str:
+        lines = [self.verdict, "", self._size(), ""]
+        lines += [f"  {name:<24} {value:>10}" for name, value in self._metric_cells()]
+        if self.levels.size:
+            lines += [
+                "", f"  {'interval':>8} {'coverage':>9} {'mean width':>12} {'interval score':>15}"
+            ]  # fmt: skip
+        for level, covered, width, score in self._interval_cells():
+            lines.append(f"  {level:>8} {covered:>9} {width:>12} {score:>15}")
+        for name, one in self.groups.items():
+            lines += ["", f"{name}: {one.verdict}"]
+        return "\n".join(lines)
+
+    def _size(self) -> str:
+        """Return the number of rows, and of those left out or changed."""
         left_out = quantity(self.n_missing, "row") + " without a target left out"
         rows = [quantity(self.n_rows, "row"), *([left_out] if self.n_missing else [])]
         if self.n_rearranged:
             rows.append(f"{quantity(self.n_rearranged, 'row')} with crossing quantiles sorted")
-        lines = [self.verdict, "", "; ".join(rows), ""]
+        return "; ".join(rows)
+
+    def _metric_cells(self) -> list[tuple[str, str]]:
+        """Return name and value of each known metric."""
         figures = {
             "root mean squared error": self.root_mean_squared_error,
-            # A mean over their levels: not to be compared with that of whole distributions.
-            "CRPS" if self.pinball_loss is None else "CRPS (from quantiles)": (
-                self.continuous_ranked_probability_score
-            ),
+            self.crps_title: self.continuous_ranked_probability_score,
             "negative log-likelihood": self.negative_log_likelihood,
             "pinball loss": self.pinball_loss,
             "aleatoric std": self.aleatoric_std,
             "epistemic std": self.epistemic_std,
         }
-        lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
-        if self.levels.size:
-            lines += [
-                "", f"  {'interval':>8} {'coverage':>9} {'mean width':>12} {'interval score':>15}"
-            ]  # fmt: skip
-        for line in zip(self.levels, self.coverage, self.width, self.interval_score, strict=True):
-            level, covered, width, score = line
-            lines.append(
-                f"  {level * 100:>6.3g} % {percent(covered):>9} {width:>12.4f} {score:>15.4f}"
-            )
-        for name, one in self.groups.items():
-            lines += ["", f"{name}: {one.verdict}"]
-        return "\n".join(lines)
+        return [(name, f"{value:.4f}") for name, value in figures.items() if value is not None]
+
+    def _interval_cells(self) -> list[tuple[str, str, str, str]]:
+        """Return level, coverage, width and score of each interval."""
+        columns = zip(self.levels, self.coverage, self.width, self.interval_score, strict=True)
+        return [
+            (f"{level * 100:.3g} %", percent(covered), f"{width:.4f}", f"{score:.4f}")
+            for level, covered, width, score in columns
+        ]
 
 
 def interval_levels(outputs: BaseOutputs) -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import FloatArray, as_fraction, dot, require_rows
-from dubito.measure.ranking import RankingState, as_scores
+from dubito.measure.detection import RankingState, as_scores
 from dubito.measure.state import labeled_batch
 
 
@@ -32,7 +32,18 @@ class RiskCoverageCurve:
 
     @classmethod
     def of(cls, state: RankingState) -> RiskCoverageCurve:
-        """Return the curve of a ranking."""
+        """Return the curve of a ranking.
+
+        Parameters
+        ----------
+        state : RankingState
+            Rows by uncertainty, and the errors among them.
+
+        Returns
+        -------
+        RiskCoverageCurve
+            One point per distinct score.
+        """
         kept = np.cumsum(state.value.weight)
         return cls(state.doubt, kept / kept[-1], np.cumsum(state.positive) / kept)
 
@@ -56,7 +67,18 @@ class RiskCoverageCurve:
         return float(self.area - best)
 
     def coverage_at(self, risk: float) -> float:
-        """Return the largest coverage with at most this risk; 0 if there is none."""
+        """Return the largest coverage with at most this risk; 0 if there is none.
+
+        Parameters
+        ----------
+        risk : float
+            The largest acceptable error rate among the rows that are kept.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
         risk = as_fraction(risk, "risk", "coverage_at_risk")
         return float(self.coverage[self.risk <= risk].max(initial=0.0))
 

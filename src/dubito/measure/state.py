@@ -39,7 +39,18 @@ class State:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        """Return the state of a batch."""
+        """Return the state of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            Some rows.
+
+        Returns
+        -------
+        State
+            The sums of these rows.
+        """
         raise NotImplementedError
 
     @property
@@ -64,12 +75,29 @@ class State:
         return type(self)(**sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready numbers and lists."""
+        """Return JSON-ready numbers and lists.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
         return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the state that `to_dict` wrote."""
+        """Return the state that `to_dict` wrote.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` returned, as it is or read from JSON.
+
+        Returns
+        -------
+        State
+            An equal state of this class.
+        """
         return from_plain(cls, values)
 
 
@@ -166,6 +194,11 @@ Inner = TypeVar("Inner")
 class GroupedState(Generic[Inner]):
     """A state per group; a batch without groups has none.
 
+    Attributes
+    ----------
+    states : dict of str to State
+        The state of each group by its name.
+
     Examples
     --------
     >>> from dubito.measure import AuditState
@@ -178,7 +211,20 @@ class GroupedState(Generic[Inner]):
 
     @classmethod
     def of(cls, batch: Batch, *, of: Callable[[Batch], Inner]) -> Self:
-        """Return the state of each group of a batch, in the order of their names."""
+        """Return the state of each group of a batch, in the order of their names.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with groups.
+        of : callable
+            Takes a batch and returns its state, e.g. `AuditState.of`.
+
+        Returns
+        -------
+        GroupedState
+            Empty if the batch has no groups.
+        """
         return cls({name: of(batch.take(rows)) for name, rows in rows_of_groups(batch).items()})
 
     def __add__(self, other: Self) -> Self:

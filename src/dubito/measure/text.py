@@ -6,7 +6,15 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
-from dubito.formatting import number_format, percent, printable, quantity, wrapped
+from dubito.formatting import (
+    HTMLTable,
+    html_view,
+    number_format,
+    percent,
+    printable,
+    quantity,
+    wrapped,
+)
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.groups import AREAS, TITLES, GroupComparison
 from dubito.measure.intervals import Interval
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
 
 
 MAX_CLASSES = 10
+MAX_GROUPS = 30  # in a notebook
 N_COLUMNS = 4
 GROUP_HEADS = {
     "accuracy": "accuracy",
@@ -158,6 +167,62 @@ def audit_lines(audit: Audit) -> list[str]:
     return lines
 
 
+def audit_html(audit: Audit) -> str:
+    """Return an audit for notebooks: the verdict, the metrics, then bins, classes and groups."""
+    head = ("value", "95 % interval", "")
+    metrics = HTMLTable(("metric", *head), _metric_cells(audit))
+    parts: list[str | HTMLTable] = [_size(audit)]
+    if (positive := audit.positive) is None:
+        parts += [metrics, _bin_table(audit.curve, "confidence", "accuracy")]
+    else:
+        name = f"P({positive.pos_label})"
+        others = [str(one.name) for one in audit.classes if one.name != positive.pos_label]
+        parts += [
+            HTMLTable((name, *head), _positive_cells(positive)),
+            _confusion_table(positive, others[0] if others else "other"),
+            _bin_table(positive.curve, name, "observed frequency"),
+            metrics._replace(folded="The more probable class of the two"),
+        ]
+    if audit.classes:
+        worst, n_classes = _ranked_classes(audit), len(audit.classes)
+        rows = [
+            (f"{one.name}", *map(percent, (one.probability, one.frequency)),
+             f"{one.calibration_error:.4f}")
+            for one in worst
+        ]  # fmt: skip
+        heads = ("class", "mean probability", "frequency", f"ECE ({audit.n_bins} uniform bins)")
+        which = "Classes" if len(worst) == n_classes else f"Worst {MAX_CLASSES} of {n_classes:,}"
+        parts.append(HTMLTable(heads, rows, f"{which}, by calibration error"))
+    if audit.groups:
+        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in audit.groups.items()]
+        title = quantity(len(groups), "group")
+        parts.append(HTMLTable(("group", "rows", "verdict"), groups[:MAX_GROUPS], title))
+    return html_view(audit.verdict, *parts)
+
+
+def _bin_table(curve: ReliabilityCurve, name: str, observed: str) -> HTMLTable:
+    """Return probability and frequency per bin, with the range of a calibrated model."""
+    bins = zip(curve.confidence, curve.accuracy, curve.low, curve.high, curve.count, strict=True)
+    rows = [
+        (_fine_percent(mean), _fine_percent(seen),
+         f"{_fine_percent(low)} to {_fine_percent(high)}", f"{count:,.0f}")
+        for mean, seen, low, high, count in bins
+    ]  # fmt: skip
+    heads = (f"mean {name}", observed, "95 % range if calibrated", "rows")
+    return HTMLTable(heads, rows, "Reliability by bin")
+
+
+def _confusion_table(positive: BinaryAudit, other: str) -> HTMLTable:
+    """Return the confusion matrix at the operating point."""
+    point, name = positive.operating_point, str(positive.pos_label)
+    rows = [
+        (f"true {name}", f"{point.true_positive:,.0f}", f"{point.false_negative:,.0f}"),
+        (f"true {other}", f"{point.false_positive:,.0f}", f"{point.true_negative:,.0f}"),
+    ]
+    heads = ("", f"predicted {name}", f"predicted {other}")
+    return HTMLTable(heads, rows, f"Confusion matrix: {decided(positive)}")
+
+
 def _size(audit: Audit) -> str:
     """Return the numbers of rows and classes, and of rows left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
@@ -167,6 +232,16 @@ def _size(audit: Audit) -> str:
 
 def _metric_lines(audit: Audit) -> list[str]:
     """Return a line for each known metric: its value, interval, and a reference value."""
+    has_intervals = bool(audit.intervals)
+    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if has_intervals else ''}".rstrip()]
+    for name, text, interval, note in _metric_cells(audit):
+        columns = f"{interval:<16}  {note}" if has_intervals else f" {note}"
+        lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
+    return lines
+
+
+def _metric_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
+    """Return name, value, interval and reference value of each known metric as text."""
     loss_note = ""
     if audit.n_impossible:
         loss_note = f"{quantity(audit.n_impossible, 'row')} at probability 0"
@@ -188,22 +263,19 @@ def _metric_lines(audit: Audit) -> list[str]:
         ("error separation", "", audit.error_separation, "0.5 if random"),
         ("error detection FPR95", "", audit.error_detection_fpr95, "0.95 if random"),
     ]
-    has_intervals = bool(audit.intervals)
-    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if has_intervals else ''}".rstrip()]
+    cells = []
     for name, key, value, note in metrics:
         if value is None:
             continue
         between = audit.intervals.get(key)
         interval = f"{between.low:.4f} to {between.high:.4f}" if between else ""
         is_tiny = name == "calibration p-value" and value < 0.00005
-        text = "<0.0001" if is_tiny else f"{value:.4f}"
-        columns = f"{interval:<16}  {note}" if has_intervals else f" {note}"
-        lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
-    return lines
+        cells.append((name, "<0.0001" if is_tiny else f"{value:.4f}", interval, note))
+    return cells
 
 
-def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
-    """Return the metrics of the positive class, its reliability, and its gains by decile."""
+def _positive_cells(positive: BinaryAudit) -> list[tuple[str, str, str, str]]:
+    """Return name, value, interval and reference value of each metric of the positive class."""
     n_bins, strategy = positive.curve.bins.size, positive.bin_strategy
     metrics = (
         ("base rate", "base_rate", ""),
@@ -215,12 +287,20 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
         (f"ECE ({quantity(n_bins, f'{strategy} bin')})", "expected_calibration_error", ""),
     )
-    lines = [f"  {f'P({positive.pos_label})'[:24]:<24} {'value':>7} 95 % interval"]
+    cells = []
     for name, key, note in metrics:
         value, between = getattr(positive, key), positive.intervals.get(key)
         if value is not None:
             interval = "" if between is None else f"{between.low:z.4f} to {between.high:z.4f}"
-            lines.append(f"  {name:<24} {value:>z7.4f} {interval:<18}  {note}".rstrip())
+            cells.append((name, f"{value:z.4f}", interval, note))
+    return cells
+
+
+def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
+    """Return the metrics of the positive class, its reliability, and its gains by decile."""
+    lines = [f"  {f'P({positive.pos_label})'[:24]:<24} {'value':>7} 95 % interval"]
+    for name, value, interval, note in _positive_cells(positive):
+        lines.append(f"  {name:<24} {value:>7} {interval:<18}  {note}".rstrip())
     if positive.saturated_fraction > 0:
         how = "leave them out"
         if positive.saturated_fraction == 1:
@@ -308,11 +388,16 @@ def reliability_chart(
     return Chart(title, Axis(0, 1, "Confidence"), Axis(0, 1, "Accuracy"), marks)
 
 
+def _ranked_classes(audit: Audit) -> list[ClassReport]:
+    """Return the classes of the largest calibration errors, the worst first."""
+    ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
+    return ranked[:MAX_CLASSES]
+
+
 def _class_lines(audit: Audit) -> list[str]:
     """Return mean probability, observed frequency and ECE of each class, the worst first."""
-    ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
-    worst = ranked[:MAX_CLASSES]
-    title = "class" if len(worst) == len(ranked) else f"class (worst {MAX_CLASSES})"
+    worst = _ranked_classes(audit)
+    title = "class" if len(worst) == len(audit.classes) else f"class (worst {MAX_CLASSES})"
     lines = [
         f"  {title:<20} {'probability':>11} {'observed frequency':>18} {'ECE':>7}"
         f"  ({audit.n_bins} uniform bins)"

@@ -3,8 +3,8 @@
 from dubito.monitor.compare import Comparison, Difference, compare
 from dubito.monitor.drift import Drift, detect_drift
 from dubito.monitor.forecasts import ForecastCoverage, forecast_coverage
+from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.monitor.shifts import DistributionShift
 
 __all__ = [
     "Comparison",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -13,7 +14,7 @@ from dubito.data.labels import LabelMatrix, Labels, Targets
 from dubito.data.shards import as_shards, load_rows
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval, interval_of
 from dubito.measure.regression import moment_matched
@@ -29,10 +30,11 @@ from dubito.monitor.metrics import (
     row_losses,
     row_metrics,
 )
-from dubito.monitor.verdicts import comparison_lines, comparison_verdict
+from dubito.monitor.verdicts import comparison_html, comparison_lines, comparison_verdict
 from dubito.outputs import BaseClassOutputs, ClassName, Quantiles, TopLabel
 
 CALLER = "compare"
+CRPS = ("continuous_ranked_probability_score", "crps_from_quantiles")
 
 
 @final
@@ -176,11 +178,20 @@ class Comparison:
         return comparison_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values; infinite numbers become None."""
+        """Return the comparison as JSON values; infinite numbers become None.
+
+        Returns
+        -------
+        dict
+            The metrics of each model, their differences, and the verdict.
+        """
         return {**json_fields(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
         return "\n".join(comparison_lines(self))
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self)
 
 
 def compare(
@@ -244,6 +255,9 @@ def compare(
         raise EmptyStateError("A comparison")
     found, difference = _estimates(batches, bootstrap, costs, pos_label)
     names = [name for name in TITLES if all(name in one for one in found.values())]
+    if not names:
+        rule, fix = "must have a metric in common", "Pass the same quantiles of all models"
+        raise BadValueError("models", CALLER, rule, f"none of {', '.join(batches)}", fix)
     metrics = {model: {name: one[name] for name in names} for model, one in found.items()}
     best = _best(metrics, names[0])
     differences = [
@@ -327,6 +341,15 @@ def _regression_estimates(batches: dict[str, Batch], bootstrap: MeanInterval) ->
     if len({tuple(one.levels) for one in outputs if isinstance(one, Quantiles)}) > 1:
         for one in losses.values():  # means over different levels cannot be compared
             one.pop("pinball_loss", None)
+            one.pop("crps_from_quantiles", None)
+    if not any(all(name in one for one in losses.values()) for name in CRPS):
+        warnings.warn(
+            "compare() leaves out the CRPS: one from quantiles is a mean over their levels, which "
+            "cannot be compared with that of other levels or of a whole distribution. Pass the "
+            "same quantiles of all models.",
+            DubitoWarning,
+            stacklevel=4,
+        )
     names = [f"interval_score_{level}" for level in INTERVALS]
     common = [name for name in names if all(name in one for one in losses.values())]
     for one in losses.values():  # one of them is enough

@@ -24,6 +24,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    crps_title,
     has_median,
     moment_matched,
     pit_of_rows,
@@ -33,17 +34,20 @@ from dubito.measure.regression import (
 )
 from dubito.measure.regression_audit import interval_levels
 from dubito.measure.state import json_fields, warn_of_missing
-from dubito.monitor.metrics import MIN_ROWS, N_BINS, TITLES, adjusted
-from dubito.monitor.shifts import (
+from dubito.monitor.metrics import (
+    MIN_ROWS,
+    N_BINS,
     N_PERMUTATIONS,
+    TITLES,
     DistributionShift,
+    adjusted,
     class_shift,
     distribution_shift,
     mean_shift,
     mean_with_error,
     ood_shift,
 )
-from dubito.monitor.verdicts import drift_lines, drift_verdict
+from dubito.monitor.verdicts import drift_html, drift_lines, drift_verdict
 from dubito.outputs import (
     BaseClassOutputs,
     ClassName,
@@ -128,7 +132,13 @@ class Drift:
         return drift_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+        """Return the result as JSON values.
+
+        Returns
+        -------
+        dict
+            The tests, the names of what shifted, and the verdict.
+        """
         values = json_fields(self)
         if self.prior is not None:
             names = ("prior", "low", "high", "is_identified", "method")
@@ -142,6 +152,9 @@ class Drift:
 
     def __str__(self) -> str:
         return "\n".join(drift_lines(self))
+
+    def _repr_html_(self) -> str:
+        return drift_html(self)
 
 
 def detect_drift(
@@ -411,7 +424,7 @@ def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
     if has_median(outputs):
         error = y - point_of_rows(outputs)
         rows |= {"bias": error, "absolute error": np.abs(error)}
-    rows["CRPS"] = crps_of_rows(outputs, y)
+    rows[crps_title(outputs)] = crps_of_rows(outputs, y)
     if central is not None:
         low, high = central_interval(outputs, central, CALLER)
         name = f"coverage ({short_percent(central)})"

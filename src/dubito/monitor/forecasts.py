@@ -1,4 +1,4 @@
-"""Coverage of the intervals of forecasts over time."""
+"""Coverage of the intervals, or sets of classes, of forecasts over time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,40 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.formatting import percent
-from dubito.measure.regression import pit_of_rows
-from dubito.outputs import BaseOutputs, Quantiles
+from dubito.arrays import BoolArray, FloatArray
+from dubito.doubt.conformal.classifier import PredictionSets
+from dubito.formatting import HTMLTable, html_view, percent
+from dubito.measure.regression import interval_scores, pit_of_rows
+from dubito.outputs import BaseOutputs, Logits, Probabilities, Quantiles
 
 N_WORST = 5
 WINDOW = 100  # truths of the rolling coverage
 N_WINDOWS = 120  # at most, that are kept
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # of distributions that are no quantiles
+MIN_DATES = 20  # from which on their dependence is estimated
+CONFIDENCE = 0.95  # of the intervals around coverages
+
+Bounds = tuple[FloatArray, FloatArray]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CoverageRow:
-    """Coverage of some forecasts: as forecast (None without intervals) and corrected."""
+    """Coverage of some forecasts: as forecast (None without intervals) and corrected.
+
+    `interval` is the 95 % confidence interval of the corrected coverage. Widths are mean widths of
+    intervals, or mean sizes of sets.
+    """
 
     name: str
     n_rows: int
     raw: float | None
     corrected: float
+    interval: tuple[float, float]
     width: float
+    raw_width: float | None
     score_ratio: float | None
 
 
@@ -46,10 +58,12 @@ class QuantileRow:
 @final
 @dataclass(frozen=True, slots=True)
 class ForecastCoverage:
-    """What intervals of forecasts covered, in all and by horizon, month and series.
+    """What intervals or sets of forecasts covered, in all and by horizon, month and series.
 
     Attributes
     ----------
+    kind : {"intervals", "sets"}
+        What was issued.
     level : float
         The nominal coverage.
     total : CoverageRow
@@ -62,11 +76,14 @@ class ForecastCoverage:
     lowest_rolling : float or None
         The lowest coverage of all windows, also of those between.
     reliability : tuple of QuantileRow
-        By level: the quantiles as forecast, and both ends of the corrected intervals.
+        By level: the quantiles as forecast, and both ends of the corrected intervals. None of sets.
     n_future, n_warm_up : int
         Forecasts without a truth, and those of the warm-up, before the first correction.
+    n_series : int
+        Series with a truth after the warm-up.
     """
 
+    kind: str
     level: float
     total: CoverageRow
     by_horizon: tuple[CoverageRow, ...]
@@ -77,34 +94,68 @@ class ForecastCoverage:
     reliability: tuple[QuantileRow, ...]
     n_future: int
     n_warm_up: int
+    n_series: int
 
     @property
     def verdict(self) -> str:
         """The coverage before and after correction, in a sentence or two."""
-        one, level = self.total, percent(self.level)
+        one, nouns = self.total, f"{self.kind.capitalize()} at {percent(self.level)}"
         if not one.n_rows:
-            return f"No truths of intervals at {level} yet."
+            return f"No truths of {self.kind} at {percent(self.level)} yet."
+        ours = f"{percent(one.corrected)} ({in_percent(one.interval)})"
         if one.raw is None:
-            return (
-                f"Intervals at {level} covered {percent(one.corrected)} of {one.n_rows:,} truths."
-            )
-        ratio = (
-            "" if one.score_ratio is None else f", with {one.score_ratio:.3f} of the interval score"
-        )
+            return f"{nouns} covered {ours} of {one.n_rows:,} truths."
+        cost = ""
+        if self.kind == "sets" and one.raw_width is not None:
+            cost = f", with {one.width:.3g} classes on average instead of {one.raw_width:.3g}"
+        elif one.score_ratio is not None:
+            change = "lower" if one.score_ratio < 1 else "higher"
+            cost = f". The interval score is {percent(abs(1 - one.score_ratio))} {change}"
         return (
-            f"Intervals at {level} covered {percent(one.raw)} of {one.n_rows:,} truths as "
-            f"forecast, and {percent(one.corrected)} after correction{ratio}."
+            f"{nouns} covered {percent(one.raw)} of {one.n_rows:,} truths as forecast, and {ours} "
+            f"after correction{cost}."
         )
 
+    def _repr_html_(self) -> str:
+        heads = ("", "truths", "as forecast", "corrected", "95 % interval")
+        tables = [
+            HTMLTable(heads, [
+                (one.name, f"{one.n_rows:,}", percent(one.raw), percent(one.corrected),
+                 in_percent(one.interval))
+                for one in rows
+            ], title)
+            for title, rows in (
+                ("", (self.total,)), ("By horizon", self.by_horizon), ("By month", self.by_month),
+                ("The series with the lowest coverage", self.worst_series),
+            )
+            if rows and self.total.n_rows
+        ]  # fmt: skip
+        return html_view(self.verdict, *tables)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything as plain values.
+
+        Returns
+        -------
+        dict
+            All fields by name, and the verdict.
+        """
         return {"verdict": self.verdict, **asdict(self)}
+
+
+def in_percent(interval: tuple[float, float]) -> str:
+    """Return an interval of fractions in percent.
+
+    >>> in_percent((0.871, 0.92))
+    '87.1 to 92.0 %'
+    """
+    return f"{100 * interval[0]:.1f} to {percent(interval[1])}"
 
 
 def forecast_coverage(
     y: FloatArray,
-    raw: tuple[FloatArray, FloatArray] | None,
-    corrected: tuple[FloatArray, FloatArray],
+    raw: Bounds | None,
+    corrected: Bounds | PredictionSets,
     *,
     level: float,
     series: Sequence[str],
@@ -113,28 +164,43 @@ def forecast_coverage(
     time: FloatArray | None = None,
     outputs: BaseOutputs | None = None,
 ) -> ForecastCoverage:
-    """Return what intervals covered; the score is that of Winkler, a geometric mean over series.
+    """Return what intervals, or sets of classes, covered.
+
+    The score is that of Winkler, a geometric mean over series.
+
+    Hits of one date and of following dates are alike. Confidence intervals of coverages are
+    therefore Wilson's for the number of independent truths that vary as much, with the quantiles of
+    Student's t: by the long-run variance of the sums by date (the equal-weighted cosine estimator),
+    for less than half of the dates by the variance of all windows of as many, and never by less
+    than that of independent truths. With fewer than 20 dates in all, the truths of one date count
+    as one.
 
     Parameters
     ----------
     y : ndarray of shape (n_rows,)
-        The truths, NaN where unknown.
+        The truths, or the columns of the true classes; NaN where unknown.
     raw : pair of ndarray, or None
         Bounds of the intervals as forecast.
-    corrected : pair of ndarray
-        Bounds as they were issued; infinite or as forecast during the warm-up, which is left out.
+    corrected : pair of ndarray, or PredictionSets
+        Bounds or sets as they were issued; infinite, with infinite thresholds, or as forecast
+        during the warm-up, which is left out.
     level : float
         The nominal coverage.
     series, horizon, month : sequences
         What each row belongs to.
     time : ndarray of shape (n_rows,), optional
         When each forecast was made. Default: rows are in order of time.
-    outputs : Normal, Quantiles or Samples, optional
-        The distributions as forecast, for their reliability.
+    outputs : Normal, Quantiles, Samples, Probabilities or Logits, optional
+        The distributions as forecast, for their reliability. Of classes, the sets as forecast are
+        the most probable classes that add up to the level.
 
     Returns
     -------
     ForecastCoverage
+
+    References
+    ----------
+    Lazarus, Lewis, Stock and Watson, "HAR inference: recommendations for practice", 2018.
 
     Examples
     --------
@@ -143,94 +209,233 @@ def forecast_coverage(
     >>> found = forecast_coverage(np.array([1.0, 1, 3, np.nan]), None, bounds, level=0.9,
     ...     series=names, horizon=[0] * 4, month=names)
     >>> found.verdict, found.n_future
-    ('Intervals at 90.0 % covered 66.7 % of 3 truths.', 1)
+    ('Intervals at 90.0 % covered 66.7 % (20.8 to 93.9 %) of 3 truths.', 1)
     """
     is_known = ~np.isnan(y)
-    is_corrected = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
-    if raw is not None:
-        is_corrected &= (corrected[0] != raw[0]) | (corrected[1] != raw[1])
+    before: tuple[BoolArray, FloatArray, FloatArray] | None = None
+    if isinstance(corrected, PredictionSets):
+        limits = corrected.thresholds
+        is_corrected = np.ones(len(y), bool) if limits is None else np.isfinite(limits)
+        inside, width, scores = _judge_sets(corrected.contains, y)
+        if isinstance(outputs, Logits | Probabilities):
+            before = _judge_sets(_likely_sets(outputs, level), y)
+    else:
+        is_corrected = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
+        inside, width, scores = _judge(corrected, y, level)
+        if raw is not None:
+            is_corrected &= (corrected[0] != raw[0]) | (corrected[1] != raw[1])
+            before = _judge(raw, y, level)
     is_judged = is_known & is_corrected
     names, months, steps = (np.array([str(one) for one in c]) for c in (series, month, horizon))
-    alpha = 1 - level
+    times = np.arange(len(y), dtype=np.float64) if time is None else time
+    every = _Hits(inside[is_judged], times[is_judged]) if is_judged.any() else None
 
-    def scores(bounds: tuple[FloatArray, FloatArray]) -> FloatArray:
-        misses = np.maximum(bounds[0] - y, 0) + np.maximum(y - bounds[1], 0)
-        return np.asarray(bounds[1] - bounds[0] + 2 / alpha * misses)
-
-    def row(name: str, rows: BoolArray) -> CoverageRow:
-        inside = _covers(corrected, y)
-        width = float((corrected[1] - corrected[0])[rows].mean()) if rows.any() else 0.0
-        before = ratio = None
-        if raw is not None and rows.any():
-            before = float(_covers(raw, y)[rows].mean())
-            logs = []
-            ours, theirs = scores(corrected), scores(raw)
-            for one in np.unique(names[rows]):
-                some = rows & (names == one)
-                if ours[some].mean() > 0 and theirs[some].mean() > 0:
-                    logs.append(np.log(ours[some].mean() / theirs[some].mean()))
-            ratio = float(np.exp(np.mean(logs))) if logs else None
-        coverage = float(inside[rows].mean()) if rows.any() else 0.0
-        return CoverageRow(name, int(rows.sum()), before, coverage, width, ratio)
+    def row(name: str, rows: Any) -> CoverageRow:
+        if every is None:
+            return CoverageRow(name, 0, None, 0.0, (0.0, 1.0), 0.0, None, None)
+        own = _Hits(inside[rows], times[rows])
+        ratio = raw_coverage = raw_width = None
+        if before is not None:
+            raw_coverage, raw_width = float(before[0][rows].mean()), float(before[1][rows].mean())
+            ratio = _score_ratio(scores[rows], before[2][rows], names[rows])
+        return CoverageRow(
+            name,
+            own.n,
+            raw_coverage,
+            own.rate,
+            own.interval(every),
+            float(width[rows].mean()),
+            raw_width,
+            ratio,
+        )
 
     def parts(of: Any) -> list[CoverageRow]:
         found = np.unique(of[is_judged])
         return [row(str(one), is_judged & (of == one)) for one in found]
 
-    order = np.argsort(np.arange(len(y)) if time is None else time, kind="stable")
+    order = np.argsort(times, kind="stable")
     order = order[is_judged[order]]
-    rolling, lowest = _rolling(order, y, raw, corrected, months)
-    worst = sorted(parts(names), key=lambda one: (one.corrected, one.name))[:N_WORST]
+    rolling, lowest = [], None
+    if order.size >= WINDOW:
+        lowest = float(np.convolve(inside[order], np.ones(WINDOW), "valid").min() / WINDOW)
+        n_windows = order.size - WINDOW + 1
+        starts = np.linspace(0, n_windows - 1, min(n_windows, N_WINDOWS)).astype(int)
+        ends = starts + WINDOW
+        rolling = [row(months[order[b - 1]], order[a:b]) for a, b in zip(starts, ends, strict=True)]
+    by_series = sorted(parts(names), key=lambda one: (one.corrected, one.name))
+    reliability: tuple[QuantileRow, ...] = ()
+    if not isinstance(corrected, PredictionSets):
+        taken = outputs and outputs.take(order)
+        reliability = _reliability(y[order], taken, [b[order] for b in corrected], 1 - level)
     return ForecastCoverage(
+        "sets" if isinstance(corrected, PredictionSets) else "intervals",
         level,
         row("all", is_judged),
         tuple(sorted(parts(steps), key=lambda one: int(one.name))),
         tuple(parts(months)),
-        tuple(worst),
-        rolling,
+        tuple(by_series[:N_WORST]),
+        tuple(rolling),
         lowest,
-        _reliability(
-            y[order], outputs and outputs.take(order), [b[order] for b in corrected], alpha
-        ),
+        reliability,
         int((~is_known).sum()),
         int((is_known & ~is_corrected).sum()),
+        len(by_series),
     )
 
 
-def _rolling(
-    order: IntArray,
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ForecastTrace:
+    """The last forecasts of a series at a horizon: bounds as issued, and truths (NaN without).
+
+    `why` says what is special about the series; `center` is the point forecast, None where there is
+    none.
+    """
+
+    name: str
+    why: str
+    horizon: int
+    time: FloatArray
+    low: FloatArray
+    high: FloatArray
+    y: FloatArray
+    center: FloatArray | None
+
+
+def forecast_traces(
+    found: ForecastCoverage,
     y: FloatArray,
-    raw: tuple[FloatArray, FloatArray] | None,
-    corrected: tuple[FloatArray, FloatArray],
-    months: NDArray[Any],
-) -> tuple[tuple[CoverageRow, ...], float | None]:
-    """Return coverage and width of windows of rows in order of time, and the lowest coverage."""
-    if order.size < WINDOW:
-        return (), None
+    corrected: Bounds,
+    *,
+    series: Sequence[str],
+    horizon: Sequence[int],
+    time: FloatArray,
+    center: FloatArray | None = None,
+) -> tuple[ForecastTrace, ...]:
+    """Return the series of the lowest coverage and that of the largest truths, for a chart.
 
-    def means(values: NDArray[Any]) -> FloatArray:
-        return np.convolve(values[order], np.ones(WINDOW), "valid") / WINDOW
+    Parameters
+    ----------
+    found : ForecastCoverage
+        What was covered.
+    y, corrected, series, horizon, time
+        As for `forecast_coverage`.
+    center : ndarray of shape (n_rows,), optional
+        Point forecasts.
 
-    inside, width = means(_covers(corrected, y)), means(corrected[1] - corrected[0])
-    before = None if raw is None else means(_covers(raw, y))
-    windows = np.linspace(0, inside.size - 1, min(inside.size, N_WINDOWS)).astype(int)
-    rows = (
-        CoverageRow(
-            str(months[order[k + WINDOW - 1]]),
-            WINDOW,
-            None if before is None else float(before[k]),
-            float(inside[k]),
-            float(width[k]),
-            None,
+    Returns
+    -------
+    tuple of ForecastTrace
+        At the smallest horizon, of at most 120 forecasts each.
+    """
+    names, steps = np.array([str(one) for one in series]), np.asarray(horizon)
+    is_shown = np.isfinite(corrected[0]) & np.isfinite(corrected[1])
+    if not is_shown.any() or not found.worst_series:
+        return ()
+    is_shown &= steps == steps[is_shown].min()
+    sizes = {
+        str(one): float(np.abs(y[here]).mean())
+        for one in np.unique(names)
+        if (here := is_shown & (names == one) & ~np.isnan(y)).any()
+    }
+    why = {found.worst_series[0].name: "lowest coverage"}
+    if sizes:
+        largest = max(sizes, key=lambda one: sizes[one])
+        why[largest] = f"{why[largest]}, largest values" if largest in why else "largest values"
+    traces = []
+    for name, reason in why.items():
+        rows = np.flatnonzero(is_shown & (names == name))
+        rows = rows[np.argsort(time[rows], kind="stable")][-N_WINDOWS:]
+        if rows.size:
+            low, high = (np.asarray(end[rows], dtype=np.float64) for end in corrected)
+            own = None if center is None else center[rows]
+            step = int(steps[rows[0]])
+            traces.append(ForecastTrace(name, reason, step, time[rows], low, high, y[rows], own))
+    return tuple(traces)
+
+
+@final
+class _Hits:
+    """Truths inside by date, and how much more their fraction varies than that of independent ones.
+
+    Sums of a date are those of hits less their mean.
+    """
+
+    def __init__(self, inside: BoolArray, times: FloatArray) -> None:
+        dates, at = np.unique(times, return_inverse=True)
+        self.n, self.n_dates, self.rate = inside.size, dates.size, float(inside.mean())
+        self.counts = np.bincount(at, minlength=dates.size)
+        self.sums = np.bincount(at, inside, dates.size) - self.rate * self.counts
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether there are enough dates, with hits and misses."""
+        return self.n_dates >= MIN_DATES and 0 < self.rate < 1
+
+    def interval(self, every: _Hits) -> tuple[float, float]:
+        """Return Wilson's interval of the fraction of truths inside; `every` holds those of all."""
+        variance, freedom = self.n / self.n_dates, 1e9  # those of one date count as one
+        if self.has_variance and 2 * self.n_dates >= every.n_dates:
+            variance, freedom = self._long_run_variance()
+        elif every.has_variance:
+            variance, freedom = every._window_variance(self.n_dates)
+        n, z = self.n / max(variance, 1.0), float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+        center = (self.rate + z**2 / (2 * n)) / (1 + z**2 / n)
+        spread = self.rate * (1 - self.rate) / n + z**2 / (4 * n**2)
+        margin = z * spread**0.5 / (1 + z**2 / n)
+        return max(min(center - margin, self.rate), 0.0), min(max(center + margin, self.rate), 1.0)
+
+    def _long_run_variance(self) -> tuple[float, float]:
+        """Return that of the equal-weighted cosine estimator, and its degrees of freedom."""
+        freedom = int(0.4 * self.n_dates ** (2 / 3))
+        places = (np.arange(self.n_dates) + 0.5) / self.n_dates
+        waves = np.cos(np.pi * np.arange(1, freedom + 1)[:, np.newaxis] * places)
+        variance = 2 * float(((waves @ self.sums) ** 2).mean())
+        return variance / (self.n * self.rate * (1 - self.rate)), freedom
+
+    def _window_variance(self, n_dates: int) -> tuple[float, float]:
+        """Return that of overlapping windows of some dates, and its degrees of freedom."""
+        sums, counts = (
+            np.convolve(one, np.ones(n_dates), "valid") for one in (self.sums, self.counts)
         )
-        for k in windows
-    )
-    return tuple(rows), float(inside.min())
+        variance = float((sums**2).sum() / counts.sum()) / (self.rate * (1 - self.rate))
+        return variance, max(1.5 * (self.n_dates / n_dates - 1), 1.0)
 
 
-def _covers(bounds: tuple[FloatArray, FloatArray], y: FloatArray) -> BoolArray:
-    """Return whether each interval contains its truth."""
-    return np.asarray((bounds[0] <= y) & (y <= bounds[1]))
+def _judge(bounds: Bounds, y: FloatArray, level: float) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Return whether intervals contain the truth, their width and their interval score."""
+    is_inside = np.asarray((bounds[0] <= y) & (y <= bounds[1]))
+    with np.errstate(invalid="ignore"):  # of infinite bounds, which are left out
+        return is_inside, bounds[1] - bounds[0], interval_scores(y, *bounds, level)
+
+
+def _judge_sets(contains: BoolArray, y: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Return whether sets contain the true class, and their sizes; they have no score."""
+    codes = np.where(np.isnan(y), 0, y).astype(np.int64)[:, np.newaxis]
+    is_inside = np.take_along_axis(contains, codes, axis=1)[:, 0]
+    return is_inside, contains.sum(axis=1).astype(np.float64), np.zeros(len(y))
+
+
+def _likely_sets(outputs: Logits | Probabilities, level: float) -> BoolArray:
+    """Return the most probable classes of each row that add up to a probability of `level`."""
+    p = outputs.array.astype(np.float64)
+    if isinstance(outputs, Logits):
+        p = np.exp(p - p.max(axis=1, keepdims=True))
+    p = p / p.sum(axis=1, keepdims=True)
+    order = np.argsort(-p, axis=1, kind="stable")
+    sorted_p = np.take_along_axis(p, order, axis=1)
+    is_in = np.cumsum(sorted_p, axis=1) - sorted_p < level  # the mass before the class
+    found = np.zeros(p.shape, dtype=bool)
+    np.put_along_axis(found, order, is_in, axis=1)
+    return found
+
+
+def _score_ratio(ours: FloatArray, theirs: FloatArray, names: NDArray[Any]) -> float | None:
+    """Return the geometric mean over series of the ratio of mean scores."""
+    _, codes = np.unique(names, return_inverse=True)
+    a, b = np.bincount(codes, ours), np.bincount(codes, theirs)
+    is_fine = (a > 0) & (b > 0)
+    return float(np.exp(np.mean(np.log(a[is_fine] / b[is_fine])))) if is_fine.any() else None
 
 
 def _reliability(

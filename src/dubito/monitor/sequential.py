@@ -68,6 +68,10 @@ class SequentialAlarm:
         The number of labels after which it raised an alarm.
     direction : {"over", "under"} or None
         Whether the stated means are too high or too low, once it has raised an alarm.
+    log_wealth : array
+        The log wealth of each bet against the claim.
+    log_largest : float
+        The largest total log wealth so far.
 
     References
     ----------
@@ -140,7 +144,18 @@ class SequentialAlarm:
         )
 
     def wealth_after(self, growth: FloatArray) -> FloatArray:
-        """Return the log wealth of each bet after each label, new investments included."""
+        """Return the log wealth of each bet after each label, new investments included.
+
+        Parameters
+        ----------
+        growth : array of shape (n_labels, n_bets)
+            By how much each label changes the log wealth of each bet, summed so far.
+
+        Returns
+        -------
+        array of shape (n_labels, n_bets)
+            The log wealth after each label.
+        """
         n_before = self.n_labels + np.arange(len(growth))
         invested = np.log(_reserve(n_before) - _reserve(n_before + 1))
         # What is invested after a label grows by all later factors.
@@ -164,12 +179,29 @@ class SequentialAlarm:
         return self.alarmed_after is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
+        """Return the state as JSON values.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
         return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SequentialAlarm:
-        """Return an alarm from the values of `to_dict`."""
+        """Return an alarm from the values of `to_dict`.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` returned, as it is or read from JSON.
+
+        Returns
+        -------
+        SequentialAlarm
+            An equal alarm, to be continued.
+        """
         alarm = from_plain(cls, values)
         if alarm.log_wealth.shape != (2 * N_EACH,) or not np.isfinite(alarm.log_wealth).all():
             rule, got = f"must be {2 * N_EACH} finite numbers", f"{alarm.log_wealth.tolist()}"

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dubito.decide.value import negated
-from dubito.formatting import decimal, join_words, percent, points, short_percent, wrapped
-from dubito.monitor.metrics import MIN_ROWS, TITLES
-from dubito.monitor.shifts import DistributionShift
+from dubito.formatting import (
+    HTMLTable,
+    decimal,
+    html_view,
+    join_words,
+    percent,
+    points,
+    short_percent,
+    wrapped,
+)
+from dubito.monitor.metrics import MIN_ROWS, TITLES, DistributionShift
 
 if TYPE_CHECKING:
     from dubito.monitor.compare import Comparison, Difference
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_CLASSES_SHOWN = 10
 WIDTH = 80  # of printed lines
+WORDS = {True: "better", False: "worse", None: ""}
 RECALIBRATE = "recalibrate on current rows"
 
 
@@ -81,13 +90,7 @@ def _amount(difference: Difference) -> str:
 
 def comparison_lines(found: Comparison) -> list[str]:
     """Return a comparison as lines of 80 columns."""
-    missing = f"; {found.n_missing:,} more without a label left out" if found.n_missing else ""
-    note = (
-        f"{found.n_rows:,} rows{missing}. {short_percent(found.level)} intervals in parentheses; "
-        f"better and worse are significant after correction for {len(found.differences)} "
-        "comparisons (Holm)."
-    )
-    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(note, WIDTH)]
+    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(_comparison_note(found), WIDTH)]
     for model in found.models:
         lines += ["", f"  {model[:76]}"]
         metrics = found.metrics[model].items()
@@ -96,9 +99,38 @@ def comparison_lines(found: Comparison) -> list[str]:
         lines += ["", f"  {pair[0][:35]} - {pair[1][:35]}"]
         for one in found.differences:
             if (one.model, one.baseline) == pair:
-                word = {True: "  better", False: "  worse", None: ""}[one.is_better]
-                lines.append(f"    {TITLES[one.metric]:<30} {one.interval:+}{word}")
+                line = f"    {TITLES[one.metric]:<30} {one.interval:+}  {WORDS[one.is_better]}"
+                lines.append(line.rstrip())
     return lines
+
+
+def _comparison_note(found: Comparison) -> str:
+    """Return the numbers of rows, and what intervals and significance mean."""
+    missing = f"; {found.n_missing:,} more without a label left out" if found.n_missing else ""
+    return (
+        f"{found.n_rows:,} rows{missing}. {short_percent(found.level)} intervals in parentheses; "
+        f"better and worse are significant after correction for {len(found.differences)} "
+        "comparisons (Holm)."
+    )
+
+
+def comparison_html(found: Comparison) -> str:
+    """Return a comparison for notebooks: the verdict, the differences, then all metrics."""
+    changes = [
+        (TITLES[one.metric], f"{one.model} - {one.baseline}", f"{one.interval:+}",
+         WORDS[one.is_better])
+        for one in found.differences
+    ]  # fmt: skip
+    metrics = [
+        (TITLES[name], *(f"{found.metrics[one].get(name, '')}" for one in found.models))
+        for name in found.metrics[found.models[0]]
+    ]
+    return html_view(
+        found.verdict,
+        _comparison_note(found),
+        HTMLTable(("metric", "models", "difference", ""), changes),
+        HTMLTable(("metric", *found.models), metrics, "Metrics of each model"),
+    )
 
 
 def drift_verdict(found: Drift) -> str:
@@ -151,7 +183,7 @@ def _error_text(found: Drift) -> str:
         advice = f"predictions are too {'low' if now > 0 else 'high'}, retrain the model"
         advice = "the bias is smaller" if abs(now) < abs(before) else advice
         sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}: {advice}.")
-    for name in ("absolute error", "CRPS"):
+    for name in ("absolute error", "CRPS", "CRPS (from quantiles)"):
         if name in found.shifted:
             shift = found.shifts[name]
             verb = "rose" if _has_risen(found, name) else "fell"
@@ -193,7 +225,7 @@ def _prior_text(found: Drift) -> str:
         text = "The predicted classes shifted, but the labels did not"
         return f"{text}." if _has_risen(found, "accuracy") else f"{text}: retrain the model."
     text = f"The class priors shifted, {source}: use adjust_prior"
-    if "OOD inputs" in found.shifted:
+    if "OOD inputs" in found.shifted or "labels" not in found.shifts:
         text += ", if the inputs of each class are still the same"
     return f"{text}."
 
@@ -279,32 +311,58 @@ def _has_risen(found: Drift, name: str) -> bool:
 
 def drift_lines(found: Drift) -> list[str]:
     """Return the result as lines of 80 columns."""
-    tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
-    note = (
-        f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
-        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
-        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov"
-        f"{'' if found.expected_accuracy is None else ', of classes total variation'}."
-    )
     change = f"change ({short_percent(found.level)})"
     head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
-    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(note, WIDTH), "", head]
+    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(_drift_note(found), WIDTH), "", head]
     lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
     if found.expected_accuracy is None:
         return lines
     return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
 
 
+def drift_html(found: Drift) -> str:
+    """Return the result for notebooks: the verdict, the shifts, then accuracy and priors."""
+    heads = ("", "reference", "current", f"change ({short_percent(found.level)})", "distance", "p")
+    shifts = [
+        (name, *_shift_cells(shift), "shifted" if shift.has_shifted else "")
+        for name, shift in found.shifts.items()
+    ]
+    parts: list[str | HTMLTable] = [HTMLTable((*heads, ""), shifts)]
+    if found.expected_accuracy is not None:
+        parts.append("\n".join(" ".join(line.split()) for line in _accuracy_lines(found)))
+    if found.prior is not None and (priors := _prior_cells(found)):
+        title = f"Class priors (estimated by {found.prior.method.upper()})"
+        parts.append(HTMLTable(("class", "reference", "current", "interval"), priors, title))
+    return html_view(found.verdict, *parts, _drift_note(found).replace(" (*)", ""))
+
+
+def _drift_note(found: Drift) -> str:
+    """Return the numbers of rows, and what the tests are."""
+    tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
+    return (
+        f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
+        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
+        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov"
+        f"{'' if found.expected_accuracy is None else ', of classes total variation'}."
+    )
+
+
 def _shift_line(name: str, shift: DistributionShift) -> str:
     """Return one shift as a line."""
+    before, now, difference, distance, p_value = _shift_cells(shift)
+    mark = " *" if shift.has_shifted else ""
+    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}{mark}"
+    return line.rstrip()
+
+
+def _shift_cells(shift: DistributionShift) -> tuple[str, str, str, str, str]:
+    """Return both means, the interval of their difference, the distance and the p-value."""
     before, now = ("" if one is None else decimal(one) for one in (shift.reference, shift.current))
     one = shift.difference
     difference = "" if one is None else f"{one:+}".partition("(")[2].removesuffix(")")
     distance = _figure(shift.distance, ".3f")
     p_value = _figure(shift.p_value, ".4f").replace("0.0000", "<0.0001")
-    mark = " *" if shift.has_shifted else ""
-    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}{mark}"
-    return line.rstrip()
+    return before, now, difference, distance, p_value
 
 
 def _figure(value: float | None, digits: str) -> str:
@@ -325,17 +383,27 @@ def _accuracy_lines(found: Drift) -> list[str]:
 
 
 def _prior_lines(found: Drift) -> list[str]:
-    """Return the priors of both periods, the largest change first."""
+    """Return the priors of both periods as lines."""
+    cells = _prior_cells(found)
+    if found.prior is None or not cells:
+        return []
+    method = f"(estimated by {found.prior.method.upper()})"
+    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
+    return lines + [
+        f"  {name[:22]:<22} {before:>8} {now:>8}  {between}" for name, before, now, between in cells
+    ]
+
+
+def _prior_cells(found: Drift) -> list[tuple[str, str, str, str]]:
+    """Return class, priors of both periods and interval, the largest change first."""
     if found.prior is None or found.reference_prior is None:
         return []
     prior, before = found.prior, found.reference_prior
     names = list(found.classes or range(before.size))
     order = np.argsort(-np.abs(prior.prior - before), kind="stable")[:MAX_CLASSES_SHOWN]
-    method = f"(estimated by {prior.method.upper()})"
-    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
+    cells = []
     for k in order:
         between = f"{percent(prior.low[k])} to {percent(prior.high[k])}"
         between = between if prior.is_identified[k] else "not identified"
-        figures = f"{percent(before[k]):>8} {percent(prior.prior[k]):>8}  {between}"
-        lines.append(f"  {str(names[k])[:22]:<22} {figures}")
-    return lines
+        cells.append((str(names[k]), percent(before[k]), percent(prior.prior[k]), between))
+    return cells

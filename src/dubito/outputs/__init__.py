@@ -14,22 +14,20 @@ from dubito.outputs.classification import (
     ClassName,
     Logits,
     Members,
-    Probabilities,
-    TopLabel,
-    as_class_matrix,
-    as_names,
-    as_outputs,
-    require_classes,
-)
-from dubito.outputs.mixtures import NormalMixture, RegressionMembers
-from dubito.outputs.multi_label import (
     MultiLabel,
     MultiLabelMembers,
+    Probabilities,
+    Scores,
+    TopLabel,
+    as_class_matrix,
     as_multilabel,
+    as_names,
+    as_outputs,
     column_names,
     in_fitted_order,
+    require_classes,
 )
-from dubito.outputs.regression import Normal, Quantiles, Samples
+from dubito.outputs.regression import Normal, NormalMixture, Quantiles, RegressionMembers, Samples
 
 __all__ = [
     "BaseClassOutputs",
@@ -45,6 +43,7 @@ __all__ = [
     "Quantiles",
     "RegressionMembers",
     "Samples",
+    "Scores",
     "TopLabel",
     "as_class_matrix",
     "as_multilabel",

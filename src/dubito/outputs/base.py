@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from dubito.arrays import IntArray, freeze
 
-OF_ALL_ROWS = ("classes", "family", "levels", "label_names")  # fields without one entry per row
+# Fields without one entry per row.
+OF_ALL_ROWS = ("classes", "family", "levels", "label_names", "names", "confidence_column")
 
 
 class BaseOutputs(ABC):
-    """Outputs of a model for a number of rows. The first field is an array."""
+    """Outputs of a model for a number of rows. The first field is an array.
 
-    __slots__ = ()
+    `origin` is what it was read from, if that was a tensor or a data frame; parts have none.
+    """
+
+    __slots__ = ("origin",)
 
     axes: ClassVar[tuple[str, ...]]  # of the first field
     remedy: ClassVar[str] = ""  # what to pass to a function that does not take such outputs
@@ -38,6 +42,11 @@ class BaseOutputs(ABC):
         ----------
         rows : slice or array of int
             A slice gives a view, indices give a copy.
+
+        Returns
+        -------
+        BaseOutputs
+            Outputs of the same class, with the same names of columns.
         """
         index = (slice(None),) * self.axes.index("row") + (rows,)
         fields = {
@@ -86,7 +95,21 @@ Kind = TypeVar("Kind", bound=BaseOutputs)
 
 
 def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:
-    """Return outputs of fields that were validated before."""
+    """Return outputs of fields that were validated before.
+
+    Parameters
+    ----------
+    kind : type
+        The class of the outputs, such as `Logits`.
+    fields : dict of str to any
+        Its fields by name. Arrays are made read-only, without a copy.
+
+    Returns
+    -------
+    BaseOutputs
+        An instance of `kind`. For results that are valid by construction; the constructor
+        validates.
+    """
     outputs = object.__new__(kind)
     for name, value in fields.items():
         set_field(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)

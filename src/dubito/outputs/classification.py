@@ -1,16 +1,19 @@
-"""Outputs of classifiers: one distribution over classes per row, or the top label alone."""
+"""Outputs of classifiers: a distribution over classes, the top label alone, or several labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dubito.arrays import (
+    PERCENTAGES,
     USE_FRACTIONS,
     FloatArray,
+    Origin,
     as_array,
     as_distributions,
     as_finite,
@@ -23,6 +26,7 @@ from dubito.arrays import (
     own,
     require_bool,
     require_dimensions,
+    require_everywhere,
     require_rows,
 )
 from dubito.errors import BadTypeError, BadValueError
@@ -77,6 +81,7 @@ class Logits(BaseClassOutputs):
         if logits.shape[1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
         set_field(self, "array", own(logits, array))
+        set_field(self, "origin", Origin.of(array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Logits"))
 
 
@@ -117,6 +122,7 @@ class Probabilities(BaseClassOutputs):
             matrix = as_normalized(matrix, "array", "Probabilities")
         probabilities = _as_probabilities(matrix, "array", "Probabilities")
         set_field(self, "array", own(probabilities, array))
+        set_field(self, "origin", Origin.of(array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
 
 
@@ -160,6 +166,7 @@ class Members(BaseClassOutputs):
         ]
         is_unchanged = all(new is old for new, old in zip(checked, passes, strict=True))
         set_field(self, "array", own(floats if is_unchanged else np.stack(checked), array))
+        set_field(self, "origin", Origin.of(array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Members"))
         set_field(self, "certainty", _as_certainty(certainty, floats.shape[:2]))
 
@@ -173,6 +180,11 @@ class Members(BaseClassOutputs):
             The outputs of each pass for the same rows; a plain array is probabilities.
         certainty : array of shape (n_passes, n_rows), optional
             The certainty that each pass predicts for itself.
+
+        Returns
+        -------
+        Members
+            Probabilities of shape (n_passes, n_rows, n_classes).
         """
         rule = "must be a list with the outputs of each pass"
         fix = "Use Members.of([pass_1, pass_2, ...])"
@@ -235,8 +247,160 @@ class TopLabel(BaseOutputs):
         set_field(self, "correct", freeze(hits.astype(np.float64)))
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Scores(BaseClassOutputs):
+    """Scores that tell how likely an answer is correct, of any range: two classes, wrong, correct.
+
+    For language models: a sequence log-probability, a verbalized 0-100, the agreement of several
+    samples, a judge's grade. `ConfidenceCalibrator` turns them into P(correct), and a policy that
+    is fitted on them decides which answers to reject.
+
+    Parameters
+    ----------
+    array : array of shape (n_rows,) or (n_rows, n_scores), dict or data frame
+        One or several scores. Of several, some may be missing (NaN).
+    names : sequence of str, optional
+        The names of the scores; by default the columns of a data frame or dict.
+    groups : array of shape (n_rows,), optional
+        The group of each row, such as the subject of a question, for partial pooling.
+    confidence : str or int, optional
+        The name or the column of the score that is the model's own probability of being correct:
+        what "uncalibrated" is.
+
+    Examples
+    --------
+    >>> Scores({"logprob": [-3.0, -0.5], "judge": [2, 5]}).names
+    ('logprob', 'judge')
+    >>> Scores([0.75, 0.5], confidence=0).probabilities("me").array.tolist()
+    [[0.25, 0.75], [0.5, 0.5]]
+    """
+
+    axes = ("row", "score")
+    remedy = "Use ConfidenceCalibrator, or name the score that is a probability: confidence=0"
+    array: FloatArray
+    names: tuple[str, ...] | None
+    groups: NDArray[Any] | None
+    confidence_column: int | None
+    classes: tuple[ClassName, ...] | None
+
+    def __init__(
+        self,
+        array: Any,
+        names: Iterable[str] | None = None,
+        groups: Any = None,
+        confidence: str | int | None = None,
+    ) -> None:
+        if names is None:
+            names = _score_names(array)
+        listed = None if names is None else tuple(map(str, names))
+        set_field(self, "origin", Origin.of(array))
+        if listed is not None and not isinstance(array, np.ndarray | list | tuple):
+            array = np.column_stack([as_floats(array[one], one, "Scores") for one in listed])
+        matrix = _as_matrix(array, "array", "Scores").astype(np.float64)
+        _require_scores(matrix, listed)
+        set_field(self, "array", freeze(matrix))
+        set_field(self, "names", listed)
+        if groups is not None:
+            groups = freeze(as_array(groups, "groups", "Scores"))
+            require_dimensions(groups, (1,), "groups", "Scores", "one value per row")
+            require_rows(groups, len(matrix), "groups", "Scores")
+        set_field(self, "groups", groups)
+        set_field(self, "confidence_column", _score_column(confidence, matrix, listed))
+        set_field(self, "classes", ("wrong", "correct"))
+
+    @property
+    def n_classes(self) -> int:
+        """Two: wrong and correct."""
+        return 2
+
+    @property
+    def n_scores(self) -> int:
+        """The number of scores."""
+        return int(self.array.shape[1])
+
+    def probabilities(self, caller: str) -> Probabilities:
+        """Return the uncalibrated probabilities of wrong and correct, or raise if there are none.
+
+        Parameters
+        ----------
+        caller : str
+            The function that needs them, for the error message.
+
+        Returns
+        -------
+        Probabilities
+            Two columns: the probability of being wrong, and of being correct.
+        """
+        if self.confidence_column is None:
+            rule = "must hold a probability of being correct"
+            raise BadTypeError("outputs", caller, rule, "scores alone", self.remedy)
+        p = self.array[:, self.confidence_column]
+        return Probabilities(np.column_stack([1 - p, p]), self.classes)
+
+
+def _score_names(table: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a dict, a data frame or a structured array."""
+    if isinstance(table, Mapping):
+        return tuple(map(str, table))
+    columns = getattr(table, "column_names", getattr(table, "columns", None))
+    return None if columns is None else tuple(map(str, columns))
+
+
+def _require_scores(matrix: FloatArray, names: tuple[str, ...] | None) -> None:
+    """Raise unless each row has a finite score, and each column a name of its own."""
+    n_scores = matrix.shape[1]
+    if not n_scores:
+        raise BadValueError("array", "Scores", "must have at least 1 score", "0", "Add a column")
+    if names is not None:
+        fix = "Give each score a name of its own"
+        as_names(names, n_scores, "names", "score", "Scores", fix)
+    is_known = np.isfinite(matrix) | (np.isnan(matrix) & (n_scores > 1))
+    rule = "must be finite" + (", or NaN where it is missing" if n_scores > 1 else "")
+    fix = "Replace an infinite score by the lowest or highest finite one"
+    if n_scores == 1:
+        fix += ", and leave out rows without a score"
+    require_everywhere(is_known, matrix, "array", "Scores", rule, fix)
+    has_any = np.asarray(~np.isnan(matrix).all(axis=1))
+    fix = "Leave such rows out"
+    require_everywhere(
+        has_any, matrix[:, 0], "array", "Scores", "must have a score in each row", fix
+    )
+
+
+def _score_column(
+    confidence: str | int | None, matrix: FloatArray, names: tuple[str, ...] | None
+) -> int | None:
+    """Return the column of the score that is a probability, or None."""
+    if confidence is None:
+        return None
+    known: tuple[str | int, ...] = (*(names or ()), *range(matrix.shape[1]))
+    if confidence not in known:
+        fix = f"Pass one of {', '.join(map(repr, known[:5]))}"
+        rule = "must be the name or the number of a score"
+        raise BadValueError("confidence", "Scores", rule, repr(confidence), fix)
+    column = known.index(confidence) % matrix.shape[1]
+    as_fractions(matrix[:, column], str(confidence), "Scores")
+    return int(column)
+
+
 def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
-    """Return outputs unchanged, and a plain array as probabilities."""
+    """Return outputs unchanged, and a plain array as probabilities.
+
+    Parameters
+    ----------
+    outputs : BaseOutputs or array
+        Model outputs.
+    argument : str
+        The name of the argument, for error messages.
+    caller : str
+        The public function that was called, for error messages.
+
+    Returns
+    -------
+    BaseOutputs
+        `outputs` itself, or `Probabilities` without class names.
+    """
     if isinstance(outputs, BaseOutputs):
         return outputs
     array = freeze(_as_probabilities(outputs, argument, caller))
@@ -246,10 +410,29 @@ def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
 def as_class_matrix(
     outputs: Any, argument: str, caller: str, fix: str = "Pass a classifier's outputs"
 ) -> Logits | Probabilities:
-    """Return outputs as one matrix, rows x classes; members are averaged."""
+    """Return outputs as one matrix, rows x classes; members are averaged.
+
+    Parameters
+    ----------
+    outputs : Logits, Probabilities, Members, Scores or array
+        Model outputs; a plain array is probabilities. Scores need a column of probabilities.
+    argument : str
+        The name of the argument, for error messages.
+    caller : str
+        The public function that was called, for error messages.
+    fix : str, optional
+        The remedy that the error states for other kinds of outputs.
+
+    Returns
+    -------
+    Logits or Probabilities
+        One row per sample, one column per class.
+    """
     wrapped = as_outputs(outputs, argument, caller)
     if isinstance(wrapped, Members):
         return wrapped.mean
+    if isinstance(wrapped, Scores):
+        return wrapped.probabilities(caller)
     if not isinstance(wrapped, Logits | Probabilities):
         rule = "must be Logits, Probabilities, Members or an array of probabilities"
         raise BadTypeError(argument, caller, rule, type(wrapped).__name__, wrapped.remedy or fix)
@@ -259,7 +442,19 @@ def as_class_matrix(
 def require_classes(
     outputs: BaseClassOutputs, n_classes: int, classes: tuple[ClassName, ...] | None, caller: str
 ) -> None:
-    """Raise unless outputs have the classes of a fit; either may be without names."""
+    """Raise unless outputs have the classes of a fit; either may be without names.
+
+    Parameters
+    ----------
+    outputs : Logits, Probabilities or other outputs over classes
+        Outputs for a fitted object.
+    n_classes : int
+        The number of classes of the fit.
+    classes : tuple of str or number, or None
+        Their names, if the fit had any.
+    caller : str
+        The public function that was called, for error messages.
+    """
     fix = "Pass the columns of the fit, in the same order"
     if outputs.n_classes != n_classes:
         rule = f"must have {n_classes} columns, as during fit"
@@ -312,6 +507,26 @@ def as_names(
     """Return distinct names of classes or actions as plain Python values.
 
     Names must differ as text too: 1 and "1" would be one class in a file.
+
+    Parameters
+    ----------
+    names : iterable of str or number
+        The names, in the order of the columns.
+    n_names : int
+        How many there must be.
+    argument : str
+        The name of the argument, for error messages.
+    of_what : str
+        What is named: "class", "label" or "action". Actions must be strings.
+    caller : str
+        The public function that was called, for error messages.
+    fix : str
+        The remedy that errors state.
+
+    Returns
+    -------
+    tuple of str or number
+        The names; NumPy scalars become plain Python values.
     """
     kinds = "strings" if of_what == "action" else "strings or numbers"
     types = str if of_what == "action" else str | int | float | bool
@@ -358,3 +573,275 @@ def _softmax(logits: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):  # an overflowing distance is a probability of 0
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+LOGITS = "Use MultiLabel.from_logits(array) for logits"
+
+
+class BaseMultiLabel(BaseOutputs):
+    """Probabilities of several binary labels, with the labels on the last axis."""
+
+    __slots__ = ()
+
+    remedy: ClassVar[str] = "Pass its .label(k), one label at a time"
+    array: FloatArray
+    label_names: tuple[ClassName, ...] | None
+
+    def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
+        caller = type(self).__name__
+        floats = as_finite(as_floats(array, "array", caller), "array", caller)
+        shape = " x ".join(f"{axis}{'es' if axis == 'pass' else 's'}" for axis in self.axes)
+        require_dimensions(floats, (len(self.axes),), "array", caller, shape)
+        is_share = (floats >= 0) & (floats <= 1)
+        rule = "must be between 0 and 1"
+        fix = LOGITS if (floats < 0).any() else PERCENTAGES
+        require_everywhere(is_share, floats, "array", caller, rule, fix)
+        set_field(self, "array", own(floats, array))
+        set_field(self, "origin", Origin.of(array))
+        names = _as_label_names(label_names, array, self.n_labels, caller)
+        set_field(self, "label_names", names)
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels."""
+        return int(self.array.shape[-1])
+
+    @property
+    def names(self) -> tuple[ClassName, ...]:
+        """The names of the labels, or their column numbers."""
+        return self.label_names or tuple(range(self.n_labels))
+
+    def _both_classes(self, label: int) -> FloatArray:
+        """Return the probabilities of 0 and of 1 for one label, on the last axis."""
+        positive = self.array[..., label]
+        return np.stack([1 - positive, positive], axis=-1)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
+class MultiLabel(BaseMultiLabel):
+    """Probabilities of several binary labels per row, none of which excludes another.
+
+    Parameters
+    ----------
+    array : array of shape (n_rows, n_labels)
+        The probability that each label is 1. `MultiLabel.from_logits` takes log odds.
+    label_names : sequence of str or number, optional
+        The names of the labels; by default the columns of a data frame.
+
+    Attributes
+    ----------
+    odds : array of shape (n_rows, n_labels) or None
+        The log odds that the outputs were made from, which probabilities near 1 would round.
+
+    Examples
+    --------
+    >>> MultiLabel([[0.9, 0.5, 0.2]]).label(0).array.round(1).tolist()
+    [[0.1, 0.9]]
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("row", "label")
+    array: FloatArray
+    label_names: tuple[ClassName, ...] | None
+    odds: FloatArray | None
+
+    def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
+        super(MultiLabel, self).__init__(array, label_names)
+        set_field(self, "odds", None)
+
+    @classmethod
+    def from_logits(cls, logits: Any, label_names: Iterable[ClassName] | None = None) -> MultiLabel:
+        """Return the probabilities of logits: one sigmoid per label.
+
+        Parameters
+        ----------
+        logits : array of shape (n_rows, n_labels)
+            The log odds of each label.
+        label_names : sequence of str or number, optional
+            The names of the labels; by default the columns of a data frame.
+
+        Returns
+        -------
+        MultiLabel
+
+        Examples
+        --------
+        >>> MultiLabel.from_logits([[0.0, 2.0]], ["cough", "fever"]).array.round(2).tolist()
+        [[0.5, 0.88]]
+        """
+        caller = "MultiLabel.from_logits"
+        odds = as_finite(as_floats(logits, "logits", caller), "logits", caller)
+        require_dimensions(odds, (2,), "logits", caller, "rows x labels")
+        names = _as_label_names(label_names, logits, odds.shape[1], caller)
+        p = np.exp(-np.logaddexp(0, -odds))
+        made = unchecked(cls, {"array": p, "label_names": names, "odds": own(odds, logits)})
+        set_field(made, "origin", Origin.of(logits))
+        return made
+
+    @property
+    def log_odds(self) -> FloatArray:
+        """The log odds of each label, infinite for probabilities of 0 and 1."""
+        if self.odds is not None:
+            return self.odds
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.array) - np.log1p(-self.array))
+
+    def label(self, label: int) -> Probabilities:
+        """Return the probabilities of one label, for metrics and decisions.
+
+        Parameters
+        ----------
+        label : int
+            The column of the label.
+
+        Returns
+        -------
+        Probabilities
+            The probabilities of 0 and 1.
+        """
+        return Probabilities(self._both_classes(label))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
+class MultiLabelMembers(BaseMultiLabel):
+    """Probabilities of several binary labels, of an ensemble or several stochastic passes.
+
+    Parameters
+    ----------
+    array : array of shape (n_passes, n_rows, n_labels)
+        The probability of each member that each label is 1.
+    label_names : sequence of str or number, optional
+        The names of the labels.
+
+    Examples
+    --------
+    >>> MultiLabelMembers([[[0.9, 0.5]], [[0.7, 0.1]]]).mean.array.round(1).tolist()
+    [[0.8, 0.3]]
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("pass", "row", "label")
+    array: FloatArray
+    label_names: tuple[ClassName, ...] | None
+
+    @property
+    def n_passes(self) -> int:
+        """The number of passes."""
+        return len(self.array)
+
+    @property
+    def mean(self) -> MultiLabel:
+        """The mean probabilities over the passes."""
+        return MultiLabel(self.array.mean(axis=0), self.label_names)
+
+    def label(self, label: int) -> Members:
+        """Return the members' probabilities of one label, for metrics and decisions.
+
+        Parameters
+        ----------
+        label : int
+            The column of the label.
+
+        Returns
+        -------
+        Members
+            The probabilities of 0 and 1.
+        """
+        return Members(self._both_classes(label))
+
+
+def as_multilabel(outputs: Any, caller: str) -> MultiLabel:
+    """Return outputs of several labels per row: the mean of members, arrays as probabilities.
+
+    Parameters
+    ----------
+    outputs : MultiLabel, MultiLabelMembers or array
+        Probabilities of labels, rows x labels.
+    caller : str
+        The public function that was called, for error messages.
+
+    Returns
+    -------
+    MultiLabel
+        One probability per row and label.
+    """
+    if isinstance(outputs, MultiLabelMembers):
+        return outputs.mean
+    if isinstance(outputs, BaseOutputs) and not isinstance(outputs, MultiLabel):
+        rule, fix = "must be MultiLabel", "Wrap the probabilities of labels: MultiLabel(array)"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+    return outputs if isinstance(outputs, MultiLabel) else MultiLabel(outputs)
+
+
+def in_fitted_order(
+    outputs: MultiLabel, n_labels: int, names: tuple[ClassName, ...] | None, caller: str
+) -> MultiLabel:
+    """Return outputs with their labels in the order of a fit, by position if either has no names.
+
+    Raise if they have other labels.
+
+    Parameters
+    ----------
+    outputs : MultiLabel
+        Outputs for a fitted object.
+    n_labels : int
+        The number of labels of the fit.
+    names : tuple of str or number, or None
+        Their names in order, if the fit had any.
+    caller : str
+        The public function that was called, for error messages.
+
+    Returns
+    -------
+    MultiLabel
+        The same outputs, with columns in the order of `names`.
+    """
+    rule, fix = f"must have the {n_labels} labels of the fit", "Pass these, and no others"
+    found = outputs.label_names
+    if found is not None and names is not None and found != names:
+        missing = [name for name in names if name not in found]
+        others = [name for name in found if name not in names]
+        if missing or others:
+            got = f"none called {missing[0]!r}" if missing else f"also {others[0]!r}"
+            raise BadValueError("outputs", caller, rule, got, fix)
+        order = [found.index(name) for name in names]
+        odds = None if outputs.odds is None else outputs.odds[:, order]
+        fields = {"array": outputs.array[:, order], "label_names": names, "odds": odds}
+        return unchecked(MultiLabel, fields)
+    if outputs.n_labels != n_labels:
+        raise BadValueError("outputs", caller, rule, f"{outputs.n_labels}", fix)
+    return outputs
+
+
+def column_names(table: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a data frame, None for other values or names.
+
+    Parameters
+    ----------
+    table : any
+        A data frame, or any other value.
+
+    Returns
+    -------
+    tuple of str or None
+        The names, if all of them are strings.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_names(pd.DataFrame({"cough": [1], "fever": [0]})), column_names([[1, 0]])
+    (('cough', 'fever'), None)
+    """
+    names = tuple(getattr(table, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def _as_label_names(
+    names: Iterable[ClassName] | None, given: Any, n_labels: int, caller: str
+) -> tuple[ClassName, ...] | None:
+    """Return the names of labels, by default those of the columns of a data frame, or None."""
+    names = column_names(given) if names is None else names
+    if names is None:
+        return None
+    fix = "Name each label once"
+    return as_names(names, n_labels, "label_names", "label", caller, fix)

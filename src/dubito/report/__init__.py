@@ -1,16 +1,17 @@
 """Reports as one HTML page, and plots with matplotlib."""
 
 from dubito.report.comparison import comparison_report, drift_report
-from dubito.report.content import Section, Verdict
-from dubito.report.displays.areas import (
+from dubito.report.content import Section, Verdict, render
+from dubito.report.displays import (
+    CostDisplay,
     DecisionRegionDisplay,
     ErrorAreasDisplay,
     MinkowskiDisplay,
+    ReliabilityDisplay,
+    RiskCoverageDisplay,
     UncertaintyMapDisplay,
 )
-from dubito.report.displays.curves import CostDisplay, ReliabilityDisplay, RiskCoverageDisplay
 from dubito.report.forecasts import forecast_report
-from dubito.report.page import render
 from dubito.report.reports import Report, make_report
 
 __all__ = [

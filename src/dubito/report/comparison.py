@@ -16,9 +16,8 @@ from dubito.formatting import (
 )
 from dubito.monitor import Comparison, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
-from dubito.report.charts.builders import span_chart
-from dubito.report.content import Figure, Row, Section, Table, Text, Verdict
-from dubito.report.page import render
+from dubito.report.chart_builders import span_chart
+from dubito.report.content import Figure, Row, Section, Table, Text, Verdict, render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 

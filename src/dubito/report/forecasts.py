@@ -1,35 +1,55 @@
-"""A page about the intervals of forecasts over time."""
+"""A page about the intervals or sets of forecasts over time."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from dubito import __version__
-from dubito.charts import Axis, Chart, Line
-from dubito.formatting import percent, short_percent
-from dubito.monitor.forecasts import WINDOW, CoverageRow, ForecastCoverage
-from dubito.report.charts.builders import Curve, quantile_chart
-from dubito.report.content import Figure, Row, Section, Table, Verdict
-from dubito.report.page import render
+from dubito.charts import DAY, Axis, Band, Chart, Line, Mark, Points, ticks_between
+from dubito.formatting import or_dash, percent, plain, short_percent
+from dubito.monitor.forecasts import (
+    WINDOW,
+    CoverageRow,
+    ForecastCoverage,
+    ForecastTrace,
+    in_percent,
+)
+from dubito.report.chart_builders import Curve, quantile_chart
+from dubito.report.content import Column, Figure, Row, Section, Table, Text, Verdict, render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
 TOLERANCE = 0.02  # of the coverage, below which the verdict is good
+N_DEVIATIONS = 4  # of independent truths, by which the lowest rolling coverage may fall short
 
 
 def forecast_report(
-    found: ForecastCoverage, *, title: str = "Forecast intervals", command: str | None = None
+    found: ForecastCoverage,
+    *,
+    title: str | None = None,
+    command: str | None = None,
+    traces: Sequence[ForecastTrace] = (),
+    is_dated: bool = True,
+    facts: Sequence[tuple[str, str]] = (),
 ) -> Report:
-    """Return an HTML page about the coverage and width of intervals over time.
+    """Return an HTML page about the coverage and width of intervals, or sets, over time.
 
     Parameters
     ----------
     found : ForecastCoverage
         The result of `dubito.monitor.forecast_coverage`.
-    title : str, default "Forecast intervals"
-        The title of the page.
+    title : str, optional
+        The title of the page. Default: "Forecast intervals", or "Forecast sets" of classes.
     command : str, optional
         The command that reproduces the page.
+    traces : sequence of ForecastTrace, optional
+        Series to draw, from `dubito.monitor.forecasts.forecast_traces`.
+    is_dated : bool, default=True
+        Whether times are days since 1970, and otherwise numbers.
+    facts : sequence of pairs of str, optional
+        More about where the results come from: a name and a description each.
 
     Returns
     -------
@@ -45,29 +65,82 @@ def forecast_report(
     >>> page.title
     'Forecast intervals'
     """
-    is_good = found.total.corrected >= found.level - TOLERANCE
-    headline = f"Coverage {percent(found.total.corrected)} of {percent(found.level)}"
-    verdict = Verdict(headline, (found.verdict,), "good" if is_good else "bad")
+    title = title or f"Forecast {found.kind}"
+    total = found.total
+    headline = f"Coverage {percent(total.corrected)}, nominal {short_percent(found.level)}"
+    mood = "good" if total.corrected >= found.level - TOLERANCE else "bad"
+    sentences = [found.verdict]
+    if found.lowest_rolling is not None:
+        lowest = percent(found.lowest_rolling)
+        sentences.append(f"Of {WINDOW} consecutive truths, at least {lowest} were inside.")
+        deviation = (found.level * (1 - found.level) / WINDOW) ** 0.5
+        if mood == "good" and found.lowest_rolling < found.level - N_DEVIATIONS * deviation:
+            headline, mood = f"{headline}, at times much lower", "neutral"
+    if not total.n_rows:
+        headline, mood = "No truths yet", "neutral"
+    verdict = Verdict(headline, tuple(sentences), mood)
+    figures = [_width_figure(found)]
+    if found.reliability:
+        figures.append(_reliability_figure(found))
     blocks = (
         _coverage_row(found),
-        Row((_width_figure(found), _reliability_figure(found))),
-        _table("By month", found.by_month),
-        _table("By horizon", found.by_horizon),
-        _table("Series with the lowest coverage", found.worst_series),
+        Row(tuple(figures)),
+        _table("By horizon", found.by_horizon, found.kind),
+        _table(_series_caption(found), found.worst_series, found.kind),
+        Text(
+            "Intervals around coverages are 95 % confidence intervals (Wilson's, for the number of "
+            "independent truths that vary as much as these, which are alike on one date and from "
+            'date to date). "score / raw" is the interval score divided by that as forecast: '
+            "lower is better."
+        ),
     )
-    facts = (
-        ("Truths", f"{found.total.n_rows:,}"),
+    known = (
+        *facts,
+        ("Truths", f"{total.n_rows:,}"),
         ("Forecasts without a truth yet", f"{found.n_future:,}"),
-        ("Truths before the first interval", f"{found.n_warm_up:,}"),
+        ("Truths before the first correction", f"{found.n_warm_up:,}"),
         ("dubito", __version__),
     )
-    sections = [Section("time", "Over time", blocks), provenance_section(facts, command)]
+    sections = [Section("time", "Over time", blocks), provenance_section(known, command)]
+    if traces:
+        shown = Row(tuple(_trace_figure(one, found.level, is_dated) for one in traces))
+        sections.insert(0, Section("series", "Forecasts and truths", (shown,)))
     return Report(title, found.verdict, render(title, verdict, sections, kicker="Forecasts"))
 
 
+def _trace_figure(trace: ForecastTrace, level: float, is_dated: bool) -> Figure:
+    """Return a chart of intervals, forecasts and truths of a series over time."""
+    x = trace.time * DAY if is_dated else trace.time
+    is_known = ~np.isnan(trace.y)
+    is_inside = (trace.low <= trace.y) & (trace.y <= trace.high)
+    marks: list[Mark] = [Band(x, trace.low, trace.high, label=f"{short_percent(level)} interval")]
+    values = [trace.low, trace.high, trace.y[is_known]]
+    if trace.center is not None:
+        marks.append(Line(x, trace.center, "reference", "forecast"))
+        values.append(trace.center)
+    for style, label, rows in (
+        ("correct", "truth inside", is_known & is_inside),
+        ("wrong", "truth outside", is_known & ~is_inside),
+    ):
+        if rows.any():
+            marks.append(Points(x[rows], trace.y[rows], style, label, radius=2.5))
+    ends = np.concatenate(values)
+    ticks = ticks_between(float(ends.min()), float(ends.max()))
+    y = Axis(ticks[0], ticks[-1], "Value", plain, ticks)
+    places = ticks_between(float(x.min()), float(x.max()))
+    horizontal = Axis(float(x.min()), float(x.max()), "Time", plain, places[1:-1])
+    if is_dated:
+        horizontal = Axis.of_times(x.tolist(), "Time of the forecast")
+    title = f"{trace.name} ({trace.why})"
+    chart = Chart(title, horizontal, y, tuple(marks))
+    note = f"Horizon {trace.horizon}, the last {trace.time.size} forecasts as they were issued."
+    return Figure(title, (chart,), note)
+
+
 def _coverage_row(found: ForecastCoverage) -> Row:
-    months = "The fraction of truths inside, by month."
-    figures = [_coverage_figure(found, found.by_month, "Coverage by month", months)]
+    note = "The fraction of truths inside, by month, with its 95 % confidence interval."
+    table = _table("By month", found.by_month, found.kind)
+    figures = [_coverage_figure(found, found.by_month, "Coverage by month", note, table)]
     if found.lowest_rolling is not None:
         note = (
             f"The fraction inside of the last {WINDOW} truths, by the month of the last; the lowest"
@@ -78,15 +151,27 @@ def _coverage_row(found: ForecastCoverage) -> Row:
 
 
 def _coverage_figure(
-    found: ForecastCoverage, rows: tuple[CoverageRow, ...], title: str, note: str
+    found: ForecastCoverage,
+    rows: tuple[CoverageRow, ...],
+    title: str,
+    note: str,
+    table: Table | None = None,
 ) -> Figure:
     x = list(range(len(rows)))
-    marks = [Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal")]
-    if all(one.raw is not None for one in rows):
-        marks.append(Line(x, [one.raw for one in rows], "before", "as forecast"))
-    marks.append(Line(x, [one.corrected for one in rows], "after", "corrected"))
+    low, high = ([one.interval[end] for one in rows] for end in (0, 1))
+    marks: list[Mark] = [Band(x, low, high, label="95 % interval")]
+    marks.append(Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal"))
+    marks += _before_and_after([one.raw for one in rows], [one.corrected for one in rows])
     y = Axis(0, 1, "Coverage", short_percent)
-    return Figure(title, (Chart(title, _months(rows), y, tuple(marks)),), note)
+    return Figure(title, (Chart(title, _months(rows), y, tuple(marks)),), note, table)
+
+
+def _before_and_after(before: list[float | None], after: list[float]) -> list[Line]:
+    """Return lines of what was forecast, if known, and of what was issued."""
+    x = list(range(len(after)))
+    lines = [Line(x, after, "after", "corrected")]
+    is_known = all(one is not None for one in before)
+    return [Line(x, before, "before", "as forecast"), *lines] if is_known else lines
 
 
 def _reliability_figure(found: ForecastCoverage) -> Figure:
@@ -107,10 +192,20 @@ def _reliability_figure(found: ForecastCoverage) -> Figure:
 
 def _width_figure(found: ForecastCoverage) -> Figure:
     rows = found.by_month
-    widths = [one.width for one in rows]
-    line = Line(list(range(len(rows))), widths, "after", "corrected")
-    chart = Chart("Mean width by month", _months(rows), Axis.of(widths, "Mean width"), (line,))
-    return Figure("Width over time", (chart,), "The mean width of the intervals issued, by month.")
+    what, title = (
+        ("width", "Width over time")
+        if found.kind == "intervals"
+        else ("size", "Set size over time")
+    )
+    widths, before = [one.width for one in rows], [one.raw_width for one in rows]
+    y = Axis.of([*widths, *(one for one in before if one is not None)], f"Mean {what}")
+    marks = tuple(_before_and_after(before, widths))
+    chart = Chart(f"Mean {what} by month", _months(rows), y, marks)
+    note = f"The mean {what} of the {found.kind}, by month."
+    if found.kind == "sets":
+        level = short_percent(found.level)
+        note += f" As forecast: the most probable classes that add up to {level}."
+    return Figure(title, (chart,), note)
 
 
 def _months(rows: tuple[CoverageRow, ...]) -> Axis:
@@ -121,14 +216,25 @@ def _months(rows: tuple[CoverageRow, ...]) -> Axis:
     return Axis(0, last, "Month", lambda k: rows[min(int(k), len(rows) - 1)].name, ticks)
 
 
-def _table(caption: str, rows: tuple[CoverageRow, ...]) -> Table:
-    return Table.of(
-        caption,
-        rows,
+def _series_caption(found: ForecastCoverage) -> str:
+    """Return what the table of series shows."""
+    n_shown = len(found.worst_series)
+    some = "" if n_shown == found.n_series else f"{n_shown} of {found.n_series:,}, "
+    return f"Series: {some}lowest coverage first"
+
+
+def _table(caption: str, rows: tuple[CoverageRow, ...], kind: str) -> Table:
+    size = "size" if kind == "sets" else "width"
+    columns: list[Column[CoverageRow]] = [
         ("", lambda one: one.name.replace("-", "\u2011")),  # which breaks no line
         ("truths", lambda one: f"{one.n_rows:,}"),
-        ("as forecast", lambda one: "-" if one.raw is None else percent(one.raw)),
+        ("as forecast", lambda one: percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
-        ("mean width", lambda one: f"{one.width:.4g}"),
-        ("score / raw", lambda one: "-" if one.score_ratio is None else f"{one.score_ratio:.3f}"),
-    )
+        ("95 % interval", lambda one: in_percent(one.interval)),
+        (f"{size} as forecast", lambda one: or_dash(one.raw_width and f"{one.raw_width:.4g}")),
+        (f"mean {size}", lambda one: f"{one.width:.4g}"),
+    ]
+    if kind == "intervals":
+        ratio = ("score / raw", lambda one: or_dash(one.score_ratio and f"{one.score_ratio:.3f}"))
+        columns.append(ratio)
+    return Table.of(caption, rows, *columns)

@@ -68,7 +68,7 @@ def recalibrate(
         single = TemperatureScaling().fit(shards)
         folds = make_folds(rows, min(_n_folds(len(rows)), len(rows)), seed)
         after, scaled = (
-            _cross_fitted(one, rows, folds) if is_seen else one.predict_proba(rows.outputs)
+            _cross_fitted(one, rows, folds) if is_seen else one._predict_proba(rows.outputs)
             for one, is_seen in (
                 (fitted, calibration is None),
                 (single, not isinstance(calibration, Batch)),

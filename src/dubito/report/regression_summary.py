@@ -20,6 +20,7 @@ from dubito.measure import Interval, RegressionAudit
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
+    crps_title,
     has_median,
     interval_scores,
     nll_of_rows,
@@ -170,7 +171,7 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
     """Return the metrics that are means over rows, with intervals."""
     outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
     interval = MeanInterval.of(0.95, seed, N_RESAMPLES, "make_report")
-    found = {"CRPS": interval(target_mean(crps_of_rows(outputs, y)), weight)}
+    found = {crps_title(outputs): interval(target_mean(crps_of_rows(outputs, y)), weight)}
     if isinstance(outputs, Normal):
         likelihood = interval(target_mean(nll_of_rows(outputs, y)), weight)
         found["negative log-likelihood"] = likelihood

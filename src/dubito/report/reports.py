@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
+from dubito.calibrate.answers import HeldOutAnswers
 from dubito.calibrate.calibrator import drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
@@ -24,10 +25,10 @@ from dubito.decide import (
     RegressionPolicyReport,
 )
 from dubito.decide.costs import as_costs
-from dubito.decide.multilabel.label_report import LabelEvidence
+from dubito.decide.multilabel.label_decisions import LabelEvidence
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.report import Evidence
-from dubito.decide.regression.value_report import ValueEvidence
+from dubito.decide.regression.value_decisions import ValueEvidence
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import Audit, MultiLabelAudit, RegressionAudit
 from dubito.measure.regression import moment_matched_shards
@@ -38,28 +39,33 @@ from dubito.outputs import (
     Quantiles,
     RegressionMembers,
     Samples,
+    Scores,
 )
-from dubito.report.page import render
+from dubito.report.content import render
 from dubito.report.regression_summary import RegressionSummary
-from dubito.report.sections.abstention import decisions_section, review_section
+from dubito.report.sections.abstention import decisions_section, review_section, uncertainty_section
+from dubito.report.sections.answers import answers_sections, answers_verdict
 from dubito.report.sections.calibration import (
     calibrators_section,
+    groups_section,
     metrics_section,
     reliability_section,
 )
-from dubito.report.sections.error_detection import uncertainty_section
-from dubito.report.sections.group_differences import groups_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
-from dubito.report.sections.label_policies import label_decisions_section, label_policy_verdict
-from dubito.report.sections.labels import labels_sections, labels_verdict
-from dubito.report.sections.positive_class import positive_class_section
-from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
-from dubito.report.sections.thresholds import thresholds_section
-from dubito.report.sections.value_policies import (
+from dubito.report.sections.labels import (
+    label_decisions_section,
+    label_policy_verdict,
+    labels_sections,
+    labels_verdict,
+)
+from dubito.report.sections.positive_class import positive_class_section, thresholds_section
+from dubito.report.sections.prediction_intervals import (
+    regression_sections,
+    regression_verdict,
     value_decisions_section,
     value_policy_verdict,
 )
-from dubito.report.summary import MAX_ROWS_MEASURED, Provenance, Summary
+from dubito.report.summary import MAX_ROWS_MEASURED, Provenance, Summary, apply_policy
 from dubito.report.verdict import classifier_verdict
 
 CALLER = "make_report"
@@ -119,13 +125,25 @@ class Report:
         ----------
         shards : Shards
             Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
-        calibration, ood, costs, policy, title, command, random_state
-            As in `make_report`.
         evidence : Evidence, LabelEvidence or ValueEvidence, optional
             The rows that the fit of the policy held out, and its decisions, from
             `fit_shards`: the report is about them, with the figures of `policy.report`.
         audit : Audit, MultiLabelAudit or RegressionAudit, optional
             The audit of the same rows, if there is one already.
+        calibration : pair (y, outputs) or fitted calibrator, optional
+            Other rows to fit the calibrator on; by default it is cross-fitted on the rows
+            themselves.
+        ood : outputs or Batch, optional
+            Outputs of out-of-distribution rows, or a `Batch` of them with features.
+        costs : CostMatrix, optional
+            Costs of actions; by default an error costs 1 and a review 0.1.
+        policy : Policy, MultiLabelPolicy or RegressionPolicy, optional
+            A fitted policy, whose calibrator and costs are used, compared with other decision
+            rules.
+        title, command : str, optional
+            The title of the page, and the command that reproduces it.
+        random_state : None, int or RandomState, default 0
+            For sampling, folds and bootstrap intervals.
 
         Returns
         -------
@@ -155,6 +173,12 @@ class Report:
                 audit = MultiLabelAudit.of(shards, random_state=seed)
             rows = sample_rows(shards, MAX_ROWS_MEASURED, seed)
             return _labels_report(audit, Provenance.of([rows], seed, command), title)
+        if isinstance(outputs, Scores):
+            given = {"costs": costs, "ood": ood, "calibration": calibration}
+            _require_none("must be None for scores of answers", **given)
+            assert policy is None or isinstance(policy, Policy)
+            assert evidence is None or isinstance(evidence, Evidence)
+            return _answers_report(policy, evidence, shards, title, command, seed)
         is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
@@ -189,7 +213,18 @@ class Report:
         return _classifier_report(summary, title)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page to an HTML file, atomically, and return its path."""
+        """Write the page to an HTML file, atomically, and return its path.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which ends in .html.
+
+        Returns
+        -------
+        Path
+            The file that was written.
+        """
         if Path(path).suffix.lower() not in (".html", ".htm"):
             fix = "Use report.html, and print it to PDF in a browser"
             raise BadValueError("path", "Report.save", "must end in .html", str(path), fix)
@@ -364,6 +399,46 @@ def _labels_report(audit: MultiLabelAudit, provenance: Provenance, title: str) -
     )
     sections = [*labels_sections(audit), provenance_section(facts, provenance.command)]
     verdict = labels_verdict(audit)
+    return Report(title, verdict.text, render(title, verdict, sections))
+
+
+def _answers_report(
+    policy: Policy | None,
+    evidence: Evidence | None,
+    shards: Shards,
+    title: str,
+    command: str | None,
+    seed: int,
+) -> Report:
+    """Return the report on scores of answers, and on the policy that rejects some, if any.
+
+    Its figures are those of the held-out rows of the fit, or cross-fitted here.
+    """
+    figures = None if policy is None else policy.report
+    if policy is None:
+        found = HeldOutAnswers.cross_fit(shards, seed, CALLER)
+    elif evidence is not None:
+        batch = replace(evidence.batch, weight=evidence.weight)
+        found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
+    else:
+        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
+        figures = apply_policy(policy, batch, seed)[1]
+        p = policy.predict_proba(batch.outputs)[:, 1]
+        found = HeldOutAnswers(batch, p, "other rows than those of the fit")
+    audit = Audit.of(ArrayShards(found.calibrated), random_state=seed)
+    provenance = Provenance.of([found.batch], seed, command)
+    facts = (
+        ("Rows", f"{len(found.batch):,}, {found.evaluation}"),
+        ("Scores", ", ".join(found.scores.names or (f"{found.scores.n_scores}",))),
+        INTERVALS,
+        *([] if policy is None else [("Calibration", policy.provenance["calibrator"])]),
+        *provenance.facts,
+    )
+    sections = [
+        *answers_sections(found, audit, policy, figures),
+        provenance_section(facts, provenance.command),
+    ]
+    verdict = answers_verdict(found, audit, policy, figures)
     return Report(title, verdict.text, render(title, verdict, sections))
 
 

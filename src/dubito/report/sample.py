@@ -1,8 +1,9 @@
-"""The sample of rows on which a page recomputes decisions, and their outcomes."""
+"""The rows that a page holds, and the thresholds of P(positive) between actions on them."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -15,10 +16,11 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, sample_rows
 from dubito.decide import CostMatrix, optimal_actions, reject_by_threshold
-from dubito.decide.actions import MARGIN
+from dubito.decide.actions import MARGIN, action_intervals
 from dubito.decide.policy.decide import decision_errors
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError
+from dubito.measure.binary import Confusion, rank_positives
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
 from dubito.report.recalibration import as_class_problem
 
@@ -149,15 +151,15 @@ class Sample:
         assert isinstance(outputs, Probabilities)
         soft = labels.probabilities
         return {
-            "probabilities": packed(outputs.array),
-            "doubt": packed(self.answers.rows.least_confidence),
-            "label": packed(labels.codes) if soft is None else None,
-            "truth": None if soft is None else packed(soft),
-            "weight": packed(self.weight),
+            "probabilities": _packed(outputs.array),
+            "doubt": _packed(self.answers.rows.least_confidence),
+            "label": _packed(labels.codes) if soft is None else None,
+            "truth": None if soft is None else _packed(soft),
+            "weight": _packed(self.weight),
             "n": len(self.batch),
             "costs": self.costs.array.tolist(),
             "reject": self.costs.reject,
-            "decided": None if self.decided is None else packed(self.decided),
+            "decided": None if self.decided is None else _packed(self.decided),
         }
 
 
@@ -174,7 +176,8 @@ def draw_sample(
 ) -> Sample:
     """Draw at most 5,000 rows, and add costs and the actions of a policy.
 
-    Costs that vary from row to row cannot be edited in a table: example costs replace them.
+    Costs that vary from row to row, or that ask someone who may err, cannot be edited in a table:
+    example costs replace them.
     """
     batch = sample_rows(ArrayShards(after), MAX_ROWS, seed)
     outputs, labels = batch.outputs, batch.labels
@@ -183,7 +186,7 @@ def draw_sample(
             rule, fix = "must be None for top labels", "Pass outputs over all classes"
             raise BadTypeError("costs", "make_report", rule, "a CostMatrix", fix)
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
-        costs = None if costs.columns else costs
+        costs = None if costs.columns or costs.reviews else costs
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
     is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MAX_CLASSES
     if is_soft or not is_narrow:
@@ -191,7 +194,7 @@ def draw_sample(
         rows = replace(batch, outputs=answers, labels=None)
         table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
         table = table.with_reject(EXAMPLE_REVIEW, "review")
-        return Sample(in_single(as_class_problem(rows)), rows, table, False, False)
+        return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)
     assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes
     table = CostMatrix.zero_one(names) if costs is None else costs
@@ -199,12 +202,12 @@ def draw_sample(
     if not has_review:
         name = "review" if "review" not in table.actions else "second review"
         table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), name)
-    rows = in_single(as_class_problem(batch))
+    rows = _in_single(as_class_problem(batch))
     actions = None if costs is None else decided
     return Sample(rows, rows, table, costs is not None, has_review, actions)
 
 
-def in_single(batch: Batch) -> Batch:
+def _in_single(batch: Batch) -> Batch:
     """Return a batch of probabilities in single precision."""
     outputs = batch.outputs
     assert isinstance(outputs, BaseClassOutputs)
@@ -214,9 +217,113 @@ def in_single(batch: Batch) -> Batch:
     return replace(batch, outputs=Probabilities(array.astype(np.float32), outputs.classes))
 
 
-def packed(array: Any) -> dict[str, str]:
+def _packed(array: Any) -> dict[str, str]:
     """Return an array in base64: integers below 256 as bytes, other numbers as floats."""
     values = np.asarray(array)
     is_small = bool(np.isin(values, np.arange(256)).all()) if values.dtype != np.float32 else False
     kind = "u1" if is_small else "f4" if values.dtype == np.float32 else "f8"
     return {"type": kind, "data": b64encode(values.astype(f"<{kind}").tobytes()).decode()}
+
+
+MAX_THRESHOLD_ROWS = 20_000
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ThresholdOutcome:
+    """What happens to the rows on both sides of thresholds.
+
+    `table` holds the fraction of all rows by action and by true class, negative before positive;
+    `confusions` those at or above each threshold.
+    """
+
+    table: FloatArray
+    cost: float  # per row
+    confusions: tuple[Confusion, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """Rows by increasing P(positive), in single precision as on the page, and costs.
+
+    `positive` and `weight` are the weights of the positive rows, and of all rows, of each distinct
+    probability. The positive class has the column `column` in the costs.
+    """
+
+    p: FloatArray
+    positive: FloatArray
+    weight: FloatArray
+    n_rows: int
+    costs: CostMatrix
+    column: int
+    classes: tuple[str, str]  # the negative and the positive one
+    has_given_costs: bool
+
+    @classmethod
+    def of(cls, after: Batch, costs: CostMatrix | None, column: int, seed: int) -> Thresholds:
+        """Draw at most 20,000 calibrated rows; without costs, every error costs 1."""
+        batch = _in_single(
+            as_class_problem(sample_rows(ArrayShards(after), MAX_THRESHOLD_ROWS, seed))
+        )
+        outputs = batch.outputs
+        assert isinstance(outputs, Probabilities)
+        table = CostMatrix.zero_one(outputs.classes or 2) if costs is None else costs
+        ranked, names = rank_positives(batch, column), class_names(batch)
+        return cls(
+            ranked.doubt,
+            ranked.positive,
+            ranked.weight,
+            len(batch),
+            table.for_classes(outputs.classes, 2),
+            column,
+            (names[1 - column], names[column]),
+            costs is not None,
+        )
+
+    @cached_property
+    def actions(self) -> tuple[int, ...]:
+        """The actions that are optimal somewhere, by increasing P(positive)."""
+        found = action_intervals(self.costs, self.column)
+        return tuple(self.costs.actions.index(one.action) for one in found)
+
+    @cached_property
+    def optimal(self) -> tuple[float, ...]:
+        """The thresholds of lowest expected cost, one between each two of `actions`."""
+        return tuple(one.low for one in action_intervals(self.costs, self.column)[1:])
+
+    def at(self, thresholds: Sequence[float]) -> ThresholdOutcome:
+        """Return the outcome of taking the next of `actions` from each threshold on."""
+        taken = np.searchsorted(thresholds, self.p, side="right")
+        total = self.weight.sum()
+        table = np.zeros((self.costs.n_actions, 2))
+        parts = (self.weight - self.positive, self.positive)
+        for side, part in enumerate(parts):
+            table[list(self.actions), side] = np.bincount(taken, part, len(self.actions)) / total
+        costs = self.costs.array[:, [1 - self.column, self.column]]
+        found = [_confusion(table[list(self.actions)], k, t) for k, t in enumerate(thresholds)]
+        return ThresholdOutcome(table, float((table * costs).sum()), tuple(found))
+
+    def costs_over(self, thresholds: Sequence[float], moved: int, values: Any) -> FloatArray:
+        """Return the cost per row as one of the thresholds takes each of some values."""
+        kept = list(thresholds)
+        return np.array([self.at([*kept[:moved], v, *kept[moved + 1 :]]).cost for v in values])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data of the page's script."""
+        return {
+            "p": _packed(self.p.astype(np.float32)),
+            "positive": _packed(self.positive),
+            "weight": _packed(self.weight),
+            "column": self.column,
+            "costs": self.costs.array.tolist(),
+            "reject": self.costs.reject,
+            "names": self.costs.actions,
+            "positive_class": self.classes[1],
+        }
+
+
+def _confusion(table: FloatArray, k: int, threshold: float) -> Confusion:
+    """Return the outcomes of the actions after a threshold, as fractions of all rows."""
+    below, above = table[: k + 1].sum(axis=0), table[k + 1 :].sum(axis=0)
+    return Confusion(threshold, *map(float, (above[1], above[0], below[1], below[0])))

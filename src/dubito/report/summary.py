@@ -1,8 +1,9 @@
-"""Everything a classification report shows, computed once."""
+"""Everything a classification report shows, computed once, OOD detection included."""
 
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,26 +14,117 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito import __version__
-from dubito.arrays import BoolArray, IntArray
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.calibrate import BaseCalibrator
 from dubito.calibrate.calibrator import as_class_outputs, drop_unlabeled
-from dubito.data.batch import Batch
-from dubito.data.labels import is_absent, names_of
+from dubito.data.batch import Batch, row_statistics
+from dubito.data.labels import Labels, is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
-from dubito.decide.policy.report import Evidence
+from dubito.decide.policy.report import CurrentRule, Evidence
 from dubito.decide.row_costs import RowCosts
-from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
-from dubito.errors import EmptyStateError
-from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
+from dubito.doubt import (
+    ConformalOutlierDetector,
+    MahalanobisDistance,
+    UncertaintyDecomposition,
+    decompose_uncertainty,
+)
+from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
+from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, roc_auc
 from dubito.measure.binary import THRESHOLD, positive_column
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.measure.ranking import RankingState
-from dubito.outputs import Members
-from dubito.report.ood import OODScores, ood_scores
-from dubito.report.operating_points import Thresholds
+from dubito.measure.detection import RankingState
+from dubito.outputs import BaseClassOutputs, Members, Scores
 from dubito.report.recalibration import Recalibration, held_out, recalibrate
-from dubito.report.sample import MAX_ROWS, Sample, class_names, draw_sample
+from dubito.report.sample import MAX_ROWS, Sample, Thresholds, class_names, draw_sample
+
+ALPHA = 0.05
+MIN_ROWS = 40
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class OODScores:
+    """Uncertainty scores of held-out in-distribution rows, and of OOD rows where given.
+
+    `distance` is the Mahalanobis distance of the features, None without features; `doubt` is
+    1 - confidence. `detected` is the fraction of OOD rows beyond the distance that 5 % of
+    in-distribution rows exceed. The areas are OOD detection AUROCs.
+    """
+
+    n_fitted: int
+    is_by_class: bool
+    is_correct: BoolArray
+    weight: FloatArray
+    distance: FloatArray | None
+    doubt: FloatArray
+    ood_distance: FloatArray | None
+    ood_doubt: FloatArray | None
+    detected: float | None
+    distance_auroc: float | None
+    doubt_auroc: float | None
+
+
+def _ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
+    """Fit the distance on half of the rows, and score the other half and the OOD rows.
+
+    None without both features and OOD rows, or with too few rows.
+    """
+    has_features = batch.features is not None and len(batch) >= MIN_ROWS
+    if not has_features and ood is None:
+        return None
+    fitted_on, scored = np.empty(0, np.int64), np.arange(len(batch))
+    distance = ood_distance = detected = None
+    is_by_class = False
+    if batch.features is not None and has_features:
+        order = np.random.default_rng(seed).permutation(len(batch))
+        fitted_on, scored = np.sort(order[: len(batch) // 2]), np.sort(order[len(batch) // 2 :])
+        fitted = _fit_distance(batch, fitted_on)
+        is_by_class = fitted.classes_ is not None
+        distance = fitted.score(batch.features[scored])
+        if ood is not None and ood.features is not None:
+            ood_distance = fitted.score(ood.features)
+            # Few rows: nothing is detected.
+            with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+                detector = ConformalOutlierDetector(ALPHA).fit(distance, batch.weight[scored])
+            detected = float(detector.predict(ood_distance).mean())
+    doubt = batch.rows.least_confidence[scored]
+    ood_doubt = None if ood is None else row_statistics(ood.outputs, None).least_confidence
+    return OODScores(
+        fitted_on.size,
+        is_by_class,
+        batch.rows.correct[scored] > 0.5,
+        batch.weight[scored],
+        distance,
+        doubt,
+        ood_distance,
+        ood_doubt,
+        detected,
+        _detection_auroc(distance, ood_distance),
+        _detection_auroc(doubt, ood_doubt),
+    )
+
+
+def _fit_distance(batch: Batch, rows: IntArray) -> MahalanobisDistance:
+    """Fit the distance to the nearest class, or to all rows where classes have too few."""
+    assert batch.features is not None
+    features, labels = batch.features[rows], batch.labels
+    distance = MahalanobisDistance(normalize=True)
+    if isinstance(labels, Labels) and labels.probabilities is None:
+        try:
+            return distance.fit(features, labels.codes[rows])
+        except BadValueError:
+            pass  # rows do not differ within their classes
+    return distance.fit(features)
+
+
+def _detection_auroc(known: FloatArray | None, ood: FloatArray | None) -> float | None:
+    """Return how well a score separates OOD rows from in-distribution rows."""
+    if known is None or ood is None or not (known.size and ood.size):
+        return None
+    is_ood = np.repeat([False, True], [known.size, ood.size])
+    return roc_auc(is_ood, np.concatenate([known, ood]))
+
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
@@ -65,11 +157,15 @@ class Provenance:
         )
 
 
-def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, PolicyReport]:
+def apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, PolicyReport]:
     """Return the action of a policy on each row, and its evaluation."""
-    raw = as_class_outputs(batch.outputs, "make_report")
+    outputs: BaseClassOutputs
+    if isinstance(batch.outputs, Scores):
+        outputs, raw = batch.outputs, policy.calibrator._uncalibrated(batch)
+    else:
+        outputs = raw = as_class_outputs(batch.outputs, "make_report")
     row_costs = RowCosts.of(batch.row_costs, policy.costs, len(batch), "make_report")
-    decisions = policy.decide(raw, batch.features, row_costs)
+    decisions = policy.decide(outputs, batch.features, row_costs)
     evidence = Evidence(
         batch=batch,
         raw=raw,
@@ -78,6 +174,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, Po
         row_costs=row_costs,
         weight=batch.labeled_weight,
         evaluation="the rows of the report",
+        current=CurrentRule.of("argmax", batch, policy.pos_column),
     )
     return decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed)
 
@@ -177,7 +274,7 @@ class Summary:
             evaluation = policy.report
         elif policy is not None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
-            actions, evaluation = _apply_policy(policy, sampled, seed)
+            actions, evaluation = apply_policy(policy, sampled, seed)
         return cls(
             whole=audit or (audit_before if is_all else measure(shards)),
             before=before,
@@ -187,7 +284,7 @@ class Summary:
             sample=draw_sample(recalibration.batch, costs, seed, actions),
             costs=costs,
             policy_report=evaluation,
-            ood=ood_scores(before, ood, seed),
+            ood=_ood_scores(before, ood, seed),
             uncertainty=_decomposition(before),
             provenance=Provenance.of([rows, others, ood], seed, command),
             policy=policy,
@@ -248,11 +345,16 @@ class Summary:
         is_given = self.before.row_costs is not None and self.before.row_costs.ndim == 3
         return self.costs is not None and (is_given or bool(self.costs.columns))
 
+    @property
+    def has_table(self) -> bool:
+        """Whether the given costs are a table of numbers, without anyone to ask."""
+        return not self.has_row_costs and not (self.costs and self.costs.reviews)
+
     @cached_property
     def thresholds(self) -> Thresholds | None:
         """Thresholds of P(positive); None unless one of two classes is positive, costs constant."""
         positive = self.audit_after.positive
-        if positive is None or self.has_row_costs:
+        if positive is None or not self.has_table:
             return None
         column = positive_column(self.after.outputs, positive.pos_label, "make_report")
         found = Thresholds.of(self.after, self.costs, column or 0, self.provenance.seed)

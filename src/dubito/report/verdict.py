@@ -7,12 +7,12 @@ import re
 import numpy as np
 
 from dubito.decide import CostReport, Policy, PolicyReport
-from dubito.decide.action_intervals import action_intervals
+from dubito.decide.actions import action_intervals
 from dubito.decide.policy.explanation import typical_policy
 from dubito.formatting import decimal, join_words, percent
 from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.measure.ranking import RankingState
+from dubito.measure.detection import RankingState
 from dubito.measure.text import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.content import Verdict

@@ -15,9 +15,14 @@ from dubito.serialization.fields import (
     RESTORE,
     Check,
     Entry,
+    Schema,
+    any_of,
     as_verb_phrase,
     describe,
+    number_schema,
+    schema_of,
     span,
+    states,
 )
 
 ROUNDING = 1e-8  # by which probabilities may miss a sum of 1
@@ -37,6 +42,16 @@ def array(
     """
     kind = "integers" if is_whole else "numbers"
 
+    def schema() -> Schema:
+        plain = number_schema("integer" if is_whole else "number", low, high)
+        for one in reversed(shape):
+            least = {"minItems": 0 if is_empty_allowed else 1}
+            sizes = {"minItems": one, "maxItems": one} if isinstance(one, int) else least
+            plain = {"type": "array", "items": plain, **sizes}
+        dimensions = {"properties": {"shape": {"minItems": len(shape), "maxItems": len(shape)}}}
+        return any_of(plain, {"$ref": "#/$defs/packed_array", **dimensions})
+
+    @states(schema)
     def check(value: Any, entry: Entry) -> NDArray[Any]:
         found = _as_numbers(value, len(shape), is_whole)
         wanted = [entry.size(one) for one in shape]
@@ -112,6 +127,7 @@ def distribution(size: int | str | None, low: float = 0.0) -> Check:
     """Check for probabilities that sum to 1."""
     inner = array(size, low=low, high=1.0)
 
+    @states(lambda: schema_of(inner))
     def check(value: Any, entry: Entry) -> FloatArray:
         found: FloatArray = inner(value, entry)
         if abs(found.sum() - 1) > ROUNDING:

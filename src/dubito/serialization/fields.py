@@ -1,7 +1,7 @@
 """Declared fields of a serialized object: each name has a check that reads its value.
 
 A check is called with a value and its `Entry`, and returns the value as the object keeps it or
-raises a `BadValueError` that names the entry.
+raises a `BadValueError` that names the entry. It also states what it accepts as a JSON schema.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ RESTORE = "Restore the file as it was written"
 VERBS = ("must ", "cannot ", "needs ", "has ", "is ")
 
 Check = Callable[[Any, "Entry"], Any]
+Schema = dict[str, Any]
+SCALAR: Schema = {"type": ["null", "boolean", "number", "string"]}
+NUMERIC = {"number", "integer", "boolean"}
 
 
 @final
@@ -80,6 +83,58 @@ class Omittable:
         return self.check(value, entry)
 
 
+def states(schema: Callable[[], Schema]) -> Callable[[Check], Check]:
+    """Return a decorator that gives a check the JSON schema of what it accepts.
+
+    The schema is made when it is asked for. The class of a record or an estimator stands for its
+    own schema (see `dubito.serialization.schema`).
+    """
+
+    def stating(check: Check) -> Check:
+        vars(check)["schema"] = schema
+        return check
+
+    return stating
+
+
+def schema_of(check: Check) -> Schema:
+    """Return the JSON schema of what a check accepts: {}, anything, where it states none."""
+    known = getattr(check.check if isinstance(check, Omittable) else check, "schema", None)
+    return {} if known is None else dict(known())
+
+
+def any_of(*schemas: Schema) -> Schema:
+    """Return the schema of what one of several accepts.
+
+    >>> any_of({"type": "null"}, {"anyOf": [{"type": "number"}, {"type": "string"}]})
+    {'anyOf': [{'type': 'null'}, {'type': 'number'}, {'type': 'string'}]}
+    """
+    parts = [part for one in schemas for part in one.get("anyOf", [one])]
+    return {"anyOf": parts}
+
+
+def list_schema(items: Schema, size: int | str | None = None, least: int = 0) -> Schema:
+    """Return the schema of a list; one of numbers may be packed (see `PACKED_ARRAY`)."""
+    bounds = {"minItems": size, "maxItems": size} if isinstance(size, int) else {}
+    if not bounds and least:
+        bounds = {"minItems": least}
+    plain = {"type": "array", "items": items, **bounds}
+    kinds = {part.get("type") for part in items.get("anyOf", [items])}
+    may_pack = bool(kinds & {*NUMERIC, "array"})
+    return any_of(plain, {"$ref": "#/$defs/packed_array"}) if may_pack else plain
+
+
+def object_schema(checks: Mapping[str, Check], **others: Schema) -> Schema:
+    """Return the schema of a dict of known keys."""
+    required = [name for name, check in checks.items() if not isinstance(check, Omittable)]
+    return {
+        "type": "object",
+        "properties": {**others, **{name: schema_of(check) for name, check in checks.items()}},
+        "required": [*others, *required],
+        "additionalProperties": False,
+    }
+
+
 def as_verb_phrase(rule: str) -> str:
     """Return a rule that starts with a verb.
 
@@ -131,6 +186,7 @@ def read_fields(values: Any, checks: Mapping[str, Check], entry: Entry) -> dict[
     return found
 
 
+@states(lambda: SCALAR)
 def scalar(value: Any, entry: Entry) -> Any:
     """Check for None, a boolean, a number or a string."""
     plain = value.item() if isinstance(value, np.generic) else value
@@ -142,9 +198,12 @@ def scalar(value: Any, entry: Entry) -> Any:
     raise entry.error("None, a boolean, a number or a string", describe(value))
 
 
-def _accepting(accepts: Callable[[Any], bool], rule: str, convert: Callable[[Any], Any]) -> Check:
+def _accepting(
+    accepts: Callable[[Any], bool], rule: str, convert: Callable[[Any], Any], schema: Schema
+) -> Check:
     """Return the check for values that a function accepts, converted to a Python type."""
 
+    @states(lambda: schema)
     def check(value: Any, entry: Entry) -> Any:
         if not accepts(value):
             raise entry.error(rule, describe(value))
@@ -156,15 +215,19 @@ def _accepting(accepts: Callable[[Any], bool], rule: str, convert: Callable[[Any
 def one_of(*options: str) -> Check:
     """Check for one of some strings."""
     rule = f"one of {', '.join(map(repr, options))}"
-    return _accepting(lambda value: isinstance(value, str) and value in options, rule, str)
+    schema = {"enum": [*options]}
+    return _accepting(lambda value: isinstance(value, str) and value in options, rule, str, schema)
 
 
-boolean = _accepting(lambda value: isinstance(value, bool | np.bool_), "true or false", bool)
+boolean = _accepting(
+    lambda value: isinstance(value, bool | np.bool_), "true or false", bool, {"type": "boolean"}
+)
 
 text = _accepting(
     lambda value: isinstance(value, str) and len(value) <= LONGEST,
     f"a string of at most {LONGEST:,} characters",
     str,
+    {"type": "string", "maxLength": LONGEST},
 )
 
 
@@ -176,13 +239,26 @@ def number(low: float = -LARGE, high: float = LARGE) -> Check:
         is_number = is_exact or isinstance(value, float | np.floating)
         return is_number and low <= float(value) <= high
 
-    return _accepting(accepts, f"a number {span(low, high)}", float)
+    return _accepting(
+        accepts, f"a number {span(low, high)}", float, number_schema("number", low, high)
+    )
 
 
 def integer(low: int = 0, high: int = EXACT) -> Check:
     """Check for an integer from `low` to `high`."""
     rule = f"an integer {span(low, high)}"
-    return _accepting(lambda value: _is_integer(value) and low <= value <= high, rule, int)
+    schema = number_schema("integer", low, high)
+    return _accepting(lambda value: _is_integer(value) and low <= value <= high, rule, int, schema)
+
+
+def number_schema(kind: str, low: float, high: float) -> Schema:
+    """Return the schema of a number within a range.
+
+    >>> number_schema("number", 0, MOST)
+    {'type': 'number', 'minimum': 0}
+    """
+    bounds = {} if low == -MOST else {"minimum": low}
+    return {"type": kind, **bounds, **({} if high == MOST else {"maximum": high})}
 
 
 def _is_integer(value: Any) -> bool:
@@ -203,12 +279,20 @@ def span(low: float, high: float) -> str:
 
 def optional(inner: Check) -> Check:
     """Check for None, or what another check accepts."""
-    return lambda value, entry: None if value is None else inner(value, entry)
+    accepted = states(lambda: any_of({"type": "null"}, schema_of(inner)))
+    return accepted(lambda value, entry: None if value is None else inner(value, entry))
+
+
+def converted(convert: Callable[[Any], Any], inner: Check) -> Check:
+    """Check as another does, and convert what it returns."""
+    accepted = states(lambda: schema_of(inner))
+    return accepted(lambda value, entry: convert(inner(value, entry)))
 
 
 def list_of(inner: Check, size: int | str | None = None) -> Check:
     """Check for a list of a size, or of any, each element with the same check."""
 
+    @states(lambda: list_schema(schema_of(inner), size))
     def check(value: Any, entry: Entry) -> list[Any]:
         is_array = isinstance(value, np.ndarray) and value.ndim > 0
         if not (is_array or isinstance(value, list | tuple)):
@@ -226,6 +310,7 @@ def list_of(inner: Check, size: int | str | None = None) -> Check:
 def record(**checks: Check) -> Check:
     """Check for a dict of known keys, each with a check of its own."""
 
+    @states(lambda: object_schema(checks))
     def check(value: Any, entry: Entry) -> dict[str, Any]:
         require_keys(value, checks, entry)
         return {key: checks[key](value[key], entry.at(key)) for key in value}
@@ -236,6 +321,13 @@ def record(**checks: Check) -> Check:
 def dict_of(inner: Check) -> Check:
     """Check for a dict of at least one key, each value with the same check."""
 
+    @states(
+        lambda: {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": schema_of(inner),
+        }
+    )
     def check(value: Any, entry: Entry) -> dict[str, Any]:
         if not (isinstance(value, dict) and value and all(isinstance(key, str) for key in value)):
             raise entry.error("a dict with at least one key", describe(value))
@@ -246,7 +338,9 @@ def dict_of(inner: Check) -> Check:
 
 def class_names(size: str | None = None) -> Check:
     """Check for None, or a list of distinct class names: strings or numbers."""
+    name = any_of({"type": "string", "maxLength": LONGEST}, {"type": "number"}, {"type": "boolean"})
 
+    @states(lambda: any_of({"type": "null"}, list_schema(name, least=1)))
     def check(value: Any, entry: Entry) -> tuple[Any, ...] | None:
         if value is None:
             return None

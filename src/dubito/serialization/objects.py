@@ -6,6 +6,7 @@ from abc import ABC
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import cached_property, partialmethod
 from importlib import import_module
 from inspect import Parameter, isabstract, signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.formatting import html_view, sentence
 from dubito.serialization.fields import (
     RESTORE,
     Check,
@@ -23,14 +25,18 @@ from dubito.serialization.fields import (
     read_fields,
     require_keys,
     scalar,
+    states,
 )
 
 HOMES = ("dubito.calibrate", "dubito.doubt", "dubito.decide")  # whose public classes may be read
 FORMAT = 1  # increases when files of older versions can no longer be read
 HEADER = ("class", "format")
 PARTS = (*HEADER, "params", "fitted")  # of an estimator
+NOTE = "columns"  # of the file of a calibrator: those it was fitted to, which are not read here
 DEEPEST = 5  # objects nested in objects
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # of a class without `__init__`
+ROUTED = ("fit", "predict", "predict_proba", "score")  # methods that may take metadata
+METADATA = ("sample_weight", "groups", "times")  # one value per row, which scikit-learn can route
 OTHER_VERSION = "Use the version of dubito that wrote it"
 
 
@@ -44,8 +50,26 @@ class _Estimator:
 
         def __getattr__(self, name: str) -> Any: ...
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Add `set_fit_request` and the like where a method takes metadata."""
+        super().__init_subclass__(**settings)
+        for method in ROUTED:
+            if method in vars(cls) and _metadata_of(cls, method):
+                setattr(cls, f"set_{method}_request", partialmethod(_Estimator._request, method))
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; if `deep`, also those of nested estimators."""
+        """Return the parameters by name; if `deep`, also those of nested estimators.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include the parameters of nested estimators, as `name__parameter`.
+
+        Returns
+        -------
+        dict
+            The settings by name, as in scikit-learn.
+        """
         params = {name: getattr(self, name) for name in self._get_param_names()}
         nested = {name: one for name, one in params.items() if isinstance(one, _Estimator)}
         inner = {
@@ -56,7 +80,18 @@ class _Estimator:
         return {**params, **inner} if deep else params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of nested estimators as `name__parameter`."""
+        """Set parameters by name, those of nested estimators as `name__parameter`.
+
+        Parameters
+        ----------
+        **params : any
+            New values by parameter name.
+
+        Returns
+        -------
+        estimator
+            The estimator itself.
+        """
         from sklearn.base import BaseEstimator
 
         BaseEstimator.set_params(self, **params)
@@ -70,6 +105,53 @@ class _Estimator:
         from sklearn.base import BaseEstimator
 
         return BaseEstimator.__sklearn_tags__(self)
+
+    def get_metadata_routing(self) -> Any:
+        """Return which metadata each method requests, for scikit-learn's metadata routing.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRequest
+        """
+        from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
+
+        if (stored := vars(self).get("_metadata_request")) is not None:
+            return get_routing_for_object(stored)
+        requests = MetadataRequest(owner=type(self).__name__)
+        for method in ROUTED:
+            for name in _metadata_of(type(self), method):
+                getattr(requests, method).add_request(param=name, alias=None)
+        return requests
+
+    def _request(self, method: str, **requests: bool | str | None) -> Self:
+        """Request metadata of a method: True, False, None (an error if given) or another name."""
+        from sklearn import get_config
+
+        caller = f"{type(self).__name__}.set_{method}_request"
+        if not get_config()["enable_metadata_routing"]:
+            fix = "Use sklearn.set_config(enable_metadata_routing=True)"
+            raise BadValueError("", caller, "needs metadata routing", "it disabled", fix)
+        known = _metadata_of(type(self), method)
+        routing = self.get_metadata_routing()
+        for name, alias in requests.items():
+            if name not in known:
+                rule = f"must be among {', '.join(known)}"
+                raise BadTypeError("requests", caller, rule, repr(name), f"Pass {known[0]}=True")
+            getattr(routing, method).add_request(param=name, alias=alias)
+        self._metadata_request = routing
+        return self
+
+    def _repr_html_(self) -> str | None:
+        from sklearn import get_config
+        from sklearn.utils import estimator_html_repr
+
+        if get_config()["display"] != "diagram":
+            return None
+        if not hasattr(self, "fit"):
+            return html_view(repr(self))
+        is_fitted = self.__sklearn_is_fitted__() and hasattr(self, "summary")
+        diagram: str = estimator_html_repr(self)
+        return html_view(sentence(self.summary())) + diagram if is_fitted else diagram
 
     def __repr__(self) -> str:
         defaults, params = _defaults_of(type(self)), self.get_params(deep=False)
@@ -91,7 +173,13 @@ class Serializable(_Estimator, ABC):
     param_fields: ClassVar[Mapping[str, Check]] = declare()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the parameters and fitted attributes as plain values, ready for JSON."""
+        """Return the parameters and fitted attributes as plain values, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Numbers, strings, lists and dicts only.
+        """
         self._require_fitted("to_dict")
         return _estimator_to_dict(self)
 
@@ -100,6 +188,16 @@ class Serializable(_Estimator, ABC):
         """Return the estimator that `to_dict` wrote; every field is checked.
 
         An abstract class reads any of its subclasses.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` returned, as it is or read from JSON.
+
+        Returns
+        -------
+        estimator
+            A fitted estimator of the class that `values` names.
         """
         return _read_estimator(values, cls, Entry("values", f"{cls.__name__}.from_dict", {}))
 
@@ -113,8 +211,11 @@ class Serializable(_Estimator, ABC):
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def _forget(self) -> None:
-        for name in self._learned():
-            delattr(self, name)
+        """Delete fitted attributes, and what was computed from them and cached."""
+        kind = type(self)
+        for name in [*vars(self)]:
+            if name.endswith("_") or isinstance(getattr(kind, name, None), cached_property):
+                delattr(self, name)
 
     def _require_fitted(self, method: str) -> None:
         if not self.__sklearn_is_fitted__():
@@ -124,7 +225,8 @@ class Serializable(_Estimator, ABC):
         return bool(self._learned())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.get_params(deep=False), **self._learned()}
+        requests = {k: v for k, v in vars(self).items() if k == "_metadata_request"}
+        return {**self.get_params(deep=False), **self._learned(), **requests}
 
 
 class Record:
@@ -141,13 +243,30 @@ class Record:
     has_header: ClassVar[bool] = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, ready for JSON."""
+        """Return the fields as plain values, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Numbers, strings, lists and dicts only.
+        """
         header = {"class": type(self).__name__, "format": FORMAT} if self.has_header else {}
         return {**header, **_to_plain(self._values())}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return the object that `to_dict` wrote; every field is checked."""
+        """Return the object that `to_dict` wrote; every field is checked.
+
+        Parameters
+        ----------
+        values : dict
+            What `to_dict` returned, as it is or read from JSON.
+
+        Returns
+        -------
+        object
+            An equal object of this class.
+        """
         return cls._read(values, Entry("values", f"{cls.__name__}.from_dict", {}))
 
     @classmethod
@@ -186,6 +305,13 @@ def _copy(value: Any) -> Any:
     return clone(value) if isinstance(value, Serializable) else deepcopy(value)
 
 
+def _metadata_of(kind: type[_Estimator], method: str) -> tuple[str, ...]:
+    """Return the metadata that a method takes."""
+    code = getattr(getattr(kind, method, None), "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return tuple(name for name in METADATA if name in names)
+
+
 def _defaults_of(kind: type[_Estimator]) -> dict[str, Any]:
     """Return the defaults of the parameters of an estimator, by name."""
     if kind.__init__ is object.__init__:  # whose signature Python would have to parse
@@ -197,6 +323,7 @@ def _defaults_of(kind: type[_Estimator]) -> dict[str, Any]:
 def estimator(kind: type[Serializable], *, is_fitted: bool = True) -> Check:
     """Check for an estimator of a class; as a parameter it need not be fitted."""
 
+    @states(lambda: {"estimator": kind, "is_fitted": is_fitted})
     def check(value: Any, entry: Entry) -> Serializable:
         if entry.depth == DEEPEST:
             raise entry.error(f"nested at most {DEEPEST} levels deep", "one more")
@@ -208,28 +335,34 @@ def estimator(kind: type[Serializable], *, is_fitted: bool = True) -> Check:
 
 def record_of(kind: type[Record]) -> Check:
     """Check for a record of a class."""
-    return lambda value, entry: kind._read(value, entry)
+    accepted = states(lambda: {"record": kind})
+    return accepted(lambda value, entry: kind._read(value, entry))
 
 
 def _read_estimator(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True) -> Kind:
     """Return the estimator of a dict, or raise at the first entry that is wrong."""
     found = _class_of(values, kind, entry)
-    own = _inherited(found, "param_fields")
-    checks = {name: own.get(name, Omittable(scalar)) for name in found._get_param_names()}
+    checks = param_checks(found)
     params, place = values["params"], entry.at("params")
     require_keys(params, checks, place)
     result = found(**{name: checks[name](params[name], place.at(name)) for name in params})
     result._check_params()
     if is_fitted or values["fitted"]:
         place = entry.at("fitted")
-        learned = read_fields(values["fitted"], _inherited(found, "fitted_fields"), place)
+        learned = read_fields(values["fitted"], inherited(found, "fitted_fields"), place)
         for name, value in learned.items():
             setattr(result, name, value)
         result._check_fitted(place)
     return result
 
 
-def _inherited(kind: type[Serializable], what: str) -> dict[str, Check]:
+def param_checks(kind: type[Serializable]) -> dict[str, Check]:
+    """Return the check of each parameter of an estimator: a scalar unless declared otherwise."""
+    own = inherited(kind, "param_fields")
+    return {name: own.get(name, Omittable(scalar)) for name in kind._get_param_names()}
+
+
+def inherited(kind: type[Serializable], what: str) -> dict[str, Check]:
     """Return the declared fields of a class and of its base classes, theirs first."""
     parents = reversed(kind.__mro__)
     return {name: one for cls in parents for name, one in vars(cls).get(what, {}).items()}
@@ -253,7 +386,7 @@ def _read_header(values: Any, entry: Entry) -> Any:
 def _class_of(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     """Return the class that wrote a dict, or raise where it is another than wanted."""
     name = _read_header(values, entry)
-    require_keys(values, dict.fromkeys(PARTS, scalar), entry)
+    require_keys(values, {**dict.fromkeys(PARTS, scalar), NOTE: Omittable(scalar)}, entry)
     for part in PARTS[2:]:
         if not isinstance(values[part], dict):
             raise entry.at(part).error("a dict", describe(values[part]))
@@ -272,7 +405,7 @@ def _class_of(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
 def _estimator_to_dict(value: Serializable) -> dict[str, Any]:
     """Return an estimator, fitted or not, as plain values."""
     params, learned = value.get_params(deep=False), value._learned()
-    order = [name for name in _inherited(type(value), "fitted_fields") if name in learned]
+    order = [name for name in inherited(type(value), "fitted_fields") if name in learned]
     return {
         "class": type(value).__name__,
         "format": FORMAT,

@@ -18,9 +18,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from dubito import __version__
+from dubito.decide import ReviewTeam
 from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
-from dubito.serve import decide, labels, monitor, pages, policies, review, schemas
+from dubito.serve import decide, forecasts, labels, monitor, pages, policies, review, schemas, team
 from dubito.serve.auth import Authenticator, HostCheck, SecurityHeaders
 from dubito.serve.http_errors import INVALID, TOO_LARGE, UNAVAILABLE, HTTPError
 from dubito.serve.service import (
@@ -42,7 +43,7 @@ READINESS_SECONDS = 1.0  # so long the result of a test write is valid
 health = APIRouter(tags=["health"])
 
 
-def create_app(store: Store, settings: Settings) -> FastAPI:
+def create_app(store: Store, settings: Settings, reviewers: ReviewTeam | None = None) -> FastAPI:
     """Return the service as an ASGI application.
 
     Parameters
@@ -51,11 +52,17 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         The database; it is closed when the server shuts down.
     settings : Settings
         Limits and review settings.
+    reviewers : ReviewTeam or None
+        The team that reviews rows, within its capacity. None lets anyone review.
     """
     service = Service(store, settings, PolicyCatalog(store))
     service.batcher = decide.MicroBatcher(
         lambda requests: decide.decide_batch(requests, settings, service.rng)
     )
+    if store.has_forecasts():
+        service.forecaster = forecasts.Forecaster(store)
+    if reviewers is not None:
+        service.team = team.TeamQueue.open(reviewers, store, service.catalog, settings)
     app = FastAPI(
         title="dubito",
         version=__version__,
@@ -67,7 +74,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     )
     app.state.service, app.state.authenticator = service, Authenticator(store)
     bearer, errors = [schemas.BEARER], schemas.ERRORS
-    for module in (decide, labels, review, monitor, policies):
+    for module in (decide, forecasts, labels, review, team, monitor, policies):
         app.include_router(module.router, dependencies=bearer, responses=errors)
     app.include_router(pages.router)
     app.include_router(health)
@@ -131,6 +138,8 @@ def _delete_old(service: Service) -> float:
     """Delete decisions beyond the retention period."""
     days = service.settings.retention_days
     if days is not None:
+        if service.forecaster is not None:
+            service.store.write(service.forecaster.compact)  # the log has none that are older
         n_rows = service.store.delete_before(time.time() - days * DAY)
         log_event("old decisions deleted", rows=n_rows)
     return RETENTION_SECONDS
@@ -141,7 +150,9 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     status = TOO_LARGE if isinstance(error, TooLargeError) else INVALID
     if isinstance(error, HTTPError):
         status = error.status
-    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+    if isinstance(error, HTTPError) and error.retry_after is not None:
+        headers["retry-after"] = f"{error.retry_after}"
     return JSONResponse({"detail": str(error)}, status, headers)
 
 
@@ -234,7 +245,7 @@ async def check_readiness(request: Request, response: Response) -> dict[str, Any
             service.write_problem = await run_in_threadpool(_check_writing, service)
             service.written_at = time.monotonic()
     status = service.write_problem
-    if service.catalog.active_id is None:
+    if service.catalog.active_id is None and service.forecaster is None:
         status = status or "no policy is active"
     response.status_code = UNAVAILABLE if status else 200
     problems = {"problems": dict(service.problems)} if service.problems else {}

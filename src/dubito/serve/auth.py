@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from itsdangerous import BadData, Signer, URLSafeTimedSerializer
+from itsdangerous.encoding import base64_decode, base64_encode
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
@@ -67,9 +68,14 @@ class Sessions:
 
     def read(self, cookie: str) -> Session | None:
         """Return the session of a cookie, or None if it is expired or not authentic."""
+        signature = cookie.rpartition(".")[2]
         try:
             session = Session(*self.serializer.loads(cookie, max_age=SESSION_SECONDS))
+            # Base64 has several spellings of the same bytes; `create` writes only one of them.
+            is_canonical = base64_encode(base64_decode(signature)).decode() == signature
         except (BadData, UnicodeError):
+            return None
+        if not is_canonical:
             return None
         return session if session.until > time.time() else None
 

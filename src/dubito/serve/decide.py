@@ -15,6 +15,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.stream import read_stream, write_stream
 from dubito.decide import Decisions, Policy
 from dubito.decide.actions import least_costs
@@ -29,9 +30,9 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
-from dubito.serve import label_sets, schemas, value_rows
+from dubito.serve import cascades, label_sets, schemas, value_rows
 from dubito.serve.auth import require_scope
-from dubito.serve.http_errors import NOT_FOUND, HTTPError
+from dubito.serve.http_errors import INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
 from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
@@ -126,6 +127,8 @@ class DecisionRequest:
             return None  # its maps may weigh all labels of a row, in a matrix product
         if isinstance(policy, RegressionPolicy):
             return None  # sums over quantiles or draws are matrix products
+        if isinstance(policy.calibrator, ConfidenceCalibrator):
+            return None  # scores are multiplied by a matrix of coefficients
         is_simple = policy.ood is None and policy.risk is None and not policy.costs.columns
         has_outputs_only = batch.features is None and batch.row_costs is None
         if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
@@ -171,6 +174,8 @@ def decide_batch(
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
+    has_all = settings.labels == "all"
+    fraction = 0.0 if has_all else settings.audit_fraction
     decisions = NewDecisions.of(
         first.policy_id,
         rows.ids,
@@ -179,8 +184,8 @@ def decide_batch(
         confidence=confidence,
         digests=rows.digests,
         is_logits=rows.is_logits,
-        is_audit=rng.random(len(decided)) < settings.audit_fraction,
-        audit_probability=settings.audit_fraction,
+        is_audit=rng.random(len(decided)) < fraction,
+        audit_probability=1.0 if has_all else fraction,
         row_costs=row_costs,
         links=rows.links,
         features=rows.batch.features,
@@ -195,7 +200,7 @@ def decide_batch(
 @router.post(
     "/decide",
     openapi_extra={
-        **schemas.request_body(schemas.DecideRequest, or_arrow=True),
+        **schemas.request_body(schemas.DecideRequest, schemas.CascadeRequest, or_arrow=True),
         "parameters": [IDEMPOTENCY_KEY],
     },
     responses={200: {"model": schemas.DecideResponse}},
@@ -203,11 +208,20 @@ def decide_batch(
 async def decide(
     request: Request, token: Annotated[Token, Depends(require_scope("decide"))]
 ) -> Response:
-    """Decide rows and store the decisions; the response is sent once they are on disk."""
+    """Decide rows and store the decisions; the response is sent once they are on disk.
+
+    A cascade answers which model to call next, and takes its output under the same id.
+    """
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
     key, is_arrow = _idempotency_key(request, token, body), has_arrow_body(request)
-    if is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
+    if (cascade := service.catalog.active_cascade) is not None:
+        if is_arrow:
+            raise HTTPError(INVALID, "A cascade takes no Arrow streams", "Send the rows as JSON")
+        steps = await cascades.decide_rows(service, cascade, body, key)
+        columns = {name: [one[name] for one in steps] for name in steps[0]}
+        content = _as_json(columns)
+    elif is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
         async with service.bulk:
             columns, content = await run_in_threadpool(_decide_bulk, service, body, is_arrow, key)
     else:
@@ -286,7 +300,14 @@ def _parse_request(
     elif isinstance(policy, RegressionPolicy):
         rows = RequestRows.of(content, 0, settings, key_id, values=policy)
     else:
-        rows = RequestRows.of(content, policy.costs.n_classes, settings, key_id)
+        answers = policy.calibrator
+        rows = RequestRows.of(
+            content,
+            policy.costs.n_classes,
+            settings,
+            key_id,
+            answers=answers if isinstance(answers, ConfidenceCalibrator) else None,
+        )
     return DecisionRequest(rows, policy_id, policy, key)
 
 
@@ -359,7 +380,8 @@ def _fallback_actions(
     taken = list(zip(columns["policy_id"], columns["action"], strict=True))
     for policy_id, policy in policies.items():
         costs = policy.costs
-        rows = [k for k, one in enumerate(taken) if one == (policy_id, costs.reject)]
+        rejected = {(policy_id, action) for action in costs.rejecting}
+        rows = [k for k, one in enumerate(taken) if one in rejected]
         if not rows:
             continue
         content = b"".join(columns["probabilities"][k] for k in rows)
@@ -376,7 +398,10 @@ def _fallback_actions(
 @router.get(
     "/decisions/{decision_id:path}",
     response_model=(
-        schemas.StoredDecision | schemas.StoredMultiLabelDecision | schemas.StoredValueDecision
+        schemas.StoredDecision
+        | schemas.StoredMultiLabelDecision
+        | schemas.StoredValueDecision
+        | schemas.StoredCascadeDecision
     ),
 )
 def get_decision(
@@ -384,9 +409,14 @@ def get_decision(
     decision_id: str,
     token: Annotated[Token, Depends(require_scope("decide", "admin"))],
 ) -> dict[str, Any]:
-    """Return a stored decision, its label if known, and the labels it had before."""
+    """Return a stored decision, its label if known, the labels it had before, and the answers.
+
+    With a review team, also what the answers lead to: probabilities, and the action of lowest cost.
+    """
     service = get_service(request)
     store, name = service.store, schemas.check_name(decision_id, "The id")
+    if service.catalog.active_cascade is not None:
+        return cascades.describe_stored(store, name)
     row = store.get_decision(name)
     if row is None:
         problem = f"There is no decision {name!r}"
@@ -410,7 +440,16 @@ def get_decision(
             "previous_labels": [{**one, "label": float(one["label"])} for one in previous],
         }
     classes = policy.classes
+    answers = store.answers_of(name)
+    given = [(reviewer, code) for reviewer, code, _ in answers]
+    after = service.team.outcome(row, given) if service.team is not None and given else None
     return facts | {
+        "reviewer_answers": [
+            {"reviewer": reviewer, "label": classes[code], "created": created}
+            for reviewer, code, created in answers
+        ],
+        "probabilities_after_review": None if after is None else after.probabilities,
+        "action_after_review": None if after is None else after.action,
         "row_costs": None if row["row_costs"] is None else json.loads(row["row_costs"]),
         "label": None if label is None else classes[label],
         "previous_labels": [{**one, "label": classes[one["label"]]} for one in previous],

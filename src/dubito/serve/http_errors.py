@@ -28,6 +28,8 @@ class HTTPError(DubitoError, ValueError):
         What is wrong, without a final period.
     fix : str
         What to do about it, as an imperative sentence without a final period.
+    retry_after : int or None
+        Seconds after which the same request may succeed.
 
     Examples
     --------
@@ -35,9 +37,10 @@ class HTTPError(DubitoError, ValueError):
     "Id 'a' was decided with a different body. Use another id."
     """
 
-    def __init__(self, status: int, problem: str, fix: str) -> None:
+    def __init__(self, status: int, problem: str, fix: str, retry_after: int | None = None) -> None:
         super().__init__(status, problem, fix)
         self.status, self.problem, self.fix = status, problem, fix
+        self.retry_after = retry_after
 
     def __str__(self) -> str:
         return f"{self.problem}. {self.fix}."

@@ -1,25 +1,423 @@
-"""`/v1/policies`: list, upload, activate, roll back; refits as candidates."""
+"""`/v1/policies`: list, upload, activate, roll back; refits as candidates, and comparisons."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
-from typing import Annotated, Any
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, final
 
+import numpy as np
 from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.arrays import FloatArray
+from dubito.calibrate import ConfidenceCalibrator
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards
+from dubito.decide import Policy
+from dubito.decide.multilabel.label_decisions import (
+    REVIEW_ROW,
+    LabelEvidence,
+    MultiLabelPolicyReport,
+)
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.gate import OODGate
 from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import RegressionPolicyReport
+from dubito.decide.row_costs import RowCosts
+from dubito.errors import DubitoWarning
+from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
-from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.refit import refit, refit_labels, refit_values
+from dubito.serve.label_sets import answer_matrix
 from dubito.serve.service import DAY, Service, get_service, log_event
-from dubito.serve.store import Store, Token
-from dubito.serve.store.policies import policy_content
+from dubito.serve.store import Store, StoredPolicy, StoredRows, Token
+from dubito.serve.store.decisions import LabelDelay
+from dubito.serve.store.policies import ServedPolicy, policy_content
+from dubito.serve.value_rows import outputs_of, targets
+from dubito.serve.weighted_estimates import (
+    MONITOR_DAYS,
+    WeightedSample,
+    propensity_weights,
+    recent_rows,
+    sample_by_weight,
+)
+
+CALLER = "refit"
+MIN_NEW_LABELS = 100  # of rows decided since a refit, to compare on them instead of its folds
+NO_FEATURES = "The OOD gate is unchanged: some rows have no features."
+TOO_FEW = "The OOD gate is unchanged: refitting it needs at least {:,} rows, got {:,}."
+UPLOADED = "Policy {} was uploaded: if it was fitted to these rows, its metrics are optimistic."
+OTHER_COSTS = "Their costs differ: each policy is evaluated with its own."
+FindFeatures = Callable[[Sequence[str]], FloatArray | None]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyComparison:
+    """Reports of two policies on the same rows, a description of these, and caveats."""
+
+    active: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
+    candidate: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
+    rows: str
+    notes: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledRows:
+    """Raw outputs of a weighted sample of all rows, with labels and weights.
+
+    `note` says why OOD gates cannot be refitted; if they can, the rows have equal weights.
+    """
+
+    outputs: Logits | Probabilities
+    batch: Batch
+    note: str
+
+    @classmethod
+    def of(
+        cls, rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures
+    ) -> LabeledRows:
+        """Select the rows to evaluate or fit policies on, or raise if metrics are withheld."""
+        if any(isinstance(one.calibrator, ConfidenceCalibrator) for one in policies):
+            problem = "A policy on scores of answers is not refitted here"
+            raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file, and upload the policy")
+        same_kind, sample = _weighted_sample(rows)
+        labeled, weight = same_kind.take(sample.rows), sample.frequency
+        features, note = None, ""
+        gates = [policy.ood for policy in policies if policy.ood is not None]
+        if gates:
+            # A gate is calibrated by ranks, which have no weights.
+            drawn = sample_by_weight(weight)
+            features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
+            if not note:
+                labeled, weight = labeled.take(drawn), np.ones(drawn.size)
+        kind = Logits if labeled.is_logits.any() else Probabilities
+        classes = policies[0].classes
+        outputs = kind(labeled.outputs, classes=classes)
+        columns = labeled.columns_of([name for one in policies for name in one.costs.columns])
+        missing = [name for name, values in columns.items() if np.isnan(values).any()]
+        if missing:
+            n_missing = int(np.isnan(columns[missing[0]]).sum())
+            problem = f"The costs depend on `{missing[0]}`, and {n_missing:,} rows have none"
+            raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file that has them")
+        batch = Batch.of(
+            np.array(classes, dtype=object)[labeled.label],
+            outputs,
+            sample_weight=weight,
+            features=features,
+            row_costs=columns or None,
+            caller=CALLER,
+        )
+        return cls(outputs, batch, note)
+
+
+def _weighted_sample(rows: StoredRows) -> tuple[StoredRows, WeightedSample]:
+    """Return the rows of the kind of outputs that came last, and a sample, or raise without one."""
+    same_kind = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))
+    sample = propensity_weights(same_kind)
+    if not sample.is_available:
+        fix = "Use an audit fraction above 0, and label the rows that it draws"
+        if rows.delay is not None:
+            fix = "Send the labels of all rows to POST /v1/labels"
+        raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
+    return same_kind, sample
+
+
+def _reviewed_wholly(rows: StoredRows) -> StoredRows:
+    """Return rows of several labels as accepted unless they are reviewed as a whole.
+
+    Of a row whose labels are reviewed one by one only these are known, unless it is audited.
+    """
+    is_whole = rows.action == REVIEW_ROW
+    return replace(rows, propensity=np.where(is_whole, 1.0, rows.audit_probability))
+
+
+def _labeled_sets(rows: StoredRows, policy: MultiLabelPolicy) -> Batch:
+    """Return a weighted sample of rows of several labels, or raise if metrics are withheld."""
+    same_kind, sample = _weighted_sample(_reviewed_wholly(rows))
+    labeled, names = same_kind.take(sample.rows), policy.label_names
+    make = MultiLabel.from_logits if labeled.is_logits.any() else MultiLabel
+    y = answer_matrix(labeled.answers.tolist(), len(names))
+    outputs = make(labeled.outputs, names)
+    return Batch.of(y, outputs, sample_weight=sample.frequency, caller=CALLER)
+
+
+def _refit_labels(
+    rows: StoredRows, policy: MultiLabelPolicy, *, random_state: int = 0
+) -> MultiLabelPolicy:
+    """Return a candidate of the same configuration, fitted to the labels so far.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : MultiLabelPolicy
+        The active policy.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    MultiLabelPolicy
+        The candidate.
+    """
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        return MultiLabelPolicy.fit(
+            ArrayShards(_labeled_sets(rows, policy)),
+            costs=policy.costs if policy.f_beta is None else None,
+            f_beta=policy.f_beta,
+            calibrator=policy.calibrator,
+            random_state=random_state,
+        )
+
+
+def _labeled_values(
+    rows: StoredRows, policies: Sequence[RegressionPolicy], find_features: FindFeatures
+) -> tuple[Batch, str]:
+    """Return a weighted sample of rows with true values, and why gates are not refitted."""
+    same_kind, sample = _weighted_sample(rows)
+    labeled, weight = same_kind.take(sample.rows), sample.frequency
+    features, note = None, ""
+    gates = [policy.ood for policy in policies if policy.ood is not None]
+    if gates:
+        drawn = sample_by_weight(weight)  # a gate is calibrated by ranks, which have no weights
+        features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
+        if not note:
+            labeled, weight = labeled.take(drawn), np.ones(drawn.size)
+    y, outputs = targets(labeled.answers.tolist()), outputs_of(labeled.outputs, policies[0])
+    batch = Batch.of(y, outputs, sample_weight=weight, features=features, caller=CALLER)
+    return batch, note
+
+
+def _refit_values(
+    rows: StoredRows,
+    policy: RegressionPolicy,
+    find_features: FindFeatures,
+    *,
+    random_state: int = 0,
+) -> RegressionPolicy:
+    """Return a candidate of the same configuration, fitted to the true values so far.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : RegressionPolicy
+        The active policy.
+    find_features : callable
+        Returns the features of rows by their ids, or None if some are missing.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    RegressionPolicy
+        The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
+        its report says so.
+    """
+    batch, note = _labeled_values(rows, [policy], find_features)
+    gate = policy.ood
+    is_refitted = gate is not None and not note
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        fitted, _ = RegressionPolicy.fit_shards(
+            ArrayShards(batch),
+            costs=policy.costs,
+            calibrator=policy.calibrator,
+            interval=policy.interval,
+            review_cost=policy.review_cost,
+            max_width=policy.max_width,
+            max_relative_width=policy.max_relative_width,
+            ood=OODGate(gate.score_, gate.alpha) if gate is not None and is_refitted else None,
+            feature_names=policy.feature_names if is_refitted else None,
+            random_state=random_state,
+        )
+    if note:
+        report = replace(fitted.report, notes=(*fitted.report.notes, note))
+        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
+    return fitted
+
+
+def _gate_features(
+    gates: Sequence[OODGate], ids: Sequence[str], find_features: FindFeatures
+) -> tuple[FloatArray | None, str]:
+    """Return the features that OOD gates need, and why they cannot be refitted, if so."""
+    n_required = max(gate.n_required for gate in gates)
+    if len(ids) < n_required:
+        return None, TOO_FEW.format(n_required, len(ids))
+    widths = {gate.n_features for gate in gates if gate.needs_features}
+    if not widths:
+        return None, ""
+    features = find_features(ids)
+    if features is None or {features.shape[1]} != widths:
+        return None, NO_FEATURES
+    return features, ""
+
+
+def _refit(
+    rows: StoredRows, policy: Policy, find_features: FindFeatures, *, random_state: int = 0
+) -> Policy:
+    """Return a candidate of the same configuration, fitted to the labels so far.
+
+    Rows are weighted so that they represent all rows; if they do not, there is no candidate.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : Policy
+        The active policy.
+    find_features : callable
+        Returns the features of rows by their ids, or None if some are missing.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    Policy
+        The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
+        its report says so.
+    """
+    known = LabeledRows.of(rows, [policy], find_features)
+    gate, risk = policy.ood, policy.risk
+    options: dict[str, Any] = {}
+    if gate is not None and not known.note:
+        options |= {"ood": OODGate(gate.score_, gate.alpha)}
+        options |= {"feature_names": policy.feature_names}
+    batch = known.batch
+    if risk is not None:
+        options |= {"risk": risk}
+        drawn = sample_by_weight(batch.weight)  # the bound would count weights as rows
+        batch = batch.take(drawn).reweighted(np.ones(drawn.size))
+    # The report has the evidence.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        fitted = Policy.fit(
+            ArrayShards(batch),
+            costs=policy.costs,
+            calibrator=policy.calibrator,
+            random_state=random_state,
+            **options,
+        )
+    if known.note:
+        report = replace(fitted.report, notes=(*fitted.report.notes, known.note))
+        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
+    return fitted
+
+
+def _evaluate_policies(
+    rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures, evidence: str
+) -> list[Any]:
+    """Return a report per policy on the same labels, weighted to represent all rows."""
+    sets = [one for one in policies if isinstance(one, MultiLabelPolicy)]
+    if sets:  # all policies of a database are of one kind
+        batch = _labeled_sets(rows, sets[0])
+        found = [LabelEvidence(batch, one.decide(batch.outputs), evidence) for one in sets]
+        pairs = zip(found, sets, strict=True)
+        return [MultiLabelPolicyReport.of(one, policy.rule) for one, policy in pairs]
+    values = [one for one in policies if isinstance(one, RegressionPolicy)]
+    if values:
+        batch, _ = _labeled_values(rows, values, find_features)
+        pairs_of = [(one, one.evidence_on(batch, evidence)) for one in values]
+        return [RegressionPolicyReport.of(found, one.rule) for one, found in pairs_of]
+    plain = [one for one in policies if isinstance(one, Policy)]
+    known = LabeledRows.of(rows, plain, find_features)
+    return [_evaluate(policy, known, evidence) for policy in plain]
+
+
+def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport:
+    """Return the report of a policy on labeled rows; the OOD gate applies if it can."""
+    calibrated, batch, gate = policy.calibrated(known.outputs), known.batch, policy.ood
+    is_ood = None
+    if gate is not None and not known.note:
+        is_ood = gate.predict(known.outputs, batch.features)
+    given = batch.row_costs if policy.costs.columns else None
+    row_costs = RowCosts.of(given, policy.costs, len(batch), CALLER)
+    found = Evidence(
+        batch=batch,
+        raw=known.outputs,
+        decisions=policy.rule.decide(calibrated, is_ood, row_costs),
+        unbound=None,
+        row_costs=row_costs,
+        weight=batch.labeled_weight,
+        evaluation=evidence,
+    )
+    return PolicyReport.of(found, policy.rule)
+
+
+def compare_policies(
+    store: Store, rows: StoredRows, active: StoredPolicy, candidate: StoredPolicy
+) -> PolicyComparison:
+    """Compare two policies on recent labels, or raise if metrics are withheld.
+
+    A refitted policy is evaluated on rows decided since. While these have few labels, it is
+    evaluated by cross-validation on the rows that it was fitted to.
+
+    Parameters
+    ----------
+    store : Store
+        Has the features of rows, and older rows.
+    rows : StoredRows
+        Rows of the last 30 days.
+    active, candidate : StoredPolicy
+        The policies to compare.
+
+    Returns
+    -------
+    PolicyComparison
+        A report per policy on the same rows.
+    """
+    notes = [UPLOADED.format(candidate.id)] if candidate.trained_until is None else []
+    if active.policy.costs.to_dict() != candidate.policy.costs.to_dict():
+        notes.append(OTHER_COSTS)
+    until = max(active.trained_until or 0.0, candidate.trained_until or 0.0)
+    new = rows.take(rows.created > until)
+    by_row = _reviewed_wholly(new) if isinstance(active.policy, MultiLabelPolicy) else new
+    has_few = propensity_weights(by_row).rows.size < MIN_NEW_LABELS
+    if candidate.trained_until is not None and has_few:
+        start = candidate.trained_until - MONITOR_DAYS * DAY
+        if active.trained_until is None or active.trained_until < start:
+            return _compare_in_folds(store, rows.delay, active, candidate, tuple(notes))
+    which = f"rows of the last {MONITOR_DAYS:.0f} days"
+    if until > 0:
+        which = "rows decided since the last refit, which neither was fitted to"
+    both = [active.policy, candidate.policy]
+    try:
+        before, after = _evaluate_policies(new, both, store.find_features, "labels so far")
+    except HTTPError as error:
+        raise HTTPError(error.status, f"On {which}: {error.problem}", error.fix) from error
+    return PolicyComparison(before, after, which, tuple(notes))
+
+
+def _compare_in_folds(
+    store: Store,
+    delay: LabelDelay | None,
+    active: StoredPolicy,
+    candidate: StoredPolicy,
+    notes: tuple[str, ...],
+) -> PolicyComparison:
+    """Compare a cross-validated candidate with the active policy on the rows of the refit."""
+    until = candidate.trained_until or 0.0
+    late = 0.0 if delay is None else delay.seconds or 0.0
+    rows = store.decisions_since(until - late - MONITOR_DAYS * DAY)
+    rows = rows.take(rows.created <= until)
+    is_then = rows.labeled <= until
+    then = replace(
+        rows,
+        label=np.where(is_then, rows.label, -1),
+        answers=np.where(is_then, rows.answers, np.array(None, np.object_)),
+        delay=delay and replace(delay, now=until),
+    )
+    evidence = "labels at the refit"
+    [report] = _evaluate_policies(then, [active.policy], store.find_features, evidence)
+    which = "rows that the candidate was fitted to, by cross-validation"
+    return PolicyComparison(report, candidate.policy.report, which, notes)
+
 
 router = APIRouter(prefix="/v1", tags=["policies"])
 FILE: dict[str, Any] = {
@@ -28,7 +426,7 @@ FILE: dict[str, Any] = {
 Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
-def deploy_policy(store: Store, policy: AnyPolicy) -> int:
+def deploy_policy(store: Store, policy: ServedPolicy) -> int:
     """Store a policy, and activate it if the store has not seen it before.
 
     A service that is restarted with an older file keeps what was activated since.
@@ -37,7 +435,7 @@ def deploy_policy(store: Store, policy: AnyPolicy) -> int:
     ----------
     store : Store
         The database.
-    policy : Policy, MultiLabelPolicy or RegressionPolicy
+    policy : Policy, MultiLabelPolicy, RegressionPolicy or Cascade
         The policy of the file.
 
     Returns
@@ -56,7 +454,7 @@ def activate_policy(service: Service, token: Token, policy_id: int | None) -> in
     """Activate a policy, or with None the previous one, in this process at once; return its id."""
     previous = [one.id for one in service.store.list_policies() if one.is_previous]
     for wanted in previous if policy_id is None else [policy_id]:
-        service.catalog.policy(wanted)  # nothing is activated that this process cannot read
+        service.catalog.served(wanted)  # nothing is activated that this process cannot read
     if policy_id is None:
         event, policy_id = "policy rolled back", service.store.roll_back()
     else:
@@ -69,15 +467,19 @@ def activate_policy(service: Service, token: Token, policy_id: int | None) -> in
 
 def add_candidate(service: Service) -> int:
     """Refit the active policy, store the candidate unless it exists, and return its id."""
+    if service.catalog.active_cascade is not None:
+        problem = "A cascade is fitted on rows for which all models were called, not on labels here"
+        fix = "Fit it again with `dubito cascade fit`, and upload the file"
+        raise HTTPError(CONFLICT, problem, fix)
     _, policy = service.catalog.active
     store, now = service.store, time.time()
-    rows = store.decisions_since(now - MONITOR_DAYS * DAY)
+    rows = recent_rows(service)
     if isinstance(policy, MultiLabelPolicy):
-        document = refit_labels(rows, policy).to_json()
+        document = _refit_labels(rows, policy).to_json()
     elif isinstance(policy, RegressionPolicy):
-        document = refit_values(rows, policy, store.find_features).to_json()
+        document = _refit_values(rows, policy, store.find_features).to_json()
     else:
-        document = refit(rows, policy, store.find_features).to_json()
+        document = _refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)
     for one in store.list_policies():
         if policy_content(one.document) == content:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
@@ -16,9 +17,10 @@ from dubito.decide.regression.value_decisions import ACTIONS
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
+from dubito.serve.cascades import describe_review
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import describe_labels, row_reason
-from dubito.serve.labels import encode_any
+from dubito.serve.labels import encode_any, takes_verdicts
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 from dubito.serve.store.decisions import Label
@@ -32,16 +34,21 @@ Reviewer = Annotated[Token, Depends(require_scope("review"))]
 @router.get("/review")
 def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
     """Return how many rows wait, and the ids that come next."""
-    store = get_service(request).store
-    return schemas.QueueResponse(waiting=store.queue_length(), next=store.review_queue(token.name))
+    service = get_service(request)
+    ids = service.store.review_queue if service.team is None else service.team.next_ids
+    return schemas.QueueResponse(waiting=service.store.queue_length(), next=ids(token.name))
 
 
 @router.post("/review", response_model=schemas.ClaimResponse, response_model_exclude_unset=True)
 def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
-    """Claim the row with the highest review value; `item` is null if none waits."""
+    """Claim the row with the highest review value; `item` is null if none waits.
+
+    With a team, it is the row that is worth most with this reviewer, within its capacity.
+    """
     service = get_service(request)
-    seconds = service.settings.lease_seconds
-    item = service.store.claim_review(token.name, lease_seconds=seconds)
+    item = claim_row(service, token.name)
+    if item is None and service.team is not None:
+        return {"item": None, "note": service.team.waits(token.name)}
     return {"item": item and describe_item(item, service)}
 
 
@@ -54,9 +61,9 @@ def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
 async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, Any]:
     """Claim, label, escalate or skip a row, or undo that."""
     service = get_service(request)
-    content = schemas.parse_json(await schemas.read_body(request, MAX_BYTES))
+    policy, body = service.catalog.active_served[1], await schemas.read_body(request, MAX_BYTES)
+    content = schemas.parse_json(body, allow_booleans=takes_verdicts(policy))
     fields = schemas.validate(schemas.ReviewRequest, content)
-    policy = service.catalog.active[1]
     has_sets = isinstance(policy, MultiLabelPolicy)
     field, other = ("labels", "label") if has_sets else ("label", "labels")
     given = getattr(fields, field)
@@ -72,6 +79,14 @@ async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, A
     return {"action": fields.action, "item": item and describe_item(item, service)}
 
 
+def claim_row(service: Service, reviewer: str, item_id: str | None = None) -> ReviewItem | None:
+    """Claim the next row of a reviewer, or a given one; None if it is not available."""
+    if service.team is not None:
+        return service.team.claim(reviewer, item_id)
+    seconds = service.settings.lease_seconds
+    return service.store.claim_review(reviewer, item_id, lease_seconds=seconds)
+
+
 def apply_action(
     service: Service, item_id: str, reviewer: str, action: str, label: Label | None
 ) -> ReviewItem | None:
@@ -81,15 +96,19 @@ def apply_action(
     """
     store, seconds = service.store, service.settings.lease_seconds
     if action == "claim":
-        item = store.claim_review(reviewer, item_id, lease_seconds=seconds)
+        item = claim_row(service, reviewer, item_id)
         if item is None:
             problem = f"Id {item_id!r} is not available to {reviewer!r}: it is labeled"
             problem += ", claimed by someone else, or was passed on"
             raise HTTPError(CONFLICT, problem, "Claim the next one with POST /v1/review")
         return item
     if action == "undo":
+        if service.team is not None:
+            return service.team.undo(item_id, reviewer)
         return store.undo_review(item_id, reviewer, lease_seconds=seconds)
-    if label is not None:
+    if isinstance(label, int) and service.team is not None:
+        service.team.label(item_id, reviewer, label)
+    elif label is not None:
         store.label_review(item_id, reviewer, label)
     else:
         store.pass_review(item_id, reviewer, action)
@@ -98,6 +117,8 @@ def apply_action(
 
 def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
+    if isinstance(cascade := service.catalog.served(item.policy_id), Cascade):
+        return describe_review(item, cascade, service)
     policy = service.catalog.policy(item.policy_id)
     blind = service.settings.blind
     facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "lease_until", "created")}
@@ -120,6 +141,8 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
         return facts | describe_value(item.probabilities) | shown_action | queued
     row_costs = None if item.row_costs is None else json.loads(item.row_costs)
     facts |= {"row_costs": row_costs, "link": item.link, "classes": list(policy.classes)}
+    if service.team is not None:
+        facts["is_second_opinion"] = item.n_answers > 0
     if blind:
         return facts
     return facts | {

@@ -14,11 +14,12 @@ from uuid import uuid4
 import numpy as np
 
 from dubito.arrays import FloatArray, as_floats, require_everywhere
+from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
-from dubito.outputs import Logits, MultiLabel, Normal, Probabilities, Quantiles, Samples
+from dubito.outputs import Logits, MultiLabel, Normal, Probabilities, Quantiles, Samples, Scores
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings
@@ -26,7 +27,7 @@ from dubito.serve.value_rows import Regression, read_outputs, sent_matrix
 
 CALLER = "POST /v1/decide"
 MAX_SHOWN = 50  # characters of a value in a message
-OF_REGRESSIONS = ("mean", "std", "quantiles", "samples")
+OF_OTHERS = ("mean", "std", "quantiles", "samples", "scores", "groups")
 NOT_FINITE = "a number that is not finite"
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
@@ -58,18 +59,22 @@ class RequestRows:
         *,
         has_labels: bool = False,
         values: RegressionPolicy | None = None,
+        answers: ConfidenceCalibrator | None = None,
     ) -> RequestRows:
         """Validate a body; missing ids are random, or derived from the idempotency key.
 
         With `has_labels`, columns are labels, each with a probability of its own; with `values`,
-        rows are predictive distributions for that policy.
+        rows are predictive distributions for that policy; with `answers`, scores for that
+        calibrator.
         """
         fields = validate(DecideRequest, content)
-        outputs: Logits | Probabilities | MultiLabel | Regression
+        outputs: Logits | Probabilities | MultiLabel | Regression | Scores
         if values is not None:
             outputs, n_columns = read_outputs(fields, values), n_classes
             if outputs.n_rows > settings.max_rows:
                 raise too_many("rows", settings.max_rows)
+        elif answers is not None:
+            outputs, n_columns = _as_scores(fields, answers, settings), n_classes
         else:
             read = _as_label_outputs if has_labels else _as_outputs
             outputs = read(fields, settings)
@@ -88,8 +93,8 @@ class RequestRows:
         row_costs = _as_row_costs(fields.row_costs, n_rows, settings)
         return cls(
             batch=Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
-            ids=_as_unique_ids(fields.ids, n_rows, key),
-            links=_as_links(fields.links, n_rows),
+            ids=as_unique_ids(fields.ids, n_rows, key),
+            links=as_links(fields.links, n_rows),
             has_new_ids=fields.ids is None and key is None,
         )
 
@@ -137,6 +142,10 @@ class RequestRows:
         if (table := self.batch.row_costs) is not None:
             names = sorted(table.dtype.names or ())
             parts.append(np.stack([table[name] for name in names], axis=1).astype("<f8"))
+        if isinstance(self.outputs, Scores) and self.outputs.groups is not None:
+            texts = [str(one).encode() for one in self.outputs.groups]
+            hashes = b"".join(blake2b(one, digest_size=16).digest() for one in texts)
+            parts.append(np.frombuffer(hashes, "u1").reshape(-1, 16))
         kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
         kind = f"{'Logits' if self.is_logits else 'Probabilities'} {kinds} {names} "
         start = blake2b(kind.encode(), digest_size=16)
@@ -168,9 +177,50 @@ def _as_label_outputs(fields: DecideRequest, settings: Settings) -> MultiLabel:
         raise as_http_error(error, "probabilities", fix) from error
 
 
+def _as_scores(
+    fields: DecideRequest, calibrator: ConfidenceCalibrator, settings: Settings
+) -> Scores:
+    """Return the scores of answers that a calibrator was fitted on, null where missing."""
+    names = calibrator.names_ or tuple(f"score_{k}" for k in range(calibrator.n_scores_))
+    example = json.dumps({"scores": {name: [0.9] for name in names[:3]}})
+    fix = f"Send {example}, one number per row"
+    if not isinstance(fields.scores, dict):
+        problem = "The policy was fitted on scores of answers: the body must have `scores`"
+        raise HTTPError(INVALID, problem, fix)
+    found = {}
+    for name in names:
+        column = fields.scores.get(name)
+        column = column.tolist() if isinstance(column, np.ndarray) else column
+        if not isinstance(column, list) or not column:
+            problem = f"`scores.{name[:50]}` must be a list of numbers, got {_show(column)}"
+            raise HTTPError(INVALID, problem, fix)
+        if len(column) > settings.max_rows:
+            raise too_many("rows", settings.max_rows)
+        wrong = [one for one in column if one is not None and not _is_finite(one)]
+        if wrong:
+            problem = f"`scores.{name[:50]}` must be numbers or null, got {_show(wrong[0])}"
+            raise HTTPError(INVALID, problem, fix)
+        found[name] = np.array([np.nan if one is None else one for one in column], np.float64)
+    lengths = {len(column) for column in found.values()}
+    if fields.groups is not None:
+        lengths.add(len(fields.groups))
+    if len(lengths) > 1:
+        problem = f"`scores` must have the same number of rows each, got {sorted(lengths)}"
+        raise HTTPError(INVALID, problem, fix)
+    groups = None if fields.groups is None else [str(one) for one in fields.groups]
+    try:
+        return calibrator._check_outputs(Scores(found, groups=groups), "decide")
+    except BadValueError as error:
+        name = error.argument.replace("['", ".").removesuffix("']")
+        if isinstance(error.column, int):
+            name = f"scores.{names[error.column]}"
+            error = error.moved(column=None)
+        raise as_http_error(error, "scores" if name == "array" else name, error.fix) from error
+
+
 def _require_one_kind(fields: DecideRequest) -> None:
     """Raise unless there are either logits or probabilities, and nothing of a regression."""
-    numbers = [name for name in OF_REGRESSIONS if getattr(fields, name) is not None]
+    numbers = [name for name in OF_OTHERS if getattr(fields, name) is not None]
     if numbers:
         problem = f"`{numbers[0]}` must not be sent to a policy that decides on classes"
         raise HTTPError(INVALID, problem, "Send `logits` or `probabilities`")
@@ -243,7 +293,7 @@ def _as_row_cost(name: str, value: Any, n_rows: int, fix: str) -> FloatArray:
     raise HTTPError(INVALID, f"`row_costs.{name[:50]}` must be one number per row, got {got}", fix)
 
 
-def _as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:
+def as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:
     """Return unique ids; with an idempotency key, generated ids are the same every time."""
     if ids is None:
         start = key or uuid4().hex
@@ -256,7 +306,7 @@ def _as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[
     return ids
 
 
-def _as_links(value: Any, n_rows: int) -> list[str | None]:
+def as_links(value: Any, n_rows: int) -> list[str | None]:
     """Return web addresses that a browser opens for reviewers."""
     if value is None:
         return [None] * n_rows
@@ -306,6 +356,11 @@ def _find_fault(value: Any) -> str:
 def _is_number(value: Any) -> bool:
     """Return whether a JSON value is a number; booleans are not."""
     return type(value) in (int, float)
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a JSON value is a number that is finite in single precision."""
+    return _is_number(value) and abs(value) <= MAX_FLOAT32
 
 
 def _show(value: Any) -> str:

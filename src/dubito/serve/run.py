@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dubito.decide import ReviewTeam
 from dubito.errors import BadValueError
 from dubito.serve.app import create_app
 from dubito.serve.service import Settings, configure_logging, log_event
@@ -333,7 +334,12 @@ def _make_server(app: FastAPI, limits: Limits | None = None) -> Server:
     return Server(config)
 
 
-def run(store: Store, settings: Settings, listener: socket.socket) -> None:
+def run(
+    store: Store,
+    settings: Settings,
+    listener: socket.socket,
+    reviewers: ReviewTeam | None = None,
+) -> None:
     """Serve until SIGTERM or SIGINT; accepted requests are finished, then the store is closed.
 
     Parameters
@@ -344,9 +350,11 @@ def run(store: Store, settings: Settings, listener: socket.socket) -> None:
         Limits and review settings.
     listener : socket
         From `open_socket`.
+    reviewers : ReviewTeam or None
+        The team that reviews rows.
     """
     configure_logging()
-    app = create_app(store, settings)
+    app = create_app(store, settings, reviewers)
     app.openapi()  # now, and not while all requests wait for it
     server = _make_server(app)
     log_event("started", address=listener.getsockname()[:2], database=store.engine.dialect.name)

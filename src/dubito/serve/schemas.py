@@ -23,7 +23,9 @@ ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
 MAX_LINK_LENGTH = 2000
 DEFAULTS = Settings()
-OUTPUT_FIELDS = (("logits",), ("probabilities",), ("mean", "std"), ("quantiles",), ("samples",))
+OUTPUT_FIELDS = (
+    ("logits",), ("probabilities",), ("scores",), ("mean", "std"), ("quantiles",), ("samples",)
+)  # fmt: skip
 
 
 def check_name(value: Any, what: str) -> str:
@@ -78,6 +80,16 @@ RowCosts = Annotated[
         {"type": "object", "minProperties": 1, "additionalProperties": _array({"type": "number"})}
     ),
 ]
+AnswerScores = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": _array({"type": ["number", "null"]}),
+        }
+    ),
+]
 Links = Annotated[
     Any, WithJsonSchema(_array({"type": ["string", "null"], "maxLength": MAX_LINK_LENGTH}))
 ]
@@ -86,6 +98,20 @@ ANSWERS_SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 Answers = Annotated[dict[str, Any], WithJsonSchema(ANSWERS_SCHEMA)]
 Label = str | int | float
+Times = Annotated[
+    list[Label], WithJsonSchema(_array({"type": ["string", "number"], "format": "date-time"}))
+]
+Names = Annotated[list[Label], WithJsonSchema(_array({"type": ["string", "integer"]}))]
+
+
+def _by_model(items: dict[str, Any]) -> WithJsonSchema:
+    """Return the JSON schema of lists by model."""
+    return WithJsonSchema({"type": "object", "additionalProperties": _array(items)})
+
+
+Confidences = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0, "maximum": 1})]
+Costs = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0})]
+Texts = Annotated[Any, _by_model({"type": ["string", "null"]})]
 
 
 class RequestModel(BaseModel):
@@ -97,7 +123,8 @@ class RequestModel(BaseModel):
 class DecideRequest(RequestModel):
     """Model outputs, and optionally ids, features, row_costs and links, one per row.
 
-    A regression policy takes `mean` and `std`, `quantiles` or `samples`, as in its fit.
+    A regression policy takes `mean` and `std`, `quantiles` or `samples`, as in its fit. A policy
+    that was fitted on scores of answers takes `scores`, lists by name, and their `groups`.
 
     `row_costs` are the columns that the costs of the policy depend on, by name.
     """
@@ -108,6 +135,8 @@ class DecideRequest(RequestModel):
 
     logits: Matrix = None
     probabilities: Matrix = None
+    scores: AnswerScores = None
+    groups: list[Label] | None = None
     mean: Numbers = None
     std: Numbers = None
     quantiles: Matrix = None
@@ -118,15 +147,53 @@ class DecideRequest(RequestModel):
     links: Links = None
 
 
+class CascadeRequest(RequestModel):
+    """What the models of a cascade returned, by model, one entry per row; null if not called.
+
+    A later request with the same ids adds the output of the next model. `costs` are those of calls
+    where they differ from row to row, and `answers` is what the models said, for reviewers.
+    """
+
+    ids: Ids | None = None
+    confidences: Confidences = None
+    costs: Costs = None
+    answers: Texts = None
+    links: Links = None
+
+
+class ForecastsRequest(RequestModel):
+    """Forecasts of the kind that the state holds, with the time at which each was made.
+
+    These are `points`, `mean` and `std`, `quantiles` with their `levels`, `samples`, or
+    `probabilities` or `logits` of classes. Missing `ids` are "series, horizon, time".
+    """
+
+    time: Times
+    series: Names | None = None
+    horizon: Numbers = None
+    ids: Ids | None = None
+    points: Numbers = None
+    mean: Numbers = None
+    std: Numbers = None
+    quantiles: Matrix = None
+    levels: Numbers = None
+    samples: Matrix = None
+    probabilities: Matrix = None
+    logits: Matrix = None
+
+
 class LabelsRequest(RequestModel):
-    """Labels by the ids of their decisions; of several labels per row, 0, 1 or null by name."""
+    """Labels by the ids of their decisions; of several labels per row, 0, 1 or null by name.
+
+    Of forecasts, labels are the truths; of a cascade, whether the last answer is correct.
+    """
 
     ids: Ids
     labels: Annotated[
         list[Any],
         BeforeValidator(_as_rows),
         WithJsonSchema(
-            _array({"anyOf": [{"type": ["string", "integer", "number"]}, ANSWERS_SCHEMA]})
+            _array({"anyOf": [{"type": ["string", "number", "boolean"]}, ANSWERS_SCHEMA]})
         ),
     ]
 
@@ -134,11 +201,12 @@ class LabelsRequest(RequestModel):
 class ReviewRequest(RequestModel):
     """What a reviewer does with a row; a label is given with the action "label" only.
 
-    It is a `label`, or with several labels per row `labels`, 0, 1 or null by name.
+    It is a `label`, or with several labels per row `labels`, 0, 1 or null by name. Of a cascade it
+    says whether the last answer is correct.
     """
 
     action: Literal["claim", "label", "escalate", "skip", "undo"]
-    label: Label | None = None
+    label: Label | bool | None = None
     labels: Answers | None = None
 
 
@@ -207,10 +275,34 @@ class ValueDecision(BaseModel):
     review_value: float
 
 
+class CascadeStep(BaseModel):
+    """What to do next with a row: call `next_model`, or null if the row is decided.
+
+    `action` is "call NAME", "answer NAME", "review" or "abstain". `p_correct` is the probability
+    that the last answer is correct, null before the first call; `expected_costs` are those from
+    here on, by action.
+    """
+
+    action: str
+    next_model: str | None
+    p_correct: float | None
+    expected_cost: float
+    expected_costs: dict[str, float]
+
+
+class CascadeDecision(CascadeStep):
+    """The step of one row."""
+
+    id: str
+    policy: int
+
+
 class DecideResponse(BaseModel):
     """One decision per row, in the order of the request."""
 
-    decisions: list[Decision] | list[MultiLabelDecision] | list[ValueDecision]
+    decisions: (
+        list[Decision] | list[MultiLabelDecision] | list[ValueDecision] | list[CascadeDecision]
+    )
 
 
 class PreviousLabel(BaseModel):
@@ -223,14 +315,29 @@ class PreviousLabel(BaseModel):
     corrected_by: str
 
 
+class ReviewerAnswer(BaseModel):
+    """An answer of a reviewer."""
+
+    reviewer: str
+    label: Label
+    created: float
+
+
 class StoredDecision(Decision):
-    """A stored decision with its label, and the labels it had before."""
+    """A stored decision with its label, the labels it had before, and the answers of reviewers.
+
+    With a review team, the probabilities after review combine model and answers by Bayes' rule,
+    in the order of the classes; the action after review has the lowest expected cost by these.
+    """
 
     created: float
     row_costs: dict[str, float] | None
     link: str | None
     label: Label | None
     previous_labels: list[PreviousLabel]
+    reviewer_answers: list[ReviewerAnswer]
+    probabilities_after_review: list[float] | None
+    action_after_review: str | None
 
 
 class PreviousAnswers(BaseModel):
@@ -261,12 +368,78 @@ class StoredValueDecision(ValueDecision):
     previous_labels: list[PreviousLabel]
 
 
+class CascadeStage(CascadeStep):
+    """A request about a row, with what it added, and what it was answered."""
+
+    policy: int
+    created: float
+    confidences: dict[str, float]
+    costs: dict[str, float]
+    answers: dict[str, str]
+
+
+class PreviousVerdict(PreviousLabel):
+    """Whether an answer was correct, before this was corrected."""
+
+    label: bool
+
+
+class StoredCascadeDecision(CascadeDecision):
+    """The last step of a row, all stages, and whether the last answer is correct, if known."""
+
+    created: float
+    link: str | None
+    stages: list[CascadeStage]
+    label: bool | None
+    previous_labels: list[PreviousVerdict]
+
+
 class LabelsResponse(BaseModel):
     """How many labels were received, new, and corrected."""
 
     received: int
     new: int
     corrected: int
+
+
+class ForecastInterval(BaseModel):
+    """The interval of a forecast; a bound is null where it is infinite, during the warm-up."""
+
+    id: str
+    low: float | None
+    high: float | None
+
+
+class ForecastSet(BaseModel):
+    """The set of classes of a forecast."""
+
+    id: str
+    classes: list[Label]
+
+
+class ForecastsResponse(BaseModel):
+    """One interval or set per forecast, in the order of the request.
+
+    `n_rearranged` counts rows whose quantiles were sorted.
+    """
+
+    forecasts: list[ForecastInterval] | list[ForecastSet]
+    n_rearranged: int = 0
+
+
+class StoredForecast(BaseModel):
+    """A stored forecast with its truth, and those it had before; an interval or a set."""
+
+    id: str
+    created: float
+    series: str
+    horizon: int
+    time: str
+    low: float | None = None
+    high: float | None = None
+    classes: list[Label] | None = None
+    label: Label | None
+    previous_labels: list[PreviousLabel]
 
 
 class QueueResponse(BaseModel):
@@ -285,6 +458,7 @@ class ReviewRow(BaseModel):
     row_costs: dict[str, float] | None
     link: str | None
     classes: list[Label]
+    is_second_opinion: bool | None = None
     action: str | int | None = None
     class_: Label | None = Field(None, alias="class")
     probability: float | None = None
@@ -339,10 +513,34 @@ class ValueReviewRow(BaseModel):
     n_escalations: int | None = None
 
 
-class ClaimResponse(BaseModel):
-    """The claimed row, or null if none waits."""
+class ModelAnswer(BaseModel):
+    """What a model of a cascade said; in blind mode without its confidence."""
 
-    item: ReviewRow | MultiLabelReviewRow | ValueReviewRow | None
+    model: str
+    answer: str | None
+    confidence: float | None = None
+
+
+class CascadeReviewRow(BaseModel):
+    """A claimed row of a cascade: is the last answer correct?"""
+
+    id: str
+    lease_until: float
+    created: float
+    link: str | None
+    models: list[ModelAnswer]
+    action: str | None = None
+    p_correct: float | None = None
+    review_value: float | None = None
+    is_audit: bool | None = None
+    n_escalations: int | None = None
+
+
+class ClaimResponse(BaseModel):
+    """The claimed row, or null if none waits; of a team, `note` says why there is none."""
+
+    note: str | None = None
+    item: ReviewRow | MultiLabelReviewRow | ValueReviewRow | CascadeReviewRow | None
 
 
 class ReviewResponse(ClaimResponse):
@@ -382,7 +580,9 @@ class MonitorResponse(BaseModel):
     """Metrics, alarms and shifts of the active policy.
 
     Class priors are of policies of one class per row, `labels` of those of several labels. Of a
-    regression, `coverage` is that of the prediction intervals.
+    regression, `coverage` is that of the prediction intervals. With `--labels all`, `delay` says
+    after how many seconds 98 % of labels arrive, and how many are missing. Of a cascade, `waiting`
+    counts the rows that wait for the output of each model.
     """
 
     policy: int
@@ -395,6 +595,30 @@ class MonitorResponse(BaseModel):
     prior: dict[str, Any] | None = None
     reference_prior: list[float] | None = None
     labels: dict[str, dict[str, Any]] | None = None
+    delay: dict[str, Any] | None = None
+    reliability: dict[str, Any] | None = None
+    waiting: dict[str, int] | None = None
+
+
+class ForecastMonitorResponse(BaseModel):
+    """Coverage of forecasts over time, of each series and horizon, and the current adaptation.
+
+    `width` is that of intervals, or the number of classes in a set, `widening` the width of the
+    last interval divided by that of its forecast. `method_weights` are those of the online state,
+    which waits for `n_waiting` truths and gave up on `n_dropped`.
+    """
+
+    days: float
+    kind: str
+    level: float
+    n_forecasts: int
+    n_warm_up: int
+    n_waiting: int
+    n_dropped: int
+    method_weights: dict[str, float]
+    overall: dict[str, Any]
+    windows: list[dict[str, Any]]
+    cells: list[dict[str, Any]]
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -402,9 +626,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def request_body(model: type[BaseModel], *, or_arrow: bool = False) -> dict[str, Any]:
+def request_body(*models: type[BaseModel], or_arrow: bool = False) -> dict[str, Any]:
     """Return the OpenAPI description of a body that is read and validated by `parse_body`."""
-    content: dict[str, Any] = {"application/json": {"schema": model.model_json_schema()}}
+    kinds = [model.model_json_schema() for model in models]
+    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
     if or_arrow:
         content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
     return {"requestBody": {"required": True, "content": content}}
@@ -447,7 +673,7 @@ def require_bounded(body: bytes, settings: Settings = DEFAULTS) -> None:
                 raise HTTPError(TOO_LARGE, problem, "Send fewer rows, or an Arrow stream")
 
 
-def parse_json(body: bytes, settings: Settings = DEFAULTS) -> Any:
+def parse_json(body: bytes, settings: Settings = DEFAULTS, *, allow_booleans: bool = False) -> Any:
     """Return the content of a JSON body of bounded size without NaN, infinity, true and false."""
     require_bounded(body, settings)
     try:
@@ -456,7 +682,8 @@ def parse_json(body: bytes, settings: Settings = DEFAULTS) -> Any:
         fix = "Send JSON in UTF-8 with finite numbers"
         raise HTTPError(INVALID, f"The body is not valid JSON ({error})", fix) from error
     # numpy would take true for 1. Few bodies contain these letters, and only those are searched.
-    if (b"true" in body or b"false" in body) and _has_boolean(content):
+    has_words = not allow_booleans and (b"true" in body or b"false" in body)
+    if has_words and _has_boolean(content):
         problem = "The body contains true or false instead of a number"
         raise HTTPError(INVALID, problem, "Use 1 or 0")
     return content

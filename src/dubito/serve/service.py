@@ -20,17 +20,21 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from dubito.arrays import as_fraction
-from dubito.decide.policy.loading import AnyPolicy, policy_from_json
+from dubito.decide.cascade import Cascade
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.errors import BadValueError, DubitoError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
-from dubito.serve.store.policies import FILE
+from dubito.serve.store.policies import FILE, ServedPolicy, served_from_json
 
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
+    from dubito.serve.forecasts import Forecaster
+    from dubito.serve.team import TeamQueue
 
 LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
+LABELS = ("audited", "all")
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
 MAX_BULK = 2  # large requests at a time: one is parsed while another one is written
 LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -56,6 +60,9 @@ class Settings:
     ----------
     audit_fraction : float
         Fraction of all rows sent to review at random, whatever was decided. Metrics need it.
+    labels : {"audited", "all"}
+        Which labels metrics, alarms and refits rest on: those of audited and rejected rows, or
+        those of all rows, which arrive sooner or later. Then no rows are audited.
     blind : bool
         Hide the model's prediction from reviewers.
     retention_days : float or None
@@ -76,6 +83,7 @@ class Settings:
     """
 
     audit_fraction: float = 0.01
+    labels: str = "audited"
     blind: bool = False
     retention_days: float | None = None
     lease_seconds: float = 600.0
@@ -87,6 +95,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         as_fraction(self.audit_fraction, "audit_fraction", "Settings")
+        if self.labels not in LABELS:
+            rule, fix = "must be audited or all", "Pass --labels all"
+            raise BadValueError("--labels", "dubito serve", rule, repr(self.labels), fix)
         numbers = ("retention_days", "lease_seconds", "max_bytes", "max_rows", "max_columns")
         for name in (*numbers, "max_values"):
             value = getattr(self, name)
@@ -105,7 +116,7 @@ class PolicyCatalog:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.known: dict[int, AnyPolicy] = {}
+        self.known: dict[int, ServedPolicy] = {}
         self.unreadable: dict[int, HTTPError] = {}
         self.active_id: int | None = None
         self.refresh()
@@ -114,11 +125,15 @@ class PolicyCatalog:
         """Read which policy is active: other processes may have activated another one."""
         active = self.store.active_id()
         if active is not None:
-            self.policy(active)
+            self.served(active)
         self.active_id = active
 
     def policy(self, policy_id: int) -> AnyPolicy:
-        """Return a policy by its id, or raise if it does not exist or is of a newer format."""
+        """Return a policy by its id, or raise as `served` does, or if it is a cascade."""
+        return _require_policy(self.served(policy_id))
+
+    def served(self, policy_id: int) -> ServedPolicy:
+        """Return a policy or cascade, or raise if it does not exist or is of a newer format."""
         if policy_id in self.unreadable:
             raise self.unreadable[policy_id]
         if policy_id not in self.known:
@@ -127,26 +142,50 @@ class PolicyCatalog:
                 problem = f"There is no policy {policy_id}"
                 raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
             try:
-                self.known[policy_id] = policy_from_json(found[1], FILE)
+                self.known[policy_id] = served_from_json(found[1], FILE)
             except DubitoError as error:
                 problem = f"This version of dubito cannot read policy {policy_id}"
                 self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")
                 raise self.unreadable[policy_id] from error
         return self.known[policy_id]
 
-    def find(self, policy_id: int) -> AnyPolicy | None:
-        """Return a policy by its id, or None if it cannot be read."""
+    def find(self, policy_id: int) -> ServedPolicy | None:
+        """Return a policy or cascade by its id, or None if it cannot be read."""
         with suppress(HTTPError):
-            return self.policy(policy_id)
+            return self.served(policy_id)
         return None
 
     @property
     def active(self) -> tuple[int, AnyPolicy]:
-        """The id of the active policy, and the policy."""
+        """The id of the active policy, and the policy, which is no cascade."""
+        policy_id, policy = self.active_served
+        return policy_id, _require_policy(policy)
+
+    @property
+    def active_cascade(self) -> tuple[int, Cascade] | None:
+        """The id of the active cascade, and the cascade; None if something else is served."""
+        active = self.active_id  # another thread may change it
+        found = None if active is None else self.known[active]
+        return (active, found) if active is not None and isinstance(found, Cascade) else None
+
+    @property
+    def active_served(self) -> tuple[int, ServedPolicy]:
+        """The id of the active policy, and the policy or cascade."""
+        if self.active_id is None and self.store.has_forecasts():
+            problem = "This service has forecasts, and no policy"
+            raise HTTPError(CONFLICT, problem, "Use POST /v1/forecasts")
         if self.active_id is None:
             fix = "Upload one with POST /v1/policies and activate it"
             raise HTTPError(CONFLICT, "No policy is active", fix)
         return self.active_id, self.known[self.active_id]
+
+
+def _require_policy(policy: ServedPolicy) -> AnyPolicy:
+    """Return a policy, or raise if it is a cascade."""
+    if isinstance(policy, Cascade):
+        problem = "The active policy is a cascade, and this needs a policy of another kind"
+        raise HTTPError(CONFLICT, problem, "Serve a policy written by `dubito fit`")
+    return policy
 
 
 @final
@@ -186,7 +225,8 @@ class Service:
 
     `rng` draws the rows to audit; it is seeded by the operating system, so nobody can predict them.
     `bulk` is held by large requests, so that only a few at a time compete with small ones.
-    `problems` says why background tasks fail, by task.
+    `problems` says why background tasks fail, by task. `forecaster` has the state of forecasts,
+    if these are served and not a policy; `team` the queue of a review team, if there is one.
     """
 
     store: Store
@@ -195,6 +235,8 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     batcher: MicroBatcher[Any, Any] = field(init=False)
+    forecaster: Forecaster | None = None
+    team: TeamQueue | None = None
     bulk: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BULK))
     problems: dict[str, str] = field(default_factory=dict)
     readiness_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -133,17 +133,17 @@ def _as_doubles(value: Any, name: str, policy: RegressionPolicy, fix: str) -> Fl
         array = np.empty(0)
     is_shaped = array.ndim == 1 if width is None else array.ndim == 2 and array.shape[1] == width
     if not is_shaped or not array.size or not (np.abs(array) <= MOST).all():
-        problem = f"`{name}` must be {form}, of at most {MOST:g}{_first_misfit(value, width)}"
+        problem = f"`{name}` must be {form}, of at most {MOST:g}{first_misfit(value, width)}"
         raise HTTPError(INVALID, problem, fix)
     return array
 
 
-def _first_misfit(value: Any, width: int | None) -> str:
+def first_misfit(value: Any, width: int | None) -> str:
     """Return the first row that is not of `width` numbers (None for a single one), in words.
 
-    >>> _first_misfit([[1, 2], [1, "x"]], 2)
+    >>> first_misfit([[1, 2], [1, "x"]], 2)
     ", got 'x' in row 1"
-    >>> _first_misfit([[10, 12]], 3)
+    >>> first_misfit([[10, 12]], 3)
     ', got 2 numbers in row 0'
     """
     rows = value.tolist() if isinstance(value, np.ndarray) else value

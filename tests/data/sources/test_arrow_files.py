@@ -12,8 +12,8 @@ from pyarrow import feather, ipc, parquet
 
 from dubito.data import Columns, read, scan
 from dubito.data.labels import Labels
-from dubito.data.sources import arrow_files
-from dubito.data.sources.arrow_files import open_arrow, open_parquet
+from dubito.data.sources import formats
+from dubito.data.sources.formats import open_arrow, open_parquet
 from dubito.errors import BadFileError
 
 TABLE = pa.table({"p": [0.25, 0.5, 0.75], "y": [1, 0, 1], "note": ["a", "b", "c"]})
@@ -67,7 +67,7 @@ def test_parquet_is_decoded_so_many_rows_at_a_time(tmp_path: Path) -> None:
 def test_row_groups_come_in_order_whole_or_streamed(
     tmp_path: Path, group_rows: int, n_groups_held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow_files, "GROUP_BLOCKS", n_groups_held)
+    monkeypatch.setattr(formats, "GROUP_BLOCKS", n_groups_held)
     monkeypatch.setenv("DUBITO_THREADS", "3")
     table = pa.table({"x": range(100), "z": [[float(i), 0.5] for i in range(100)]})
     parquet.write_table(table, tmp_path / "f.parquet", row_group_size=group_rows)
@@ -90,9 +90,9 @@ def test_entries_are_counted_of_the_columns_asked_for(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "f.parquet", row_group_size=2)
     metadata = open_parquet(str(tmp_path / "f.parquet")).metadata()
     for name, n_entries in {"a.b": 2, "lists": 4, "c": 2}.items():
-        assert arrow_files._most_entries(metadata, [0, 1], [name]) == n_entries
-    assert arrow_files._most_entries(metadata, [1], ["lists", "c"]) == 3
-    assert arrow_files._most_entries(metadata, [], ["c"]) == 0
+        assert formats._most_entries(metadata, [0, 1], [name]) == n_entries
+    assert formats._most_entries(metadata, [1], ["lists", "c"]) == 3
+    assert formats._most_entries(metadata, [], ["c"]) == 0
 
 
 def test_each_batch_of_a_stream_may_have_categories_of_its_own(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyarrow import csv, ipc, parquet
 
 from dubito.data import BadRows, Columns, read, scan
 from dubito.data.sources import open_source
-from dubito.data.sources.datasets import _partition_of
+from dubito.data.sources.opening import _partition_of
 from dubito.errors import BadFileError, BadValueError
 from dubito.kernels import blocks
 from dubito.measure import AuditState

@@ -8,10 +8,10 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import Columns, DirectorySink, read
-from dubito.data.sources.datasets import (
+from dubito.data.sources.opening import (
     MANIFEST,
     Manifest,
-    counted_files,
+    _counted_files,
     line_of,
     read_manifest,
     text_of,
@@ -47,8 +47,8 @@ def test_only_files_of_the_list_count(tmp_path: Path) -> None:
     listed = Manifest({}, {"x": {"key": "x", "file": "b.csv"}})
     (tmp_path / MANIFEST).write_text(text_of(listed))
     files = [f"{tmp_path}/{name}" for name in ("a.csv", "b.csv")]
-    assert counted_files(files, str(tmp_path)) == [f"{tmp_path}/b.csv"]
-    assert counted_files(files, str(tmp_path / "elsewhere")) == files
+    assert _counted_files(files, str(tmp_path)) == [f"{tmp_path}/b.csv"]
+    assert _counted_files(files, str(tmp_path / "elsewhere")) == files
 
 
 def test_a_line_that_was_cut_off_is_no_part_and_harms_no_other(tmp_path: Path) -> None:

@@ -9,10 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data.sources import open_source
-from dubito.data.sources.arrow_files import ParquetSource
-from dubito.data.sources.frames import TableSource
-from dubito.data.sources.numpy_files import ArraySource
-from dubito.data.sources.text_files import TextSource
+from dubito.data.sources.formats import ArraySource, ParquetSource, TableSource, TextSource
 from dubito.errors import BadFileError
 
 

@@ -9,7 +9,7 @@ import pytest
 from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.measure import ReliabilityCurve, reliability_curve
 from dubito.measure.text import reliability_chart
-from dubito.report.charts.builders import (
+from dubito.report.chart_builders import (
     Curve,
     Population,
     confidence_histogram,
@@ -21,7 +21,7 @@ from dubito.report.charts.builders import (
     uncertainty_scatter,
     width_chart,
 )
-from dubito.report.charts.svg import Scale, draw_svg
+from dubito.report.svg import Scale, draw_svg
 
 LEVELS = np.array([0.5, 0.9])
 

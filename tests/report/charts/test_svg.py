@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dubito.charts import Axis, Band, Bars, Chart, Line, Mark, Points, Span, SpanRow, Verticals
-from dubito.report.charts.builders import span_chart
-from dubito.report.charts.svg import LEFT, MAX_LETTERS, RIGHT, WIDTH, Scale, _thinned, draw_svg
+from dubito.report.chart_builders import span_chart
+from dubito.report.svg import LEFT, MAX_LETTERS, RIGHT, WIDTH, Scale, _thinned, draw_svg
 
 
 def chart_of(*marks: Mark) -> Chart:

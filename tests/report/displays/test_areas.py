@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from dubito.decide.costs import CostMatrix
-from dubito.decide.error_areas import error_areas
-from dubito.decide.regions import decision_regions
+from dubito.decide.regions import decision_regions, error_areas
 from dubito.errors import BadValueError
 from dubito.report import (
     DecisionRegionDisplay,
@@ -19,7 +18,7 @@ from dubito.report import (
     MinkowskiDisplay,
     UncertaintyMapDisplay,
 )
-from dubito.report.charts.mpl import cycle_color
+from dubito.report.displays import _cycle_color
 
 X = np.linspace(-8, 8, 801)
 PAIR = stats.norm(-1, 1).pdf, stats.norm(1.2, 0.6).pdf
@@ -112,7 +111,7 @@ def test_regions_boundaries_and_names() -> None:
     ground: Any = display.ax_.images[0].get_array()
     for number in (0, 1):
         is_here = regions.action == number
-        assert (ground[is_here] == to_rgba(cycle_color(number), 0.4)).all()
+        assert (ground[is_here] == to_rgba(_cycle_color(number), 0.4)).all()
     assert (ground[regions.action == 2] == 0).all()
     assert display.ax_.images[0].get_extent() == pytest.approx([-0.125, 2.125, -1.125, 1.125])
     lines = [one for one in display.ax_.collections if isinstance(one, LineCollection)]

@@ -20,7 +20,7 @@ from dubito.report import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
 )
-from dubito.report.charts.mpl import axes_for, cycle_color, draw, text_color
+from dubito.report.displays import _axes_for, _cycle_color, _draw_chart, _text_color
 
 Y, OUTPUTS = [0, 1, 1], [[0.8, 0.2], [0.4, 0.6], [0.7, 0.3]]
 PAIR = stats.norm(-1).pdf, stats.norm(1).pdf
@@ -71,22 +71,22 @@ def test_every_display_draws_on_given_axes_or_new_ones(name: str, style: str) ->
 
 def test_colors_are_those_of_the_style() -> None:
     with pyplot.style.context("default"):
-        assert text_color() == "black"
-        assert to_hex(cycle_color(0)) == "#1f77b4"
-        assert cycle_color(11) == cycle_color(1)
+        assert _text_color() == "black"
+        assert to_hex(_cycle_color(0)) == "#1f77b4"
+        assert _cycle_color(11) == _cycle_color(1)
     with pyplot.style.context("dark_background"):
-        assert text_color() == "white"
-        assert to_hex(cycle_color(0)) == "#8dd3c7"
+        assert _text_color() == "white"
+        assert to_hex(_cycle_color(0)) == "#8dd3c7"
     with pyplot.rc_context({"axes.prop_cycle": cycler(linestyle=["-", ":"])}):
-        assert cycle_color(3) == "C0"
+        assert _cycle_color(3) == "C0"
 
 
 def test_references_are_drawn_once_and_limits_grow() -> None:
-    ax = axes_for(None, "A test")
+    ax = _axes_for(None, "A test")
     even = Line([0, 1], [0, 1], "reference", "even")
     for top in (1.0, 2.0):
         marks = (even, Line([0, 1], [0, top], "model", f"up to {top:g}"))
-        draw(
+        _draw_chart(
             Chart("A chart", Axis(0, 1, "wide"), Axis(0, top, "high"), marks), ax, loc="upper left"
         )
     assert [line.get_label() for line in ax.lines] == ["even", "up to 1", "up to 2"]
@@ -99,12 +99,12 @@ def test_references_are_drawn_once_and_limits_grow() -> None:
 
 
 def test_marks_of_one_style_share_a_color_that_can_be_given() -> None:
-    ax = axes_for(None, "A test")
+    ax = _axes_for(None, "A test")
     marks = (Line([0, 1], [0, 1], "model", "a"), Line([0, 1], [1, 0], "model dotted", "b"))
     chart = Chart("A chart", Axis(0, 1, "x"), Axis(0, 1, "y"), marks)
-    colors = draw(chart, ax)
+    colors = _draw_chart(chart, ax)
     assert len({line.get_color() for line in ax.lines}) == 1
-    again = axes_for(None, "A test")
-    draw(chart, again, {"model": "red"})
+    again = _axes_for(None, "A test")
+    _draw_chart(chart, again, {"model": "red"})
     assert again.lines[0].get_color() == "red"
     assert colors["model"] != "red"

@@ -12,8 +12,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.formatting import cost, percent
-from dubito.report.content import Figure, Row, Table, Text
-from dubito.report.page import fragment
+from dubito.report.content import Figure, Row, Table, Text, fragment
 from dubito.report.sample import Outcome, draw_sample
 from dubito.report.sections.abstention import (
     _cost_origin,

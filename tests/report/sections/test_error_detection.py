@@ -8,7 +8,7 @@ from dubito import Logits, Members
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.content import Figure, Row, Text
-from dubito.report.sections.error_detection import (
+from dubito.report.sections.abstention import (
     _decomposition_figure,
     _error_figure,
     _ood_texts,

@@ -8,7 +8,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.content import Figure, Row, Table, Text
 from dubito.report.reports import Report
-from dubito.report.sections.group_differences import groups_section
+from dubito.report.sections.calibration import groups_section
 from dubito.report.summary import Summary
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,12 @@ from dubito.errors import BadTypeError
 from dubito.report import make_report
 from dubito.report.content import Cards, Table, Text
 from dubito.report.reports import Report
-from dubito.report.sections.label_policies import label_decisions_section, label_policy_verdict
-from dubito.report.sections.labels import labels_sections, labels_verdict
+from dubito.report.sections.labels import (
+    label_decisions_section,
+    label_policy_verdict,
+    labels_sections,
+    labels_verdict,
+)
 
 
 def test_a_report_ranks_labels_and_draws_them() -> None:

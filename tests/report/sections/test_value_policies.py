@@ -11,7 +11,10 @@ from dubito.formatting import decimal, percent
 from dubito.report import make_report
 from dubito.report.content import Cards, Table, Text
 from dubito.report.reports import Report
-from dubito.report.sections.value_policies import value_decisions_section, value_policy_verdict
+from dubito.report.sections.prediction_intervals import (
+    value_decisions_section,
+    value_policy_verdict,
+)
 from studies.common.serving import fitted_label_policy
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import OODGate, Policy
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.weighting import propensity_weights
+from dubito.serve.weighted_estimates import propensity_weights
 from tests.serve.pages.conftest import Person
 from tests.serve.stored import draw, fitted_policy
 

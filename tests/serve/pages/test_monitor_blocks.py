@@ -9,19 +9,21 @@ import pytest
 from dubito.decide import Policy
 from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.report.charts.svg import draw_svg
 from dubito.report.content import Cards, Figure, Row, Table, Text
-from dubito.serve.monitor import Estimate, Window
+from dubito.report.svg import draw_svg
+from dubito.serve.monitor import Window
 from dubito.serve.pages.monitor_blocks import (
     _chart,
+    _reliability,
     comparison_blocks,
     metric_blocks,
     policy_table,
     shift_blocks,
     verdict,
 )
-from dubito.serve.refit import PolicyComparison, _evaluate_policies, refit
+from dubito.serve.policies import PolicyComparison, _evaluate_policies, _refit
 from dubito.serve.store import StoredPolicy
+from dubito.serve.weighted_estimates import Estimate, Reliability
 from tests.serve.stored import drawn_rows, report_of
 
 
@@ -62,7 +64,7 @@ def test_verdicts(report: Any) -> None:
 
 
 def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
-    cards, how, row = metric_blocks(report, policy)
+    cards, how, row, intro, curve = metric_blocks(report, policy)
     assert isinstance(cards, Cards)
     assert isinstance(how, Text)
     assert isinstance(row, Row)
@@ -78,20 +80,21 @@ def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
     )
     titles = [block.title for block in row.blocks if isinstance(block, Figure)]
     assert titles == ["ECE", "Log loss", "Cost per row", "Coverage"]
+    assert isinstance(intro, Text)
+    assert isinstance(curve, Row)
+    [figure] = curve.blocks
+    assert isinstance(figure, Figure)
+    assert draw_svg(figure.charts[0]).count("<circle") == report.reliability.stated.size == 10
 
 
 def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
     rows = drawn_rows(policy, 50, 0.1)[0].take(slice(0, 0))
     empty = report_of(rows, policy)
-    cards, _, row = metric_blocks(empty, policy)
+    cards, _ = metric_blocks(empty, policy)  # and no charts
     assert isinstance(cards, Cards)
     assert {(card.value, card.note) for card in cards.cards} == {
         ("unknown", "No rows have been decided yet.")
     }
-    assert isinstance(row, Row)
-    chart = row.blocks[0]
-    assert isinstance(chart, Figure)
-    assert chart.caption.endswith("Unknown in 1 of 1 windows.")
     words = [block.text for block in shift_blocks(empty, policy) if isinstance(block, Text)]
     assert words == [
         "Shift of the uncertainty: unknown, because fewer than 200 rows were decided.",
@@ -116,7 +119,7 @@ def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
 
 def test_a_candidate_is_shown_beside_the_active_policy(policy: Policy) -> None:
     rows = drawn_rows(policy, 2000, 0.1, sharper=2.7)[0]
-    candidate = refit(rows, policy, lambda _: None)
+    candidate = _refit(rows, policy, lambda _: None)
     (active,) = _evaluate_policies(rows, [policy], lambda _: None, "labels so far")
     found = PolicyComparison(active, candidate.report, "some rows", ("Mind this.",))
     table, note = comparison_blocks(found)
@@ -152,28 +155,59 @@ def test_policies_are_listed_newest_first() -> None:
 UNKNOWN = Estimate(None, "no labels")
 
 
-def window(log_loss: Estimate, n_rows: int = 100) -> Window:
-    return Window(0.0, 1.0, n_rows, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
+def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> Window:
+    return Window(start, end, 100, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
 
 
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
-    windows = [window(known), window(UNKNOWN), window(known, 200)]
+    day = 86_400.0
+    windows = [window(known), window(UNKNOWN, day, 2 * day), window(known, 3 * day, 5 * day)]
     losses = [one.log_loss for one in windows]
-    [chart] = _chart("Log loss", windows, losses, [0.4] * len(windows)).charts
+    figure = _chart("Log loss", windows, losses, [0.4] * len(windows))
+    assert figure is not None
+    [chart] = figure.charts
     svg = draw_svg(chart)
     assert svg.count("<circle") == 2
     assert svg.count('class="line after"') == 2
     assert svg.count('class="line reference"') == 3
-    assert svg.count("<title>0.5 (0.25 to 0.75), 40 labels</title>") == 2
+    words = "<title>0.5 (0.25 to 0.75), 40 labels, around 1970-01-01 12:00</title>"
+    assert svg.count(words) == 1
+    assert ">decided, 1970 (UTC)<" in svg
+    assert [f">Jan {k}<" in svg for k in range(1, 8)] == [True] * 6 + [False]
     assert 'aria-label="Log loss over time"' in svg
     places = [float(part.split('"')[0]) for part in svg.split('cx="')[1:]]
-    # 50 and 300 of 400 rows, between the ends of the axis.
-    assert places == pytest.approx([76 + 300 * 50 / 400, 76 + 300 * 300 / 400], abs=0.06)
+    # Half a day and four days of five, between the ends of the axis.
+    assert places == pytest.approx([76 + 300 * 0.1, 76 + 300 * 0.8], abs=0.06)
 
 
-def test_nothing_known_is_an_empty_chart() -> None:
-    [chart] = _chart("Cost", [window(UNKNOWN)], [UNKNOWN], [None]).charts
-    svg = draw_svg(chart)
-    assert "<circle" not in svg
+def test_nothing_known_is_no_chart() -> None:
+    assert _chart("Cost", [window(UNKNOWN)], [UNKNOWN], [None]) is None
+
+
+def test_windows_of_one_request_are_side_by_side() -> None:
+    known = Estimate(Interval(0.5, 0.25, 0.75))
+    figure = _chart("Log loss", [window(known, 60.0, 60.0)] * 3, [known] * 3, [0.4] * 3)
+    assert figure is not None
+    svg = draw_svg(figure.charts[0])
+    assert len({part.split('"')[0] for part in svg.split('cx="')[1:]}) == 3
+    assert ">window of rows, decided Jan 1 00:01, 1970 (UTC)<" in svg
+    assert all(f">{k}<" in svg for k in (1, 2, 3))
+
+
+def test_reliability_of_rare_events_is_on_a_scale_of_log_odds() -> None:
+    """Where nine of ten points are below 10 %, they would lie on top of each other."""
+    stated = np.array([0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.05, 0.6])
+    observed = np.where(stated < 0.002, 0.0, stated)
+    counts = np.full(10, 500)
+    found = Reliability(stated, observed, observed / 2, np.minimum(2 * stated, 1), counts)
+    _, row = _reliability(found, "P(fraud)", "Observed frequency", "")
+    assert isinstance(row, Row)
+    [figure] = row.blocks
+    assert isinstance(figure, Figure)
+    assert figure.caption.startswith("Both axes are on a scale of log odds")
+    svg = draw_svg(figure.charts[0])
+    at = sorted(float(part.split('"')[0]) for part in svg.split('cx="')[1:])
+    assert len(at) == 10
+    assert min(np.diff(at)) > 5
     assert "nan" not in svg

@@ -12,8 +12,9 @@ def test_all_tables_exist(store: Store) -> None:
     there = set(inspect(store.engine).get_table_names())
     assert there == {*metadata.tables, "alembic_version"}
     assert set(metadata.tables) == {
-        "activations", "corrections", "decisions", "ended_sessions", "idempotency_keys",
-        "labels", "policies", "review_events", "reviews", "secrets", "tokens",
+        "activations", "cascade_stages", "corrections", "decisions", "ended_sessions",
+        "forecast_events", "forecasts", "idempotency_keys", "labels", "policies",
+        "review_events", "reviews", "secrets", "team_members", "tokens",
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_payments",
     "make_findings",
+    "make_questions",
 ]
 
 Float32Array = npt.NDArray[np.float32]
@@ -44,19 +45,22 @@ class FashionMNISTSample:
 
     Attributes
     ----------
-    validation_*, test_*
-        The halves of the official test split, without Bag and Ankle boot.
-    unseen_classes_*
+    validation_logits, validation_labels, validation_features : array
+        One half of the official test split, without Bag and Ankle boot: logits, indices of the true
+        classes, and activations before the last layer.
+    test_logits, test_labels, test_features : array
+        The other half.
+    unseen_classes_logits, unseen_classes_features : array
         Bag and Ankle boot, which the network was not trained on (out-of-distribution).
-    digits_*
+    digits_logits, digits_features : array
         MNIST digits (out-of-distribution).
-    corrupted_*
+    corrupted_logits, corrupted_labels, corrupted_features : array
         The first rows of `test`, 250 each with noise, blur, low contrast and occlusion.
-    weight, bias
-        The last layer.
-    classes
+    weight, bias : array
+        The last layer, of shape (n_classes, n_features) and (n_classes,).
+    classes : tuple of str
         The names of the eight classes.
-    meta
+    meta : dict
         How the sample was made, and the licenses of the images.
     """
 
@@ -117,7 +121,7 @@ class PaymentsSample:
         The columns of 15,000 payments whose outcome is known, and of 5,000 later ones: `id`,
         `amount`, `region`, the model's probability `p` that it is fraud, and `label`, which is
         "legit" or "fraud".
-    meta
+    meta : dict
         How the sample was made.
     """
 
@@ -271,6 +275,46 @@ def make_forecasts(n_weeks: int = 80, random_state: int = 0) -> dict[str, npt.ND
     admissions = truth[week + horizon, place].astype(object)
     admissions[week + horizon + 1 >= n_weeks] = None
     return {**rows, "admissions": admissions}
+
+
+def make_questions(
+    n_rows: int = 600, n_new: int = 400, random_state: int = 0
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Generate the answers of two over-confident language models to the same questions.
+
+    Parameters
+    ----------
+    n_rows, n_new : int, default=600 and 400
+        The number of questions with known answers, and of new ones.
+    random_state : int, default=0
+        The seed.
+
+    Returns
+    -------
+    three dicts of str to array
+        Questions with the confidence `conf_`, the correctness `ok_` and the price `cost_` of
+        the `small` and the `large` model; new questions, answered by the small one; and what the
+        large model's confidence in those would be.
+
+    Examples
+    --------
+    >>> labeled, new, large = make_questions(n_new=3)
+    >>> list(new), large["id"].tolist()
+    (['id', 'conf_small', 'cost_large'], [601, 602, 603])
+    """
+    rng = np.random.default_rng(random_state)
+    n = n_rows + n_new
+    ease, price = rng.normal(size=n), np.round(0.12 * rng.lognormal(0, 0.3, n), 4)
+    rows: dict[str, npt.NDArray[Any]] = {"id": np.arange(1, n + 1)}
+    for name, skill, noise in (("small", 1.0, 0.3), ("large", 3.5, 0.8)):
+        odds = 2 * ease + skill + noise * rng.normal(size=n)
+        rows[f"conf_{name}"] = np.round(1 / (1 + np.exp(-1.5 * odds - 1)), 4)
+        rows[f"ok_{name}"] = (rng.random(n) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    rows["cost_large"] = price
+    labeled = {name: column[:n_rows] for name, column in rows.items()}
+    later = {name: column[n_rows:] for name, column in rows.items()}
+    new = {name: later[name] for name in ("id", "conf_small", "cost_large")}
+    return labeled, new, {name: later[name] for name in ("id", "conf_large")}
 
 
 def _stored(name: str) -> dict[str, npt.NDArray[Any]]:

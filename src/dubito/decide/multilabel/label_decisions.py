@@ -1,4 +1,4 @@
-"""From calibrated probabilities of several labels per row to decisions and reviews."""
+"""Decisions and reviews of several labels per row, and their results on held-out rows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,39 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray
-from dubito.decide.multilabel.f_beta import FBeta
-from dubito.decide.multilabel.label_costs import TIE, LabelCosts
-from dubito.formatting import percent, quantity
-from dubito.outputs import ClassName
+from dubito.calibrate.calibrator import FLOOR
+from dubito.data.batch import Batch
+from dubito.data.labels import LabelMatrix
+from dubito.decide.multilabel.label_costs import TIE, FBeta, LabelCosts
+from dubito.decide.policy.report import (
+    FEW_ROWS,
+    LEVEL,
+    BaseReport,
+    cost_difference,
+    field_checks,
+    proportion,
+)
+from dubito.decide.value import MeanInterval
+from dubito.formatting import (
+    ABSENT,
+    HTMLTable,
+    decimal,
+    html_rows,
+    html_view,
+    percent,
+    quantity,
+)
+from dubito.measure.intervals import Interval
+from dubito.outputs import ClassName, as_multilabel
+from dubito.serialization.fields import Entry
 
 ACTIONS = ("negative", "positive", "review")
 NEGATIVE, POSITIVE, REVIEW = range(3)
 ROW_ACTIONS = ("automatic", "review labels", "review row")
+MAX_SHOWN = 20  # labels and columns in a notebook
 AUTOMATIC, REVIEW_LABELS, REVIEW_ROW = range(3)
 
 
@@ -77,7 +100,14 @@ class MultiLabelDecisions(ArrayResult):
         return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as the columns of a table, with names instead of indices."""
+        """Return the decisions as the columns of a table, with names instead of indices.
+
+        Returns
+        -------
+        dict of str to array
+            `action` of the row, `decision_*` and `probability_*` per label, `expected_cost`,
+            `review_value`.
+        """
         names = np.array(ACTIONS)
         by_label = {f"decision_{k}": names[a] for k, a in self._by_label(self.action)}
         chances = {f"probability_{k}": p for k, p in self._by_label(self.probabilities)}
@@ -104,9 +134,30 @@ class MultiLabelDecisions(ArrayResult):
             return text
         return f"{text} Reviewed: {quantity(rows[2])} as a whole, labels of {rows[1]:,} others."
 
+    def _repr_html_(self) -> str:
+        counts = [np.bincount(one, minlength=len(ACTIONS)) for one in self.action.T]
+        pairs = list(zip(self.label_names, counts, strict=True))[:MAX_SHOWN]
+        labels = [(f"{name}", *(f"{n:,}" for n in taken)) for name, taken in pairs]
+        left_out = len(self.label_names) - len(labels)
+        more = f"and {quantity(left_out, 'more label')}" if left_out else ""
+        columns = dict(list(self.columns().items())[:MAX_SHOWN])
+        first = html_rows(columns, len(self))._replace(folded="The first rows")
+        return html_view(f"{self}", HTMLTable(("label", *ACTIONS), labels), more, first)
+
     @classmethod
     def joined(cls, parts: Sequence[MultiLabelDecisions]) -> MultiLabelDecisions:
-        """Return the decisions of several blocks of rows as one."""
+        """Return the decisions of several blocks of rows as one.
+
+        Parameters
+        ----------
+        parts : sequence of MultiLabelDecisions
+            Decisions over the same labels.
+
+        Returns
+        -------
+        MultiLabelDecisions
+            The rows of all parts, in order.
+        """
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -158,3 +209,336 @@ class LabelRule:
             review_value=np.maximum(value, 0.0),
             label_names=self.names,
         )
+
+
+CURRENT = "each label at 0.5"
+THRESHOLD = 0.5  # on uncalibrated probabilities, which the policy is compared with
+DECIDED = (
+    "action", "review_row", "fallback", "probabilities", "expected_cost", "review_value",
+)  # fmt: skip
+CONFUSION = ("true_positive", "false_positive", "false_negative", "true_negative", "review")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelEvidence:
+    """Decided rows that a policy did not learn from."""
+
+    batch: Batch
+    decisions: MultiLabelDecisions
+    evaluation: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def y(self) -> FloatArray:
+        """The labels, rows x labels, NaN where unknown."""
+        assert isinstance(self.batch.labels, LabelMatrix)
+        return self.batch.labels.values
+
+    @property
+    def raw(self) -> FloatArray:
+        """The uncalibrated probabilities."""
+        return as_multilabel(self.batch.outputs, "MultiLabelPolicy.fit").array
+
+    def by_group(self) -> dict[str, LabelEvidence]:
+        """Return the rows of each group that has a known label."""
+        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
+        found = {}
+        for name in np.unique(names):
+            rows = np.flatnonzero(names == name)
+            batch = self.batch.take(rows)
+            if batch.labeled_weight.any():
+                arrays = {one: getattr(self.decisions, one)[rows] for one in DECIDED}
+                decisions = replace(self.decisions, **arrays)
+                found[str(name)] = LabelEvidence(batch, decisions, self.evaluation)
+        return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MultiLabelPolicyReport(BaseReport):
+    """Results of a policy on rows that it was not fitted on, with 95 % intervals.
+
+    Costs are means per row, those of its labels added up. Unknown labels are left out: the cost of
+    a label is the mean over the rows in which it is known.
+
+    Attributes
+    ----------
+    evaluation : str
+        How the rows were held out.
+    n_rows : int
+        Rows with a known label and a positive weight.
+    cost : Interval
+        The realized cost, reviews included. With `FBeta`, the number of wrong labels.
+    expected_cost : float
+        The cost that the policy expected.
+    gap : Interval
+        Expected minus realized cost.
+    raw_cost : float
+        The cost of optimal decisions with uncalibrated outputs.
+    saved : Interval
+        What the policy saves over uncalibrated outputs.
+    current_cost : float
+        The cost of predicting each label from an uncalibrated probability of 0.5 on.
+    current_saved : Interval
+        What the policy saves over that.
+    row_review_rate : Interval
+        The fraction of rows that are reviewed as a whole.
+    label_review_rate : float
+        The fraction of labels, over all rows, that are reviewed one by one.
+    n_known : dict
+        The weight of the rows in which each label is known; labels without any are left out.
+    confusion : dict
+        By label, the fraction of these rows by outcome: "true_positive", "false_positive",
+        "false_negative", "true_negative" and "review".
+    label_costs, current_label_costs : dict
+        The mean cost of each label, except reviews of whole rows: of the policy, and at 0.5.
+    score_name : str
+        What the score is, e.g. "macro F1"; "" without `FBeta`.
+    score, current_score : float or None
+        The realized F-beta, and that of each label at 0.5; None without `FBeta`.
+    score_gained : Interval or None
+        Their difference.
+    log_loss_before, log_loss_after : float
+        Mean over known labels before and after calibration, probabilities floored at 1e-12.
+    notes : tuple of str
+        Remarks.
+    """
+
+    evaluation: str
+    n_rows: int
+    cost: Interval
+    expected_cost: float
+    gap: Interval
+    raw_cost: float
+    saved: Interval
+    current_cost: float
+    current_saved: Interval
+    row_review_rate: Interval
+    label_review_rate: float
+    n_known: dict[str, float]
+    confusion: dict[str, dict[str, float]]
+    label_costs: dict[str, float]
+    current_label_costs: dict[str, float]
+    log_loss_before: float
+    log_loss_after: float
+    score_name: str = ""
+    score: float | None = None
+    current_score: float | None = None
+    score_gained: Interval | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, evidence: LabelEvidence, rule: LabelRule, seed: int = 0) -> MultiLabelPolicyReport:
+        """Return the figures of decided rows with labels.
+
+        Parameters
+        ----------
+        evidence : LabelEvidence
+            Held-out rows, their labels and decisions.
+        rule : LabelRule
+            Costs, thresholds and names of the labels.
+        seed : int, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        MultiLabelPolicyReport
+            Costs with intervals, overall and per label.
+        """
+        bootstrap = MeanInterval.of(LEVEL, seed, 1000, "MultiLabelPolicy.fit")
+        y, weight, decisions = evidence.y, evidence.batch.labeled_weight, evidence.decisions
+        raw = rule.with_thresholds(evidence.raw, weight).decide(evidence.raw)
+        known = _KnownLabels.of(y, weight)
+        costs = rule.costs.arrays
+        is_current = evidence.raw >= THRESHOLD
+        by_label = _paid(rule, decisions, y)
+        current_by_label = costs.of_errors(y, is_current)
+        paid, by_raw = (
+            known.row_costs(_paid(rule, one, y), one, costs.review_row) for one in (decisions, raw)
+        )
+        current = known.row_sums(current_by_label)
+        p = decisions.probabilities.astype(np.float64)
+        expected = known.row_costs(_paid(rule, decisions, p), decisions, costs.review_row)
+        columns = [paid, expected - paid, by_raw - paid, current - paid]
+        scores: dict[str, Any] = {}
+        if rule.f_beta is not None:
+            pair = [rule.f_beta.row_scores(y, decisions.fallback == POSITIVE, weight)]
+            pair.append(rule.f_beta.row_scores(y, is_current, weight))
+            columns.append(pair[0] - pair[1])
+            means = (float(np.average(one, weights=weight)) for one in pair)
+            scores = dict(zip(("score", "current_score"), means, strict=True))
+            scores["score_name"] = str(rule.f_beta)
+        found = bootstrap.of_columns(columns, weight, np.ones(weight.size))
+        if scores:
+            scores["score_gained"] = found.pop()
+        cost, gap, saved, current_saved = found
+        is_row = decisions.review_row
+        names = [str(name) for name in decisions.label_names]
+        return cls(
+            evaluation=evidence.evaluation,
+            n_rows=int(np.count_nonzero(weight)),
+            cost=cost,
+            expected_cost=float(np.average(expected, weights=weight)),
+            gap=gap,
+            raw_cost=float(np.average(by_raw, weights=weight)),
+            saved=saved,
+            current_cost=float(np.average(current, weights=weight)),
+            current_saved=current_saved,
+            row_review_rate=proportion(is_row, weight, weight),
+            label_review_rate=float(np.average(_is_alone(decisions).mean(axis=1), weights=weight)),
+            n_known=known.named(names, known.weight),
+            confusion=_confusion(known, decisions, y, names),
+            label_costs=known.named(names, known.means(np.where(is_row[:, None], 0.0, by_label))),
+            current_label_costs=known.named(names, known.means(current_by_label)),
+            log_loss_before=_log_loss(y, evidence.raw.astype(np.float64), weight),
+            log_loss_after=_log_loss(y, p, weight),
+            **scores,
+            notes=evidence.warnings,
+        )
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> MultiLabelPolicyReport:
+        for name in ("confusion", "label_costs", "current_label_costs"):
+            if [*values[name]] != [*values["n_known"]]:
+                raise entry.at(name).error("must have the labels of `n_known`", "others")
+        if any(tuple(row) != CONFUSION for row in values["confusion"].values()):
+            raise entry.at("confusion").error(f"must have the keys {CONFUSION}", "others")
+        return cls(**values)
+
+    def outcomes(self, label: str) -> tuple[str, ...]:
+        """Return recall and precision of what is decided, the reviews and the cost of a label.
+
+        Parameters
+        ----------
+        label : str
+            The name of a label.
+
+        Returns
+        -------
+        tuple of four str
+            Recall, precision, fraction reviewed and cost, as text; a dash where the label was never
+            known.
+        """
+        if label not in self.confusion:
+            return (ABSENT,) * 4
+        hit, false, missed, _, review = self.confusion[label].values()
+        recall = f"{hit / (hit + missed):.3f}" if hit + missed > 0 else ABSENT
+        precision = f"{hit / (hit + false):.3f}" if hit + false > 0 else ABSENT
+        return recall, precision, percent(review), f"{self.label_costs[label]:.3g}"
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *self.notes])
+
+    @property
+    def lines(self) -> list[str]:
+        """The figures as sentences."""
+        unit = "Mean cost per row" if self.score is None else "Wrong labels per row"
+        lines = [
+            f"{unit}: {self.cost}, {cost_difference(self.current_saved, CURRENT)}.",
+            f"Expected according to the model: {decimal(self.expected_cost)}. Baselines: "
+            f"{decimal(self.current_cost)} with {CURRENT}, {decimal(self.raw_cost)} with optimal "
+            "decisions on uncalibrated outputs.",
+        ]
+        if self.score is not None:
+            before = f"{self.current_score:.4f} with {CURRENT}"
+            gained = f"a difference of {self.score_gained:+}"
+            name = self.score_name[:1].upper() + self.score_name[1:]
+            lines.insert(0, f"{name}: {self.score:.4f}, and {before}: {gained}.")
+        rows = self.row_review_rate
+        if rows.value or self.label_review_rate:
+            parts = [f"{percent(self.label_review_rate)} of all labels one by one"]
+            if rows.value:
+                between = f"{percent(rows.low)} to {percent(rows.high)}"
+                parts.insert(0, f"{percent(rows.value)} of rows as a whole ({between})")
+            lines.append(f"Reviewed: {', and '.join(parts)}.")
+        lines.append(
+            f"Before and after calibration: log loss {self.log_loss_before:.4f} and "
+            f"{self.log_loss_after:.4f}."
+        )
+        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
+        rows_used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
+        return [*lines, f"{rows_used}{few}"]
+
+
+MultiLabelPolicyReport.fields = field_checks(MultiLabelPolicyReport)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _KnownLabels:
+    """Which labels are known, and sums over them as if all were.
+
+    A known label stands for as many rows as the label has over those in which it is known.
+    """
+
+    is_known: BoolArray
+    row_weight: FloatArray
+    weight: FloatArray  # of each label
+
+    @classmethod
+    def of(cls, y: FloatArray, row_weight: FloatArray) -> _KnownLabels:
+        is_known = ~np.isnan(y)
+        return cls(is_known, row_weight, row_weight @ is_known)
+
+    def row_sums(self, values: FloatArray) -> FloatArray:
+        """Return the sum over the labels of each row; its mean is that of the labels' means."""
+        factor = np.divide(
+            self.row_weight.sum(),
+            self.weight,
+            out=np.zeros(self.weight.size),
+            where=self.weight > 0,
+        )
+        return np.asarray(np.where(self.is_known, values * factor, 0.0).sum(axis=1))
+
+    def row_costs(
+        self, values: FloatArray, decisions: MultiLabelDecisions, review_row: float
+    ) -> FloatArray:
+        """Return the costs of rows, some of which are reviewed as a whole."""
+        return np.where(decisions.review_row, review_row, self.row_sums(values))
+
+    def means(self, values: FloatArray) -> FloatArray:
+        """Return the mean of each label over the rows in which it is known."""
+        sums = self.row_weight @ np.where(self.is_known, values, 0.0)
+        return np.asarray(sums / np.maximum(self.weight, 1e-300))
+
+    def named(self, names: list[str], values: FloatArray) -> dict[str, float]:
+        """Return the value of each label by its name, without labels that are never known."""
+        pairs = zip(names, values.tolist(), self.weight, strict=True)
+        return {name: value for name, value, weight in pairs if weight > 0}
+
+
+def _paid(rule: LabelRule, decisions: MultiLabelDecisions, y: FloatArray) -> FloatArray:
+    """Return the cost of each label of each row, by its truth or its probability.
+
+    Of a row that is reviewed as a whole it is the cost of what would be decided otherwise.
+    """
+    costs = rule.costs.arrays
+    errors = costs.of_errors(y, decisions.fallback == POSITIVE)
+    return np.where(_is_alone(decisions), costs.review, errors)
+
+
+def _is_alone(decisions: MultiLabelDecisions) -> BoolArray:
+    """Return which labels are reviewed one by one."""
+    return np.asarray((decisions.action == REVIEW) & ~decisions.review_row[:, np.newaxis])
+
+
+def _confusion(
+    known: _KnownLabels, decisions: MultiLabelDecisions, y: FloatArray, names: list[str]
+) -> dict[str, dict[str, float]]:
+    """Return the fraction of the rows of each label by outcome."""
+    is_positive, is_review = decisions.action == POSITIVE, decisions.action == REVIEW
+    is_negative = ~(is_positive | is_review)
+    outcomes = (is_positive * y, is_positive * (1 - y), is_negative * y, is_negative * (1 - y))
+    parts = [known.means(one) for one in (*outcomes, is_review.astype(np.float64))]
+    by_label = np.clip(np.stack(parts, axis=1), 0.0, 1.0)
+    rows = [dict(zip(CONFUSION, one, strict=True)) for one in by_label.tolist()]
+    return {name: row for name, row, n in zip(names, rows, known.weight, strict=True) if n > 0}
+
+
+def _log_loss(y: FloatArray, p: FloatArray, weight: FloatArray) -> float:
+    """Return the mean log loss of known labels."""
+    losses = -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR))
+    is_known = ~np.isnan(y)
+    total = weight @ is_known.sum(axis=1)
+    return float(weight @ np.where(is_known, losses, 0.0).sum(axis=1) / total)

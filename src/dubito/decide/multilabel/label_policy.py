@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
@@ -13,23 +13,38 @@ from scipy.special import expit
 from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, freeze
 from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
+from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
 from dubito.data.shards import Shards, as_shards, load_rows
-from dubito.decide.multilabel.f_beta import FBeta
-from dubito.decide.multilabel.label_costs import LabelCosts
+from dubito.decide.multilabel.label_costs import FBeta, LabelCosts
 from dubito.decide.multilabel.label_decisions import (
     ACTIONS,
     ROW_ACTIONS,
+    LabelEvidence,
     LabelRule,
     MultiLabelDecisions,
+    MultiLabelPolicyReport,
 )
-from dubito.decide.multilabel.label_report import LabelEvidence, MultiLabelPolicyReport
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
-from dubito.decide.policy.fit import sample_folds
+from dubito.decide.policy.fit import (
+    EVALUATION_SET,
+    evaluation_rows,
+    evaluation_shards,
+    sample_folds,
+)
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import ABSENT, align_table, join_words, percent, printable, quantity
+from dubito.formatting import (
+    ABSENT,
+    HTMLTable,
+    align_table,
+    html_view,
+    join_words,
+    percent,
+    printable,
+    quantity,
+)
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
@@ -137,9 +152,10 @@ class MultiLabelPolicy(BasePolicy):
         uncertain: UncertainPolicy | None = None,
         sample_weight: Any = None,
         groups: Any = None,
+        evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         random_state: RandomState = 0,
     ) -> MultiLabelPolicy:
-        """Fit on all rows, and report on held-out rows, cross-fitted.
+        """Fit on all rows, and report on held-out rows: cross-fitted, or an evaluation set.
 
         Parameters
         ----------
@@ -159,6 +175,8 @@ class MultiLabelPolicy(BasePolicy):
             What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
         sample_weight, groups : array, optional
             Weights of the rows, and groups that no fold may divide.
+        evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
+            The rows to report on: folds of these rows, or others with the same labels.
         random_state : int, RandomState or None, default 0
             Determines the folds and the bootstrap.
 
@@ -176,8 +194,9 @@ class MultiLabelPolicy(BasePolicy):
             convert=as_multilabel,
         )  # fmt: skip
         return cls.fit_shards(
-            shards, costs=costs, f_beta=f_beta, calibrator=calibrator, random_state=random_state
-        )[0]
+            shards, costs=costs, f_beta=f_beta, calibrator=calibrator, evaluate_on=evaluate_on,
+            random_state=random_state,
+        )[0]  # fmt: skip
 
     @classmethod
     def fit_shards(
@@ -187,21 +206,50 @@ class MultiLabelPolicy(BasePolicy):
         costs: LabelCosts | None = None,
         f_beta: FBeta | None = None,
         calibrator: MultiLabelCalibrator | Literal["auto"] = "auto",
+        evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         random_state: RandomState = 0,
     ) -> tuple[MultiLabelPolicy, LabelEvidence]:
-        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions.
+
+        Parameters
+        ----------
+        shards : Shards
+            Rows with `MultiLabel` outputs and labels.
+        costs : LabelCosts, optional
+            The costs of false positives, false negatives and reviews.
+        f_beta : FBeta, optional
+            The score to maximize instead of a cost.
+        calibrator : MultiLabelCalibrator or "auto", default "auto"
+            "auto" is `MultiLabelCalibrator()`.
+        evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
+            The rows to report on: folds of these rows, or others.
+        random_state : int, RandomState or None, default 0
+            Determines the folds and the bootstrap.
+
+        Returns
+        -------
+        tuple of MultiLabelPolicy and LabelEvidence
+            The policy, and the held-out rows that its report rests on.
+        """
         first = next(shards.batches())
         names = as_multilabel(first.outputs, CALLER).names
         as_label_matrix(first.labels, CALLER)
         table = _checked_costs(costs, f_beta).for_labels(names, CALLER)
         seed = draw_seed(random_state, CALLER)
+        others = evaluation_shards(evaluate_on, CALLER)
         with cached(shards) as quick:
             fitted = _fresh_calibrator(calibrator).fit(quick)
             rule = LabelRule(table, f_beta, None, names)
             if f_beta is not None:
                 rows = load_rows(quick)
-                rule = rule.with_thresholds(fitted.predict_proba(rows.outputs), rows.weight)
-            evidence = _cross_fitted(quick, fitted, rule, seed)
+                rule = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
+            evidence = (
+                _cross_fitted(quick, fitted, rule, seed)
+                if others is None
+                else _evidence_on(others, fitted, rule, seed)
+            )
+            odd = (*table.warnings(names), *_decision_warnings(rule, evidence.decisions))
+            evidence = replace(evidence, warnings=odd)
             provenance = provenance_of(quick, fitted.summary(), seed)
         for sentence in evidence.warnings:
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
@@ -260,7 +308,7 @@ class MultiLabelPolicy(BasePolicy):
         rule = self.rule
 
         def decided(rows: slice) -> MultiLabelDecisions:
-            return rule.decide(self.calibrator.predict_proba(known.take(rows)))
+            return rule.decide(self.calibrator._predict_proba(known.take(rows)))
 
         with kept_threads():
             return MultiLabelDecisions.joined(list(map_in_order(decided, blocks)))
@@ -315,7 +363,7 @@ class MultiLabelPolicy(BasePolicy):
             return []
         odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
         grid = np.repeat(odds[:, np.newaxis], self.calibrator.n_labels_, axis=1)
-        calibrated = self.calibrator.transform(MultiLabel.from_logits(grid)).log_odds
+        calibrated = self.calibrator._over_blocks(MultiLabel.from_logits(grid), "transform")
         return [CalibrationCurve(odds, expit(one)) for one in calibrated.T]
 
     @classmethod
@@ -347,45 +395,55 @@ class MultiLabelPolicy(BasePolicy):
         return f"MultiLabelPolicy({quantity(len(self.label_names), 'label')}, {aim})"
 
     def __str__(self) -> str:
-        lines = [*self._threshold_lines(), str(self.report)]
-        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
-        if "edited" in self.provenance:
-            when = self.provenance["edited"]
-            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
-        return "\n".join(lines)
+        return "\n".join([*self._threshold_lines(), str(self.report), *self.origin_lines()])
 
-    def _threshold_lines(self) -> list[str]:
-        """Return the thresholds and figures of each label as a table."""
+    def _repr_html_(self) -> str:
+        names, columns = [str(one.label) for one in self.thresholds], self._label_columns(None)
+        heads = ("label", *(one[0] for one in columns))
+        rows = list(zip(names, *(one[1:] for one in columns), strict=True))
+        more = len(rows) - MAX_SHOWN
+        parts: list[str | HTMLTable] = [HTMLTable(heads, rows[:MAX_SHOWN])]
+        parts += [f"and {more} more labels" * (more > 0), *self.report._html_parts()]
+        end = "\n".join(self.origin_lines())
+        return html_view(self.report.lines[0], self._threshold_title(), *parts, end)
+
+    def _threshold_title(self) -> str:
+        """Return what the thresholds are."""
         if self.f_beta is not None and self.f_thresholds is None:
-            head = [f"The labels of each row are those of highest expected {self.f_beta}."]
-        elif self.f_beta is not None:
-            head = [f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"]
-        else:
-            has_raw = any(one.raw_positive is not None for one in self.thresholds[:MAX_SHOWN])
-            raw = " (raw in parentheses)" if has_raw else ""
-            head = [f"Thresholds by calibrated probability{raw}, and what is decided:"]
+            return f"The labels of each row are those of highest expected {self.f_beta}."
+        if self.f_beta is not None:
+            return f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"
+        has_raw = any(one.raw_positive is not None for one in self.thresholds[:MAX_SHOWN])
+        raw = " (raw in parentheses)" if has_raw else ""
+        return f"Thresholds by calibrated probability{raw}, and what is decided:"
+
+    def _label_columns(self, n_labels: int | None) -> list[tuple[str, ...]]:
+        """Return the thresholds and figures of labels as columns, each with its head."""
         cost = "cost" if self.f_beta is None else "errors"
         heads = ("review from", "positive from", "recall", "precision", "reviewed", cost)
-        found = self.thresholds[:MAX_SHOWN]
         cells = [
             (
                 _threshold(one.review, one.raw_review),
                 _threshold(one.positive, one.raw_positive),
                 *self.report.outcomes(str(one.label)),
             )
-            for one in found
+            for one in self.thresholds[:n_labels]
         ]
-        columns = [
+        return [
             one
             for one in zip(heads, *cells, strict=True)
             if one[0] == cost or {*one[1:]} - {ABSENT, NONE}
         ]
+
+    def _threshold_lines(self) -> list[str]:
+        """Return the thresholds and figures of each label as a table."""
+        columns, found = self._label_columns(MAX_SHOWN), self.thresholds[:MAX_SHOWN]
         room = max(WIDTH - sum(2 + max(map(len, one)) for one in columns), MIN_NAME)
         names = ["label", *(_shortened(printable(str(one.label)), room) for one in found)]
         lines = align_table(list(zip(names, *columns, strict=True)))
         more = len(self.thresholds) - MAX_SHOWN
         end = [f"and {more} more labels"] if more > 0 else []
-        return [*head, *(f"  {line}" for line in [*lines, *end])]
+        return [self._threshold_title(), *(f"  {line}" for line in [*lines, *end])]
 
 
 def _explanation(
@@ -472,13 +530,29 @@ def _cross_fitted(
             fitted = clone(calibrator).fit(rows)
             own = rule
             if rule.f_beta is not None:
-                own = rule.with_thresholds(fitted.predict_proba(rows.outputs), rows.weight)
-            parts.append(own.decide(fitted.predict_proba(batch.outputs.take(test))))
+                own = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
+            parts.append(own.decide(fitted._predict_proba(batch.outputs.take(test))))
     decisions = MultiLabelDecisions.joined(parts)
     order = np.concatenate([test for _, test in folds])
     evaluation = f"cross-fitted in {len(folds)} folds"
-    found = (*rule.costs.warnings(rule.names), *_decision_warnings(rule, decisions))
-    return LabelEvidence(batch.take(order), decisions, evaluation, found)
+    return LabelEvidence(batch.take(order), decisions, evaluation)
+
+
+def _evidence_on(
+    evaluate_on: Shards, calibrator: MultiLabelCalibrator, rule: LabelRule, seed: int
+) -> LabelEvidence:
+    """Decide the rows of an evaluation set by what all training rows taught."""
+    batch = evaluation_rows(evaluate_on, seed, CALLER)
+    given = as_multilabel(batch.outputs, CALLER)
+    try:
+        known = in_fitted_order(given, calibrator.n_labels_, calibrator.label_names_, CALLER)
+    except BadValueError as error:
+        raise error.moved(argument="evaluate_on") from error
+    labels = as_label_matrix(batch.labels, CALLER)
+    if known is not given:  # the labels move with their outputs
+        labels = LabelMatrix(labels.values[:, [given.names.index(one) for one in known.names]])
+    batch = replace(batch, outputs=known, labels=labels)
+    return LabelEvidence(batch, rule.decide(calibrator._predict_proba(known)), EVALUATION_SET)
 
 
 def _decision_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -17,12 +17,12 @@ from dubito.data.labels import Labels
 from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
-from dubito.decide.ranked_losses import accepted_below
 from dubito.decide.realized import SAME, is_wrong_of
+from dubito.decide.reject import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
-from dubito.formatting import percent
-from dubito.kernels.softmax import softmax_rows
+from dubito.formatting import HTMLTable, html_rows, html_view, percent, quantity
+from dubito.kernels.scaling import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 
 REASONS = ("lowest_expected_cost", "reject_costs_less", "risk_bound", "out_of_distribution")
@@ -34,6 +34,7 @@ REASON_TEXTS = (  # in the order of REASONS
     "out-of-distribution input",
 )
 MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
+MAX_ACTIONS = 20  # in a notebook
 COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
 
 
@@ -60,12 +61,17 @@ class Decisions(ArrayResult):
     review_value : array of float
         The expected value of perfect information: the expected cost that knowing the true class
         saves over the best action that is not a rejection. If not all rows and classes have the
-        same cost of rejecting, its expected value is subtracted. For an out-of-distribution row it
+        same cost of rejecting, its expected value is subtracted. If actions ask someone who may
+        err, it is what that saves, net of its price. For an out-of-distribution row it
         is computed from the class frequencies alone; it is 0 for rows that are not rejected.
     actions, classes : tuple
         The names of actions and classes.
     reject : int or None
         Index of the action that rejects.
+    asking : tuple of int
+        The indices of actions that ask someone, which reject as well.
+    calibrated_blocks : tuple of Logits or Probabilities
+        The calibrated outputs, block by block; `calibrated` joins them.
     """
 
     action: IntArray
@@ -78,6 +84,7 @@ class Decisions(ArrayResult):
     classes: tuple[ClassName, ...]
     reject: int | None
     calibrated_blocks: tuple[Logits | Probabilities, ...] = field(repr=False)
+    asking: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return self.action.size
@@ -107,9 +114,10 @@ class Decisions(ArrayResult):
         return unchecked(type(first), {"array": array, "classes": first.classes})
 
     @property
-    def is_rejected(self) -> NDArray[np.bool_]:
+    def is_rejected(self) -> BoolArray:
         """Which rows are rejected."""
-        return np.asarray(self.action == (-1 if self.reject is None else self.reject))
+        rejecting = (-1 if self.reject is None else self.reject, *self.asking)
+        return _is_one_of(self.action, rejecting)
 
     @property
     def review_order(self) -> IntArray:
@@ -118,7 +126,13 @@ class Decisions(ArrayResult):
         return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as the columns of a table, with names instead of indices."""
+        """Return the decisions as the columns of a table, with names instead of indices.
+
+        Returns
+        -------
+        dict of str to array
+            `action`, `class`, `probability`, `expected_cost`, `reason` and `review_value`.
+        """
         return {
             "action": np.array(self.actions)[self.action],
             "class": np.array(self.classes)[self.class_],
@@ -132,14 +146,43 @@ class Decisions(ArrayResult):
         fractions = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
         pairs = zip(self.actions, fractions, strict=True)
         taken = ", ".join(f"{name} {percent(fraction)}" for name, fraction in pairs)
+        return f"{len(self):,} rows: {taken}.{self._reason_text()}"
+
+    def _repr_html_(self) -> str:
+        counts = np.bincount(self.action, minlength=len(self.actions))
+        n_rows, pairs = max(len(self), 1), zip(self.actions, counts, strict=True)
+        taken = [(name, f"{n:,}", percent(n / n_rows)) for name, n in pairs if n]
+        n_rejected = int(self.is_rejected.sum())
+        verdict = (
+            f"{quantity(len(self))}, {n_rejected:,} rejected ({percent(n_rejected / n_rows)})."
+        )
+        table = HTMLTable(("action", "rows", ""), taken[:MAX_ACTIONS])
+        more = f"and {len(taken) - MAX_ACTIONS:,} more actions" if len(taken) > MAX_ACTIONS else ""
+        first = html_rows(self.columns(), len(self))
+        return html_view(f"{verdict}{self._reason_text()}", table, more, first)
+
+    def _reason_text(self) -> str:
+        """Return how many rows are rejected for which reason, nothing if none are."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
         whys = [f"{REASON_TEXTS[k]} {counts[k]:,}" for k in range(1, len(REASONS)) if counts[k]]
-        text = f"{len(self):,} rows: {taken}."
-        return f"{text} Reasons for rejection: {', '.join(whys)}." if whys else text
+        return f" Reasons for rejection: {', '.join(whys)}." if whys else ""
 
     @classmethod
     def joined(cls, parts: Iterable[Decisions], n_rows: int) -> Decisions:
-        """Return the decisions of several blocks of rows as one."""
+        """Return the decisions of several blocks of rows as one.
+
+        Parameters
+        ----------
+        parts : iterable of Decisions
+            Decisions of one policy.
+        n_rows : int
+            The number of rows of all parts.
+
+        Returns
+        -------
+        Decisions
+            The rows of all parts, in order.
+        """
         stream = iter(parts)
         first = next(stream)
         columns: dict[str, Any] = {
@@ -174,13 +217,14 @@ class DecisionRule:
     ) -> Decisions:
         """Decide rows by their calibrated outputs."""
         costs = self.costs
-        by_row = RowCosts.of(row_costs, costs, outputs.n_rows, "Policy.decide")
+        by_row = RowCosts.of(row_costs, costs, outputs.n_rows, "Policy.decide").answered(outputs)
         if self.bounds_cost and not by_row.is_constant:
             rule, fix = "must be None where the mean cost is bounded", "Use RiskBound(max_risk)"
             raise BadValueError("row_costs", "Policy.decide", rule, "costs of rows", fix)
         found = least_costs(outputs, costs, by_row)
         action, expected = found.action, found.cost
-        reason = np.where(action == costs.reject, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
+        is_rejected = _is_one_of(action, costs.rejecting)
+        reason = np.where(is_rejected, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
         if self.threshold is not None:
             is_open = np.flatnonzero(reason == LOWEST_COST)
             p, some = posteriors(outputs, is_open), by_row.take(is_open)
@@ -205,6 +249,7 @@ class DecisionRule:
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
             calibrated_blocks=(outputs,),
+            asking=costs.rejecting[1:],
         )
 
     def expected_loss(self, p: FloatArray, action: IntArray, row_costs: RowCosts) -> FloatArray:
@@ -222,7 +267,7 @@ class DecisionRule:
             by_row = RowCosts.of(row_costs, self.costs, len(decisions), "Policy.decide")
             others = by_row.take(rows).without_reject()
             found = least_costs(decisions.calibrated.take(rows), others.costs, others)
-            action[rows] = found.action + (found.action >= self.costs.reject)
+            action[rows] = np.array(self.costs.deciding)[found.action]
             cost[rows] = found.cost
         return action, cost
 
@@ -235,11 +280,14 @@ class DecisionRule:
     ) -> FloatArray:
         """Return what knowing the true class saves over the best action that does not reject.
 
-        The cost of rejecting is subtracted unless it is always the same.
+        The cost of rejecting is subtracted unless it is always the same. Where actions ask someone
+        who may err, it is what asking saves, net of the price.
         """
         reject = self.costs.reject
-        is_rejected = found.action == reject
+        is_rejected = _is_one_of(found.action, self.costs.rejecting)
         is_net = reject is not None and row_costs.constant_cost(reject) is None
+        if self.costs.reviews:
+            return self._saved_by_asking(outputs, found, reason, row_costs)
         if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
             result = np.where(is_rejected, found.excess, 0.0)
         else:
@@ -259,6 +307,37 @@ class DecisionRule:
                 result[ood] -= row_costs.take(ood).expected(prior, found.action[ood])
         return result
 
+    def _saved_by_asking(
+        self,
+        outputs: Logits | Probabilities,
+        found: LeastCosts,
+        reason: IntArray,
+        row_costs: RowCosts,
+    ) -> FloatArray:
+        """Return what the action of each rejected row saves over the best other decision."""
+        result = np.zeros(found.action.size)
+        is_rejected = _is_one_of(found.action, self.costs.rejecting)
+        is_ood = reason == OUT_OF_DISTRIBUTION
+        prior = self.frequencies.astype(outputs.array.dtype)
+        for rows, is_known in ((is_rejected & ~is_ood, True), (is_ood, False)):
+            at = np.flatnonzero(rows)
+            some, known = row_costs.take(at), outputs.take(at)
+            if not is_known:
+                array = np.broadcast_to(prior, (at.size, prior.size))
+                known = unchecked(Probabilities, {"array": array, "classes": outputs.classes})
+            others, action = some.without_reject(), found.action[at]
+            paid = some.expected(posteriors(known, slice(None)), action)
+            result[at] = least_costs(known, others.costs, others).cost - paid
+        return result
+
+
+def _is_one_of(action: IntArray, actions: Sequence[int]) -> BoolArray:
+    """Return where an action is one of a few; `np.isin` sorts."""
+    found = np.zeros(action.size, dtype=bool)
+    for one in actions:
+        found |= action == one
+    return found
+
 
 def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray:
     """Return the expected cost of the best decision above that with perfect information."""
@@ -267,7 +346,7 @@ def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray
     if row_costs.is_constant:
         return least_costs(outputs, _regrets(costs)).cost
     p = posteriors(outputs, slice(None))
-    known = [p[:, k] * others.in_class(k).min(axis=0) for k in range(costs.n_classes)]
+    known = [p[:, k] * row_costs.least_in_class(k) for k in range(costs.n_classes)]
     paid = least_costs(outputs, costs, others).cost
     return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
 
@@ -275,15 +354,15 @@ def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray
 @lru_cache(maxsize=16)  # a service needs it for each request
 def _is_reject_never_cheapest(costs: CostMatrix) -> bool:
     """Whether in each class some other action costs as little as rejecting."""
-    if costs.columns or costs.reject is None:
+    if costs.columns or costs.reject is None or costs.reviews or len(costs.deciding) == 1:
         return False
     return bool((costs.array[costs.reject] >= without_reject(costs).array.min(axis=0)).all())
 
 
 @lru_cache(maxsize=16)
 def _regrets(costs: CostMatrix) -> CostMatrix:
-    """Return what each action costs above the best one of each class."""
-    regrets = costs.array - costs.array.min(axis=0)
+    """Return what each action costs above the best one of each class; of one, if it is right."""
+    regrets = costs.array - costs.array.min(axis=None if costs.n_actions == 1 else 0)
     return CostMatrix(regrets, costs.actions, costs.classes)
 
 
@@ -353,14 +432,14 @@ def _error_probability(
 
     Where each class has its own cheapest action it is the probability of a misclassification.
     """
-    others = row_costs.without_reject()
+    n_classes = row_costs.costs.n_classes
     if row_costs.is_constant:
-        cheapest = others.base.min(axis=0)
+        cheapest = np.concatenate([row_costs.least_in_class(k) for k in range(n_classes)])
         is_wrong = row_costs.base > cheapest + SAME * np.abs(cheapest)
         return np.asarray((probabilities * is_wrong[action]).sum(axis=1))
     result = np.zeros(action.size)
-    for k in range(row_costs.costs.n_classes):
+    for k in range(n_classes):
         paid = row_costs.in_class(k)[action, np.arange(action.size)]
-        cheapest = others.in_class(k).min(axis=0)
+        cheapest = row_costs.least_in_class(k)
         result += probabilities[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
     return result

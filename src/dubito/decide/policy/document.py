@@ -11,11 +11,12 @@ from dubito import __version__
 from dubito.data.shards import Shards, fingerprint
 from dubito.data.sink import write_atomic
 from dubito.errors import BadFileError
+from dubito.outputs import Logits
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import Check, Entry, Omittable, declare, dict_of, integer, text
 from dubito.serialization.objects import Record
 
-KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy")
+KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy", "Cascade")
 
 
 class BasePolicy(Record):
@@ -44,23 +45,71 @@ class BasePolicy(Record):
 
         Returns
         -------
-        Policy, MultiLabelPolicy or RegressionPolicy
+        Policy, MultiLabelPolicy, RegressionPolicy or Cascade
             Of the class that it is called on; `load_policy` reads any.
         """
         return cls.from_json(read_text(path), fspath(path))
 
+    def origin_lines(self) -> list[str]:
+        """Return the calibrator, and whether the file was edited, in sentences.
+
+        Returns
+        -------
+        list of str
+        """
+        provenance: Mapping[str, Any] = self.provenance  # type: ignore[attr-defined]
+        lines = [f"Calibrator: {provenance['calibrator']}."]
+        if "edited" in provenance:
+            when = provenance["edited"]
+            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
+        return lines
+
     def to_json(self) -> str:
-        """Return the text of the policy file."""
+        """Return the text of the policy file.
+
+        Returns
+        -------
+        str
+            JSON with a format number and a checksum.
+        """
         return encode_document(self.to_dict(), f"{type(self).__name__}.save")
 
     @classmethod
     def from_json(cls, text: str, name: str = "The policy") -> Self:
-        """Return the policy in the text of a file, which error messages call `name`."""
+        """Return the policy in the text of a file, which error messages call `name`.
+
+        Parameters
+        ----------
+        text : str
+            The text of a policy file.
+        name : str, default "The policy"
+            What error messages call the file.
+
+        Returns
+        -------
+        policy
+            Every field is validated; no code is executed.
+        """
         return cls.from_document(*decode_document(text, name), name)
 
     @classmethod
     def from_document(cls, document: dict[str, Any], is_intact: bool, name: str) -> Self:
-        """Return the policy in a decoded document, whose checksum matches or not."""
+        """Return the policy in a decoded document, whose checksum matches or not.
+
+        Parameters
+        ----------
+        document : dict
+            The decoded JSON, without its checksum.
+        is_intact : bool
+            Whether the checksum matched.
+        name : str
+            What error messages call the file.
+
+        Returns
+        -------
+        policy
+            Every field is validated; no code is executed.
+        """
         cls._require_kind(document, name)
         if not is_intact:
             problem = "its checksum does not match, so it was edited after it was saved"
@@ -96,7 +145,10 @@ class BasePolicy(Record):
         kind = document.get("class")
         if isinstance(kind, str) and kind != cls.__name__ and kind in KINDS:
             problem = f"it holds a {kind}, not a {cls.__name__}"
-            raise BadFileError(name, problem, f"Use {kind}.load, or load_policy for any kind")
+            fix = f"Use {kind}.load, or load_policy for any kind"
+            if kind == "Cascade":  # it asks for outputs step by step
+                fix = f"Use Cascade.load, or `dubito cascade decide {name}`"
+            raise BadFileError(name, problem, fix)
 
 
 PROVENANCE: Mapping[str, Check] = declare(
@@ -108,11 +160,14 @@ PROVENANCE: Mapping[str, Check] = declare(
     random_state=integer(0, 2**32 - 1),
     edited=Omittable(text),
     columns=Omittable(dict_of(text)),
+    outputs=Omittable(text),
 )
 
 
 def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
     """Return where a policy comes from: the version, the time, the rows, and how it was fitted."""
+    outputs = next(shards.batches()).outputs
+    is_logits = isinstance(outputs, Logits) or getattr(outputs, "odds", None) is not None
     return {
         "dubito": __version__,
         "created": _utc_now(),
@@ -120,6 +175,7 @@ def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
         "n_rows": int(shards.sum(len)),
         "calibrator": calibrator,
         "random_state": seed,
+        "outputs": "logits" if is_logits else "probabilities",
     }
 
 

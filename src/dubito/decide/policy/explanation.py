@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dubito.arrays import FloatArray
+from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.decide.actions import expected_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import Decisions, cost_range, posteriors
 from dubito.decide.policy.gate import OODGate
-from dubito.decide.ranked_losses import accepted_below
-from dubito.decide.reject import ERRORS, LossUnit
+from dubito.decide.reject import ERRORS, LossUnit, accepted_below
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadValueError
 from dubito.formatting import join_words, percent, short_percent
-from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.outputs import ClassName, Logits, Probabilities, Scores
 
 if TYPE_CHECKING:
     from dubito.decide.policy.policy import Policy
@@ -41,6 +41,7 @@ def threshold_lines(policy: Policy) -> list[str]:
         if one is not None
     ]
     lines: list[str] = []
+    costs = policy.costs
     if policy.thresholds:
         lines.append(f"By {_threshold_line(policy)}")
     elif (typical := typical_policy(policy)) is not None:
@@ -50,7 +51,7 @@ def threshold_lines(policy: Policy) -> list[str]:
         lines.append(f"For a row with {values} ({which}), by {_threshold_line(typical)}")
     elif "row_costs" in policy.provenance:
         return ["The costs of each row were given (row_costs): there are no common thresholds."]
-    elif 2 < len(policy.classes) <= MAX_PAIRED and not policy.costs.columns:
+    elif 2 < len(policy.classes) <= MAX_PAIRED and not (costs.columns or costs.reviews):
         pairs = list(combinations(policy.classes, 2))
         names = {_pair_line(policy, pair, ("A", "B")) for pair in pairs}
         if len(names) == 1 and len(pairs) > 1:  # the same between any two
@@ -87,7 +88,13 @@ def _threshold_line(policy: Policy) -> str:
             limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
         parts.append(f"{one.action} {'below' if place == 0 else 'from there to'} {limit}")
     parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
-    return f"calibrated P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
+    return f"{_word(policy)} P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
+
+
+def _word(policy: Policy) -> str:
+    """Return what P(correct) is called: not calibrated where held-out rows do not show it."""
+    is_scored = isinstance(policy.calibrator, ConfidenceCalibrator)
+    return "estimated" if is_scored and not policy.report.is_better else "calibrated"
 
 
 def typical_policy(policy: Policy) -> Policy | None:
@@ -114,6 +121,7 @@ def explain_row(
         _probability_line(policy, outputs, decisions),
         _cost_line(policy, costs),
         *_row_lines(policy, row_costs),
+        *_answer_lines(policy, decisions, row_costs),
     ]
     if policy.risk is not None:
         lines.append(_risk_line(policy, decisions, costs, row_costs))
@@ -122,7 +130,9 @@ def explain_row(
     return "\n".join(lines)
 
 
-def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions: Decisions) -> str:
+def _probability_line(
+    policy: Policy, outputs: Logits | Probabilities | Scores, decisions: Decisions
+) -> str:
     """Return the top class before and after calibration, of two classes the positive one."""
 
     def top(probabilities: FloatArray) -> str:
@@ -132,9 +142,13 @@ def _probability_line(policy: Policy, outputs: Logits | Probabilities, decisions
         k = int(probabilities.argmax())
         return f"{policy.classes[k]!r} at {percent(probabilities[k])}"
 
-    raw = top(posteriors(outputs, slice(None))[0])
-    calibrated = top(policy.calibrator.predict_proba(outputs)[0])
-    line = f"The model predicts {raw}; calibrated, {calibrated}"
+    calibrated = top(policy.calibrator._predict_proba(outputs)[0])
+    if isinstance(outputs, Scores) and outputs.confidence_column is None:
+        line = f"From its scores, {_word(policy)} {calibrated}"
+    else:
+        known = outputs.probabilities("explain") if isinstance(outputs, Scores) else outputs
+        raw = top(posteriors(known, slice(None))[0])
+        line = f"The model predicts {raw}; {_word(policy)}, {calibrated}"
     if policy.deploy_prior is None:
         return f"{line}."
     return f"{line}; under the deployment prior, {top(decisions.probabilities[0])}."
@@ -150,12 +164,33 @@ def _row_lines(policy: Policy, row_costs: RowCosts) -> list[str]:
     if len(policy.classes) == 2:
         table = np.column_stack([row_costs.in_class(k)[:, 0] for k in (0, 1)])
         origin = {k: v for k, v in policy.provenance.items() if k != "row_costs"}
+        asked = [one for one in policy.costs.reviews if one.needs_posterior]
         costs = CostMatrix(
-            table, policy.costs.actions, policy.costs.classes, reject=policy.costs.reject_name
-        )
+            table, policy.costs.actions, policy.costs.classes, reject=policy.costs.reject_name,
+            reviews=[] if row_costs.is_answered else asked,
+        )  # fmt: skip
         same = replace(policy, costs=costs, provenance=origin)
         lines.append(f"Thresholds of {_threshold_line(same)}")
     return lines
+
+
+def _answer_lines(policy: Policy, decisions: Decisions, row_costs: RowCosts) -> list[str]:
+    """Return what is done after each answer, where the action of the row is to ask someone."""
+    name = policy.costs.actions[decisions.action[0]]
+    asked = next((one for one in policy.costs.reviews if one.name == name), None)
+    if asked is None or len(policy.classes) > MAX_ACTIONS:
+        return []
+    others = row_costs.without_reject()
+    n_classes = len(policy.classes)
+    p = np.repeat(posteriors(decisions.calibrated, slice(None)), n_classes, axis=0)
+    after = asked.updated(p, np.arange(n_classes))
+    table = np.column_stack([others.in_class(k)[:, 0] for k in range(n_classes)])
+    taken = (after @ table.T).argmin(axis=1)
+    answers = [
+        f"{others.costs.actions[action]} after {class_!r}"
+        for class_, action in zip(policy.classes, taken.tolist(), strict=True)
+    ]
+    return [f"Ask {asked}: {join_words(answers)}."]
 
 
 def _cost_line(policy: Policy, costs: FloatArray) -> str:
@@ -173,7 +208,7 @@ def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_cost
     """
     assert policy.risk is not None
     others = costs.copy()
-    others[policy.costs.reject] = np.inf
+    others[list(policy.costs.rejecting)] = np.inf
     action = np.array([others.argmin()])
     p = posteriors(decisions.calibrated, slice(None))
     loss = policy.rule.expected_loss(p, action, row_costs)[0]

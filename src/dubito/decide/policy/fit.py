@@ -17,11 +17,12 @@ from dubito.calibrate.calibrator import (
     drop_unlabeled,
     labeled_outputs,
 )
+from dubito.calibrate.confidence import BASE_RATE, ConfidenceCalibrator, no_better
 from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
 from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.decide.action_intervals import (
+from dubito.decide.actions import (
     SMALLEST,
     action_intervals,
     cost_warnings,
@@ -41,19 +42,27 @@ from dubito.decide.policy.decide import (
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
-from dubito.decide.ranked_losses import RankedLosses
-from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
+from dubito.decide.reject import ERRORS, LossUnit, RankedLosses, ThresholdChoice, threshold_at_risk
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import percent
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval
-from dubito.outputs import ClassName, Logits, Probabilities, unchecked
+from dubito.outputs import (
+    BaseClassOutputs,
+    ClassName,
+    Logits,
+    Probabilities,
+    Scores,
+    TopLabel,
+    unchecked,
+)
 from dubito.serialization.objects import clone
 
 CALLER = "Policy.fit"
 N_FOLDS = 5
 MAX_SAMPLES = 20_000  # of more rows, a random sample is cross-fitted: this, or twice that in halves
+EVALUATION_SET = "an evaluation set"  # as a report names it
 PASS_BATCH = "Pass Batch.of(y, outputs, features=...)"
 Z = 1.96  # standard errors to each side of a 95 % interval
 KNOT_BOUND = 1e-4  # no calibrated probability moves by more when curves lose knots
@@ -92,7 +101,7 @@ class PolicyConfig:
     ) -> PolicyConfig:
         """Check the arguments of a fit against each other and against the first rows."""
         first = next(shards.batches())
-        known = labeled_outputs(first, CALLER)
+        known = labeled_outputs(first, CALLER, as_decidable)
         table = as_costs(costs, "costs", CALLER).for_classes(known.classes, known.n_classes)
         if deploy_prior is not None:
             deploy_prior = as_prior(deploy_prior, known, "deploy_prior", CALLER)
@@ -115,7 +124,7 @@ class PolicyConfig:
             max_review_rate = as_fraction(max_review_rate, "max_review_rate", CALLER)
         return cls(
             costs=table,
-            calibrator=_fresh_calibrator(calibrator),
+            calibrator=_fresh_calibrator(calibrator, known),
             train_prior=_train_prior(shards),
             deploy_prior=deploy_prior,
             ood=gate,
@@ -166,6 +175,9 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
         choice = held_out.choose_threshold(held_out.all_rows)
         risk = config.risk.with_threshold(choice.threshold, choice.summary)
         notes = [f"Risk bound on the rows not rejected on cost: {choice.summary}"]
+    scores = held_out.batch.outputs
+    if isinstance(scores, Scores) and scores.confidence_column is None:
+        notes.append(BASE_RATE)
     if evaluate_on is None:
         evidence = held_out.evidence()
     else:
@@ -175,6 +187,8 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     raw_thresholds = held_out.raw_thresholds(calibrator)
     evidence = replace(evidence, raw_thresholds=raw_thresholds, warnings=found)
     report = PolicyReport.of(evidence, config.rule(), (*notes, *found), config.seed)
+    if isinstance(scores, Scores) and not report.is_better:
+        report = replace(report, notes=(no_better(report.has_raw), *report.notes))
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
     return FittedParts(parts, evidence)
 
@@ -184,7 +198,7 @@ def _require_two_classes(batch: Batch) -> None:
     labels = batch.class_labels
     codes = labels.codes[batch.labeled_weight > 0]
     if labels.probabilities is None and codes.size > 1 and (codes == codes[0]).all():
-        got = f"{names_of(labeled_outputs(batch, CALLER))[codes[0]]!r} in every row"
+        got = f"{names_of(labeled_outputs(batch, CALLER, as_decidable))[codes[0]]!r} in every row"
         fix = "Add rows of other classes"
         raise BadValueError("y", CALLER, "must hold labels of two classes or more", got, fix)
 
@@ -232,7 +246,8 @@ class HeldOutRows:
     @cached_property
     def row_costs(self) -> RowCosts:
         """The costs of each row."""
-        return RowCosts.of(self.batch.row_costs, self.config.costs, len(self.batch), CALLER)
+        found = RowCosts.of(self.batch.row_costs, self.config.costs, len(self.batch), CALLER)
+        return found.answered(self.calibrated)
 
     @cached_property
     def weight(self) -> FloatArray:
@@ -258,7 +273,8 @@ class HeldOutRows:
         how much a smooth correction of the calibrated log odds could still move there.
         """
         config, column = self.config, self.config.pos_column
-        if config.costs.n_classes != 2 or not self.row_costs.is_constant:
+        is_curve = config.costs.n_classes == 2 and self.row_costs.is_constant
+        if not (is_curve and has_curve(calibrator)):
             return ()
         logs = log_posteriors(self.calibrated)
         odds, p = logs[:, column] - logs[:, 1 - column], np.exp(logs[:, column])
@@ -341,7 +357,7 @@ class HeldOutRows:
             decisions = Decisions.joined(parts, len(self.batch))
         return Evidence(
             batch=self.batch,
-            raw=as_class_outputs(self.batch.outputs, CALLER),
+            raw=self.config.calibrator._uncalibrated(self.batch),
             decisions=decisions,
             unbound=None if decisions is unbound else unbound,
             row_costs=self.row_costs,
@@ -373,9 +389,9 @@ def _evidence_on(
     config: PolicyConfig,
 ) -> Evidence:
     """Decide the rows of an evaluation set by what all training rows taught."""
-    batch = drop_unlabeled(sample_rows(evaluate_on, MAX_SAMPLES, config.seed, is_labeled=True))
-    raw = as_class_outputs(batch.outputs, CALLER)
-    calibrated = config.adapted(calibrator.transform(raw))
+    batch = evaluation_rows(evaluate_on, config.seed, CALLER)
+    raw = calibrator._uncalibrated(batch)
+    calibrated = config.adapted(calibrator._transform(batch.outputs))
     is_ood = None
     if gate is not None:
         if gate.needs_features and batch.features is None:
@@ -393,7 +409,7 @@ def _evidence_on(
         unbound=unbound,
         row_costs=row_costs,
         weight=config.deployed_weight(batch),
-        evaluation="an evaluation set",
+        evaluation=EVALUATION_SET,
         current=config.current,
     )
 
@@ -402,7 +418,7 @@ def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     """Return what is odd about the costs; if they differ by row, actions optimal for no row."""
     costs, by_row = config.costs, evidence.row_costs
     may_reject = config.risk is not None or config.ood is not None
-    if by_row.is_constant:
+    if by_row.is_constant and not costs.reviews:
         return cost_warnings(costs, may_reject=may_reject)
     p = posteriors(evidence.decisions.calibrated, slice(None))
     expected = by_row.terms().expected(p)[evidence.weight > 0]
@@ -414,7 +430,8 @@ def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     for k in np.flatnonzero(excess > SMALLEST * np.abs(expected).max()).tolist():
         if k != costs.reject or not may_reject:
             problem = f"'{costs.actions[k]}' is optimal for none of the {len(expected):,} rows"
-            sentences.append(too_costly(problem, float(excess[k]), by_row.constant_cost(k)))
+            price = None if k in costs.rejecting and costs.reviews else by_row.constant_cost(k)
+            sentences.append(too_costly(problem, float(excess[k]), price))
     return sentences
 
 
@@ -427,9 +444,12 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     if rate <= limit:
         return []
     name = config.costs.actions[reject]
+    if config.costs.reviews:
+        name = "', '".join(config.costs.actions[k] for k in config.costs.rejecting)
     sentence = f"{percent(rate)} of rows are sent to '{name}', above the limit of {percent(limit)}"
     by_row, now = evidence.row_costs, evidence.row_costs.constant_cost(reject)
-    if config.ood is None and config.risk is None and now is not None:
+    is_simple = config.ood is None and config.risk is None and not config.costs.reviews
+    if is_simple and now is not None:
         # A row is rejected where any other action is expected to cost more than to reject it.
         others = by_row.without_reject().terms()
         least = others.expected(posteriors(decisions.calibrated, slice(None))).min(axis=1)
@@ -444,14 +464,27 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     return [f"{sentence}."]
 
 
-def evaluation_shards(evaluate_on: Any) -> Shards | None:
+def evaluation_shards(evaluate_on: Any, caller: str) -> Shards | None:
     """Return the evaluation rows as shards, None for cross-fitting."""
     if isinstance(evaluate_on, Batch):
         return ArrayShards(evaluate_on)
     if not isinstance(evaluate_on, Shards) and evaluate_on != "cross-fit":
         rule = "must be 'cross-fit', a Batch or Shards"
-        raise BadTypeError("evaluate_on", CALLER, rule, repr(evaluate_on)[:60], PASS_BATCH)
+        raise BadTypeError("evaluate_on", caller, rule, repr(evaluate_on)[:60], PASS_BATCH)
     return evaluate_on if isinstance(evaluate_on, Shards) else None
+
+
+def evaluation_rows(evaluate_on: Shards, seed: int, caller: str) -> Batch:
+    """Return the labeled rows of an evaluation set, of many a random sample."""
+    first = next(evaluate_on.batches())
+    if first.labels is None and not isinstance(first.outputs, TopLabel):
+        rule, fix = "must have labels", "Pass Batch.of(y, outputs)"
+        raise BadTypeError("evaluate_on", caller, rule, "none", fix)
+    batch = drop_unlabeled(sample_rows(evaluate_on, MAX_SAMPLES, seed, is_labeled=True))
+    if not len(batch):
+        rule, fix = "must have at least 1 labeled row", "Pass more rows with labels"
+        raise BadValueError("evaluate_on", caller, rule, "0", fix)
+    return batch
 
 
 def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...] | None:
@@ -472,10 +505,22 @@ def _train_prior(shards: Shards) -> FloatArray:
     return freeze((weights + 1 / weights.size) / (weights.sum() + 1))
 
 
-def _fresh_calibrator(calibrator: Any) -> BaseCalibrator:
+def as_decidable(outputs: Any, caller: str) -> Logits | Probabilities | Scores:
+    """Return outputs that a policy can be fitted to: over classes, or scores of answers."""
+    if isinstance(outputs, Scores | TopLabel):
+        return ConfidenceCalibrator()._as_outputs(outputs, caller)
+    return as_class_outputs(outputs, caller)
+
+
+def has_curve(calibrator: BaseCalibrator) -> bool:
+    """Whether a calibrated probability of two classes depends on the uncalibrated one alone."""
+    return not isinstance(calibrator, ConfidenceCalibrator) or calibrator.is_curve
+
+
+def _fresh_calibrator(calibrator: Any, outputs: BaseClassOutputs) -> BaseCalibrator:
     """Return an unfitted copy."""
     if isinstance(calibrator, str) and calibrator == "auto":
-        return AutoCalibrator()
+        return ConfidenceCalibrator() if isinstance(outputs, Scores) else AutoCalibrator()
     if not isinstance(calibrator, BaseCalibrator):
         rule, fix = "must be 'auto' or a dubito calibrator", "Use calibrator=TemperatureScaling()"
         raise BadTypeError("calibrator", CALLER, rule, repr(calibrator), fix)
@@ -492,7 +537,7 @@ def _require_kind(value: Any, kind: type, argument: str, fix: str) -> None:
 
 def _require_reject(costs: CostMatrix, gate: OODGate | None, risk: RiskBound | None) -> None:
     """Raise where rows may have to be rejected and no action does that."""
-    if costs.n_actions == 1 and costs.reject is not None:
+    if not costs.deciding:
         rule = "must have an action that does not reject"
         fix = "Use CostMatrix.zero_one(3).with_reject(0.3)"
         raise BadValueError("costs", CALLER, rule, "only a reject action", fix)

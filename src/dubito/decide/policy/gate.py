@@ -29,11 +29,14 @@ from dubito.serialization.fields import (
     Check,
     Entry,
     Omittable,
+    any_of,
     declare,
     list_of,
     number,
     one_of,
     optional,
+    schema_of,
+    states,
     text,
 )
 from dubito.serialization.objects import Serializable, clone, estimator
@@ -54,6 +57,7 @@ def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
     """Check for the name of a score of outputs, or for a score of features."""
     by_name, of_features = one_of(*OUTPUT_SCORES), estimator(BaseOODScore, is_fitted=is_fitted)
 
+    @states(lambda: any_of(schema_of(by_name), schema_of(of_features)))
     def check(value: Any, entry: Entry) -> Score:
         score: Score = (by_name if isinstance(value, str) else of_features)(value, entry)
         return score
@@ -64,7 +68,10 @@ def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
 def _one_or_several(one: Check) -> Check:
     """Check for a value, or for a list of them."""
     several = list_of(one)
-    return lambda value, entry: (several if isinstance(value, list) else one)(value, entry)
+    accepted = states(lambda: any_of(schema_of(one), schema_of(several)))
+    return accepted(
+        lambda value, entry: (several if isinstance(value, list) else one)(value, entry)
+    )
 
 
 @final
@@ -118,7 +125,20 @@ class OODGate(Serializable):
         self.alpha = alpha
 
     def resolved(self, has_features: bool, caller: str = "Policy.fit") -> OODGate:
-        """Return an unfitted copy, with the scores chosen by name or by default."""
+        """Return an unfitted copy, with the scores chosen by name or by default.
+
+        Parameters
+        ----------
+        has_features : bool
+            Whether the rows have features.
+        caller : str, optional
+            The public function that was called, for error messages.
+
+        Returns
+        -------
+        OODGate
+            With estimators or names of scores; by default with `MahalanobisDistance()`.
+        """
         self._check_params()
         given = MahalanobisDistance() if self.score is None else self.score
         scores = [_as_score(one) for one in _each(given)]
@@ -139,6 +159,20 @@ class OODGate(Serializable):
         """Return the fitted gate, and the out-of-fold scores of the rows of `batch`.
 
         Scores are fitted on all rows, detectors on scores of rows that their fit did not see.
+
+        Parameters
+        ----------
+        shards : Shards
+            All rows, which the scores of the fitted gate learn from.
+        batch : Batch
+            The rows in memory that are scored out of fold.
+        folds : sequence of pairs of arrays
+            Indices of training and test rows of `batch`.
+
+        Returns
+        -------
+        tuple of OODGate and array of shape (n_rows, n_scores)
+            The fitted gate, and the out-of-fold scores; NaN in rows of no fold.
         """
         given = _each(self.score)
         scores = np.full((len(batch), len(given)), np.nan)
@@ -158,12 +192,36 @@ class OODGate(Serializable):
         return gate, scores
 
     def fit_detectors(self, scores: FloatArray) -> list[ConformalOutlierDetector]:
-        """Return one detector per column of scores, which share `alpha`."""
+        """Return one detector per column of scores, which share `alpha`.
+
+        Parameters
+        ----------
+        scores : array of shape (n_rows, n_scores)
+            Scores of in-distribution rows that the scores were not fitted on.
+
+        Returns
+        -------
+        list of ConformalOutlierDetector
+            Each at `alpha` divided by the number of scores (Bonferroni).
+        """
         alpha = self.alpha / scores.shape[1]
         return [ConformalOutlierDetector(alpha).fit(column) for column in scores.T]
 
     def held_out_flags(self, scores: FloatArray, fold_of: IntArray) -> BoolArray:
-        """Return which rows are outliers by detectors of the scores of all other folds."""
+        """Return which rows are outliers by detectors of the scores of all other folds.
+
+        Parameters
+        ----------
+        scores : array of shape (n_rows, n_scores)
+            Out-of-fold scores.
+        fold_of : array of int of shape (n_rows,)
+            The fold of each row.
+
+        Returns
+        -------
+        array of bool of shape (n_rows,)
+            Which rows are flagged.
+        """
         result = np.zeros(fold_of.size, np.bool_)
         for fold in np.unique(fold_of):
             is_here = fold_of == fold
@@ -176,7 +234,24 @@ class OODGate(Serializable):
     def feature_matrix(
         self, features: Any, names: tuple[str, ...] | None, n_rows: int, caller: str
     ) -> FloatArray | None:
-        """Return the features of rows with the columns of the fit, None if none are needed."""
+        """Return the features of rows with the columns of the fit, None if none are needed.
+
+        Parameters
+        ----------
+        features : array or data frame
+            The features of the rows.
+        names : tuple of str or None
+            The names of the features in the fit.
+        n_rows : int
+            The number of rows that there must be.
+        caller : str
+            The public function that was called, for error messages.
+
+        Returns
+        -------
+        array of shape (n_rows, n_features) or None
+            None if the gate scores outputs alone.
+        """
         if not self.needs_features:
             return None
         if features is None:
@@ -221,15 +296,54 @@ class OODGate(Serializable):
         return next(widths, None)
 
     def ood_scores(self, outputs: Any, features: Any) -> FloatArray:
-        """Return the OOD scores of each row, one column per score; higher is more unusual."""
+        """Return the OOD scores of each row, one column per score; higher is more unusual.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities or Members
+            Outputs of the rows.
+        features : array of shape (n_rows, n_features) or None
+            Their features, if the gate needs any.
+
+        Returns
+        -------
+        array of shape (n_rows, n_scores)
+            One column per score.
+        """
         return _score_matrix(self.scores, outputs, features)
 
     def p_value(self, outputs: Any, features: Any) -> FloatArray:
-        """Return the p-value of each row: the smallest of its scores, times their number."""
+        """Return the p-value of each row: the smallest of its scores, times their number.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities or Members
+            Outputs of the rows.
+        features : array of shape (n_rows, n_features) or None
+            Their features, if the gate needs any.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            Conformal p-values: of in-distribution rows, at most a fraction a is below a.
+        """
         return _combined_p_values(_each(self.detector_), self.ood_scores(outputs, features))
 
     def predict(self, outputs: Any, features: Any) -> BoolArray:
-        """Return which rows are out-of-distribution."""
+        """Return which rows are out-of-distribution.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities or Members
+            Outputs of the rows.
+        features : array of shape (n_rows, n_features) or None
+            Their features, if the gate needs any.
+
+        Returns
+        -------
+        array of bool of shape (n_rows,)
+            True where the p-value is below `alpha`.
+        """
         return np.asarray(self.p_value(outputs, features) < self.alpha)
 
     def _check_fitted(self, entry: Entry) -> None:
@@ -302,18 +416,38 @@ class RiskBound(Serializable):
         self.max_cost = max_cost
 
     def with_threshold(self, threshold: float, summary: str) -> RiskBound:
-        """Return a fitted copy."""
+        """Return a fitted copy.
+
+        Parameters
+        ----------
+        threshold : float
+            The error probability (or expected cost) above which a row is rejected.
+        summary : str
+            What is guaranteed, in a sentence.
+
+        Returns
+        -------
+        RiskBound
+            The same bound with `threshold_` and `summary_`.
+        """
         bound: RiskBound = clone(self)
         bound.threshold_, bound.summary_ = threshold, summary
         return bound
 
     def require_bounded(self, costs: CostMatrix) -> None:
-        """Raise where costs cannot be bounded, or none is as low as the bound."""
+        """Raise where costs cannot be bounded, or none is as low as the bound.
+
+        Parameters
+        ----------
+        costs : CostMatrix
+            The costs of the policy.
+        """
         if self.max_cost is None:
             return
-        if costs.columns:
+        asked = [one.name for one in costs.reviews if one.needs_posterior]
+        if costs.columns or asked:
             rule, fix = "needs costs that are the same for all rows", "Use RiskBound(max_risk=0.05)"
-            got = f"{costs.expressions[0]}"
+            got = f"{costs.expressions[0]}" if costs.columns else f"{asked[0]!r} with Bayes"
             raise BadValueError("risk", "Policy.fit", f"with max_cost {rule}", got, fix)
         low, _ = cost_range(costs)
         if self.max_cost < low:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from os import PathLike, fspath
 from typing import Any
 
+from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.policy import Policy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serialization.documents import decode_document, read_text
+from dubito.serialization.schema import document_schema
 
 AnyPolicy = Policy | MultiLabelPolicy | RegressionPolicy
 
@@ -54,10 +56,30 @@ def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
     return _class_of(document).from_document(document, is_intact, name)
 
 
+def policy_schema() -> dict[str, Any]:
+    """Return the JSON schema of policy files of all kinds, for readers in other languages.
+
+    It is derived from the fields that dubito itself checks. Rules between fields, such as that a
+    policy and its calibrator have the same classes, are checked only when dubito reads a file.
+
+    Returns
+    -------
+    dict
+        A JSON schema (draft 2020-12).
+
+    Examples
+    --------
+    >>> policy_schema()["$defs"]["TemperatureScaling"]["properties"]["class"]
+    {'const': 'TemperatureScaling'}
+    """
+    return document_schema((Policy, MultiLabelPolicy, RegressionPolicy, Cascade), "dubito policy")
+
+
 def seal_policy(path: str | PathLike[str]) -> None:
     """Check a policy file that was edited by hand, and update its checksum so that it loads."""
     document, _ = decode_document(read_text(path), fspath(path))
-    _class_of(document).seal(path)
+    kind = Cascade if document.get("class") == Cascade.__name__ else _class_of(document)
+    kind.seal(path)
 
 
 def _class_of(document: dict[str, Any]) -> type[AnyPolicy]:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze
-from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
+from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze, restored
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards
-from dubito.decide.action_intervals import ActionInterval, action_intervals
+from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
     CalibrationCurve,
@@ -25,18 +25,21 @@ from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
     PolicyConfig,
+    as_decidable,
     as_feature_names,
     evaluation_shards,
     fit_parts,
+    has_curve,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.formatting import html_view
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities, require_classes
+from dubito.outputs import ClassName, Logits, Probabilities, TopLabel, require_classes
 from dubito.serialization.array_fields import distribution
 from dubito.serialization.fields import (
     Check,
@@ -67,6 +70,7 @@ class Policy(BasePolicy):
     Attributes
     ----------
     costs : CostMatrix
+        The cost of each action in each class.
     calibrator : BaseCalibrator
         Fitted.
     train_prior, deploy_prior : array of float
@@ -76,6 +80,7 @@ class Policy(BasePolicy):
     risk : RiskBound or None
         Fitted.
     feature_names : tuple of str or None
+        The features of the OOD gate, if they had names in the fit.
     report : PolicyReport
         Costs, risk and coverage on rows that the policy did not learn from.
     provenance : dict
@@ -190,9 +195,14 @@ class Policy(BasePolicy):
         Policy
         """
         taken = None if isinstance(current, str) or np.ndim(current) == 0 else current
+        if isinstance(outputs, TopLabel) and y is not None:
+            rule, fix = "must be None with TopLabel, which holds it", "Pass the confidence alone"
+            raise BadTypeError("y", "Policy.fit", rule, "two of them", fix)
+        if isinstance(outputs, TopLabel):
+            y = outputs.correct
         shards = as_shards(
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,
-            groups=groups, current_actions=taken, caller="Policy.fit", convert=as_class_outputs,
+            groups=groups, current_actions=taken, caller="Policy.fit", convert=as_decidable,
         )  # fmt: skip
         if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
             warn_of_missing(shards.batch.n_missing, len(shards.batch), "Policy.fit", stacklevel=3)
@@ -213,10 +223,30 @@ class Policy(BasePolicy):
         pos_label: ClassName | None = None,
         **settings: Any,
     ) -> tuple[Policy, Evidence]:
-        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions.
+
+        Parameters
+        ----------
+        shards : Shards
+            Rows with outputs and labels, and whatever else the policy needs.
+        evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
+            The rows to report on: folds of these rows, or others.
+        feature_names : tuple of str, optional
+            Names of the features.
+        pos_label : str or int, optional
+            The positive class of two.
+        **settings : any
+            The other arguments of `fit`: `costs`, `calibrator`, `deploy_prior`, `ood`, `risk`,
+            `random_state`, `current` and `max_review_rate`.
+
+        Returns
+        -------
+        tuple of Policy and Evidence
+            The policy, and the held-out rows that its report rests on.
+        """
         config = PolicyConfig.checked(shards, pos_label=pos_label, **settings)
         with cached(shards) as quick:
-            found = fit_parts(quick, config, evaluation_shards(evaluate_on))
+            found = fit_parts(quick, config, evaluation_shards(evaluate_on, "Policy.fit"))
         for sentence in found.evidence.warnings:
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
         provenance = provenance_of(shards, _description(found.parts["calibrator"]), config.seed)
@@ -253,11 +283,13 @@ class Policy(BasePolicy):
         Returns
         -------
         array of float, rows x classes
+            A tensor for tensors.
         """
-        known = as_class_outputs(outputs, "Policy.predict_proba")
-        if self.deploy_prior is None:
-            return self.calibrator.predict_proba(known)
-        return self.calibrated(known).array
+        known = self.calibrator._as_outputs(outputs, "Policy.predict_proba")
+        is_same = self.deploy_prior is None
+        p = self.calibrator._predict_proba(known) if is_same else self.calibrated(known).array
+        result: FloatArray = restored(p, outputs)
+        return result
 
     def decide(self, outputs: Any, features: Any = None, row_costs: Any = None) -> Decisions:
         """Return the action of each row, with the reason and the calibrated probabilities.
@@ -296,10 +328,14 @@ class Policy(BasePolicy):
 
         Parameters
         ----------
-        outputs, features, row_costs
-            As for `decide`.
         row : int, default 0
             The row to explain.
+        outputs : array, Logits, Probabilities or Members
+            Model outputs; a plain array is probabilities.
+        features : array or data frame, optional
+            Features of the rows, if the policy has an OOD gate that needs them.
+        row_costs : dict, data frame or array, optional
+            The columns that the costs depend on, if they do.
 
         Returns
         -------
@@ -325,7 +361,7 @@ class Policy(BasePolicy):
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Policy:
         costs, calibrator, ood = values["costs"], values["calibrator"], values["ood"]
         n_classes = costs.n_classes
-        if costs.n_actions == 1 and costs.reject is not None:
+        if not costs.deciding:
             raise entry.at("costs").error("must have an action that does not reject", "none")
         if costs.reject is None and (ood is not None or values["risk"] is not None):
             raise entry.at("costs").error("must have a reject action", "none")
@@ -363,17 +399,40 @@ class Policy(BasePolicy):
         return f"Policy({', '.join(parts)})"
 
     def __str__(self) -> str:
-        lines = [*threshold_lines(self), str(self.report)]
-        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
+        return "\n".join([*threshold_lines(self), str(self.report), *self.origin_lines()])
+
+    def _repr_html_(self) -> str:
+        rule, end = "\n".join(threshold_lines(self)), "\n".join(self.origin_lines())
+        return html_view(self.report.lines[0], rule, *self.report._html_parts(), end)
+
+    def origin_lines(self) -> list[str]:
+        """Return the calibrator, and whether the file was edited, in sentences.
+
+        Returns
+        -------
+        list of str
+        """
+        lines = [f"Calibrator: {self.provenance['calibrator']}."]
         if "edited" in self.provenance:
             lines.append(
                 f"Edited by hand on {self.provenance['edited']}: the figures above and the risk "
                 "bound describe the policy before the edit."
             )
-        return "\n".join(lines)
+        return lines
 
     def calibrated(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
-        """Return calibrated outputs, under the prior of deployment if there is one."""
+        """Return calibrated outputs, under the prior of deployment if there is one.
+
+        Parameters
+        ----------
+        outputs : Logits or Probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        Logits or Probabilities
+            Calibrated outputs.
+        """
         calibrated = self.calibrator.apply(outputs)
         if self.deploy_prior is None:
             return calibrated
@@ -423,10 +482,10 @@ class Policy(BasePolicy):
         Returns
         -------
         tuple of ActionInterval
-            Empty if costs differ by row.
+            Empty if costs differ by row, or some action asks someone who may err.
         """
         columns = [self._column(name) for name in (first, second)]
-        if self._has_row_costs:
+        if self._has_row_costs or self.costs.reviews:
             return ()
         pair = self.costs.array[:, columns]
         return action_intervals(
@@ -455,6 +514,8 @@ class Policy(BasePolicy):
             None unless calibrated probabilities reach it, and rise there only.
         """
         wanted = as_fraction(probability, "probability", "Policy.raw_probability")
+        if not has_curve(self.calibrator):
+            return None
         curve = CalibrationCurve.of(self.calibrated, self.costs.classes, self.pos_column)
         return curve.raw_probability(wanted)
 
@@ -471,7 +532,7 @@ class Policy(BasePolicy):
         self, outputs: Any, features: Any, caller: str
     ) -> tuple[Logits | Probabilities, FloatArray | None]:
         """Return outputs, and features where the gate needs them, that fit the policy."""
-        known = as_class_outputs(outputs, caller)
+        known = self.calibrator._as_outputs(outputs, caller)
         mine, theirs = self.costs.classes, known.classes
         if mine and theirs and class_order(mine, theirs) == [*range(len(mine))]:
             mine = theirs

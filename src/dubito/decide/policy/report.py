@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar, final
+from warnings import catch_warnings
 
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze
 from dubito.calibrate.calibrator import as_class_outputs
+from dubito.calibrate.cross_validation import answers_of
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.decide.policy.decide import (
@@ -23,40 +26,45 @@ from dubito.decide.policy.decide import (
 from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval, negated
-from dubito.errors import BadValueError
-from dubito.formatting import align_table, decimal, percent
+from dubito.errors import BadValueError, InfiniteLossWarning
+from dubito.formatting import HTMLTable, align_table, decimal, html_view, percent
 from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.groups import clopper_pearson
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
-from dubito.outputs import Logits, Probabilities
+from dubito.outputs import Logits, Probabilities, Scores
 from dubito.serialization.fields import (
     Check,
     Entry,
+    converted,
     declare,
     dict_of,
     integer,
     list_of,
     number,
     optional,
+    schema_of,
+    states,
     text,
 )
 from dubito.serialization.objects import Record
 
 LEVEL = 0.95
 PER = 10_000  # rows that counts are shown for
-MAX_CLASSES, MAX_NAME = 4, 12  # whose counts are shown in text, and how long their names are
+MAX_CLASSES, MAX_WIDTH = 4, 78  # whose counts are shown in text, and how wide its lines are
 NOTHING = Interval(0.0, 0.0, 0.0)
 FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
 
 _figure = number(-1e300, 1e300)
 
 
+@states(lambda: schema_of(list_of(_figure, 3)))
 def _interval(value: Any, entry: Entry) -> Interval:
     """Check for an interval: its value and its ends."""
     return Interval(*list_of(_figure, 3)(value, entry))
 
 
+@states(lambda: schema_of(dict_of(dict_of(number(0, 1)))))
 def _fractions_table(value: Any, entry: Entry) -> dict[str, dict[str, float]]:
     """Check for fractions by action and class: the same classes for every action."""
     table: dict[str, dict[str, float]] = dict_of(dict_of(number(0, 1)))(value, entry)
@@ -83,7 +91,7 @@ class CurrentRule:
         if first.current_actions is not None:
             return cls("what was done (the current actions)")
         if isinstance(current, str) and current == "argmax":
-            return cls()
+            return ANSWER if isinstance(first.outputs, Scores) else cls()
         outputs = as_class_outputs(first.outputs, "Policy.fit")
         threshold = as_fraction(current, "current", "Policy.fit")
         if outputs.n_classes != 2:
@@ -101,19 +109,30 @@ class CurrentRule:
         if batch.current_actions is not None:
             names = np.array([str(name) for name in batch.current_actions], dtype=object)
             return action_numbers(names, costs, "Policy.fit", "current_actions")
+        if isinstance(batch.outputs, Scores) and self.threshold is None:
+            codes: IntArray = np.ones(len(batch), np.int64)  # every answer is taken for correct
+            return self._best(codes, row_costs)
         outputs = as_class_outputs(batch.outputs, "Policy.fit")
         if self.threshold is None:
             codes = np.asarray(outputs.array.argmax(axis=1))
         else:
             p = posteriors(outputs, slice(None))[:, self.column]
             codes = np.where(p >= self.threshold, self.column, 1 - self.column)
+        found = self._best(codes, row_costs)
+        if isinstance(batch.outputs, Scores) and costs.reject is not None:
+            found = np.where(codes == self.column, found, costs.reject)
+        return found
+
+    def _best(self, codes: IntArray, row_costs: RowCosts) -> IntArray:
+        """Return the action that costs least in a class, other than to reject, for each row."""
+        costs = row_costs.costs
         by_action = row_costs.of_labels(Labels(freeze(codes)))
-        if costs.reject is not None:
-            by_action[:, costs.reject] = np.inf
+        by_action[:, list(costs.rejecting)] = np.inf
         return np.asarray(by_action.argmin(axis=1))
 
 
 ARGMAX = CurrentRule()
+ANSWER = CurrentRule("answering every row")
 
 
 @final
@@ -135,6 +154,10 @@ class Evidence:
     raw_thresholds: tuple[Interval | None, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        answered = self.row_costs.answered(self.decisions.calibrated)
+        object.__setattr__(self, "row_costs", answered)
+
 
 class BaseReport(Record):
     """Figures of a policy: numbers, intervals, texts, and dictionaries and tuples of these."""
@@ -144,6 +167,14 @@ class BaseReport(Record):
 
     def _values(self) -> dict[str, Any]:
         return {name: _plain(getattr(self, name)) for name in self.fields}
+
+    def _html_parts(self) -> list[str | HTMLTable]:
+        """Return the sentences after the first one, which is the verdict, for notebooks."""
+        sentences = [*getattr(self, "lines", ()), *getattr(self, "notes", ())]
+        return ["\n".join(sentences[1:])]
+
+    def _repr_html_(self) -> str:
+        return html_view(str(self).partition("\n")[0], *self._html_parts())
 
 
 def _plain(value: Any) -> Any:
@@ -203,7 +234,8 @@ class PolicyReport(BaseReport):
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
-        The ECE with 15 uniform bins.
+        The ECE with 15 uniform bins; of scores of answers that of P(correct), and None before
+        calibration if no score is declared to be a probability.
     notes : tuple of str
         Remarks, such as on the risk bound.
     """
@@ -229,7 +261,7 @@ class PolicyReport(BaseReport):
     confusion: dict[str, dict[str, float]]
     log_loss_before: float | None
     log_loss_after: float | None
-    calibration_error_before: float
+    calibration_error_before: float | None
     calibration_error_after: float
     raw_thresholds: tuple[Interval | None, ...] = ()
     notes: tuple[str, ...] = ()
@@ -238,7 +270,24 @@ class PolicyReport(BaseReport):
     def of(
         cls, evidence: Evidence, rule: DecisionRule, notes: tuple[str, ...] = (), seed: int = 0
     ) -> PolicyReport:
-        """Return the figures of decided rows with labels."""
+        """Return the figures of decided rows with labels.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            Held-out rows, their labels and decisions.
+        rule : DecisionRule
+            Costs, OOD gate and risk bound.
+        notes : tuple of str, default ()
+            Sentences to add to the report.
+        seed : int, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        PolicyReport
+            Costs, risk and coverage with intervals.
+        """
         bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
         # Rows of a class that is more common in deployment count more, but are no more rows.
@@ -255,6 +304,12 @@ class PolicyReport(BaseReport):
             columns.append(paid - _taken(by_action, evidence.unbound.action))
         cost, gap, saved, current_saved, *rest = bootstrap.of_columns(columns, given, importance)
         calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
+        # A confidence of exactly 0 or 1 is not unusual among scores: the report states it.
+        ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
+        with ignored if isinstance(batch.outputs, Scores) else nullcontext():
+            log_loss_before = _finite(log_loss(labels, evidence.raw, **settings))
+        errors = [_calibration_error(batch, one, weight) for one in (evidence.raw, calibrated)]
+        has_raw = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
             evaluation=evidence.evaluation,
             n_rows=int(np.count_nonzero(weight)),
@@ -275,10 +330,10 @@ class PolicyReport(BaseReport):
             actions=_fractions(decisions.action, decisions.actions, weight),
             reasons=_fractions(decisions.reason, REASONS, weight),
             confusion=_confusion(decisions, labels, weight),
-            log_loss_before=_finite(log_loss(labels, evidence.raw, **settings)),
+            log_loss_before=log_loss_before,
             log_loss_after=_finite(log_loss(labels, calibrated, **settings)),
-            calibration_error_before=ece(labels, evidence.raw, **settings),
-            calibration_error_after=ece(labels, calibrated, **settings),
+            calibration_error_before=errors[0] if has_raw else None,
+            calibration_error_after=errors[1],
             raw_thresholds=evidence.raw_thresholds,
             notes=notes,
         )
@@ -293,7 +348,7 @@ class PolicyReport(BaseReport):
         baseline = "optimal decisions on uncalibrated outputs"
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = cost_difference(saved, baseline)
+        verdict = f", {cost_difference(saved, baseline)}" if self.has_raw else ""
         between = f"{percent(coverage.low)} to {percent(coverage.high)}"
         decided = f"{percent(coverage.value)} of rows are decided ({between})"
         if coverage.value == 1:
@@ -302,7 +357,7 @@ class PolicyReport(BaseReport):
             between = f"{percent(risk.low, 2)} to {percent(risk.high, 2)}"
             decided += f"; {percent(risk.value, 2)} of the decisions are wrong ({between})"
         lines = [
-            f"Mean cost per row: {cost}, {verdict}.",
+            f"Mean cost per row: {cost}{verdict}.",
             f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
             f"always '{self.constant_action}' {decimal(self.constant_cost)}, perfect information "
             f"{decimal(self.oracle_cost)}.",
@@ -310,9 +365,7 @@ class PolicyReport(BaseReport):
             f"per row; {self._current_difference}.",
             f"{decided}.",
             *self._confusion_lines,
-            f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
-            f"{_number(self.log_loss_after)}, ECE (15 uniform bins) "
-            f"{self.calibration_error_before:.4f} and {self.calibration_error_after:.4f}.",
+            self._calibration_line,
         ]
         if self.bound_cost is not None:
             added = self.bound_cost
@@ -344,6 +397,31 @@ class PolicyReport(BaseReport):
         return f"At {n_rows:,.0f} rows per day, {found}{not_sure}."
 
     @property
+    def has_raw(self) -> bool:
+        """Whether outputs are probabilities before calibration: scores of answers may not be."""
+        return self.calibration_error_before is not None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether calibration reduced the log loss, and costs are not significantly higher."""
+        before, after = self.log_loss_before, self.log_loss_after
+        is_less = before is None or (after is not None and after < before)
+        return is_less and not (self.has_raw and self.saved.high < 0)
+
+    @property
+    def _calibration_line(self) -> str:
+        """The log loss and the ECE before and after calibration."""
+        losses = _number(self.log_loss_before), _number(self.log_loss_after)
+        name, error = "ECE (15 uniform bins)", f"{self.calibration_error_after:.4f}"
+        if self.calibration_error_before is None:
+            by_rate = f"Log loss {losses[0]} of the base rate and {losses[1]} of P(correct)"
+            return f"{by_rate}, whose {name} is {error}."
+        return (
+            f"Before and after calibration: log loss {losses[0]} and {losses[1]}, {name} "
+            f"{self.calibration_error_before:.4f} and {error}."
+        )
+
+    @property
     def _current_difference(self) -> str:
         """What the policy saves over what is done today, and whether that is significant."""
         saved = self.current_saved
@@ -352,16 +430,48 @@ class PolicyReport(BaseReport):
         is_significant = not saved.low <= 0 <= saved.high
         return f"the policy saves {saved}{'' if is_significant else ', which is not significant'}"
 
+    def _html_parts(self) -> list[str | HTMLTable]:
+        """Return costs beside those of other rules, and what is decided, as tables."""
+        best = f"always '{self.constant_action}'"
+        rules = [
+            ("this policy", f"{self.cost}", ""),
+            (self.current, decimal(self.current_cost), f"{self.current_saved}"),
+            ("optimal decisions on uncalibrated outputs", decimal(self.raw_cost), f"{self.saved}"),
+            (best, decimal(self.constant_cost), ""),
+            ("perfect information", decimal(self.oracle_cost), ""),
+        ]
+        if not self.has_raw:
+            del rules[2]
+        classes = list(next(iter(self.confusion.values())))
+        rows: list[tuple[str, ...]] = [
+            (action, percent(self.actions[action], 2)) for action in self.confusion
+        ]
+        heads: tuple[str, ...] = ("action", "rows")
+        if len(classes) <= MAX_CLASSES:
+            heads = (*heads, *(f"true {name}" for name in classes))
+            parts = [[percent(one, 2) for one in row.values()] for row in self.confusion.values()]
+            rows = [(*row, *part) for row, part in zip(rows, parts, strict=True)]
+        # What the tables do not show: the expected cost, coverage and risk, and the calibration.
+        first, *others = [one for one in self.lines[1:] if one not in self._confusion_lines]
+        sentences = [first.partition(" Baselines:")[0], *others[1:], *self.notes]
+        return [
+            HTMLTable(("decision rule", "mean cost per row", "this policy saves"), rules),
+            HTMLTable(heads, rows),
+            "\n".join(sentences),
+        ]
+
     @property
     def _confusion_lines(self) -> list[str]:
         """How many of 10,000 rows get each action, by true class, unless these are many."""
         classes = list(next(iter(self.confusion.values())))
-        if len(classes) > MAX_CLASSES or max(map(len, [*self.confusion, *classes])) > MAX_NAME:
+        if len(classes) > MAX_CLASSES:
             return []
         table = [("  action", *(f"true {name}" for name in classes))]
         for action, row in self.confusion.items():
             table.append((f"  {action}", *(f"{PER * part:,.0f}" for part in row.values())))
-        return [f"Of {PER:,} rows:", *align_table(table)]
+        lines = align_table(table)
+        is_wide = max(map(len, lines)) > MAX_WIDTH
+        return [] if is_wide else [f"Of {PER:,} rows:", *lines]
 
 
 _CHECKS: dict[Any, Check] = {  # of each type of field
@@ -373,10 +483,8 @@ _CHECKS: dict[Any, Check] = {  # of each type of field
     "Interval | None": optional(_interval),
     "dict[str, float]": dict_of(_figure),
     "dict[str, dict[str, float]]": _fractions_table,
-    "tuple[Interval | None, ...]": lambda value, entry: tuple(
-        list_of(optional(_interval))(value, entry)
-    ),
-    "tuple[str, ...]": lambda value, entry: tuple(list_of(text)(value, entry)),
+    "tuple[Interval | None, ...]": converted(tuple, list_of(optional(_interval))),
+    "tuple[str, ...]": converted(tuple, list_of(text)),
 }
 
 
@@ -440,6 +548,15 @@ def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: Floa
     mean, used = float(np.average(values, weights=weight)), weight > 0
     n = float(weight.sum() ** 2 / (weight[used] ** 2 / n_given[used]).sum())
     return clopper_pearson(mean * n, n, LEVEL)
+
+
+def _calibration_error(batch: Batch, outputs: Logits | Probabilities, weight: FloatArray) -> float:
+    """Return the ECE: of the top label, and of scores of answers that of P(correct)."""
+    if isinstance(batch.outputs, Scores):
+        p = posteriors(outputs, slice(None))[:, 1]
+        answers: Any = answers_of(batch, p).outputs
+        return ece(answers, sample_weight=weight)
+    return ece(batch.class_labels, outputs, sample_weight=weight)
 
 
 def _fractions(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:

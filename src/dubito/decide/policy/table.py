@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import FloatArray
+from dubito.calibrate.confidence import ANSWER_COLUMNS, ConfidenceCalibrator, answer_columns
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.data.sink import EncodedLabels, Sink, class_columns
 from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.decide import REASONS, posteriors
+from dubito.decide.policy.decide import REASONS, Decisions, posteriors
 from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.policy.policy import Policy
+from dubito.decide.priors import adjust_prior
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
-from dubito.outputs import ClassName
+from dubito.outputs import ClassName, Probabilities
 
 
 def write_decisions(
@@ -36,6 +39,26 @@ def write_decisions(
     among them, or by their ids or their numbers in the file, which `source` may name. The
     calibrated probability of each class is written for up to 20 classes, or as
     `has_probabilities` says.
+
+    Parameters
+    ----------
+    policy : Policy, MultiLabelPolicy or RegressionPolicy
+        Decides the rows.
+    shards : Shards
+        The rows, without labels.
+    sink : Sink
+        Where to write.
+    source : str, optional
+        The file that the rows come from, written in a column `file`.
+    has_probabilities : bool, optional
+        Whether to write calibrated probabilities; by default for up to 20 classes.
+    on_progress : callable, optional
+        Called with the number of rows written so far.
+
+    Returns
+    -------
+    int
+        The number of rows written.
     """
     return shards.write(
         lambda batch: decision_columns(policy, batch, source, has_probabilities),
@@ -61,7 +84,8 @@ def decision_columns(
     each class is written: then it is the largest of them. If there are too many classes for that,
     `top_classes` names the most probable ones of rejected rows, for a review. Of several labels per
     row, `action` is what is done with the row, and each label has a decision and a probability. Of
-    a regression, `value` is what is decided, and `low` to `high` the prediction interval.
+    a regression, `value` is what is decided, and `low` to `high` the prediction interval. Of scores
+    of answers, `p_correct` is P(correct), with its interval.
     """
     if isinstance(policy, RegressionPolicy):
         values = policy.decide(batch.outputs, batch.features)
@@ -73,6 +97,9 @@ def decision_columns(
     if isinstance(policy, MultiLabelPolicy):
         return {**batch.beside(source), **_label_columns(policy, batch, has_probabilities)}
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
+    if isinstance(policy.calibrator, ConfidenceCalibrator):
+        p = answer_columns(policy.calibrator, batch.outputs)
+        return {**batch.beside(source), **_answer_columns(policy, found, p)}
     is_many = len(found.classes) > MAX_CLASSES
     by_class: dict[str, Any] = {"probability": found.probability}
     if _has_each(has_probabilities, len(found.classes)):
@@ -100,6 +127,26 @@ def decision_columns(
     return columns
 
 
+def _answer_columns(
+    policy: Policy, found: Decisions, p: Mapping[str, FloatArray]
+) -> dict[str, Any]:
+    """Return the decisions on answers, with P(correct) and its interval under the deploy prior."""
+    columns = {**p}
+    if policy.deploy_prior is not None:
+        for name, column in p.items():
+            both = Probabilities(np.column_stack([1 - column, column]), policy.costs.classes)
+            columns[name] = posteriors(
+                adjust_prior(both, policy.train_prior, policy.deploy_prior), slice(None)
+            )[:, 1]
+    return {
+        "action": EncodedLabels(found.action, found.actions),
+        **columns,
+        "expected_cost": found.expected_cost,
+        "reason": EncodedLabels(found.reason, REASONS),
+        "review_value": found.review_value,
+    }
+
+
 def _label_columns(
     policy: MultiLabelPolicy, batch: Batch, has_probabilities: bool | None
 ) -> dict[str, Any]:
@@ -125,6 +172,8 @@ def decision_names(policy: AnyPolicy, has_probabilities: bool | None = None) -> 
         has_each = _has_each(has_probabilities, len(policy.label_names))
         kinds = ["decision", *(["probability"] if has_each else [])]
         return names + [f"{kind}_{name}" for kind in kinds for name in policy.label_names]
+    if isinstance(policy.calibrator, ConfidenceCalibrator):
+        return ["action", *ANSWER_COLUMNS, "expected_cost", "reason", "review_value"]
     names = ["action", "class", "probability", "expected_cost", "reason", "review_value"]
     names += ["fallback_action", "fallback_cost", "top_classes"]
     if _has_each(has_probabilities, len(policy.classes)):

@@ -22,7 +22,7 @@ from dubito.errors import BadValueError
 from dubito.formatting import join_words
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.serialization.fields import Check, declare, list_of, number, optional
+from dubito.serialization.fields import Check, converted, declare, list_of, number, optional
 from dubito.serialization.objects import Record
 
 Regression = Normal | Samples | Quantiles
@@ -47,7 +47,7 @@ class BestValues(NamedTuple):
 def _numbers(highest: float, low: float | None = None) -> Check:
     """Check for a list of numbers, as a tuple."""
     inner = list_of(number(-highest if low is None else low, highest))
-    return lambda value, entry: tuple(inner(value, entry))
+    return converted(tuple, inner)
 
 
 @final
@@ -138,12 +138,36 @@ class ErrorCosts(Record):
 
     @classmethod
     def absolute(cls, values: Any = None) -> ErrorCosts:
-        """Return the absolute error as cost: the best value is the median."""
+        """Return the absolute error as cost: the best value is the median.
+
+        Parameters
+        ----------
+        values : sequence of float, optional
+            The values that can be decided, e.g. package sizes; by default any number.
+
+        Returns
+        -------
+        ErrorCosts
+            A cost of 1 per unit of error.
+        """
         return cls.linear(1.0, 1.0, values)
 
     @classmethod
     def squared(cls, square: float = 1.0, values: Any = None) -> ErrorCosts:
-        """Return the squared error, times a factor, as cost: the best value is the mean."""
+        """Return the squared error, times a factor, as cost: the best value is the mean.
+
+        Parameters
+        ----------
+        square : float, default 1
+            The factor of the squared error.
+        values : sequence of float, optional
+            The values that can be decided, e.g. package sizes; by default any number.
+
+        Returns
+        -------
+        ErrorCosts
+            A cost of `square` times the squared error.
+        """
         return cls(values=values, square=float(square))
 
     @property

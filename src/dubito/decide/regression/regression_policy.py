@@ -25,9 +25,16 @@ from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards, as_shards
-from dubito.decide.action_intervals import too_costly
+from dubito.decide.actions import too_costly
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
-from dubito.decide.policy.fit import as_feature_names, sample_folds
+from dubito.decide.policy.fit import (
+    EVALUATION_SET,
+    PASS_BATCH,
+    as_feature_names,
+    evaluation_rows,
+    evaluation_shards,
+    sample_folds,
+)
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
@@ -37,9 +44,10 @@ from dubito.decide.regression.value_decisions import (
     REVIEW,
     TOO_WIDE,
     RegressionDecisions,
+    RegressionPolicyReport,
+    ValueEvidence,
     ValueRule,
 )
-from dubito.decide.regression.value_report import RegressionPolicyReport, ValueEvidence
 from dubito.doubt import ConformalRegressor
 from dubito.errors import (
     BadTypeError,
@@ -47,12 +55,12 @@ from dubito.errors import (
     DubitoWarning,
     MissingLabelsWarning,
 )
-from dubito.formatting import join_words, percent, plain, short_percent
+from dubito.formatting import html_view, join_words, percent, plain, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.outputs.mixtures import BaseMixture
+from dubito.outputs.regression import BaseMixture
 from dubito.serialization.fields import (
     Check,
     Entry,
@@ -94,6 +102,7 @@ class RegressionPolicy(BasePolicy):
     Attributes
     ----------
     costs : ErrorCosts
+        The cost of deciding a value too low or too high.
     review_cost : float or None
         The cost of a review, which finds the truth; None without reviews.
     max_width, max_relative_width : float or None
@@ -113,6 +122,7 @@ class RegressionPolicy(BasePolicy):
     ood : OODGate or None
         Fitted.
     feature_names : tuple of str or None
+        The features of the OOD gate, if they had names in the fit.
     report : RegressionPolicyReport
         Costs, coverage and reviews on rows that the policy did not learn from.
     provenance : dict
@@ -177,10 +187,11 @@ class RegressionPolicy(BasePolicy):
         ood: OODGate | None = None,
         sample_weight: Any = None,
         groups: Any = None,
+        evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         feature_names: Sequence[str] | None = None,
         random_state: RandomState = 0,
     ) -> RegressionPolicy:
-        """Fit on all rows, and report on held-out rows, cross-fitted.
+        """Fit on all rows, and report on held-out rows: cross-fitted, or an evaluation set.
 
         Parameters
         ----------
@@ -193,8 +204,8 @@ class RegressionPolicy(BasePolicy):
         costs : ErrorCosts
             The cost of an error of the decided value.
         calibrator : BaseRegressionCalibrator, "auto" or None, default "auto"
-            "auto" is `VarianceScaling()`, or from 200 rows on `QuantileRecalibration(...)` where
-            its decisions cost less on held-out rows. None leaves outputs uncalibrated.
+            "auto" is `VarianceScaling()`, or from 200 rows on `QuantileRecalibration(...)` or None
+            where decisions cost less on held-out rows. None leaves outputs uncalibrated.
         interval : ConformalRegressor or float, default 0.9
             The prediction interval, or its nominal coverage.
         review_cost : float, optional
@@ -209,6 +220,9 @@ class RegressionPolicy(BasePolicy):
             Sends out-of-distribution inputs to a review. With `features`, `OODGate()` if None.
         sample_weight, groups : array, optional
             Weights of the rows, and groups that no fold may divide.
+        evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
+            The rows to report on: folds of these rows, or others, with outputs of the same kind,
+            targets, and features if the policy has an OOD gate.
         feature_names : sequence of str, optional
             Names of the features; by default the columns of a data frame.
         random_state : int, RandomState or None, default 0
@@ -225,7 +239,7 @@ class RegressionPolicy(BasePolicy):
         return cls.fit_shards(
             shards, costs=costs, calibrator=calibrator, interval=interval,
             review_cost=review_cost, max_width=max_width, max_relative_width=max_relative_width,
-            ood=ood, random_state=random_state,
+            ood=ood, evaluate_on=evaluate_on, random_state=random_state,
             feature_names=as_feature_names(feature_names, features, next(shards.batches())),
         )[0]  # fmt: skip
 
@@ -241,10 +255,42 @@ class RegressionPolicy(BasePolicy):
         max_width: float | None = None,
         max_relative_width: float | None = None,
         ood: OODGate | None = None,
+        evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         feature_names: tuple[str, ...] | None = None,
         random_state: RandomState = 0,
     ) -> tuple[RegressionPolicy, ValueEvidence]:
-        """Fit as `fit` does, and return also the rows that were held out, with their decisions."""
+        """Fit as `fit` does, and return also the rows that were held out, with their decisions.
+
+        Parameters
+        ----------
+        shards : Shards
+            Rows with predictive distributions and targets.
+        costs : ErrorCosts
+            The cost of deciding a value too low or too high.
+        calibrator : BaseRegressionCalibrator, "auto" or None, default "auto"
+            None leaves the distributions uncalibrated.
+        interval : ConformalRegressor or float, default 0.9
+            The prediction interval, or its coverage.
+        review_cost : float, optional
+            The cost of a review, which finds the truth.
+        max_width, max_relative_width : float, optional
+            The widest interval that is decided without a review, absolute and relative to the
+            prediction.
+        ood : OODGate, optional
+            Sends out-of-distribution rows to review; with features, `OODGate()` if None.
+        evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
+            The rows to report on: folds of these rows, or others.
+        feature_names : tuple of str, optional
+            Names of the features.
+        random_state : int, RandomState or None, default 0
+            Determines the folds and the bootstrap.
+
+        Returns
+        -------
+        tuple of RegressionPolicy and ValueEvidence
+            The policy, and the held-out rows that its report rests on.
+        """
+        others = evaluation_shards(evaluate_on, CALLER)
         with cached(shards) as quick:
             rows = _converted(quick)
             first = next(rows.batches())
@@ -257,10 +303,11 @@ class RegressionPolicy(BasePolicy):
             counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
             warn_of_missing(int(counts[0]), int(counts[1]), CALLER, stacklevel=3)
             with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
-                fitted, gate, evidence = _fit_parts(rows, config)
+                fitted, gate, evidence = _fit_parts(rows, config, others)
             name = "none" if fitted.calibrator is None else _description(fitted.calibrator)
             provenance = provenance_of(rows, name, config.seed)
-        for sentence in evidence.warnings:
+        report = RegressionPolicyReport.of(evidence, config.rule, config.seed)
+        for sentence in (*report.notes, *report.better_baselines):
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
         levels = first.outputs.levels if isinstance(first.outputs, Quantiles) else None
         policy = cls(
@@ -275,7 +322,7 @@ class RegressionPolicy(BasePolicy):
             n_draws=first.outputs.array.shape[1] if isinstance(first.outputs, Samples) else None,
             ood=gate,
             feature_names=feature_names,
-            report=RegressionPolicyReport.of(evidence, config.rule, config.seed),
+            report=report,
             provenance=provenance,
         )
         return policy, evidence
@@ -349,6 +396,18 @@ class RegressionPolicy(BasePolicy):
         """Return what the policy decides for labeled rows, to report on: `evaluation` says which.
 
         The OOD gate is left out where rows have no features.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with predictive distributions and targets.
+        evaluation : str
+            Which rows these are, for the report.
+
+        Returns
+        -------
+        ValueEvidence
+            The rows and their decisions.
         """
         known = self._known(batch.outputs, "RegressionPolicy.evidence_on")
         policy = self if batch.features is not None else replace(self, ood=None)
@@ -365,10 +424,12 @@ class RegressionPolicy(BasePolicy):
 
         Parameters
         ----------
-        outputs, features
-            As for `decide`.
         row : int, default 0
             The row to explain.
+        outputs : Normal, Samples, Quantiles or RegressionMembers
+            Predictive distributions.
+        features : array or data frame, optional
+            Features of the rows, if the policy has an OOD gate that needs them.
 
         Returns
         -------
@@ -386,21 +447,7 @@ class RegressionPolicy(BasePolicy):
 
     def _known(self, outputs: Any, caller: str) -> Regression:
         """Return outputs of the kind and levels of the fit."""
-        known = _as_one_target(outputs, caller)
-        kind = type(known).__name__
-        if kind != self.kind:
-            rule, fix = f"must be {self.kind}, as during fit", "Pass outputs of this kind"
-            raise BadTypeError("outputs", caller, rule, kind, fix)
-        if isinstance(known, Quantiles) and self.levels is not None:
-            is_same = len(self.levels) == known.levels.size and np.allclose(
-                known.levels, self.levels, rtol=0, atol=1e-6
-            )
-            if not is_same:
-                shown = ", ".join(f"{one:g}" for one in self.levels)
-                got = ", ".join(f"{one:g}" for one in known.levels.tolist())
-                rule = f"must have the levels {shown}, as during fit"
-                raise BadValueError("outputs", caller, rule, got, "Pass the levels of the fit")
-        return known
+        return _as_fitted(outputs, self.kind, self.levels, "outputs", caller)
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> RegressionPolicy:
@@ -453,22 +500,22 @@ class RegressionPolicy(BasePolicy):
         return f"RegressionPolicy({self.kind}, {self.costs}{review})"
 
     def __str__(self) -> str:
-        lines = [*self.rule_lines, str(self.report)]
-        lines.append(f"Calibrator: {self.provenance['calibrator']}.")
-        if "edited" in self.provenance:
-            when = self.provenance["edited"]
-            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
-        return "\n".join(lines)
+        return "\n".join([*self.rule_lines, str(self.report), *self.origin_lines()])
+
+    def _repr_html_(self) -> str:
+        rule, end = "\n".join(self.rule_lines), "\n".join(self.origin_lines())
+        return html_view(self.report.lines[0], rule, *self.report._html_parts(), end)
 
     @property
     def rule_lines(self) -> list[str]:
         """What is decided, and what is reviewed, in sentences."""
         level = self.costs.fractile
         what = "the value of lowest expected cost"
+        kind = "uncalibrated" if self.calibrator is None else "calibrated"
         if level is not None and self.costs.values is None and self.costs.of_errors(0.0) == 0:
-            what = f"the calibrated {short_percent(round(level, 6))} quantile"
+            what = f"the {kind} {short_percent(round(level, 6))} quantile"
         elif self.costs.square is not None and self.costs.values is None:
-            what = "the calibrated mean"
+            what = f"the {kind} mean"
         lines = [f"Decided: {what} (costs: {self.costs})."]
         if self.review_cost is None:
             return [*lines, "Nothing is reviewed."]
@@ -598,6 +645,27 @@ def _as_one_target(outputs: Any, caller: str) -> Regression:
     return known
 
 
+def _as_fitted(
+    outputs: Any, kind: str, levels: Sequence[float] | None, argument: str, caller: str
+) -> Regression:
+    """Return predictive distributions of the kind and levels of a fit, or raise for others."""
+    known = _as_one_target(outputs, caller)
+    got = type(known).__name__
+    if got != kind:
+        rule, fix = f"must be {kind}, as during fit", "Pass outputs of this kind"
+        raise BadTypeError(argument, caller, rule, got, fix)
+    if isinstance(known, Quantiles) and levels is not None:
+        is_same = len(levels) == known.levels.size and np.allclose(
+            known.levels, levels, rtol=0, atol=1e-6
+        )
+        if not is_same:
+            shown = ", ".join(f"{one:g}" for one in levels)
+            got = ", ".join(f"{one:g}" for one in known.levels.tolist())
+            rule = f"must have the levels {shown}, as during fit"
+            raise BadValueError(argument, caller, rule, got, "Pass the levels of the fit")
+    return known
+
+
 def _example(kind: str, levels: Sequence[float] | None, n_draws: int | None) -> Regression:
     """Return one row of the outputs that a policy takes."""
     if kind == "Normal":
@@ -626,19 +694,40 @@ def _with(shards: Shards, **changes: Any) -> Shards:
     return shards.map(lambda batch: replace(batch, **changes))
 
 
-def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None, ValueEvidence]:
-    """Fit on all rows, and decide each row by what the other folds learned."""
+def _fit_parts(
+    shards: Shards, config: _Config, evaluate_on: Shards | None
+) -> tuple[_Fitted, OODGate | None, ValueEvidence]:
+    """Fit on all rows, and decide rows that were held out: those of each fold, or others."""
     batch, folds = sample_folds(shards, config.seed, CALLER)
     fitted = _fitted(shards, batch, config)
-    # The calibrator is chosen once and fitted anew in each fold: others have other levels.
-    chosen = config._replace(calibrator=fitted.calibrator)
-    order = np.concatenate([test for _, test in folds])
-    gate, is_ood = None, np.zeros(order.size, np.bool_)
+    gate: OODGate | None = None
+    scores: FloatArray = np.empty(0)
     if config.ood is not None:
         # Targets are no classes, which a score could tell apart.
         gate, scores = config.ood.cross_fit(
             _with(shards, labels=None), replace(batch, labels=None), folds
         )
+    if evaluate_on is None:
+        evidence = _cross_fitted(batch, folds, fitted, gate, scores, config)
+    else:
+        evidence = _evidence_on(evaluate_on, batch.outputs, fitted, gate, config)
+    return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
+
+
+def _cross_fitted(
+    batch: Batch,
+    folds: Sequence[Fold],
+    fitted: _Fitted,
+    gate: OODGate | None,
+    scores: FloatArray,
+    config: _Config,
+) -> ValueEvidence:
+    """Decide each row by what the other folds learned; `scores` are out of fold, for the gate."""
+    # The calibrator is chosen once and fitted anew in each fold: others have other levels.
+    chosen = config._replace(calibrator=fitted.calibrator)
+    order = np.concatenate([test for _, test in folds])
+    is_ood = np.zeros(order.size, np.bool_)
+    if gate is not None:
         fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
         is_ood = gate.held_out_flags(scores[order], fold_of)
     parts, ends = [], np.cumsum([0, *(test.size for _, test in folds)])
@@ -650,14 +739,35 @@ def _fit_parts(shards: Shards, config: _Config) -> tuple[_Fitted, OODGate | None
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
     held_out = batch.take(order)
-    evidence = ValueEvidence(
+    return ValueEvidence(
         held_out,
         _as_one_target(held_out.outputs, CALLER),
         RegressionDecisions.joined(parts),
         float(fitted.interval.level),
         f"cross-fitted in {len(folds)} folds",
     )
-    return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
+
+
+def _evidence_on(
+    evaluate_on: Shards, like: Any, fitted: _Fitted, gate: OODGate | None, config: _Config
+) -> ValueEvidence:
+    """Decide the rows of an evaluation set by what all training rows taught.
+
+    Its outputs must be `like` those of the fit.
+    """
+    batch = evaluation_rows(evaluate_on, config.seed, CALLER)
+    levels = like.levels.tolist() if isinstance(like, Quantiles) else None
+    known = _as_fitted(batch.outputs, type(like).__name__, levels, "evaluate_on", CALLER)
+    batch = replace(batch, outputs=known)
+    require_targets(batch, CALLER, "evaluate_on")
+    is_ood: BoolArray | None = None
+    if gate is not None:
+        if batch.features is None:
+            need = "must have features for the OOD gate"
+            raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
+        is_ood = gate.predict(known, batch.features)
+    decisions = fitted.decide(config.rule, known, is_ood)
+    return ValueEvidence(batch, known, decisions, float(fitted.interval.level), EVALUATION_SET)
 
 
 def _fitted(shards: Shards, batch: Batch, config: _Config) -> _Fitted:
@@ -669,8 +779,8 @@ def _fitted(shards: Shards, batch: Batch, config: _Config) -> _Fitted:
     return _Fitted(fresh, clone(config.interval).fit(_with(shards, groups=None)))
 
 
-def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator:
-    """Return the calibrator whose decisions cost less on held-out rows."""
+def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
+    """Return the calibrator whose decisions cost least on held-out rows, None for no calibrator."""
     costs = config.rule.costs
     level = costs.fractile
     quantiles = QuantileRecalibration(sorted({*LEVELS, *([] if level is None else [level])}))
@@ -681,21 +791,27 @@ def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator:
     if len(batch) < FEW_ROWS:
         return VarianceScaling()
     folds = make_folds(batch, N_INNER_FOLDS, config.seed, CALLER)
-    both: list[BaseRegressionCalibrator] = [VarianceScaling(), quantiles]
+    candidates = [VarianceScaling(), quantiles, None]
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        totals = [_held_out_cost(one, batch, folds, costs) for one in both]
-    return both[int(totals[1] < totals[0])]
+        totals = [_held_out_cost(one, batch, folds, costs) for one in candidates]
+    return candidates[int(np.argmin(totals))]
 
 
 def _held_out_cost(
-    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Sequence[Fold], costs: ErrorCosts
+    calibrator: BaseRegressionCalibrator | None,
+    batch: Batch,
+    folds: Sequence[Fold],
+    costs: ErrorCosts,
 ) -> float:
     """Return the total cost of the values that are best after calibration by other folds."""
     total = 0.0
     for train, test in folds:
-        fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
         rows = batch.take(test)
-        value = costs.best(fitted.transform(rows.outputs)).value
+        outputs = _as_one_target(rows.outputs, CALLER)
+        if calibrator is not None:
+            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
+            outputs = fitted.transform(rows.outputs)
+        value = costs.best(outputs).value
         total += float(rows.labeled_weight @ costs.of_errors(value - values_of(rows)))
     return total
 

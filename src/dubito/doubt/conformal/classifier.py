@@ -28,7 +28,15 @@ from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, load_rows
 from dubito.doubt.conformal.predictor import BaseConformalPredictor, rows_needed
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
-from dubito.formatting import percent, quantity
+from dubito.formatting import (
+    HTMLTable,
+    html_rows,
+    html_view,
+    join_words,
+    percent,
+    quantity,
+    short_percent,
+)
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.sets import fill_sets, hash_factors, row_uniforms, score_labels
 from dubito.measure.state import warn_of_missing
@@ -392,6 +400,8 @@ class PredictionSets:
         The names of the classes.
     level : float or None
         The coverage that the sets were made for.
+    thresholds : ndarray of shape (n_rows,) or None
+        Of `OnlineConformal`: the largest -log p in each set, infinite before the first correction.
 
     Examples
     --------
@@ -403,11 +413,24 @@ class PredictionSets:
     contains: BoolArray
     classes: tuple[ClassName, ...] | None = None
     level: float | None = None
+    thresholds: FloatArray | None = None
 
     def __repr__(self) -> str:
         n_rows, n_classes = self.contains.shape
         size = f", mean size {self.sizes.mean():.3g}" if n_rows else ""
         return f"PredictionSets({n_rows} rows x {n_classes} classes{size})"
+
+    def _repr_html_(self) -> str:
+        n_rows, sizes = len(self.contains), np.bincount(self.sizes, minlength=1)
+        level = "" if self.level is None else f" at {short_percent(self.level)}"
+        verdict = f"Prediction sets{level} of {quantity(n_rows)}"
+        verdict += f": {self.sizes.mean():.3g} classes on average." if n_rows else "."
+        counts = [
+            (f"{size}", f"{n:,}", percent(n / n_rows)) for size, n in enumerate(sizes.tolist()) if n
+        ]
+        shown = [join_words([str(one) for one in self.names(k)], 8) for k in range(min(n_rows, 10))]
+        rows = html_rows({"set": np.array(shown, dtype=object)}, n_rows)
+        return html_view(verdict, HTMLTable(("size", "rows", ""), counts), rows)
 
     @property
     def sizes(self) -> IntArray:
@@ -587,6 +610,9 @@ class SetDiagnosis:
     by_size: CoverageTable
     by_class: CoverageTable
     class_names: tuple[ClassName, ...]
+
+    def _repr_html_(self) -> str:
+        return html_view(*repr(self).split("\n", 1))
 
     def __repr__(self) -> str:
         n_rows = int(self.by_class.n_rows.sum())

@@ -22,7 +22,7 @@ from dubito.arrays import (
 )
 from dubito.doubt.conformal.regressor import PredictionIntervals
 from dubito.errors import BadTypeError, BadValueError
-from dubito.formatting import align_table, percent
+from dubito.formatting import HTMLTable, align_table, html_view, percent
 
 N_SIMULATED = 2000  # draws of what chance explains
 CALLER = "conditional_coverage"
@@ -100,13 +100,20 @@ class ConditionalCoverage:
     worst_slab: WorstSlab | None
 
     def __repr__(self) -> str:
-        rows = [
+        verdict, head, rows, others = self._parts()
+        return "\n".join([verdict, *align_table([head, *rows]), *others])
+
+    def _repr_html_(self) -> str:
+        verdict, head, rows, others = self._parts()
+        return html_view(verdict, HTMLTable(head, rows), "\n".join(others))
+
+    def _parts(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+        """Return the verdict, the head and rows of a table by width, and further sentences."""
+        rows: list[tuple[str, ...]] = [
             (f"{one.low:.4g} to {one.high:.4g}", f"{one.n_rows:,}", percent(one.coverage))
             for one in self.bins
         ]
         lines = [
-            f"Coverage {percent(self.coverage)} of {self.n_rows:,} rows.",
-            *align_table([("predicted width", "rows", "coverage"), *rows]),
             f"Largest gap {self.gap * 100:.1f} points; by chance alone it would be "
             f"{self.chance_gap * 100:.1f} on average (p = {self.p_value:.2g}).",
         ]
@@ -116,7 +123,8 @@ class ConditionalCoverage:
                 f"Worst slab of features: {percent(slab.coverage)} of {slab.n_rows:,} rows, "
                 f"{percent(slab.rest_coverage)} outside it (p = {slab.p_value:.2g})."
             )
-        return "\n".join(lines)
+        verdict = f"Coverage {percent(self.coverage)} of {self.n_rows:,} rows."
+        return verdict, ("predicted width", "rows", "coverage"), rows, lines
 
 
 def conditional_coverage(

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dubito.arrays import (
+    BoolArray,
     FloatArray,
     IntArray,
     as_count,
-    as_finite,
-    as_floats,
     as_fraction,
     as_number,
     freeze,
@@ -24,7 +22,22 @@ from dubito.arrays import (
 )
 from dubito.data.batch import as_column
 from dubito.data.labels import Labels, Targets
+from dubito.data.times import duration, time_text
 from dubito.doubt.conformal.classifier import PredictionSets
+from dubito.doubt.conformal.panel import (
+    LONG_GAP,
+    NOUNS,
+    distinct_keys,
+    find_gaps,
+    find_steps,
+    is_sorted,
+    read_forecasts,
+    read_horizons,
+    read_series,
+    read_times,
+    time_kind,
+    times_after,
+)
 from dubito.doubt.conformal.regressor import PredictionIntervals
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.online_updates import (
@@ -44,8 +57,7 @@ from dubito.kernels.online_updates import (
     run_online,
     settle_online,
 )
-from dubito.measure.regression import central_interval
-from dubito.outputs import BaseOutputs, Logits, Normal, Probabilities, Quantiles, Samples
+from dubito.outputs import Probabilities
 from dubito.outputs.classification import as_class_matrix, require_classes
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
@@ -73,15 +85,11 @@ CANDIDATES = (  # sides, method and rate
     (2, "pi", 0.6),
 )
 KINDS = {"points": POINTS, "spread": SPREAD, "classes": ONE_SIDED}
-MAX_SPAN = 1_000_000  # of integers that are counted rather than sorted
 BLOCK = 16_384  # rows that are held with what every candidate issued for them
 UNKNOWN = MOST  # the truth that is not known yet, and the time at which it will be
-LEAST_PROBABILITY = 1e-12
-ALL = "all"  # the name of the only series where rows have none
-DAY = np.timedelta64(1, "D")
-MIN_GAPS = 5  # of a series, below which its step is no shorter than that of the others
-LONG_GAP = 1.2  # steps; from here on the truth of several steps ahead may be unknown
+LATER = MOST / 4  # when truths are known, as long as no step is
 MAX_LONG = 0.15  # of the gaps
+SAME = 1e-6  # the relative difference of forecasts that count as the same
 
 Method = Literal["auto", "aci", "tracking", "pi"]
 Transform = Literal["auto", "identity", "log1p", "sqrt", "log"]
@@ -94,11 +102,16 @@ class OnlineConformal(Serializable):
     It needs forecasts alone, no model. `predict` returns an interval for each; `update` learns
     from the truth whenever it arrives, be it weeks later and in another order. Coverage is kept by
     feedback, not by assumptions: after misses intervals widen, so that the long-run coverage is
-    `level` for drifting and even adversarial series. A series whose noise differs from that of the
-    others, or doubles, gets there slowly.
+    `level` for drifting and even adversarial series. Where the noise doubles, that takes about 50
+    rows of each series.
 
     Series are pooled by horizon: a series starts at the threshold of its pool and moves towards its
-    own with the number of its rows, n / (n + 20).
+    own with the number of its rows, n / (n + 20). Intervals of a series whose errors are larger or
+    smaller than those of the others are scaled by their ratio, shrunk towards 1 by n / (n + v / t),
+    where t is the variance between series, estimated from what past ratios said of later rows, and
+    v that of a single row (Bühlmann's credibility). The mean error of a series, by which point
+    forecasts are widened, is pooled in the same way on a log scale, so that series in other units
+    do not affect each other.
 
     Parameters
     ----------
@@ -130,13 +143,26 @@ class OnlineConformal(Serializable):
     series_, horizons_ : list
         The names of the series and the horizons so far.
     time_ : float or None
-        The last time.
+        The last time; dates are days since 1970.
+    time_kind_ : {"dates", "numbers"} or None
+        What times are; None before the first replay.
     steps_ : list of float or None
-        The time between two steps of each series, None where it has one forecast so far.
+        The time between two steps of each series, None where it has one forecast so far; 365.2425
+        / 12 days stand for calendar months.
     n_dropped_ : int
         Forecasts whose truth never arrived.
     n_truths_, n_covered_ : int
         Truths learned from after the warm-up, and those inside the interval issued for them.
+    n_classes_, classes_ : int or None, tuple or None
+        The number of classes and their names, for sets of classes.
+    cell_series_, cell_pools_, cell_starts_, cell_times_, gap_cells_, gaps_, cells_ : array
+        The state of each series at each horizon: its pool, times, recent gaps between forecasts,
+        and thresholds. Kept for `to_dict`; not meant to be read.
+    pools_, trees_, choice_ : array
+        The state of each pool: thresholds, the distribution of past scores, and the weights of
+        candidates.
+    waiting_ids_, waiting_cells_, waiting_known_, waiting_truth_, waiting_, waiting_scores_ : array
+        Forecasts whose truth is not known yet, or not yet learned from.
 
     Notes
     -----
@@ -144,7 +170,10 @@ class OnlineConformal(Serializable):
     then its intervals are infinite), or 10 rows with a spread (until then it is unchanged), and at
     least one row per series. With method="aci" and one series, the error rate after T more rows is
     within `(max(alpha, 1 - alpha) + rate) / (rate * T)` of alpha, whatever the truth; intervals are
-    infinite where `alpha_t` is negative.
+    infinite where `alpha_t` is negative. Scores are errors in units of the mean error of the series
+    (point forecasts) or of the width of the forecast, and their quantile is interpolated in bins
+    that are 5 % wide (below a score of 0.1, 0.0025 wide) and discount old scores slowly, so
+    that thresholds differ slightly from those of a sorted list.
 
     References
     ----------
@@ -169,13 +198,17 @@ class OnlineConformal(Serializable):
     series_: list[str]
     horizons_: list[int]
     time_: float | None
+    time_kind_: str | None
     steps_: list[float | None]
     n_dropped_: int
     n_truths_: int
     n_covered_: int
     cell_series_: IntArray
     cell_pools_: IntArray
+    cell_starts_: FloatArray
     cell_times_: FloatArray
+    gap_cells_: IntArray
+    gaps_: FloatArray
     cells_: FloatArray
     pools_: FloatArray
     trees_: FloatArray
@@ -194,13 +227,17 @@ class OnlineConformal(Serializable):
         series_=list_of(text),
         horizons_=list_of(integer(0)),
         time_=optional(number(-MOST, MOST)),
+        time_kind_=optional(one_of("dates", "numbers")),
         steps_=list_of(optional(number(0, MOST))),
         n_dropped_=integer(0),
         n_truths_=integer(0),
         n_covered_=integer(0),
         cell_series_=array(None, low=0, is_whole=True),
         cell_pools_=array("cell_series_", low=0, is_whole=True),
+        cell_starts_=array("cell_series_", low=-MOST, high=MOST),
         cell_times_=array("cell_series_", low=-MOST, high=MOST),
+        gap_cells_=array(None, low=0, is_whole=True, is_empty_allowed=True),
+        gaps_=array("gap_cells_", None, low=-MOST, high=MOST, is_empty_allowed=True),
         cells_=array("cell_series_", None, low=-MOST, high=MOST),
         pools_=array("horizons_", None, low=-MOST, high=MOST),
         trees_=array("horizons_", None, N_BINS, low=0),
@@ -231,6 +268,14 @@ class OnlineConformal(Serializable):
     def n_waiting(self) -> int:
         """The number of forecasts that wait for their truth."""
         return len(self.waiting_ids_) if self.__sklearn_is_fitted__() else 0
+
+    @property
+    def truth_counts(self) -> tuple[int, int]:
+        """The number of truths so far, and of those inside; also of truths not learned from yet."""
+        self._require_fitted("truth_counts")
+        has_truth = self.waiting_truth_ != UNKNOWN
+        more = self._judge(self.waiting_truth_, self.waiting_, np.flatnonzero(has_truth))
+        return self.n_truths_ + more[0], self.n_covered_ + more[1]
 
     @property
     def choice(self) -> dict[str, float]:
@@ -267,9 +312,9 @@ class OnlineConformal(Serializable):
         caller = "OnlineConformal.predict"
         with self._unchanged_by_errors():
             rows = self._rows(outputs, series, horizon, ids, caller)
-        n = len(rows["ids"])
+        n = len(rows["cells"])
         rows |= {"known": np.full(n, UNKNOWN), "truth": np.full(n, UNKNOWN)}
-        return self._result(self._process(rows, np.full(n, UNKNOWN / 2)), outputs, caller)
+        return self._result(self._process(rows, np.full(n, UNKNOWN / 2)), rows["scores"])
 
     def update(
         self, y: Any, *, series: Any = None, horizon: Any = 0, ids: Any = None
@@ -303,7 +348,7 @@ class OnlineConformal(Serializable):
         pools = self.cell_pools_[cells]
         delays = np.array(self.horizons_, dtype=np.float64)[pools] + 1
         state = self._state()
-        self._count(truth[is_known], out)
+        self._count(truth[is_known], out, np.arange(len(out)))
         settle_online(
             state, KINDS[self.kind_], self._alpha, cells, pools, delays, truth[is_known], out
         )
@@ -331,7 +376,9 @@ class OnlineConformal(Serializable):
         self.waiting_truth_[rows] = self._truths(y, self.waiting_scores_[rows], caller)
         return self
 
-    def waiting(self, ids: Any) -> tuple[NDArray[np.bool_], FloatArray, PredictionIntervals]:
+    def waiting(
+        self, ids: Any
+    ) -> tuple[BoolArray, FloatArray, PredictionIntervals | PredictionSets]:
         """Return what is known of forecasts that wait.
 
         Parameters
@@ -344,15 +391,95 @@ class OnlineConformal(Serializable):
         has_truth : ndarray of shape (n_rows,)
             Whether `schedule` or `replay` was given the truth.
         forecasts : ndarray of shape (n_rows, 2)
-            The bounds as forecast.
-        intervals : PredictionIntervals
-            As issued.
+            The bounds as forecast; 0 for classes.
+        issued : PredictionIntervals or PredictionSets
+            The intervals or sets as issued.
         """
         caller = "OnlineConformal.waiting"
         rows = self._waiting_rows(None, 0, ids, len(ids), caller)
         out = self.waiting_[rows]
-        found = PredictionIntervals(*(freeze(one) for one in _unbounded(out[:, 4:6]).T))
-        return self.waiting_truth_[rows] != UNKNOWN, out[:, :2], found
+        issued = self._result(out[:, 4:6], self.waiting_scores_[rows])
+        return self.waiting_truth_[rows] != UNKNOWN, out[:, :2], issued
+
+    def find_changed(self, outputs: Any, y: Any, *, ids: Any) -> tuple[BoolArray, BoolArray]:
+        """Return which forecasts that wait differ from these, and which of their truths.
+
+        Parameters
+        ----------
+        outputs : as in `predict`, or None
+            Forecasts; None compares truths alone.
+        y : array-like of shape (n_rows,)
+            The truths, NaN or None where unknown.
+        ids : array-like of shape (n_rows,)
+            The identifiers of the forecasts.
+
+        Returns
+        -------
+        is_other_forecast, is_other_truth : ndarray of shape (n_rows,)
+            Truths differ where `schedule` or `replay` was given another one.
+        """
+        caller = "OnlineConformal.find_changed"
+        rows = self._waiting_rows(None, 0, ids, len(ids), caller)
+        is_other = np.zeros(rows.size, dtype=bool)
+        if outputs is not None:
+            _, low, high, scores, _ = read_forecasts(outputs, self.level, caller)
+            given = scores if self.kind_ == "classes" else np.column_stack([low, high])
+            held = self.waiting_scores_ if self.kind_ == "classes" else self.waiting_[:, :2]
+            scale = np.abs(held[rows]).max(axis=1, keepdims=True)
+            is_other = (np.abs(given - held[rows]) > SAME * np.maximum(scale, SAME)).any(axis=1)
+        truth, before = (
+            self._truths(y, self.waiting_scores_[rows], caller),
+            self.waiting_truth_[rows],
+        )
+        return is_other, (truth != before) & (truth != UNKNOWN) & (before != UNKNOWN)
+
+    def find_late(
+        self, time: Any, *, series: Any = None, horizon: Any = 0, known: Any = None
+    ) -> tuple[BoolArray, BoolArray]:
+        """Return which forecasts are older than the last one and were never issued.
+
+        Replays remember this of forecasts with `ids`.
+
+        Parameters
+        ----------
+        time, series, horizon, known : array-like
+            As in `replay`.
+
+        Returns
+        -------
+        can_be_issued : ndarray of shape (n_rows,)
+            Those whose truth is still unknown at the time of the last forecast: `replay` issues
+            them with what is known by then.
+        is_too_late : ndarray of shape (n_rows,)
+            The others.
+        """
+        caller = "OnlineConformal.find_late"
+        self._require_fitted("find_late")
+        n = len(time)
+        times = read_times(time, n, "time", caller)
+        steps, step_codes = read_horizons(horizon, n, caller)
+        names, codes = read_series(as_column(series, n, "series", caller), n)
+        lookup = self._lookup()
+        pairs = zip(codes.tolist(), step_codes.tolist(), strict=True)
+        cells = [lookup.get((names[i], steps[j]), -1) for i, j in pairs]
+        rows = zip(cells, times.tolist(), strict=True)
+        is_missing = np.array([not self._was_issued(*row) for row in rows], dtype=bool)
+        is_missing &= times < (-MOST if self.time_ is None else self.time_)
+        if known is None:
+            own = np.array([self.cell_series_[one] if one >= 0 else -1 for one in cells], np.int64)
+            longest = max((one for one in self.steps_ if one is not None), default=0.0)
+            found = np.where(own >= 0, self._row_steps(own), longest)
+            until = times_after(times, np.array(steps)[step_codes] + 1.0, found)
+        else:
+            until = read_times(known, n, "known", caller)
+        can_be_issued = is_missing & (until > (self.time_ or 0.0))
+        return can_be_issued, is_missing & ~can_be_issued
+
+    def _was_issued(self, cell: int, time: float) -> bool:
+        """Whether a forecast of a time up to the last was issued, as far as replays remember."""
+        if cell < 0 or not self.cell_starts_[cell] <= time <= self.cell_times_[cell]:
+            return False
+        return not self._gap_around(cell, time).size
 
     def replay(
         self,
@@ -369,7 +496,8 @@ class OnlineConformal(Serializable):
 
         Each forecast uses only truths that were known by its time. History may be passed in parts
         of any size, in order of time, with the same result; truths known after the last forecast
-        are used by the next call.
+        are used by the next call. A forecast that is older than those of earlier calls is issued
+        at the time of the last one, unless its truth is known by then.
 
         Parameters
         ----------
@@ -383,8 +511,9 @@ class OnlineConformal(Serializable):
             As in `predict`.
         known : array-like of shape (n_rows,), optional
             When the truth was known, after `time`. Default: `horizon + 1` steps later, where a step
-            is the usual time between two forecasts of the series (31 days for months). It must be
-            given if times vary so much that a truth could be used too early.
+            is the usual time between two forecasts of the series, or a calendar month. It must be
+            given if times vary so much that a truth could be used too early. With `ids`, the first
+            forecasts may be of one time: then their truths wait until there is a step.
 
         Returns
         -------
@@ -394,18 +523,35 @@ class OnlineConformal(Serializable):
         caller = "OnlineConformal.replay"
         with self._unchanged_by_errors():
             rows = self._rows(outputs, series, horizon, ids, caller)
-            n = len(rows["ids"])
+            n = len(rows["cells"])
             rows["truth"] = self._truths(y, rows["scores"], caller, outputs)
-            times = self._times(time, n, caller)
+            made = self._times(time, n, caller)
+            self._set_time_kind("numbers" if time is None else time_kind(time), "time", caller)
+            if known is None or ids is not None:
+                is_needed, can_wait = known is None, ids is not None
+                steps = self._find_steps(
+                    made, rows["cells"], time is None, is_needed, can_wait, caller
+                )
+                self._find_known()
             if known is None:
-                steps = self._find_steps(times, rows["cells"], time is None, caller)
-                rows["known"] = times + rows["delays"] * steps
+                has_steps = any(one is not None for one in self.steps_)
+                later = times_after(made, rows["delays"], steps)
+                rows["known"] = later if has_steps else np.full(n, LATER)
             else:
-                rows["known"] = _as_times(known, n, "known", caller)
+                self._set_time_kind(time_kind(known), "known", caller)
+                rows["known"] = read_times(known, n, "known", caller)
                 rule, fix = "must be after `time`", "Pass when the truth was known"
-                require_everywhere(rows["known"] > times, rows["known"], "known", caller, rule, fix)
-        order = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
-        bounds = np.empty((n, 2))
+                require_everywhere(rows["known"] > made, rows["known"], "known", caller, rule, fix)
+            times = made
+            if self.time_ is not None and n and made.min() < self.time_:
+                times = np.maximum(made, self.time_)  # when late forecasts are issued
+                shown = time_text(self.time_, self.time_kind_ or "numbers")
+                last = f"{shown}, the time of the last forecast"
+                rule = f"must be at least {last}, where the truth is known by then"
+                fix = "Pass rows in order of time, and each only once"
+                require_everywhere(rows["known"] > times, made, "time", caller, rule, fix)
+        order = None if is_sorted(times) else np.argsort(times, kind="stable")
+        bounds = np.empty((2, n)).T  # each bound in one piece
         for start in range(0, n, BLOCK):
             some = slice(start, start + BLOCK)
             chosen = some if order is None else order[some]
@@ -413,8 +559,9 @@ class OnlineConformal(Serializable):
             bounds[chosen] = self._process(part, times[chosen])
         if n:
             self.time_ = float(times.max())
-            np.maximum.at(self.cell_times_, rows["cells"], times)
-        return self._result(bounds, outputs, caller)
+            if ids is not None:
+                self._note_gaps(made, rows["cells"])
+        return self._result(bounds, rows["scores"])
 
     @contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
@@ -459,6 +606,7 @@ class OnlineConformal(Serializable):
             "cell_series_": len(self.series_),
             "cell_pools_": len(self.horizons_),
             "waiting_cells_": len(self.cell_series_),
+            "gap_cells_": len(self.cell_series_),
         }
         for name, limit in limits.items():
             found = getattr(self, name)
@@ -489,11 +637,12 @@ class OnlineConformal(Serializable):
         self._check_params()
         self.kind_, self.n_classes_, self.classes_ = kind, n_classes, classes
         self.series_, self.horizons_ = [], []
-        self.time_, self.steps_ = None, []
+        self.time_, self.time_kind_, self.steps_ = None, None, []
         self.n_dropped_ = self.n_truths_ = self.n_covered_ = 0
         sizes, empty = self._sizes(), np.zeros(0, dtype=np.int64)
         self.cell_series_, self.cell_pools_, self.waiting_cells_ = empty, empty, empty
-        self.cell_times_ = np.zeros(0)
+        self.cell_starts_, self.cell_times_ = np.zeros((2, 0))
+        self.gap_cells_, self.gaps_ = empty, np.zeros((0, 2))
         self.cells_, self.pools_ = np.zeros((0, sizes["cells_"])), np.zeros((0, sizes["pools_"]))
         self.trees_ = np.zeros((0, sizes["trees_"], N_BINS))
         self.choice_ = np.zeros(sizes["choice_"])
@@ -506,13 +655,15 @@ class OnlineConformal(Serializable):
         """Return the number of columns of each array."""
         n_units, n_candidates = len(self._transforms()), len(self._candidates())
         n_trackers = sum(n for _, n, _, _ in self._candidates()) + 1
+        n_own = n_units if self.kind_ == "spread" else 0  # of the errors in units of the forecast
         return {
-            "cells_": 2 + n_units + 2 * n_trackers,
-            "pools_": 7 + 3 * n_units + 3 * n_trackers,
+            "cells_": 3 + 2 * n_units + 2 * n_trackers + n_own,
+            "pools_": 11 + 7 * n_units + 3 * n_trackers + 4 * n_own,
             "trees_": n_units,
             "choice_": 3 + 3 * n_candidates,
-            "waiting_": 6 + n_units + 2 * n_candidates,
+            "waiting_": 6 + n_units + 2 * n_candidates + (n_own and 1 + 2 * n_own),
             "waiting_scores_": self.n_classes_ or 0,
+            "gaps_": 2,
         }
 
     def _state(self) -> OnlineState:
@@ -538,7 +689,7 @@ class OnlineConformal(Serializable):
         self, outputs: Any, series: Any, horizon: Any, ids: Any, caller: str
     ) -> dict[str, Any]:
         """Return forecasts as columns; new series and horizons are added to the state."""
-        kind, low, high, scores, classes = _forecasts(outputs, self.level, caller)
+        kind, low, high, scores, classes = read_forecasts(outputs, self.level, caller)
         n = len(low)
         if not self.__sklearn_is_fitted__():
             self._check_params()
@@ -565,10 +716,10 @@ class OnlineConformal(Serializable):
             "ids": names,
         }
 
-    def _ids(self, ids: Any, n: int, caller: str) -> list[str | None]:
+    def _ids(self, ids: Any, n: int, caller: str) -> list[str | None] | None:
         column = as_column(ids, n, "ids", caller)
         if column is None:
-            return [None] * n
+            return None
         names = [str(one) for one in column.tolist()]
         seen = {one for one in self.waiting_ids_ if one is not None}
         for row, one in enumerate(names):
@@ -580,20 +731,22 @@ class OnlineConformal(Serializable):
 
     def _cells(self, series: Any, horizon: Any, n: int, caller: str) -> tuple[IntArray, FloatArray]:
         """Return the cell of each row, and its horizon plus 1; new ones are added."""
-        steps, step_codes = _horizons(horizon, n, caller)
-        names, name_codes = _series_names(as_column(series, n, "series", caller), n)
+        steps, step_codes = read_horizons(horizon, n, caller)
+        names, name_codes = read_series(as_column(series, n, "series", caller), n)
         pairs: Any = range(len(names))
         codes = name_codes
         if len(steps) != 1 or not n:
-            pairs, codes = _distinct(name_codes * len(steps) + step_codes)
+            pairs, codes = distinct_keys(name_codes * len(steps) + step_codes)
         known = self._lookup()
         for name, step in ((names[one // len(steps)], steps[one % len(steps)]) for one in pairs):
             if (name, step) not in known:
                 known[name, step] = len(known)
                 self._add_cell(name, step)
-        table = [known[names[one // len(steps)], steps[one % len(steps)]] for one in pairs]
-        cells = np.array(table, dtype=np.int64)[codes] if n else np.zeros(0, dtype=np.int64)
-        return cells, np.array(steps, dtype=np.float64)[step_codes] + 1
+        found = [known[names[one // len(steps)], steps[one % len(steps)]] for one in pairs]
+        table = np.array(found, dtype=np.int64)
+        cells = codes if np.array_equal(table, np.arange(table.size)) else table[codes]
+        delays = np.array(steps, dtype=np.float64) + 1
+        return cells, np.broadcast_to(delays, n) if delays.size == 1 else delays[step_codes]
 
     def _lookup(self) -> dict[tuple[str, int], int]:
         """Return the cell of each series and horizon."""
@@ -611,6 +764,7 @@ class OnlineConformal(Serializable):
         series, pool = self.series_.index(name), self.horizons_.index(step)
         self.cell_series_ = np.append(self.cell_series_, series)
         self.cell_pools_ = np.append(self.cell_pools_, pool)
+        self.cell_starts_ = np.append(self.cell_starts_, MOST)
         self.cell_times_ = np.append(self.cell_times_, -MOST)
         self.cells_ = _with_row(self.cells_)
 
@@ -635,53 +789,123 @@ class OnlineConformal(Serializable):
         if time is None:
             start = 0.0 if self.time_ is None else self.time_ + 1
             return start + np.arange(n, dtype=np.float64)
-        times = _as_times(time, n, "time", caller)
-        if self.time_ is not None:
-            rule = f"must be at least {self.time_:g}, the time of the last forecast"
-            fix = "Pass rows in order of time, and each only once"
-            require_everywhere(times >= self.time_, times, "time", caller, rule, fix)
-        return times
+        return read_times(time, n, "time", caller)
+
+    def _set_time_kind(self, kind: str, argument: str, caller: str) -> None:
+        """Remember what times are, or raise if they were of the other kind."""
+        if self.time_kind_ not in (None, kind):
+            rule, fix = f"must be {self.time_kind_}, as before", f"Pass {self.time_kind_}"
+            raise BadTypeError(argument, caller, rule, kind, fix)
+        self.time_kind_ = kind
+
+    def _gaps(self, times: FloatArray, cells: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return the gaps between forecasts, and between these and the last before them."""
+        if (self.cell_times_ == -MOST).all():
+            return find_gaps(times, cells)
+        seen = np.unique(cells)
+        seen = seen[self.cell_times_[seen] > -MOST]
+        is_new = times >= self.cell_times_[cells]
+        return find_gaps(
+            np.concatenate([self.cell_times_[seen], times[is_new]]),
+            np.concatenate([seen, cells[is_new]]),
+        )
 
     def _find_steps(
-        self, times: FloatArray, cells: IntArray, is_counted: bool, caller: str
+        self,
+        times: FloatArray,
+        cells: IntArray,
+        is_counted: bool,
+        is_needed: bool,
+        can_wait: bool,
+        caller: str,
     ) -> FloatArray:
         """Return the time between two steps of each row's series, and remember it."""
         steps = np.array([np.nan if one is None else one for one in self.steps_])
-        series = self.cell_series_[cells]
+        is_new, series = np.isnan(steps), self._series_of(cells)
         if is_counted:
-            steps[np.isnan(steps)] = 1.0
-        elif np.isnan(steps[series]).any():
-            order = np.argsort(times, kind="stable")  # fast where they are in order
-            order = order[_stable_order(cells[order])]
-            gaps, sorted_cells = np.diff(times[order]), cells[order]
-            is_gap = (sorted_cells[1:] == sorted_cells[:-1]) & (gaps > 0)
-            gaps, sorted_cells = gaps[is_gap], sorted_cells[1:][is_gap]
-            if not gaps.size and np.isnan(steps).all():
+            steps[is_new] = 1.0
+        elif series.size and (is_new.all() or (is_new.any() and is_new[series].any())):
+            starts, ends, gap_cells = self._gaps(times, cells)
+            if is_needed and not can_wait and not starts.size and np.isnan(steps).all():
                 rule, fix = "must be given for forecasts of one time", "Pass when truths are known"
                 raise BadValueError("known", caller, rule, "None", fix)
-            of = self.cell_series_[sorted_cells]
-            parts = np.split(gaps[_stable_order(of)], np.cumsum(np.bincount(of))[:-1])
-            for one, part in enumerate(parts):
-                if part.size and np.isnan(steps[one]):
-                    steps[one] = _usual_gap(part)
-                    if part.size < MIN_GAPS:
-                        steps[one] = max(steps[one], _usual_gap(gaps))
-            self._require_even_steps(gaps, steps[of], sorted_cells, caller)
+            of = self._series_of(gap_cells)
+            steps = find_steps(steps, starts, ends, of, self.time_kind_ == "dates")
+            if is_needed and any(self.horizons_):  # one step is known whatever its length
+                self._require_even_steps(*find_gaps(times, cells), steps, caller)
         self.steps_ = [None if np.isnan(one) else float(one) for one in steps]
-        return np.where(np.isnan(steps), np.nanmax(steps), steps)[series] if times.size else times
+        return self._row_steps(series)
+
+    def _find_known(self) -> None:
+        """Find when truths are known whose forecasts came before the first step."""
+        is_waiting = self.waiting_known_ == LATER
+        if is_waiting.any() and any(one is not None for one in self.steps_):
+            cells = self.waiting_cells_[is_waiting]
+            delays = np.array(self.horizons_, dtype=np.float64)[self.cell_pools_[cells]] + 1
+            steps = self._row_steps(self.cell_series_[cells])
+            self.waiting_known_ = self.waiting_known_.copy()
+            self.waiting_known_[is_waiting] = times_after(self.cell_times_[cells], delays, steps)
+
+    def _series_of(self, cells: IntArray) -> IntArray:
+        """Return the series of each row; with one horizon, cells and series are the same."""
+        is_same = np.array_equal(self.cell_series_, np.arange(self.cell_series_.size))
+        return cells if is_same else self.cell_series_[cells]
+
+    def _row_steps(self, series: IntArray) -> FloatArray:
+        """Return the step of each row's series, the longest where it is not known yet."""
+        steps = np.array([np.nan if one is None else one for one in self.steps_])
+        if np.isnan(steps).all():
+            return np.zeros(len(series))
+        steps = np.where(np.isnan(steps), np.nanmax(steps), steps)
+        if (steps == steps[0]).all():
+            return np.broadcast_to(steps[:1], len(series))
+        return np.asarray(steps[series])
 
     def _require_even_steps(
-        self, gaps: FloatArray, steps: FloatArray, cells: IntArray, caller: str
+        self,
+        starts: FloatArray,
+        ends: FloatArray,
+        cells: IntArray,
+        of_series: FloatArray,
+        caller: str,
     ) -> None:
         """Raise where several steps may take longer than as many usual ones."""
+        gaps, steps = ends - starts, of_series[self.cell_series_[cells]]
         is_ahead = np.array(self.horizons_)[self.cell_pools_[cells]] > 0
         is_long = is_ahead & (gaps > LONG_GAP * steps)
         if is_long.sum() > MAX_LONG * is_ahead.sum():
             row = int(np.argmax(is_long))
             name = self.series_[self.cell_series_[cells[row]]]
             rule = "must be given, because the time between forecasts varies"
-            got = f"steps of {steps[row]:g} and {gaps[row]:g} in series {name!r}"
+            both = [steps[row], gaps[row]]
+            shown = [duration(one) if self.time_kind_ == "dates" else f"{one:g}" for one in both]
+            got = f"steps of {' and '.join(shown)} in series {name!r}"
             raise BadValueError("known", caller, rule, got, "Pass when truths are known")
+
+    def _note_gaps(self, times: FloatArray, cells: IntArray) -> None:
+        """Remember the first and last time of each cell, and longer times without a forecast."""
+        is_late = times < self.cell_times_[cells]
+        for cell, time in zip(cells[is_late].tolist(), times[is_late].tolist(), strict=True):
+            around = self._gap_around(cell, time)
+            if around.size:  # it becomes two
+                self._add_gaps([time], self.gaps_[around, 1], [cell])
+                self.gaps_[around, 1] = time
+        self._add_gaps(*self._gaps(times, cells))
+        steps = self._row_steps(self.cell_series_[self.gap_cells_])
+        is_long = np.diff(self.gaps_, axis=1)[:, 0] > LONG_GAP * steps
+        self.gap_cells_, self.gaps_ = self.gap_cells_[is_long], self.gaps_[is_long]
+        np.minimum.at(self.cell_starts_, cells, times)
+        np.maximum.at(self.cell_times_, cells, times)
+
+    def _add_gaps(self, starts: Any, ends: Any, cells: Any) -> None:
+        made = np.stack([starts, ends], axis=1)
+        self.gap_cells_ = np.concatenate([self.gap_cells_, cells]).astype(np.int64)
+        self.gaps_ = np.concatenate([self.gaps_, made])
+
+    def _gap_around(self, cell: int, time: float) -> IntArray:
+        """Return the index of the gap in which a time lies, if any."""
+        low, high = self.gaps_.T
+        return np.flatnonzero((self.gap_cells_ == cell) & (low < time) & (time < high))
 
     def _process(self, rows: dict[str, Any], times: FloatArray) -> FloatArray:
         """Issue rows in order of time, learn from truths known by then; return the bounds."""
@@ -694,7 +918,9 @@ class OnlineConformal(Serializable):
         out = np.empty((n_before + n, self.waiting_.shape[1]))
         out[:n_before] = self.waiting_
         scheduled = np.flatnonzero(truth != UNKNOWN)
-        order = scheduled[np.argsort(known[scheduled], kind="stable")]
+        order = scheduled
+        if not is_sorted(known[scheduled]):
+            order = scheduled[np.argsort(known[scheduled], kind="stable")]
         n_settled = run_online(
             self._state(),
             KINDS[self.kind_],
@@ -711,10 +937,11 @@ class OnlineConformal(Serializable):
             out,
         )
         issued = out[n_before:, 4:6].copy()
-        self._count(truth[order[:n_settled]], out[order[:n_settled]])
+        self._count(truth, out, order[:n_settled])
         is_waiting = np.ones(len(cells), dtype=bool)
         is_waiting[order[:n_settled]] = False
-        self.waiting_ids_ = [*self.waiting_ids_, *rows["ids"]]
+        ids = [None] * n if rows["ids"] is None else rows["ids"]
+        self.waiting_ids_ = [*self.waiting_ids_, *ids]
         self.waiting_cells_, self.waiting_known_, self.waiting_truth_ = cells, known, truth
         self.waiting_ = out
         self.waiting_scores_ = np.concatenate([self.waiting_scores_, rows["scores"]])
@@ -725,19 +952,25 @@ class OnlineConformal(Serializable):
         self.waiting_ = np.clip(self.waiting_, -MOST, MOST)
         return issued
 
-    def _count(self, truth: FloatArray, out: FloatArray) -> None:
-        """Count truths, and those inside; without forecasts that were not corrected yet."""
-        low, high = out[:, 4], out[:, 5]
-        is_judged = (np.abs(high) < HUGE) & ((low != out[:, 0]) | (high != out[:, 1]))
-        is_inside = truth <= high
+    def _count(self, truth: FloatArray, out: FloatArray, rows: IntArray) -> None:
+        """Count truths that are learned from, and those inside."""
+        n_truths, n_covered = self._judge(truth, out, rows)
+        self.n_truths_ += n_truths
+        self.n_covered_ += n_covered
+
+    def _judge(self, truth: FloatArray, out: FloatArray, rows: IntArray) -> tuple[int, int]:
+        """Return the number of truths whose forecasts were corrected, and of those inside."""
+        before, after = out[:, :2].take(rows, axis=0), out[:, 4:6].take(rows, axis=0)
+        high, chosen = after[:, 1], truth.take(rows)
+        is_judged = (np.abs(high) < HUGE) & (after != before).any(axis=1)
+        is_inside = chosen <= high
         if self.kind_ != "classes":
-            is_inside &= truth >= low
-        self.n_truths_ += int(is_judged.sum())
-        self.n_covered_ += int((is_judged & is_inside).sum())
+            is_inside &= chosen >= after[:, 0]
+        return int(np.count_nonzero(is_judged)), int(np.count_nonzero(is_judged & is_inside))
 
     def _keep_waiting(self, rows: IntArray) -> None:
         """Keep only some of the forecasts that wait."""
-        self.waiting_ids_ = [self.waiting_ids_[row] for row in rows]
+        self.waiting_ids_ = [self.waiting_ids_[row] for row in rows.tolist()]
         for name in (
             "waiting_cells_",
             "waiting_known_",
@@ -757,8 +990,8 @@ class OnlineConformal(Serializable):
             keys: list[Any] = [str(one) for one in column.tolist()]
             shown = [repr(one) for one in keys]
         else:
-            steps, step_codes = _horizons(horizon, n, caller)
-            names, codes = _series_names(as_column(series, n, "series", caller), n)
+            steps, step_codes = read_horizons(horizon, n, caller)
+            names, codes = read_series(as_column(series, n, "series", caller), n)
             lookup = self._lookup()
             pairs = [(names[i], steps[j]) for i, j in zip(codes, step_codes, strict=True)]
             keys = [lookup.get(pair, -1) for pair in pairs]
@@ -780,119 +1013,23 @@ class OnlineConformal(Serializable):
         return np.array(found, dtype=np.int64)
 
     def _result(
-        self, bounds: FloatArray, outputs: Any, caller: str
+        self, bounds: FloatArray, scores: FloatArray
     ) -> PredictionIntervals | PredictionSets:
         bounds = _unbounded(bounds)
+        low, high = (freeze(np.ascontiguousarray(one)) for one in bounds.T)
         if self.kind_ != "classes":
-            return PredictionIntervals(freeze(bounds[:, 0].copy()), freeze(bounds[:, 1].copy()))
-        scores = _class_scores(as_class_matrix(outputs, "outputs", caller))
-        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_, level=self.level)
-
-
-NOUNS = {
-    "points": "point forecasts",
-    "spread": "forecasts with a spread",
-    "classes": "class probabilities",
-}
-
-
-def _forecasts(
-    outputs: Any, level: float, caller: str
-) -> tuple[str, FloatArray, FloatArray, FloatArray, Any]:
-    """Return the kind of forecasts, their bounds, the scores of classes and their names."""
-    if isinstance(outputs, Normal | Samples | Quantiles):
-        shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
-        if len(shape) == len(outputs.axes):
-            rule, fix = "must have one target", "Use one OnlineConformal per target"
-            raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
-        low, high = (
-            np.array(end, dtype=np.float64) for end in central_interval(outputs, level, caller)
-        )
-        return "spread", low, high, np.zeros((len(low), 0)), None
-    if isinstance(outputs, BaseOutputs):
-        wrapped = as_class_matrix(outputs, "outputs", caller)
-        zeros = np.zeros(wrapped.n_rows)
-        return "classes", zeros, zeros, _class_scores(wrapped), wrapped.classes
-    points = as_finite(as_floats(outputs, "outputs", caller), "outputs", caller)
-    fix = "Use Probabilities(array) for classes, Quantiles(array, levels) for quantiles"
-    require_dimensions(points, (1,), "outputs", caller, "one number per row", fix)
-    points = points.astype(np.float64)
-    return "points", points, points, np.zeros((len(points), 0)), None
-
-
-def _class_scores(outputs: Logits | Probabilities) -> FloatArray:
-    """Return -log p of each class, at least 0."""
-    entries = outputs.array.astype(np.float64)
-    if isinstance(outputs, Logits):
-        entries = np.exp(entries - entries.max(axis=1, keepdims=True))
-    entries = entries / entries.sum(axis=1, keepdims=True)
-    return np.asarray(np.maximum(-np.log(np.maximum(entries, LEAST_PROBABILITY)), 0.0))
-
-
-def _horizons(horizon: Any, n: int, caller: str) -> tuple[list[int], IntArray]:
-    """Return the distinct horizons, and the index of each row's."""
-    steps = np.asarray(horizon)
-    if steps.dtype.kind not in "iu" or steps.ndim > 1 or (steps < 0).any():
-        rule, fix = "must be 0 or a larger integer", "Count steps ahead from 0"
-        got = repr(horizon) if steps.ndim == 0 else f"an array of {steps.dtype}"
-        raise BadValueError("horizon", caller, rule, got, fix)
-    if steps.ndim == 0:
-        return [int(steps)], np.zeros(n, dtype=np.int64)
-    distinct, codes = _distinct(np.asarray(as_column(steps, n, "horizon", caller)))
-    return [int(one) for one in distinct], codes
-
-
-def _series_names(series: NDArray[Any] | None, n: int) -> tuple[list[str], IntArray]:
-    """Return the names of the series in the rows, and the index of each row's."""
-    if series is None:
-        return [ALL], np.zeros(n, dtype=np.int64)
-    keys = series if series.dtype.kind in "iuU" else np.array([str(one) for one in series.tolist()])
-    distinct, codes = _distinct(keys)
-    return [str(one) for one in distinct.tolist()], codes
-
-
-def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Return the distinct keys in order, and the index of each; integers need no sorting."""
-    if keys.dtype.kind in "iu" and keys.size:
-        low, high = int(keys.min()), int(keys.max())
-        if high - low < MAX_SPAN:
-            is_there = np.zeros(high - low + 1, dtype=bool)
-            is_there[keys - low] = True
-            index = np.cumsum(is_there) - 1
-            return np.flatnonzero(is_there) + low, index[keys - low]
-    return np.unique(keys, return_inverse=True)
-
-
-def _as_times(value: Any, n: int, argument: str, caller: str) -> FloatArray:
-    """Return times as numbers; dates as days."""
-    found = np.asarray(value)
-    if found.dtype.kind == "M":
-        found = (found - np.datetime64(0, "D")) / DAY
-    elif found.dtype.kind in "OSU":
-        rule, fix = "must be numbers or datetime64", "Convert dates to datetime64, in UTC"
-        raise BadTypeError(argument, caller, rule, f"an array of {found.dtype}", fix)
-    times = as_finite(as_floats(found, argument, caller), argument, caller)
-    column = as_column(times, n, argument, caller)
-    return np.asarray(column, dtype=np.float64)
+            return PredictionIntervals(low, high)
+        sets = freeze(scores <= bounds[:, 1:])
+        return PredictionSets(sets, self.classes_, self.level, high)
 
 
 def _unbounded(bounds: FloatArray) -> FloatArray:
     """Return bounds with infinity for the largest."""
-    return np.where(np.abs(bounds) >= HUGE, np.copysign(np.inf, bounds), bounds)
-
-
-def _usual_gap(gaps: FloatArray) -> float:
-    """Return the 80 % quantile of gaps, without the long ones: 31 days for months."""
-    median = np.partition(gaps, gaps.size // 2)[gaps.size // 2]
-    usual = gaps[gaps <= LONG_GAP * median]
-    place = usual.size * 4 // 5
-    return float(np.partition(usual, place)[place])
-
-
-def _stable_order(codes: IntArray) -> IntArray:
-    """Return the order of codes; few of them take linear time."""
-    dtype = np.min_scalar_type(int(codes.max())) if codes.size else codes.dtype
-    return np.argsort(codes.astype(dtype), kind="stable")
+    if bounds.size and not (bounds.min() > -HUGE and bounds.max() < HUGE):
+        bounds = bounds.copy(order="K")
+        np.copyto(bounds, np.inf, where=bounds >= HUGE)
+        np.copyto(bounds, -np.inf, where=bounds <= -HUGE)
+    return bounds
 
 
 def _n_truths(y: Any, caller: str) -> int:
@@ -913,7 +1050,9 @@ def _with_row(values: FloatArray) -> FloatArray:
 
 
 def _take(column: Any, rows: Any) -> Any:
-    """Return some rows of an array or a list."""
+    """Return some rows of an array or a list, if there is one."""
+    if column is None:
+        return None
     if isinstance(column, list):
         return column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
     return column[rows]

@@ -51,7 +51,7 @@ METHODS: dict[str, tuple[Method, ...]] = {
     "Samples": SPREAD_METHODS,
     "Quantiles": SPREAD_METHODS,
 }
-LARGEST = 1e300  # scores beyond this are clipped: they stay finite
+LARGEST = 8e307  # scores beyond this are clipped: they and their differences stay finite
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -281,7 +281,11 @@ class _Scores:
         is_low = (self.total - (reached - self.weight)) / (self.total + 1) >= 1 - tail - 1e-12
         low = self.scores[is_low][-1] if is_low.any() else -np.inf
         high = self.scores[is_high][0] if is_high.any() else np.inf
-        return float(low), float(high)
+        # Where a score was clipped is not known, so an interval that ends there has no end.
+        return (
+            float(low) if low > -LARGEST else -np.inf,
+            float(high) if high < LARGEST else np.inf,
+        )
 
 
 @final

@@ -34,7 +34,7 @@ from dubito.errors import (
 )
 from dubito.formatting import percent
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.measure.ranking import RankingState
+from dubito.measure.detection import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs
 from dubito.serialization.array_fields import array
@@ -62,6 +62,19 @@ class BaseConformalPredictor(Serializable):
 
     A subclass checks outputs (`_as_outputs`), describes the rows (`_facts`) and scores the true
     labels (`_scores`). A threshold is None if there are too few rows for any.
+
+    Attributes
+    ----------
+    level_ : float
+        The level of each threshold.
+    is_grouped_ : bool
+        Whether there are several thresholds.
+    thresholds_ : dict of str to float or None
+        The threshold by group, "all" without groups; None if there are too few rows.
+    n_rows_ : dict of str to float
+        The number (or weight) of rows that each threshold is fitted on.
+    weighted_scores_ : dict or None
+        Scores and weights by group, if the fit had a density ratio.
     """
 
     level: float

@@ -30,6 +30,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
 from dubito.doubt.conformal.predictor import BaseConformalPredictor
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.measure.regression import central_interval, values_of
 from dubito.measure.state import warn_of_missing
@@ -443,6 +444,12 @@ class PredictionIntervals(ArrayResult):
 
     low: FloatArray
     high: FloatArray
+
+    def _repr_html_(self) -> str:
+        width = f", mean width {self.width.mean():.4g}" if self.low.size else ""
+        verdict = f"Prediction intervals of {quantity(self.low.size)}{width}."
+        columns = {"low": self.low, "high": self.high, "width": self.width}
+        return html_view(verdict, html_rows(columns, self.low.size))
 
     @property
     def width(self) -> FloatArray:

@@ -84,6 +84,8 @@ class RiskControl(Serializable):
         ("ltt": the p-value of a mean loss above the target).
     n_rows_ : float
         The number (or weight) of calibration rows.
+    n_thresholds_ : int
+        The number of thresholds.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Decision section: risk over coverage, thresholds and costs, recomputed on the page."""
+"""Decision and uncertainty sections: risk over coverage, costs; wrong and OOD rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dubito.arrays import FloatArray
 from dubito.decide import PolicyReport
-from dubito.formatting import ABSENT, cost, join_words, percent
+from dubito.formatting import ABSENT, cost, decimal, join_words, percent
 from dubito.measure import Interval
-from dubito.report.charts.builders import Curve, Handles, review_cost_chart, risk_chart
-from dubito.report.content import Column, Figure, Row, Section, Table, Text
-from dubito.report.page import fragment
+from dubito.report.chart_builders import (
+    Curve,
+    Handles,
+    Population,
+    review_cost_chart,
+    risk_chart,
+    uncertainty_histogram,
+    uncertainty_scatter,
+)
+from dubito.report.content import Block, Column, Figure, Row, Section, Table, Text, fragment
 from dubito.report.sample import MAX_CLASSES, Outcome, Sample, class_names
 from dubito.report.sections.inspection import predictions_table
-from dubito.report.summary import Summary
+from dubito.report.summary import ALPHA, OODScores, Summary
 
 PER = 10_000  # rows
 ANCHOR, TITLE = "decisions", "Which rows need a review?"
@@ -92,16 +100,18 @@ def _positive_columns(summary: Summary, report: PolicyReport) -> Iterator[Column
 def _cost_table(summary: Summary) -> tuple[Table, ...]:
     """Return the costs with their expressions, unless there are too many or they are an array."""
     costs = summary.costs
-    if costs is None or not costs.columns or costs.n_classes > MAX_CLASSES:
+    if costs is None or costs.n_classes > MAX_CLASSES or not (costs.columns or costs.reviews):
         return ()
     names = tuple(str(name) for name in costs.classes or range(costs.n_classes))
     rows = tuple(
         (name, *(one if isinstance(one, str) else f"{one:g}" for one in row))
         for name, row in zip(costs.actions, costs.texts, strict=True)
     )
-    caption = (
-        f"Costs by action and class, by these columns of each row: {join_words(costs.columns)}"
-    )
+    caption = "Costs by action and class"
+    if costs.columns:
+        caption += f", by these columns of each row: {join_words(costs.columns)}"
+    if costs.reviews:
+        caption += f". Prices of asking {join_words([str(one) for one in costs.reviews])}"
     return (Table(caption, ("Action", *names), rows),)
 
 
@@ -230,3 +240,125 @@ def _cost_figure(sample: Sample, handles: Handles) -> Figure:
         "minimum; where the line only rises, they cost more than the errors they prevent."
     )
     return Figure("Cost over reviews", (chart,), caption, anchor="cost-chart")
+
+
+MAX_DOTS = 1500
+
+
+def uncertainty_section(summary: Summary) -> Section:
+    """Return how uncertainty is distributed over correct, wrong and OOD rows."""
+    figures: list[Block] = [_error_figure(summary)]
+    texts = [Text("Uncertainty is useful if wrong and out-of-distribution (OOD) rows have more.")]
+    if summary.ood is not None:
+        figures += _ood_figures(summary.ood)
+        texts += [Text(text) for text in _ood_texts(summary.ood)]
+    if summary.uncertainty is not None:
+        figures.append(_decomposition_figure(summary))
+    title = "Does uncertainty find errors?"
+    return Section("uncertainty", title, (*texts, Row(tuple(figures))))
+
+
+def _error_figure(summary: Summary) -> Figure:
+    """Return the uncertainty of correct and of wrong rows."""
+    rows, weight = summary.after.rows, summary.after.labeled_weight
+    populations = _by_correctness(rows.least_confidence, weight, rows.correct)
+    title, label = "Correct and wrong rows", "1 - confidence, calibrated"
+    caption = "The further apart, the more errors a threshold finds."
+    separation = summary.audit_after.error_separation
+    area = ""
+    if separation is not None:
+        area = (
+            f" Error separation: {decimal(separation)}, the probability that an error is less "
+            "confident than a correct row (0.5: chance)."
+        )
+    return _histogram(title, label, populations, f"{caption}{area}")
+
+
+def _by_correctness(
+    scores: FloatArray, weight: FloatArray, correct: FloatArray
+) -> list[Population]:
+    """Return the scores of correct and of wrong rows; a row with a soft label counts in both."""
+    return [
+        Population(f"{style} rows", style, scores[part > 0], (weight * part)[part > 0])
+        for style, part in (("correct", correct), ("wrong", 1 - correct))
+        if (weight * part).sum() > 0
+    ]
+
+
+def _ood_figures(scores: OODScores) -> list[Block]:
+    """Return the scores of in-distribution and OOD rows: by confidence, and by distance."""
+    figures: list[Block] = []
+    caption = "Each kind adds up to 100 %; the last bin includes larger values."
+    if scores.ood_doubt is not None:
+        populations = [
+            _unweighted("in-distribution rows", "known", scores.doubt),
+            _unweighted("OOD rows", "ood", scores.ood_doubt),
+        ]
+        text = f"{caption}{_auroc_text(scores.doubt_auroc)}"
+        label = "1 - confidence, uncalibrated"
+        figures.append(_histogram("OOD rows by confidence", label, populations, text))
+    if scores.distance is not None:
+        correct = scores.is_correct.astype(np.float64)
+        populations = _by_correctness(scores.distance, scores.weight, correct)
+        title = "Distance of the features"
+        if scores.ood_distance is not None:
+            populations.append(_unweighted("OOD rows", "ood", scores.ood_distance))
+            title = "OOD rows by distance"
+        text = f"{caption}{_auroc_text(scores.distance_auroc)}"
+        figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
+    return figures
+
+
+def _unweighted(name: str, style: str, scores: FloatArray) -> Population:
+    """Return scores that all have weight 1."""
+    return Population(name, style, scores, np.ones(scores.size))
+
+
+def _histogram(title: str, label: str, populations: list[Population], caption: str) -> Figure:
+    """Return the distributions of a score in several kinds of rows."""
+    return Figure(title, (uncertainty_histogram(title, label, populations),), caption)
+
+
+def _auroc_text(area: float | None) -> str:
+    """Return an OOD detection AUROC as a sentence, nothing if it is unknown."""
+    return "" if area is None else f" OOD detection AUROC: {decimal(area)} (0.5: chance)."
+
+
+def _ood_texts(scores: OODScores) -> list[str]:
+    """Return what the distance was fitted on, and how many OOD rows it detects."""
+    texts = []
+    if scores.distance is not None:
+        center = "nearest class" if scores.is_by_class else "mean of all rows"
+        texts.append(
+            f"Distances are to the {center}, fitted on the features of {scores.n_fitted:,} rows; "
+            f"the other {scores.distance.size:,} rows are shown."
+        )
+    if scores.detected is not None and scores.ood_distance is not None:
+        texts.append(
+            f"At a false positive rate of {percent(ALPHA, 0)}, the distance detects "
+            f"{percent(scores.detected)} of the {scores.ood_distance.size:,} OOD rows."
+        )
+    return texts
+
+
+def _decomposition_figure(summary: Summary) -> Figure:
+    """Return epistemic over aleatoric uncertainty, for a sample of rows."""
+    parts, correct = summary.uncertainty, summary.before.rows.correct > 0.5
+    assert parts is not None
+    rows = np.arange(correct.size)
+    if rows.size > MAX_DOTS:
+        rng = np.random.default_rng(summary.provenance.seed)
+        rows = np.sort(rng.choice(rows, MAX_DOTS, replace=False))
+    kinds = (("correct", rows[correct[rows]]), ("wrong", rows[~correct[rows]]))
+    populations = [
+        Curve(style, f"{style} rows", parts.aleatoric[chosen], parts.epistemic[chosen])
+        for style, chosen in kinds
+    ]
+    epistemic = float(parts.epistemic.sum() / max(parts.total.sum(), 1e-300))
+    caption = (
+        f"{percent(epistemic)} of the uncertainty is epistemic: the members disagree, and more "
+        f"data could reduce it. Mean aleatoric uncertainty (noise in the data): "
+        f"{decimal(float(parts.aleatoric.mean()))} nats. {rows.size:,} rows are shown."
+    )
+    title = "Aleatoric and epistemic uncertainty"
+    return Figure(title, (uncertainty_scatter(title, populations),), caption)

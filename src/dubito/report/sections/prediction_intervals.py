@@ -1,21 +1,17 @@
-"""The sections of a regression report: coverage and width of prediction intervals."""
+"""Regressions: coverage, metrics and calibrators, and what a policy decides and reviews."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dubito.arrays import IntArray
-from dubito.formatting import (
-    decimal,
-    or_dash,
-    percent,
-    plain,
-    quantity,
-)
-from dubito.measure import RegressionAudit, RiskCoverageCurve
-from dubito.measure.ranking import RankingState
+from dubito.decide import RegressionPolicy, RegressionPolicyReport
+from dubito.decide.regression.value_decisions import CURRENT, REASON_TEXTS, REASONS
+from dubito.formatting import decimal, or_dash, percent, plain, quantity, short_percent
+from dubito.measure import Interval, RegressionAudit, RiskCoverageCurve
+from dubito.measure.detection import RankingState
 from dubito.measure.regression import point_of_rows, values_of
-from dubito.report.charts.builders import (
+from dubito.report.chart_builders import (
     Curve,
     coverage_chart,
     pit_histogram,
@@ -168,7 +164,10 @@ def _metrics_section(summary: RegressionSummary) -> Section:
             summary.whole.groups.items(),
             ("group", lambda item: item[0]),
             ("rows", lambda item: f"{item[1].n_rows:,}"),
-            ("CRPS", lambda item: decimal(item[1].continuous_ranked_probability_score)),
+            (
+                summary.whole.crps_title,
+                lambda item: decimal(item[1].continuous_ranked_probability_score),
+            ),
             ("verdict", lambda item: item[1].verdict),
             texts=(0, 3),
         )
@@ -183,17 +182,24 @@ def _calibrators_section(summary: RegressionSummary) -> Section:
         "than 1 %. The CRPS of quantiles is an average over their levels, which is slightly "
         "lower than that of a density."
     )
+    title = summary.before.audit.crps_title
     table = Table.of(
         "Every metric is out of sample",
         summary.candidates,
         ("calibrator", lambda one: one.name),
         ("summary", lambda one: one.summary),
-        ("CRPS", lambda one: decimal(one.audit.continuous_ranked_probability_score)),
+        (title, lambda one: _crps(one.audit, title)),
         ("largest coverage gap", lambda one: percent(_largest_gap(one.audit))),
         ("", lambda one: "selected" if one is summary.after else ""),
         texts=(0, 1, 4),
     )
     return Section("calibrators", "Calibrators", (Text(text), table))
+
+
+def _crps(audit: RegressionAudit, title: str) -> str:
+    """Return the CRPS, and of which kind it is if that is not the one of the column."""
+    value = decimal(audit.continuous_ranked_probability_score)
+    return value if audit.crps_title == title else f"{value} ({audit.crps_title})"
 
 
 def _largest_gap(audit: RegressionAudit) -> float | None:
@@ -253,4 +259,79 @@ def _rows_table(caption: str, summary: RegressionSummary, order: IntArray) -> Ta
         ("predicted", lambda k: decimal(predicted[k])),
         ("target", lambda k: decimal(targets[k])),
         ("width of the interval", lambda k: decimal(widths[k])),
+    )
+
+
+def value_policy_verdict(figures: RegressionPolicyReport) -> Verdict:
+    """Return what decisions cost, compared with the predicted mean, and what is reviewed."""
+    lines = figures.lines
+    cost, others = lines[0], [one for one in lines[2:-2] if one]
+    mood = "good" if figures.mean_saved.low > 0 else "neutral"
+    headline = f"Decisions cost {decimal(figures.cost.value)} per row."
+    return Verdict(headline, (cost, " ".join(others)), mood)
+
+
+def value_decisions_section(policy: RegressionPolicy, figures: RegressionPolicyReport) -> Section:
+    """Return what is decided and reviewed, its figures, and those of other rules."""
+    blocks: list[Block] = [
+        Text(" ".join(policy.rule_lines)),
+        _policy_cards(figures),
+        _rule_table(figures),
+    ]
+    if figures.review_rate.value:
+        blocks.append(_reason_table(figures))
+    notes = [*figures.lines[-2:], *figures.notes]
+    return Section("policy", "What is decided?", (*blocks, Text(" ".join(notes))))
+
+
+def _policy_cards(figures: RegressionPolicyReport) -> Cards:
+    """Return the key figures with their intervals."""
+    saved, coverage, rate = figures.mean_saved, figures.coverage, figures.review_rate
+    cards = [
+        Card("Cost per row", decimal(figures.cost.value), _between(figures.cost)),
+        Card(f"Saved over {CURRENT}", f"{saved.value:+.4g}", _between(saved)),
+        Card(
+            f"Coverage of {short_percent(figures.level)} intervals",
+            percent(coverage.value),
+            _percents(coverage),
+        ),
+    ]
+    if rate.value:
+        cards.append(Card("Rows reviewed", percent(rate.value), _percents(rate)))
+    return Cards(tuple(cards))
+
+
+def _between(interval: Interval) -> str:
+    """Return the ends of an interval."""
+    return f"95 % interval {decimal(interval.low)} to {decimal(interval.high)}"
+
+
+def _percents(interval: Interval) -> str:
+    """Return the ends of an interval of fractions."""
+    return f"95 % interval {percent(interval.low)} to {percent(interval.high)}"
+
+
+def _rule_table(figures: RegressionPolicyReport) -> Table:
+    """Return the cost of the policy beside those of simpler rules."""
+    rows = (
+        ("this policy", decimal(figures.cost.value)),
+        ("optimal decisions on uncalibrated outputs", decimal(figures.raw_cost)),
+        (CURRENT, decimal(figures.mean_cost)),
+        (f"always {plain(figures.constant_value)}", decimal(figures.constant_cost)),
+    )
+    caption = (
+        f"Mean cost per row. The policy expected {decimal(figures.expected_cost)}; the best "
+        "constant value is found in hindsight."
+    )
+    return Table(caption, ("rule", "cost per row"), rows)
+
+
+def _reason_table(figures: RegressionPolicyReport) -> Table:
+    """Return why rows are reviewed."""
+    pairs = zip(REASONS[1:], REASON_TEXTS[1:], strict=True)
+    return Table.of(
+        "Why rows are reviewed: of several reasons, the last one counts.",
+        [(text, figures.reasons[name]) for name, text in pairs],
+        ("reason", lambda one: one[0]),
+        ("rows", lambda one: percent(one[1])),
     )

@@ -8,6 +8,7 @@ from dubito.serve import auth
 from dubito.serve.http_errors import UNAUTHORIZED
 from dubito.serve.pages import monitor_page, rendering, review
 from dubito.serve.pages.rendering import PageRoute, redirect, render
+from dubito.serve.service import get_service
 
 __all__ = ["router"]
 
@@ -37,7 +38,9 @@ async def sign_in(request: Request) -> Response:
     if token is None:
         problem = "This token is unknown, expired or revoked."
         return render(request, "sign_in.html.j2", UNAUTHORIZED, problem=problem)
-    response = redirect("/review" if "review" in token.scopes else "/monitor")
+    team = get_service(request).team
+    is_reviewer = "review" in token.scopes and (team is None or team.has(token.name))
+    response = redirect("/review" if is_reviewer else "/monitor")
     auth.start_session(request, response, token)
     return response
 

@@ -8,44 +8,113 @@ from typing import Any
 
 import numpy as np
 
-from dubito.charts import Axis, Chart, Line, Mark, Points
-from dubito.decide import Policy
+from dubito.charts import Axis, Bars, Chart, Line, Mark, Points
+from dubito.decide import Cascade, Policy
+from dubito.decide.cascade import ABSTAIN, REVIEW
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.report import PolicyReport
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.decide.regression.value_report import RegressionPolicyReport
-from dubito.formatting import ABSENT, decimal, join_words, percent, plain, quantity, short_percent
+from dubito.decide.regression.value_decisions import RegressionPolicyReport
+from dubito.formatting import (
+    ABSENT,
+    decimal,
+    duration,
+    join_words,
+    percent,
+    plain,
+    quantity,
+    short_percent,
+)
 from dubito.measure import Interval
+from dubito.measure.binary import wilson_interval
+from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.monitor.shifts import DistributionShift
+from dubito.report.chart_builders import log_odds, odds_axis
 from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
 from dubito.report.sections.positive_class import positive_figure
-from dubito.serve.monitor import (
-    MONITOR_DAYS,
-    Estimate,
+from dubito.serve.forecast_metrics import ForecastCell, ForecastMetrics, ForecastReport
+from dubito.serve.monitor import MonitorReport, Window, positive_class
+from dubito.serve.policies import PolicyComparison
+from dubito.serve.policy_metrics import (
+    CascadeMonitorReport,
+    CascadeWindow,
     LabelMetrics,
     LabelMonitorReport,
     LabelWindow,
-    MonitorReport,
     ValueMonitorReport,
     ValueWindow,
-    Window,
 )
-from dubito.serve.refit import PolicyComparison
-from dubito.serve.store import StoredPolicy
+from dubito.serve.store import StoredPolicy, StoredRows
+from dubito.serve.team import MemberReport, TeamReport
+from dubito.serve.weighted_estimates import MONITOR_DAYS, Estimate, Reliability
 
 MAX_CLASSES = 12  # rows of the table of priors
 MAX_LABELS, MAX_FIGURES = 50, 12  # rows of the table of labels, and small multiples
+CLOSEST = 0.02  # distance of windows, relative to the length of an axis of time
+MAX_CELLS = 30  # rows of the table of series and horizons
+REJECT_STYLES = {REVIEW: "before", ABSTAIN: "band"}
+ANSWER_STYLES = ("after", "correct", "ood", "wrong")  # of tiers in order
+AnyWindow = Window | LabelWindow | ValueWindow | CascadeWindow
+AnyReport = MonitorReport | LabelMonitorReport | ValueMonitorReport | CascadeMonitorReport
 WIDTHS = "w / (w + mean width of the fit) of an interval of width w"
+FIRST_TIER = "1 - P(correct) of the first model, as rows arrive"
 ECE = "expected_calibration_error"
+EXTREME, CROWDED = 0.1, 0.8  # where points are crowded at an end of a reliability curve
+RELIABILITY = (
+    "Reliability: {} over probability, in bins of equally many labels. Where an interval misses "
+    "the dashed line, probabilities deviate by more than chance."
+)
+INTERVALS = "Ranges are 95 % confidence intervals."
 WEIGHTED = (
     "Each label is weighted by the inverse of its row's probability of being reviewed. Rejected "
-    "rows all count once every one has been reviewed; until then only audited ones. Ranges are "
-    "95 % confidence intervals."
+    f"rows all count once every one has been reviewed; until then only audited ones. {INTERVALS}"
 )
 
 
-def verdict(report: MonitorReport) -> Verdict:
+def describe_labels(rows: StoredRows, audit_fraction: float) -> tuple[str, str]:
+    """Return how many labels there are and are missing, and which rows are expected to have one."""
+    known, delay = quantity(int(np.count_nonzero(rows.label >= 0)), "label"), rows.delay
+    if delay is None:
+        now = float(rows.audit_probability[-1]) if len(rows) else audit_fraction
+        drawn = (
+            f"Labels are those of rejected rows and of a random {percent(now)} of all rows, the "
+            "audit sample, weighted to represent all rows."
+        )
+        if not now:
+            drawn = (
+                "Labels are those of rejected rows alone, as no rows are audited (--audit-fraction "
+                "0): they do not represent the others."
+            )
+        return f"{known} in the last {MONITOR_DAYS:.0f} days", (
+            f"{drawn} If you learn the truth of every row later, serve with --labels all and send "
+            "it to /v1/labels."
+        )
+    oldest = f" (of the oldest row for {duration(delay.oldest)})" if delay.n_missing else ""
+    after = "" if delay.seconds is None else f", {duration(delay.seconds)}"
+    return f"{known}, {delay.n_missing:,} missing{oldest}", (
+        "The label of every row is expected, sooner or later (--labels all), and no rows are "
+        "audited. Early labels may differ from late ones, so metrics and alarms use the rows older "
+        f"than the usual delay{after}: by then 98 % of labels have arrived."
+    )
+
+
+def _source(report: AnyReport) -> str:
+    """Return which rows have the labels that metrics and alarms use."""
+    return "audited rows" if report.delay is None else "rows older than the usual delay"
+
+
+def _unknown(report: AnyReport, what: str) -> Verdict:
+    """Return the verdict without labels."""
+    which = "audited row" if report.delay is None else "row older than the usual delay"
+    return Verdict("Unknown.", (f"No {which} has a {what} yet.",))
+
+
+def _explain(report: AnyReport) -> str:
+    """Return how labels are weighted."""
+    return WEIGHTED if report.delay is None else f"Each label counts once. {INTERVALS}"
+
+
+def verdict(report: MonitorReport | CascadeMonitorReport) -> Verdict:
     """Return what the alarms say, with their error rate."""
     alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
     guarantee = (
@@ -55,17 +124,18 @@ def verdict(report: MonitorReport) -> Verdict:
     shifted = _shifted(uncertainty)
     if alarm.has_alarmed:
         headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
+        stated = "P(correct)" if isinstance(report, CascadeMonitorReport) else "Confidence"
         found = (
-            f"Confidence deviates from accuracy by more than {100 * alarm.tolerance:.0f} points, "
-            f"found after {quantity(alarm.alarmed_after or 0, 'label')} of audited rows."
+            f"{stated} deviates from accuracy by more than {100 * alarm.tolerance:.0f} points, "
+            f"found after {quantity(alarm.alarmed_after or 0, 'label')} of {_source(report)}."
         )
         return Verdict(headline, (found, *shifted, guarantee), "bad")
     if shifted:
         return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
     if not alarm.n_labels:
-        return Verdict("Unknown.", ("No audited row has a label yet.",))
+        return _unknown(report, "label")
     found = (
-        f"No sign of miscalibration in {quantity(alarm.n_labels, 'label')} of audited rows "
+        f"No sign of miscalibration in {quantity(alarm.n_labels, 'label')} of {_source(report)} "
         f"(anytime-valid p-value {alarm.p_value:.2g})."
     )
     return Verdict("No alarm.", (found, guarantee), "good")
@@ -100,8 +170,8 @@ def labels_verdict(report: LabelMonitorReport) -> Verdict:
         return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
     n_labels = sum(one.alarm.n_labels for one in report.labels)
     if not n_labels:
-        return Verdict("Unknown.", ("No audited row has a label yet.",))
-    seen = f"No sign of miscalibration in {quantity(n_labels, 'answer')} on audited rows."
+        return _unknown(report, "label")
+    seen = f"No sign of miscalibration in {quantity(n_labels, 'answer')} on {_source(report)}."
     return Verdict("No alarm.", (seen, guarantee), "good")
 
 
@@ -125,8 +195,8 @@ def label_metric_blocks(report: LabelMonitorReport, policy: MultiLabelPolicy) ->
         _chart(unit, windows, [w.cost for w in windows], [fitted.cost.value] * n),
         _chart("Coverage", windows, [w.coverage for w in windows], [None] * n, show=percent),
     )
-    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED}"
-    blocks = [cards, Text(text), *_label_table(report.labels), Row(charts)]
+    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)}"
+    blocks = [cards, Text(text), *_label_table(report.labels), *_row(charts)]
     known = [(one.name, one.audit) for one in _worst_first(report.labels) if one.audit]
     if known:
         intro = (
@@ -188,7 +258,7 @@ def values_verdict(report: ValueMonitorReport) -> Verdict:
         f"Each alarm is false with probability at most {percent(coverage.level, 0)}, "
         "however often it is checked."
     )
-    after = "found after {} of audited rows".format
+    after = f"found after {{}} of {_source(report)}".format
     found, shifted = [], _shifted(report.alarms["uncertainty"])
     if coverage.has_alarmed:
         size = "too narrow" if coverage.direction == "over" else "too wide"
@@ -204,10 +274,11 @@ def values_verdict(report: ValueMonitorReport) -> Verdict:
     if shifted:
         return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
     if not coverage.n_labels:
-        return Verdict("Unknown.", ("No audited row has a true value yet.",))
+        return _unknown(report, "true value")
     seen = (
         f"No sign of wrong intervals or of a bias in {quantity(coverage.n_labels, 'true value')} "
-        f"of audited rows (anytime-valid p-values {coverage.p_value:.2g} and {bias.p_value:.2g})."
+        f"of {_source(report)} (anytime-valid p-values {coverage.p_value:.2g} and "
+        f"{bias.p_value:.2g})."
     )
     return Verdict("No alarm.", (seen, guarantee), "good")
 
@@ -239,8 +310,13 @@ def value_metric_blocks(report: ValueMonitorReport, policy: RegressionPolicy) ->
         ),
         _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
     )  # fmt: skip
-    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED} {overall.note}".rstrip()
-    return [cards, Text(text), Row(charts)]
+    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)} {overall.note}".rstrip()
+    intro = (
+        "Reliability of quantiles: of the ends of the prediction intervals and of the median, how "
+        "many true values lie below them; on the dashed line as many as stated."
+    )
+    curve = _reliability(report.reliability, "Stated", "Observed fraction below", intro)
+    return [cards, Text(text), *_row(charts), *curve]
 
 
 def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
@@ -257,7 +333,7 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         )
     )
     counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
-    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}. {WEIGHTED}"
+    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)}"
     windows, n = report.windows, len(report.windows)
     errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
     expected_errors = [w.expected_if_calibrated for w in windows]
@@ -267,7 +343,53 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
         _chart("Coverage", windows, coverage, [fitted.coverage.value] * n, show=percent),
     )
-    return [cards, Text(f"{explanation} {overall.note}".rstrip()), Row(charts)]
+    is_binary, intro = len(policy.classes) == 2, RELIABILITY.format("observed frequency")
+    curve = _reliability(
+        report.reliability,
+        f"P({positive_class(policy)})" if is_binary else "Confidence",
+        "Observed frequency" if is_binary else "Accuracy",
+        intro if is_binary else RELIABILITY.format("accuracy"),
+    )
+    text = Text(f"{explanation} {overall.note}".rstrip())
+    return [cards, text, *_row(charts), *curve]
+
+
+def _reliability(found: Reliability | None, what: str, observed: str, intro: str) -> list[Block]:
+    """Return the reliability curve of a weighted sample, with intervals; nothing without one."""
+    if found is None:
+        return []
+    ends = np.array([*found.stated, *found.low, *found.high])
+    near_end = max(np.mean(found.stated < EXTREME), np.mean(found.stated > 1 - EXTREME))
+    is_crowded = near_end >= CROWDED
+    place = log_odds if is_crowded else np.asarray
+    if is_crowded:
+        seen = found.observed[(found.observed > 0) & (found.observed < 1)]
+        held = np.concatenate([found.stated, seen, found.high[found.observed == 0]])
+        x, y = (odds_axis(held, f"{one}, %", lambda p: f"{100 * p:g}") for one in (what, observed))
+    else:
+        x, y = (Axis.of(ends, one, short_percent) for one in (what, observed))
+    lines = tuple(
+        (percent(p), percent(f), f"{percent(low)} to {percent(high)}", f"{n:,}")
+        for p, f, low, high, n in found.rows
+    )
+    hints = tuple(
+        f"{what} {p}, {observed.lower()} {f} ({ends}), {n} labels" for p, f, ends, n in lines
+    )
+    at, seen = place(found.stated), place(found.observed).clip(y.low, y.high)
+    low, high = (place(one).clip(y.low, y.high) for one in (found.low, found.high))
+    bars = tuple(Line([p, p], pair, "after") for p, *pair in zip(at, low, high, strict=True))
+    marks: tuple[Mark, ...] = (
+        Line([x.low, x.high], [x.low, x.high], "reference", "calibrated"),
+        *bars,
+        Points(at, seen, "after", "with 95 % interval", hints=hints),
+    )
+    chart = Chart(f"Reliability: {observed.lower()} over {what.lower()}", x, y, marks)
+    heads = (what, observed, "95 % interval", "labels")
+    table = Table("Reliability", heads, lines)
+    caption = ""
+    if is_crowded:
+        caption = "Both axes are on a scale of log odds; what lies beyond is drawn at their ends."
+    return [Text(intro), Row((Figure("Reliability", (chart,), caption, table),))]
 
 
 def _card(
@@ -283,41 +405,80 @@ def _card(
 
 def _chart(
     name: str,
-    windows: Sequence[Window | LabelWindow | ValueWindow],
+    windows: Sequence[AnyWindow],
     estimates: Sequence[Estimate],
     references: Sequence[float | None],
     *,
     show: Callable[[float], str] = plain,
     dashed: str = "estimate at the time of the fit",
-) -> Figure:
+) -> Figure | None:
     """Return a chart of a metric per window, with intervals and a dashed reference.
 
-    >>> _chart("Cost", [], [], []).charts[0].title
-    'Cost over time'
+    None if no window has the metric.
     """
+    if all(estimate.interval is None for estimate in estimates):
+        return None
     marks: list[Mark] = []
     heights: list[float] = []
-    end = 0
-    for window, estimate, level in zip(windows, estimates, references, strict=True):
-        start, end = end, end + window.n_rows
-        middle = (start + end) / 2
+    used = [window for window in windows if window.n_rows]
+    x, places = _window_axis(used)
+    for window, place, estimate, level in zip(used, places, estimates, references, strict=False):
+        start, middle, until = place
         if level is not None:
             heights.append(level)
-            marks.append(Line([start, end], [level, level], "reference"))
+            marks.append(Line([start, until], [level, level], "reference"))
         if one := estimate.interval:
             heights += one.low, one.high
             text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
-            hint = f"{text}, {window.n_labels:,} labels"
+            around = datetime.fromtimestamp((window.start + window.end) / 2, UTC)
+            when = around.strftime("%Y-%m-%d %H:%M")
+            hint = f"{text}, {window.n_labels:,} labels, around {when}"
             marks.append(Line([middle, middle], [one.low, one.high], "after"))
             marks.append(Points([middle], [one.value], "after", hints=(hint,)))
-    x, y = Axis.of([end], "rows decided", plain), Axis.of(heights, name, show)
+    y = Axis.of(heights, name, show)
     chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
-    caption = "Oldest rows to newest."
+    n_rows = quantity(max((window.n_rows for window in used), default=0))
+    caption = f"A point is a window of {n_rows}."
     if any(level is not None for level in references):
-        caption = f"Oldest rows to newest; dashed: {dashed}."
+        caption += f" Dashed: {dashed}."
     if n_missing := sum(estimate.interval is None for estimate in estimates):
         caption += f" Unknown in {n_missing} of {len(windows)} windows."
     return Figure(name, (chart,), caption)
+
+
+def _row(charts: Sequence[Figure | None]) -> list[Block]:
+    """Return charts side by side, without those that have nothing to show."""
+    found = tuple(one for one in charts if one is not None)
+    return [Row(found)] if found else []
+
+
+def _window_axis(used: Sequence[AnyWindow]) -> tuple[Axis, list[tuple[float, float, float]]]:
+    """Return an axis of time, and the start, the middle and the end of each window on it.
+
+    Where windows would lie on top of each other, as those of a single request, they are numbered.
+    """
+    label = "arrived" if used and isinstance(used[0], CascadeWindow) else "decided"
+    ends = [*(one.start for one in used[1:]), *(one.end for one in used[-1:])]
+    middles = [(one.start + one.end) / 2 for one in used]
+    apart = min(np.diff(middles), default=used[-1].end - used[0].start if used else 0.0)
+    if used and apart <= CLOSEST * max(used[-1].end - used[0].start, 1.0):
+        return _numbered_axis(used, label), [(k - 0.5, k, k + 0.5) for k in range(len(used))]
+    times = [time for one in used for time in (one.start, one.end)]
+    places = [(one.start, at, end) for one, at, end in zip(used, middles, ends, strict=True)]
+    return Axis.of_times(times, label), places
+
+
+def _numbered_axis(used: Sequence[AnyWindow], label: str) -> Axis:
+    """Return an axis with a place for each window, by number."""
+    first, last = (datetime.fromtimestamp(one, UTC) for one in (used[0].start, used[-1].end))
+    when = f"{first:%b %-d}"
+    if first.date() != last.date():
+        when += f" to {last:%b %-d}".replace(f" {first:%b} ", " ")
+    elif last.timestamp() - first.timestamp() < 60:
+        when += f" {first:%H:%M}"
+    ticks = tuple(float(k) for k in range(len(used)))
+    name = f"window of rows, {label} {when}, {last.year} (UTC)"
+    return Axis(-0.5, len(used) - 0.5, name, lambda k: f"{int(k) + 1}", ticks)
 
 
 def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
@@ -450,3 +611,315 @@ def policy_table(policies: Sequence[StoredPolicy]) -> Table:
         for one in reversed(policies)
     )
     return Table("All policies", ("policy", "stored (UTC)", "origin", "status"), lines)
+
+
+def team_blocks(report: TeamReport) -> list[Block]:
+    """Return what the review team does: queues, capacity, prices and agreement."""
+    waits = f"{quantity(report.waiting)} {'waits' if report.waiting == 1 else 'wait'}"
+    if report.second_opinions:
+        waits += f", {report.second_opinions:,} for a second opinion"
+    if report.unassigned:
+        are = "is" if report.unassigned == 1 else "are"
+        waits += f"; {report.unassigned:,} {are} worth no review at current prices"
+    waits += "."
+    if report.expected:
+        are = "is" if report.expected == 1 else "are"
+        waits += f" {report.expected:,} more {are} expected until midnight, as many as yesterday."
+    columns: list[tuple[str, Callable[[MemberReport], str]]] = [
+        ("reviewer", lambda one: one.name if one.is_present else f"{one.name} (absent)"),
+        ("queue", lambda one: f"{one.queue:,}"),
+        ("today", lambda one: f"{one.used_today:,}\u00a0of\u00a0{one.capacity:,}"),
+    ]
+    columns.append(("one more row saves", lambda one: decimal(one.shadow_price)))
+    if any(one.hour_saves is not None for one in report.reviewers):
+        columns.append(("one more hour saves", lambda one: decimal(one.hour_saves)))
+    if any(one.rows_per_hour is not None for one in report.reviewers):
+        columns.append(("this hour", _hourly))
+    columns += [
+        ("error rate", lambda one: percent(one.error_rate)),
+        ("confirmed answers", lambda one: f"{one.n_confirmed:,}"),
+        ("agreement", _agreement),
+    ]
+    caption = (
+        "Reviewers now: rows that are best left for each, capacity used, error rate (as stated, "
+        "updated by answers that the truth or two people confirm), and agreement with others"
+    )
+    if not report.n_pairs:
+        agreement = "No row has answers of two people yet, so agreement is unknown."
+    else:
+        found = wilson_interval(report.n_agreeing / report.n_pairs, report.n_pairs)
+        pairs = quantity(report.n_pairs, "pair")
+        agreement = (
+            f"Agreement: {report.n_agreeing:,} of {pairs} of answers to the same row, "
+            f"{_percentage(found)}. Second opinions go to doubtful rows, on which people agree "
+            "less than on others."
+        )
+    return [Text(waits), Table.of(caption, report.reviewers, *columns), Text(agreement)]
+
+
+def _hourly(one: MemberReport) -> str:
+    """Return how many rows a reviewer answered in this hour, of how many."""
+    if one.rows_per_hour is None:
+        return ABSENT
+    return f"{one.used_this_hour:,}\u00a0of\u00a0{one.rows_per_hour:,}"
+
+
+def _agreement(one: MemberReport) -> str:
+    """Return how often a reviewer agrees with others."""
+    return f"{one.n_agreeing:,}\u00a0of\u00a0{one.n_pairs:,}" if one.n_pairs else ABSENT
+
+
+def forecast_verdict(report: ForecastReport) -> Verdict:
+    """Return whether forecasts cover what they promise."""
+    overall, nominal = report.overall, short_percent(report.level)
+    found = overall.coverage.interval
+    waits = "waits for its truth" if report.n_waiting == 1 else "wait for their truth"
+    given_up = f", and {report.n_dropped:,} were given up" if report.n_dropped else ""
+    counts = f"{quantity(report.n_waiting, 'forecast')} {waits}{given_up}."
+    if found is None:
+        return Verdict("Unknown.", (overall.coverage.unavailable, counts))
+    what = "Intervals" if overall.interval_score else "Sets"
+    before = overall.raw_coverage
+    raw = "" if before is None else f"; as forecast, {percent(before)}"
+    covered = (
+        f"{what} at {nominal} covered {_percentage(found)} of {quantity(overall.n_truths, 'truth')}"
+        f"{raw}."
+    )
+    if found.high < report.level:
+        return Verdict("Coverage is too low.", (covered, counts), "bad")
+    if found.low > report.level:
+        return Verdict("Coverage is too high.", (covered, counts))
+    return Verdict("Coverage holds.", (covered, counts), "good")
+
+
+def forecast_blocks(report: ForecastReport) -> list[Block]:
+    """Return the metrics of forecasts, charts of them over time, and each series and horizon."""
+    overall, windows = report.overall, report.windows
+    has_score = overall.interval_score is not None
+    width = "Mean width" if has_score else "Classes per set"
+    cards = [
+        _card(f"Coverage at {short_percent(report.level)}", overall.coverage, percent),
+        _card(width, overall.width, decimal),
+    ]
+    charts = [
+        _forecast_chart("Coverage", windows, [w.coverage for w in windows], report.level),
+        _forecast_chart(width, windows, [w.width for w in windows]),
+    ]
+    if overall.interval_score is not None:
+        scores = [w.interval_score or overall.interval_score for w in windows]
+        cards.append(_card("Interval score", overall.interval_score, decimal))
+        charts.append(_forecast_chart("Interval score", windows, scores))
+    warm_up = (
+        f"; {quantity(report.n_warm_up, 'truth')} of forecasts that were not corrected yet "
+        f"{'is' if report.n_warm_up == 1 else 'are'} left out"
+    )
+    text = (
+        f"{quantity(report.n_forecasts, 'forecast')}, {quantity(overall.n_truths, 'truth')} used"
+        f"{warm_up if report.n_warm_up else ''}. Ranges are 95 % confidence intervals, for which "
+        "the times of forecasts are resampled. Charts divide the forecasts into consecutive "
+        "windows with about as many times each, labeled by the first date: the axis counts "
+        "windows, not days."
+    )
+    return [Cards(tuple(cards)), Text(text), *_row(charts), *_cell_blocks(report)]
+
+
+def _forecast_chart(
+    name: str,
+    windows: Sequence[ForecastMetrics],
+    estimates: Sequence[Estimate],
+    level: float | None = None,
+) -> Figure | None:
+    """Return a chart of a metric per window; of the coverage, with the nominal one.
+
+    None if no window has the metric.
+    """
+    if all(estimate.interval is None for estimate in estimates):
+        return None
+    n, show, marks, heights = len(windows), plain, list[Mark](), list[float]()
+    if level is not None:
+        show = percent
+        marks.append(Line([-0.5, n - 0.5], [level, level], "reference", "nominal"))
+        if all(one.raw_coverage is not None for one in windows):
+            raw = [one.raw_coverage for one in windows]
+            marks.append(Points(list(range(n)), raw, "before", "as forecast"))
+    for k, (window, estimate) in enumerate(zip(windows, estimates, strict=True)):
+        if one := estimate.interval:
+            heights += one.low, one.high
+            hint = f"{show(one.value)} ({show(one.low)} to {show(one.high)}), from {window.start} "
+            hint += f"to {window.end}, {quantity(window.n_truths, 'truth')}"
+            marks.append(Line([k, k], [one.low, one.high], "after"))
+            marks.append(Points([k], [one.value], "after", "issued", hints=(hint,)))
+    ticks = tuple(float(k) for k in range(0, n, max(-(-n // 3), 1)))  # more would touch on a phone
+    starts = [one.start.partition("T")[0] for one in windows]
+    x = Axis(-0.5, n - 0.5, "Time of the forecasts", lambda k: starts[int(k)], ticks)
+    y = Axis.of(heights, name, show) if level is None else Axis(0, 1, name, short_percent)
+    chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
+    notes = {
+        "Coverage": "Fraction of truths inside, by window.",
+        "Interval score": "Width plus a penalty for each miss, by window: lower is better.",
+    }
+    return Figure(name, (chart,), notes.get(name, f"{name}, by window."))
+
+
+def _cell_blocks(report: ForecastReport) -> list[Block]:
+    """Return the series and horizons with the lowest coverage, and the weights of the methods."""
+    has_score = report.overall.interval_score is not None
+
+    def shown(estimate: Estimate | None, show: Callable[[float | None], str] = decimal) -> str:
+        one = None if estimate is None else estimate.interval
+        text = "" if one is None else f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
+        return text.replace(" ", "\u00a0") or ABSENT  # which breaks no line
+
+    columns: list[tuple[str, Callable[[ForecastCell], str]]] = [
+        ("series", lambda one: one.series),
+        ("horizon", lambda one: f"{one.horizon}"),
+        ("truths", lambda one: f"{one.metrics.n_truths:,}"),
+        ("coverage", lambda one: shown(one.metrics.coverage, percent)),
+        ("mean width" if has_score else "classes per set", lambda one: shown(one.metrics.width)),
+    ]
+    if has_score:
+        columns.append(("interval score", lambda one: shown(one.metrics.interval_score)))
+    columns.append(
+        ("last width" if has_score else "last set", lambda one: decimal(one.current_width))
+    )
+    if report.kind == "spread":
+        times = "last / as forecast"
+        columns.append(
+            (times, lambda one: ABSENT if one.widening is None else f"{one.widening:.2f}")
+        )
+    cells = report.cells[:MAX_CELLS]
+    caption = "Series and horizons, lowest coverage first, with 95 % confidence intervals."
+    if len(report.cells) > MAX_CELLS:
+        caption += f" {MAX_CELLS} of {len(report.cells):,}."
+    weights = Table.of(
+        "Current adaptation: how thresholds move, by the weight in the online state.",
+        sorted(
+            ((w, name) for name, w in report.method_weights.items() if w > 0.0005), reverse=True
+        ),
+        ("method", lambda one: one[1]),
+        ("weight", lambda one: percent(one[0])),
+    )
+    text = (
+        "Of a method, the first word is the scale on which errors are alike: identity as they "
+        "are, log1p relative to the forecast. aci moves the level of a quantile of past scores, "
+        "tracking the threshold itself, and pi adds the sum of past errors; two-sided ones have "
+        "a threshold for each side."
+    )
+    return [Table.of(caption, cells, *columns), weights, Text(text)]
+
+
+def cascade_blocks(report: CascadeMonitorReport, cascade: Cascade) -> list[Block]:
+    """Return the current metrics of a cascade, who answers, and charts of them over time."""
+    overall, fitted, windows = report.overall, cascade.report, report.windows
+    n, expected = len(windows), overall.expected_if_calibrated
+    stated = overall.p_correct
+    cards = Cards(
+        (
+            _card("Cost per row", overall.cost, decimal),
+            _card(
+                "Accuracy of answers", overall.accuracy, percent,
+                "" if stated is None else f"mean P(correct) {percent(stated)}",
+            ),
+            _card(
+                "ECE of P(correct) (15 uniform bins)", overall.calibration_error, decimal,
+                "" if expected is None else f"{decimal(expected)} expected if calibrated",
+            ),
+            _card("Answered by a model", overall.answered, percent),
+        )
+    )  # fmt: skip
+    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
+    waiting = [f"{quantity(m)} for {name}" for name, m in report.waiting.items()]
+    waits = f" Still waiting for an output: {join_words(waiting)}." if waiting else ""
+    text = (
+        f"Last {MONITOR_DAYS:.0f} days: {counts}. The cost is that of calls, wrong answers and "
+        f"rejected rows.{waits} {_explain(report)} {overall.note}"
+    ).rstrip()
+    errors = [w.expected_if_calibrated for w in windows]
+    right = None if fitted.accuracy is None else fitted.accuracy.value
+    charts = (
+        _action_chart(windows),
+        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
+        _chart(
+            "Accuracy", windows, [w.accuracy for w in windows], [right] * n,
+            show=percent,
+        ),
+        _chart(
+            "ECE of P(correct)", windows, [w.calibration_error for w in windows], errors,
+            dashed="expected if calibrated",
+        ),
+    )  # fmt: skip
+    intro = RELIABILITY.format("accuracy")
+    curve = _reliability(report.reliability, "P(correct)", "Accuracy", intro)
+    return [cards, Text(text), *_cascade_tables(overall, cascade), *_row(charts), *curve]
+
+
+def _cascade_tables(overall: CascadeWindow, cascade: Cascade) -> list[Block]:
+    """Return how many rows each tier is called for and answers, and how many are rejected."""
+    fitted, n = cascade.report, max(overall.n_rows, 1)
+    called = Table.of(
+        "Calls of each model, and the rows that it answers.",
+        cascade.tiers,
+        ("model", str),
+        ("calls", lambda name: f"{overall.calls[name]:,}"),
+        ("of rows", lambda name: percent(overall.calls[name] / n)),
+        ("at the fit", lambda name: percent(fitted.calls.get(name))),
+        ("answers", lambda name: f"{overall.actions[f'answer {name}']:,}"),
+        ("of rows", lambda name: percent(overall.actions[f"answer {name}"] / n)),
+        ("at the fit", lambda name: percent(fitted.answers.get(name))),
+    )
+    rejected = ", ".join(
+        f"{quantity(overall.actions[name])} {did} ({percent(overall.actions[name] / n)})"
+        for name, did in ((REVIEW, "sent to a person"), (ABSTAIN, "left without any answer"))
+        if name in overall.actions
+    )
+    return [called, *([Text(f"Not answered by a model: {rejected}.")] if rejected else [])]
+
+
+def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
+    """Return the fraction of rows with each action per window, stacked; None without rows."""
+    used = [window for window in windows if window.n_rows]
+    if not used:
+        return None
+    names = list(used[0].actions)
+    answers = [name for name in names if name not in REJECT_STYLES]
+    marks: list[Mark] = []
+    base = np.zeros(len(used))
+    for name in names:
+        counts = np.array([one.actions[name] for one in used])
+        high = base + counts / np.array([one.n_rows for one in used])
+        position = answers.index(name) % len(ANSWER_STYLES) if name in answers else 0
+        style = REJECT_STYLES.get(name, ANSWER_STYLES[position])
+        pairs = zip(used, counts.tolist(), strict=True)
+        hints = tuple(
+            f"{name}: {count:,} of {quantity(one.n_rows)} ({percent(count / one.n_rows)})"
+            for one, count in pairs
+        )
+        left, right = np.arange(len(used)) - 0.4, np.arange(len(used)) + 0.4
+        marks.append(Bars(left, right, high, style, name, low=base, hints=hints))
+        base = high
+    days = [datetime.fromtimestamp(one.start, UTC) for one in used]
+    is_long = len({day.date() for day in days}) > 1
+    starts = [day.strftime("%b %-d" if is_long else "%H:%M") for day in days]
+    if len({*starts}) < len(used):
+        x = _numbered_axis(used, "arrived")
+        starts = [f"{day:%b %-d %H:%M:%S}" for day in days]
+    else:
+        ticks = tuple(float(k) for k in range(0, len(used), max(-(-len(used) // 3), 1)))
+        when = f"{days[0].year}" if is_long else f"{days[0]:%b %-d, %Y}"
+        label = f"start of the window, {when} (UTC)"
+        x = Axis(-0.5, len(used) - 0.5, label, lambda k: starts[int(k)], ticks)
+    y = Axis(0, 1, "Fraction of rows", short_percent)
+    chart = Chart("Actions over time", x, y, tuple(marks), height=220)
+    lines = tuple(
+        (
+            start,
+            f"{one.n_rows:,}",
+            *(f"{m:,}" for m in (*one.actions.values(), *one.calls.values())),
+        )
+        for start, one in zip(starts, used, strict=True)
+    )
+    calls = [f"calls of {name}" for name in used[0].calls]
+    table = Table("Rows by action", ("from (UTC)", "rows", *names, *calls), lines)
+    return Figure(
+        "Actions", (chart,), "A bar is a window of decided rows, consecutive by arrival.", table
+    )

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 
-from dubito.decide import Policy
+from dubito.decide import Cascade, Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.report.content import Block, Text, Verdict
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
-from dubito.serve.monitor import (
-    MONITOR_DAYS,
-    AnyReport,
-    LabelMonitorReport,
-    ValueMonitorReport,
-    active_report,
-)
+from dubito.serve.monitor import AnyReport, active_report
 from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
-from dubito.serve.policies import activate_policy, add_candidate
-from dubito.serve.refit import compare_policies
-from dubito.serve.service import DAY, Service, get_service, log_event
+from dubito.serve.policies import activate_policy, add_candidate, compare_policies
+from dubito.serve.policy_metrics import CascadeMonitorReport, LabelMonitorReport, ValueMonitorReport
+from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
+from dubito.serve.store.policies import ServedPolicy
+from dubito.serve.weighted_estimates import FORECAST_DAYS, recent_rows
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
@@ -71,7 +64,15 @@ def roll_back(request: Request, token: Admin) -> Response:
 
 def _show(request: Request, token: Token, error: HTTPError | None = None) -> Response:
     """Return the page, with the error of the last action, if any."""
-    values = _page_values(get_service(request))
+    service = get_service(request)
+    if service.forecaster is not None:
+        found = service.forecaster.report(FORECAST_DAYS)
+        content: dict[str, Any] = {
+            "verdict": blocks.forecast_verdict(found),
+            "metrics": blocks.forecast_blocks(found),
+        }
+        return render(request, "forecasts.html.j2", user=token, is_forecast=True, **content)
+    values = _page_values(service)
     status, problem = (200, "") if error is None else (error.status, str(error))
     return render(request, "monitor.html.j2", status, user=token, problem=problem, **values)
 
@@ -79,27 +80,33 @@ def _show(request: Request, token: Token, error: HTTPError | None = None) -> Res
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the content of the page."""
     policy_id, report = active_report(service)
-    policy = service.catalog.policy(policy_id)
-    rows = service.store.decisions_since(time.time() - MONITOR_DAYS * DAY)
+    policy = service.catalog.served(policy_id)
+    rows = recent_rows(service)
     stored = service.store.list_policies()
     known = {one.id: one for one in stored}
     newer = [one for one in stored if one.id > policy_id and not one.was_active]
     candidate = next((one for one in reversed(newer) if service.catalog.find(one.id)), None)
+    is_cascade = isinstance(policy, Cascade)
+    comparison: list[Block] = []
+    if candidate is not None and not is_cascade:
+        comparison = _compare(service, rows, known[policy_id], candidate)
     return {
         **_report_blocks(report, policy),
         "policy_id": policy_id,
         "calibrator": policy.provenance["calibrator"],
-        "days": f"{MONITOR_DAYS:.0f}",
+        "is_cascade": is_cascade,
         "candidate": candidate,
+        "notes": [] if candidate is None else getattr(candidate.served.report, "notes", ()),
         "policies": blocks.policy_table(stored),
         "previous": next((one.id for one in stored if one.is_previous), None),
-        "comparison": _compare(service, rows, known[policy_id], candidate) if candidate else [],
-        "n_labels": int(np.count_nonzero(rows.label >= 0)),
+        "comparison": comparison,
+        "labels": blocks.describe_labels(rows, service.settings.audit_fraction),
         "n_waiting": service.store.queue_length(),
+        "team": blocks.team_blocks(service.team.report()) if service.team else [],
     }
 
 
-def _report_blocks(report: AnyReport, policy: AnyPolicy) -> dict[str, Verdict | list[Block]]:
+def _report_blocks(report: AnyReport, policy: ServedPolicy) -> dict[str, Verdict | list[Block]]:
     """Return what depends on the kind of policy."""
     if isinstance(report, ValueMonitorReport):
         assert isinstance(policy, RegressionPolicy)
@@ -114,6 +121,13 @@ def _report_blocks(report: AnyReport, policy: AnyPolicy) -> dict[str, Verdict | 
             "verdict": blocks.labels_verdict(report),
             "metrics": blocks.label_metric_blocks(report, policy),
             "shifts": [blocks.uncertainty_block(report.uncertainty)],
+        }
+    if isinstance(report, CascadeMonitorReport):
+        assert isinstance(policy, Cascade)
+        return {
+            "verdict": blocks.verdict(report),
+            "metrics": blocks.cascade_blocks(report, policy),
+            "shifts": [blocks.uncertainty_block(report.uncertainty, blocks.FIRST_TIER)],
         }
     assert isinstance(policy, Policy)
     return {

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 
-from dubito.report.page import environment
+from dubito.report.content import environment
 from dubito.serve.auth import csrf_token
 from dubito.serve.http_errors import UNAUTHORIZED, HTTPError
 
@@ -21,7 +21,8 @@ _TEMPLATES = environment("dubito.serve.pages", "dubito.report")
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page; its forms send the CSRF token of the session."""
-    known = {"csrf": csrf_token(request), "path": request.url.path, "user": None, **values}
+    known: dict[str, Any] = {"csrf": csrf_token(request), "path": request.url.path, "user": None}
+    known |= {"is_forecast": False, **values}
     return HTMLResponse(_TEMPLATES.get_template(template).render(known), status)
 
 

@@ -8,20 +8,22 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASON_TEXTS
-from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import REASON_TEXTS as VALUE_REASON_TEXTS
 from dubito.serve.auth import read_form, require_scope
+from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
 from dubito.serve.pages.rendering import PageRoute, redirect, render
-from dubito.serve.review import apply_action, describe_item
+from dubito.serve.review import apply_action, claim_row, describe_item
 from dubito.serve.schemas import check_name
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 from dubito.serve.store.decisions import Label, label_of
+from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.value_rows import read_number
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -36,7 +38,13 @@ CHOICES: dict[str, int | None] = {"yes": 1, "no": 0, "unknown": None}
 
 @router.get("/review")
 def show_next(request: Request, token: Reviewer, item: str | None = None) -> Response:
-    """Show the row with the highest review value, or a given one."""
+    """Show the row with the highest review value, or a given one; forecasts have no reviews."""
+    if get_service(request).forecaster is not None:
+        return redirect("/monitor")
+    team = get_service(request).team
+    if team is not None and not team.has(token.name):
+        error = team.not_on_team(token.name)
+        return render(request, "error.html.j2", error.status, error=error, user=token)
     return _show(request, token, None if item is None else check_name(item, "The id"))
 
 
@@ -62,14 +70,14 @@ def _apply(
     try:
         item_id, label = check_name(form.get("item"), "The id"), None
         if action not in ("escalate", "skip", "undo"):
-            label = _read_label(service.catalog.active[1], action, text, form)
+            label = _read_label(service.catalog.active_served[1], action, text, form)
         apply_action(service, item_id, token.name, action, label)
     except HTTPError as error:
         return _show(request, token, None, error)
     return redirect(address)
 
 
-def _read_label(policy: AnyPolicy, action: str, text: str, form: dict[str, str]) -> Label:
+def _read_label(policy: ServedPolicy, action: str, text: str, form: dict[str, str]) -> Label:
     """Return the label that a form has: a class, the answers of several labels, or a number."""
     if action != "label":
         raise UNKNOWN_ANSWER
@@ -86,7 +94,7 @@ def _read_label(policy: AnyPolicy, action: str, text: str, form: dict[str, str])
         values = {str(name): CHOICES[one] for name, one in zip(names, given, strict=True)}
         return encode_answers([values], names)[0]
     is_code = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-    if not is_code or int(text) >= len(policy.classes):
+    if not is_code or int(text) >= len(_names(policy)):
         raise UNKNOWN_ANSWER
     return int(text)
 
@@ -105,24 +113,34 @@ def _show(
 def _page_values(service: Service, token: Token, item_id: str | None) -> dict[str, Any]:
     """Return the content of the page."""
     store, seconds = service.store, service.settings.lease_seconds
-    item = None
-    if item_id is not None:
-        item = store.claim_review(token.name, item_id, lease_seconds=seconds)
-    if item is None:
-        item = store.claim_review(token.name, lease_seconds=seconds)
+    item, away, team = None, None, service.team
+    try:
+        if item_id is not None:
+            item = claim_row(service, token.name, item_id)
+        item = item or claim_row(service, token.name)
+    except HTTPError as error:
+        if error.retry_after is None:
+            raise
+        away = ("That is all for now", str(error))
+    if team is not None and item is None and away is None:
+        away = ("No row for you now", team.waits(token.name))
     last = store.last_review(token.name)
     return {
+        "away": away,
+        "capacity": team and team.status(token.name),
         "row": item and _describe(item, service),
         "n_waiting": store.queue_length(),
         "last": last,
-        "last_text": last and _describe_answer(last, _names(service.catalog.active[1])),
+        "last_text": last and _describe_answer(last, _names(service.catalog.active_served[1])),
         "blind": service.settings.blind,
         "minutes": max(round(seconds / 60), 1),
     }
 
 
-def _names(policy: AnyPolicy) -> Sequence[Any]:
+def _names(policy: ServedPolicy) -> Sequence[Any]:
     """Return the names of the classes or labels; a number has none."""
+    if isinstance(policy, Cascade):
+        return VERDICTS
     if isinstance(policy, RegressionPolicy):
         return ()
     return policy.label_names if isinstance(policy, MultiLabelPolicy) else policy.classes
@@ -156,10 +174,11 @@ def _describe_answer(last: Mapping[str, Any], names: Sequence[Any]) -> str:
 
 def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row, with a choice per class."""
-    policy = service.catalog.policy(item.policy_id)
+    policy = service.catalog.served(item.policy_id)
     facts = describe_item(item, service) | {
         "is_web": item.link is not None and item.link.startswith(("https://", "http://")),
         "n_escalations": item.n_escalations,
+        "is_second": item.n_answers > 0,
     }
     if isinstance(policy, MultiLabelPolicy):
         codes = {str(name): code for code, name in enumerate(policy.label_names)}
@@ -173,6 +192,8 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
     if isinstance(policy, RegressionPolicy):
         text = None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
         return {**facts, "labels": [], "row_costs": None, "reason": text}
+    if isinstance(policy, Cascade):
+        return {**facts, "labels": [], "row_costs": None, **_describe_answers(facts)}
     classes = policy.classes
     probabilities = facts.get("probabilities", [None] * len(classes))
     choices = [
@@ -185,4 +206,26 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
         "choices": choices,
         "has_search": len(choices) > len(KEYS),
         "reason": None if service.settings.blind else REASON_TEXTS[item.reason],
+    }
+
+
+def _describe_answers(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answers of the models of a cascade, and whether the last one is correct."""
+    models = facts["models"]
+    said = {}
+    for one in models:
+        sure = f" (confidence {one['confidence']:.3g})" if "confidence" in one else ""
+        said[f"Answer of {one['model']}"] = f"{one['answer'] or 'not sent'}{sure}"
+    p = facts.get("p_correct")
+    verdicts = [(1, "Correct", "c", p), (0, "Wrong", "w", None if p is None else 1 - p)]
+    question = f"Is the answer of {models[-1]['model']} correct?" if models else "No model answered"
+    return {
+        "said": said,
+        "question": question,
+        "choices": [
+            {"code": code, "name": name, "key": key, "probability": probability}
+            for code, name, key, probability in (verdicts if models else [(0, "Done", "d", None)])
+        ],
+        "has_search": False,
+        "reason": "lowest expected cost",
     }

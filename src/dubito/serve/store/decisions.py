@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from itertools import chain
+from math import inf
 from random import random
 from typing import Any, Self, final
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
+from scipy.stats import CensoredData, ecdf
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
@@ -21,8 +23,10 @@ from dubito.decide.multilabel.label_decisions import AUTOMATIC, REVIEW, MultiLab
 from dubito.decide.regression.value_decisions import RegressionDecisions
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store.tables import (
+    cascade_stages,
     corrections,
     decisions,
+    forecasts,
     idempotency_keys,
     labels,
     review_events,
@@ -44,6 +48,9 @@ NUMERIC_COLUMNS = {
     "is_audit": np.bool_,
 }  # fmt: skip
 ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
+# Rows whose labels were all expected when they were decided: certain to be labeled, not drawn.
+EXPECTED = (~decisions.c.is_audit, decisions.c.audit_probability >= 1)
+MAX_MISSING = 0.02  # fraction of labels that are still to come after the usual delay
 
 
 @final
@@ -155,8 +162,9 @@ class NewDecisions:
 
     def insert_together(self, connection: sa.Connection, others: Sequence[NewDecisions]) -> bool:
         """Insert the decisions of several requests; return whether every one was new."""
-        keyed = [new for new in others if new.key is not None]
-        if keyed and _insert_keys(connection, keyed) < len(keyed):
+        keys = {new.key: new.columns["created"][0] for new in others if new.key is not None}
+        n_keyed = sum(new.key is not None for new in others)
+        if n_keyed and _insert_keys(connection, keys) < n_keyed:
             return False
         joined = {
             name: list(chain.from_iterable(new.columns[name] for new in others))
@@ -172,13 +180,8 @@ class NewDecisions:
 
         If an existing one was decided from different inputs, nothing is stored.
         """
-        if self.key is not None and not _insert_keys(connection, [self]):
-            query = sa.select(idempotency_keys.c.digest).where(
-                idempotency_keys.c.key == self.key.id
-            )
-            if connection.execute(query).scalar_one() != self.key.digest:
-                problem = f"Idempotency key {self.key.text!r} was used with a different body"
-                raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
+        if self.key is not None:
+            add_key(connection, self.key, self.columns["created"][0])
         ids = self.columns["id"]
         while True:
             found = find_decisions(connection, ids)
@@ -189,6 +192,56 @@ class NewDecisions:
             if insert_rows(connection, decisions, columns) == len(new):
                 insert_rows(connection, reviews, _review_columns(columns, self.is_rejected[new]))
                 return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelDelay:
+    """How late labels are, of rows whose labels all arrive sooner or later.
+
+    Attributes
+    ----------
+    seconds : float or None
+        The usual delay: after it, 98 % of the labels have arrived. None if so many never did.
+    n_rows, n_missing : int
+        Rows decided so, and how many of them have no label yet.
+    oldest : float
+        The age of the oldest row without a label, in seconds; 0 if there is none.
+    now : float
+        When this was determined, in seconds since 1970.
+    """
+
+    seconds: float | None
+    n_rows: int
+    n_missing: int
+    oldest: float
+    now: float
+
+    @classmethod
+    def of(cls, created: FloatArray, labeled: FloatArray, now: float) -> Self:
+        """Estimate the delay from the times of decisions and labels, NaN for those to come.
+
+        The distribution of delays is that of Kaplan and Meier: rows that still wait count with
+        their age, so that the short delays of recent rows do not pass for those of all.
+
+        >>> LabelDelay.of(np.zeros(4), np.array([1.0, 2.0, 3.0, np.nan]), 10.0).seconds
+        >>> LabelDelay.of(np.zeros(4), np.array([1.0, 2.0, 3.0, 4.0]), 10.0).seconds
+        4.0
+        """
+        is_missing = np.isnan(labeled)
+        age = np.maximum(np.where(is_missing, now, labeled) - created, 0.0)
+        seconds = None
+        if not is_missing.all():
+            found = ecdf(CensoredData.right_censored(age, is_missing)).sf
+            reached = found.quantiles[found.probabilities <= MAX_MISSING + 1e-12]
+            seconds = float(reached[0]) if reached.size else None
+        n_missing, oldest = int(is_missing.sum()), float(age[is_missing].max(initial=0.0))
+        return cls(seconds, created.size, n_missing, oldest, now)
+
+    @property
+    def due(self) -> float:
+        """Rows decided until then have their labels; -inf if the usual delay is unknown."""
+        return -inf if self.seconds is None else self.now - self.seconds
 
 
 @final
@@ -212,6 +265,8 @@ class StoredRows:
         Rows that reviewers escalated or skipped and that have no label.
     answers, label_actions : array of object
         Of several labels per row, as they are stored: None where nothing is known, or for classes.
+    delay : LabelDelay or None
+        Given if the labels of all rows are expected, not only of audited and rejected ones.
     """
 
     id: NDArray[np.str_]
@@ -231,6 +286,7 @@ class StoredRows:
     is_unresolved: BoolArray
     answers: NDArray[np.object_]
     label_actions: NDArray[np.object_]
+    delay: LabelDelay | None = None
 
     def __len__(self) -> int:
         return self.action.size
@@ -242,7 +298,8 @@ class StoredRows:
 
     def take(self, which: IntArray | BoolArray | slice) -> StoredRows:
         """Return some of the rows."""
-        return StoredRows(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+        names = [one.name for one in fields(self) if one.name != "delay"]
+        return StoredRows(**{one: getattr(self, one)[which] for one in names}, delay=self.delay)
 
 
 @final
@@ -259,6 +316,9 @@ class AlarmHistory:
         first label counts: a later correction or undo does not change what an alarm has seen.
     probabilities, answers : array of float, list of str
         The same rows of a policy of several labels per row; None and empty for classes.
+    missing : float
+        If the labels of all rows are expected: the fraction of rows without one although it is due.
+        The others are then in order of their decisions.
     """
 
     uncertainty: FloatArray
@@ -266,17 +326,27 @@ class AlarmHistory:
     is_correct: BoolArray
     probabilities: NDArray[np.float32] | None = None
     answers: Sequence[str] = ()
+    missing: float = 0.0
 
 
-def _insert_keys(connection: sa.Connection, keyed: Sequence[NewDecisions]) -> int:
-    """Insert idempotency keys; return how many are new."""
-    keys = [new.key for new in keyed if new.key is not None]
+def _insert_keys(connection: sa.Connection, keys: Mapping[IdempotencyKey, float]) -> int:
+    """Insert idempotency keys with their times; return how many are new."""
     columns: dict[str, list[Any]] = {
         "key": [key.id for key in keys],
         "digest": [key.digest for key in keys],
-        "created": [new.columns["created"][0] for new in keyed],
+        "created": list(keys.values()),
     }
     return insert_rows(connection, idempotency_keys, columns)
+
+
+def add_key(connection: sa.Connection, key: IdempotencyKey, created: float) -> None:
+    """Store an idempotency key, or raise if it was used with a different body."""
+    if _insert_keys(connection, {key: created}):
+        return
+    query = sa.select(idempotency_keys.c.digest).where(idempotency_keys.c.key == key.id)
+    if connection.execute(query).scalar_one() != key.digest:
+        problem = f"Idempotency key {key.text!r} was used with a different body"
+        raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
 
 
 def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
@@ -374,6 +444,9 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
     names += ["label", "answers", "labeled", "was_passed"]
     columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
     label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
+    numbers: dict[str, Any] = {
+        name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()
+    }
     return StoredRows(
         id=np.array(columns["id"], dtype=np.str_),
         outputs=_matrix(columns["outputs"]),
@@ -381,14 +454,35 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
         row_costs=np.array(columns["row_costs"], dtype=np.object_),
         answers=np.array(columns["answers"], dtype=np.object_),
         label_actions=np.array(columns["label_actions"], dtype=np.object_),
-        **{name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()},
+        **numbers,
         label=label,
         labeled=np.array(columns["labeled"], np.float64),
         is_unresolved=np.array(columns["was_passed"], np.bool_) & (label < 0),
     )
 
 
-def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
+def label_delay(connection: sa.Connection, now: float) -> LabelDelay:
+    """Return how late the labels of rows are whose labels all arrive sooner or later.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    now : float
+        Seconds since 1970.
+    """
+    query = (
+        sa.select(decisions.c.created, labels.c.created)
+        .outerjoin(labels, labels.c.decision_id == decisions.c.id)
+        .where(*EXPECTED)
+    )
+    times = np.array(connection.execute(query).all(), np.float64).reshape(-1, 2)
+    return LabelDelay.of(times[:, 0], times[:, 1], now)
+
+
+def alarm_history(
+    connection: sa.Connection, policy_id: int, due: float | None = None
+) -> AlarmHistory:
     """Return the input of the alarms: the uncertainty of every row, and labels of audited rows.
 
     Parameters
@@ -397,6 +491,9 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
         Supplied by `Store`.
     policy_id : int
         The policy that made the decisions.
+    due : float or None
+        If the labels of all rows are expected: those of rows decided until then count, as they are
+        now. In order of the decisions, late labels do not come after early ones.
 
     Returns
     -------
@@ -406,7 +503,10 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
     is_own = decisions.c.policy_id == policy_id
     every = sa.select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
     confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
-    audited = (
+    is_used: tuple[sa.ColumnElement[bool], ...] = (decisions.c.is_audit,)
+    if due is not None:
+        is_used = (*EXPECTED, decisions.c.created <= due)
+    used = (
         sa.select(
             decisions.c.id,
             decisions.c.created,
@@ -414,11 +514,18 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
             decisions.c.class_,
             decisions.c.probabilities,
         )
-        .where(is_own, decisions.c.is_audit)
+        .where(is_own, *is_used)
         .order_by(*ARRIVAL_ORDER)
     )
-    first = _first_labels(connection, policy_id)
-    known = [row for row in connection.execute(audited) if row.id in first]
+    first: Mapping[str, tuple[float, Label]]
+    if due is None:
+        first = _first_labels(connection, policy_id)
+    else:
+        current = sa.select(labels).join(decisions, decisions.c.id == labels.c.decision_id)
+        rows = connection.execute(current.where(is_own, *is_used)).mappings()
+        first = {row["decision_id"]: (0.0, label_of(row)) for row in rows}
+    every_used = connection.execute(used).all()
+    known = [row for row in every_used if row.id in first]
     complete = np.array([max(first[row.id][0], row.created) for row in known])
     order = np.argsort(complete, kind="stable")
     answers = [label for row in known if isinstance(label := first[row.id][1], str)]
@@ -430,6 +537,7 @@ def alarm_history(connection: sa.Connection, policy_id: int) -> AlarmHistory:
         is_correct=is_correct[order],
         probabilities=_matrix([row.probabilities for row in known])[order] if answers else None,
         answers=[answers[k] for k in order] if answers else (),
+        missing=0.0 if due is None or not every_used else 1 - len(known) / len(every_used),
     )
 
 
@@ -494,10 +602,15 @@ def delete_oldest(connection: sa.Connection, before: float) -> int:
     is_old = decisions.c.created < before
     query = sa.select(decisions.c.id).where(is_old).order_by(*ARRIVAL_ORDER).limit(MAX_IDS)
     old = connection.execute(query).scalars().all()
-    for table in (review_events, reviews, corrections, labels):
+    for table in (review_events, reviews, corrections, labels, cascade_stages):
         connection.execute(sa.delete(table).where(is_among(connection, table.c.decision_id, old)))
     connection.execute(sa.delete(decisions).where(is_among(connection, decisions.c.id, old)))
     if not old:
+        ids = cascade_stages.c.decision_id  # of rows that wait for a model
+        newest = sa.func.max(cascade_stages.c.created)
+        waiting = sa.select(ids).group_by(ids).having(newest < before)
+        connection.execute(sa.delete(cascade_stages).where(ids.in_(waiting)))
+        connection.execute(sa.delete(forecasts).where(forecasts.c.created < before))
         connection.execute(sa.delete(corrections).where(corrections.c.corrected < before))
         connection.execute(sa.delete(labels).where(labels.c.created < before))
         connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created < before))

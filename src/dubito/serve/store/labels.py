@@ -52,11 +52,12 @@ def add_labels(
     codes: Sequence[Label],
     corrected_by: str | None = None,
     reviewer: str | None = None,
+    truth_by: str | None = None,
 ) -> LabelCounts:
     """Store labels and take their rows out of the review queue.
 
     A label that exists must be the same, unless `corrected_by` is given: then the new one replaces
-    it, and the previous value is recorded.
+    it, and the previous value is recorded. With `truth_by` the same holds for labels of reviewers.
 
     Parameters
     ----------
@@ -70,6 +71,8 @@ def add_labels(
         Who corrects labels that differ; None rejects them.
     reviewer : str or None
         The reviewer who gave the labels, None for labels of a program.
+    truth_by : str or None
+        Who sends the truth of rows that reviewers may have labeled before.
 
     Returns
     -------
@@ -85,7 +88,8 @@ def add_labels(
     }
     n_new, n_corrected = insert_rows(connection, labels, columns), 0
     if n_new < len(ids):
-        n_corrected = _correct(connection, dict(zip(ids, codes, strict=True)), corrected_by, now)
+        given = dict(zip(ids, codes, strict=True))
+        n_corrected = _correct(connection, given, corrected_by, truth_by, now)
     for start in range(0, len(ids), MAX_IDS):
         is_labeled = is_among(connection, reviews.c.decision_id, ids[start : start + MAX_IDS])
         connection.execute(update(reviews).where(is_labeled).values(is_open=False))
@@ -93,17 +97,27 @@ def add_labels(
 
 
 def _correct(
-    connection: Connection, codes: dict[str, Label], corrected_by: str | None, now: float
+    connection: Connection,
+    codes: dict[str, Label],
+    corrected_by: str | None,
+    truth_by: str | None,
+    now: float,
 ) -> int:
     """Replace labels that differ; return how many there were."""
     query = select(labels).with_for_update()
-    rows = rows_by_id(connection, query, labels.c.decision_id, list(codes))
+    rows = list(rows_by_id(connection, query, labels.c.decision_id, list(codes)))
     replaced = [row for row in rows if label_of(row) != codes[row["decision_id"]]]
+    kept = [row for row in replaced if truth_by is None or row["reviewer"] is None]
+    if corrected_by is None:
+        require_same_labels(codes, {row["decision_id"]: label_of(row) for row in kept})
+    if corrected_by or truth_by:  # a label that is confirmed is not that of a reviewer any more
+        names = [row["decision_id"] for row in rows if row["reviewer"] is not None]
+        for start in range(0, len(names), MAX_IDS):
+            known = is_among(connection, labels.c.decision_id, names[start : start + MAX_IDS])
+            connection.execute(update(labels).where(known).values(reviewer=None))
     if not replaced:
         return 0
-    if corrected_by is None:
-        require_same_labels(codes, {row["decision_id"]: label_of(row) for row in replaced})
-    correction = {"corrected": now, "corrected_by": corrected_by}
+    correction = {"corrected": now, "corrected_by": corrected_by or truth_by}
     connection.execute(insert(corrections), [{**row, **correction} for row in replaced])
     change = (
         update(labels)
@@ -133,7 +147,9 @@ def require_same_labels(codes: Mapping[str, Label], found: Mapping[str, Label]) 
             raise HTTPError(CONFLICT, f"Id {name!r} has a different label", fix)
 
 
-def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, Label]:
+def find_labels(
+    connection: Connection, ids: Sequence[str], *, of_reviewers: bool = True
+) -> dict[str, Label]:
     """Return the labels of some ids; unknown ones are left out.
 
     Parameters
@@ -142,13 +158,16 @@ def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, Label]:
         Supplied by `Store`.
     ids : sequence of str
         Ids of decisions.
+    of_reviewers : bool, default True
+        Whether labels of reviewers count, besides those of programs.
 
     Returns
     -------
     dict of str to int or str
         The position of the label among the classes, or the answers of several labels, by id.
     """
-    rows = rows_by_id(connection, select(labels), labels.c.decision_id, ids)
+    query = select(labels) if of_reviewers else select(labels).where(labels.c.reviewer.is_(None))
+    rows = rows_by_id(connection, query, labels.c.decision_id, ids)
     return {row["decision_id"]: label_of(row) for row in rows}
 
 

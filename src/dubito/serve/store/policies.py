@@ -7,16 +7,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike, fspath
 from typing import Any, final
 
 from sqlalchemy import Connection, func, insert, select, update
 
+from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.loading import AnyPolicy, policy_from_json
 from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.serialization.documents import decode_document, read_text
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
-from dubito.serve.store.tables import activations, policies
+from dubito.serve.store.tables import activations, forecast_events, policies
 
+ServedPolicy = AnyPolicy | Cascade
 FILE = "policy.json"  # what messages call a document
 ACTIVATIONS = (
     select(activations.c.id, activations.c.policy_id)
@@ -42,9 +46,28 @@ class StoredPolicy:
     trained_until: float | None = None
 
     @cached_property
+    def served(self) -> ServedPolicy:
+        """The parsed policy or cascade."""
+        return served_from_json(self.document, FILE)
+
+    @property
     def policy(self) -> AnyPolicy:
-        """The parsed policy."""
-        return policy_from_json(self.document, FILE)
+        """The parsed policy of a database without cascades."""
+        assert not isinstance(self.served, Cascade)
+        return self.served
+
+
+def served_from_json(text: str, name: str) -> ServedPolicy:
+    """Return the policy or cascade in the text of a file, which error messages call `name`."""
+    document, is_intact = decode_document(text, name)
+    if document.get("class") == Cascade.__name__:
+        return Cascade.from_document(document, is_intact, name)
+    return policy_from_json(text, name)
+
+
+def load_served(path: str | PathLike[str]) -> ServedPolicy:
+    """Return the policy or cascade in a file."""
+    return served_from_json(read_text(path), fspath(path))
 
 
 def checksum(document: str) -> str:
@@ -58,8 +81,11 @@ def policy_content(document: str) -> dict[str, Any]:
     return {**content, "provenance": {**content["provenance"], "created": None}}
 
 
-def require_same_classes(new: AnyPolicy, existing: AnyPolicy) -> None:
-    """Raise unless two policies have the same classes or labels, or take the same outputs."""
+def require_same_classes(new: ServedPolicy, existing: ServedPolicy) -> None:
+    """Raise unless two policies have the same classes or labels, or take the same outputs.
+
+    Labels of cascades say whether an answer is correct, whatever their models.
+    """
     (kind, names), found = _named(existing), _named(new)
     if found != (kind, names):
         shown = ", ".join(names[:10])
@@ -69,8 +95,10 @@ def require_same_classes(new: AnyPolicy, existing: AnyPolicy) -> None:
         raise HTTPError(CONFLICT, problem, f"Use another database for other {found[0]}")
 
 
-def _named(policy: AnyPolicy) -> tuple[str, tuple[str, ...]]:
+def _named(policy: ServedPolicy) -> tuple[str, tuple[str, ...]]:
     """Return what a policy decides, and its names."""
+    if isinstance(policy, Cascade):
+        return "models", ("of a cascade",)
     if isinstance(policy, RegressionPolicy):
         levels = [f"{one:g}" for one in policy.levels or ()]
         draws = [] if policy.n_draws is None else [f"{policy.n_draws} draws"]
@@ -129,6 +157,11 @@ def find_document(connection: Connection, policy_id: int | None = None) -> tuple
         query = query.where(policies.c.id == policy_id)
     found = connection.execute(query).first()
     return None if found is None else (found.id, found.document)
+
+
+def has_forecasts(connection: Connection) -> bool:
+    """Return whether the database serves forecasts, and so no policies."""
+    return connection.execute(select(forecast_events.c.number).limit(1)).first() is not None
 
 
 def list_policies(connection: Connection) -> list[StoredPolicy]:

@@ -1,19 +1,34 @@
-"""The review queue in the database: claims with a lease, labels, escalations and undo."""
+"""The review queue in the database: claims with a lease, labels, escalations, undo; teams."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
-from typing import Any, final
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
+from dubito.formatting import quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
-from dubito.serve.store.decisions import Label, label_columns, label_of
+from dubito.serve.store.decisions import MAX_IDS, Label, is_among, label_columns, label_of
 from dubito.serve.store.labels import add_labels
-from dubito.serve.store.tables import decisions, labels, review_events, reviews
+from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
+from dubito.serve.store.writer import insert_rows
 
 LEASE_SECONDS = 600.0
 MAX_ESCALATIONS = 2  # after so many, a row leaves the queue without a label
@@ -24,7 +39,8 @@ MAX_ESCALATIONS = 2  # after so many, a row leaves the queue without a label
 class ReviewItem:
     """A row that a reviewer holds until `lease_until`.
 
-    `n_escalations` counts the reviewers who escalated it before.
+    `n_escalations` counts the reviewers who escalated it before, `n_answers` those of a team who
+    answered.
     """
 
     id: str
@@ -43,6 +59,7 @@ class ReviewItem:
     link: str | None
     label_actions: bytes | None
     n_escalations: int
+    n_answers: int = 0
 
 
 def claim_review(
@@ -88,7 +105,7 @@ def _lease(connection: Connection, item_id: str, reviewer: str, until: float) ->
     hold = update(reviews).where(reviews.c.decision_id == item_id)
     connection.execute(hold.values(is_open=True, reviewer=reviewer, lease_until=until))
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
-    own = ("reviewer", "lease_until", "probabilities", "n_escalations")
+    own = ("reviewer", "lease_until", "probabilities", "n_escalations", "n_answers")
     return ReviewItem(
         **{one.name: row[one.name] for one in fields(ReviewItem) if one.name not in own},
         reviewer=reviewer,
@@ -100,10 +117,9 @@ def _lease(connection: Connection, item_id: str, reviewer: str, until: float) ->
 
 def _available(reviewer: str, now: float, item_id: str | None) -> Select[Any]:
     """Return the query for the rows that a reviewer may claim, in order, or for one of them."""
-    was_passed = exists().where(
+    was_answered = exists().where(
         review_events.c.decision_id == reviews.c.decision_id,
         review_events.c.reviewer == reviewer,
-        review_events.c.kind.in_(["escalate", "skip"]),
         ~review_events.c.is_undone,
     )
     query = (
@@ -111,7 +127,7 @@ def _available(reviewer: str, now: float, item_id: str | None) -> Select[Any]:
         .where(
             reviews.c.is_open,
             (reviews.c.lease_until <= now) | (reviews.c.reviewer == reviewer),
-            ~was_passed,
+            ~was_answered,
             ~exists().where(labels.c.decision_id == reviews.c.decision_id),
         )
         .order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
@@ -158,7 +174,13 @@ def _n_escalations(connection: Connection, item_id: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def label_review(connection: Connection, item_id: str, reviewer: str, label: Label) -> None:
+def label_review(
+    connection: Connection,
+    item_id: str,
+    reviewer: str,
+    label: Label,
+    resolve: Callable[[Connection], Label | None] | None = None,
+) -> None:
     """Store a reviewer's label; sending the same one again changes nothing.
 
     Parameters
@@ -171,9 +193,18 @@ def label_review(connection: Connection, item_id: str, reviewer: str, label: Lab
         Who labels the row.
     label : int or str
         The position of the label among the classes, or the answers of several labels per row.
+    resolve : callable or None
+        What returns the label of the row from all answers so far, or None if another reviewer is
+        to be asked: then the row waits without a label.
     """
-    if _record(connection, item_id, reviewer, "label", label):
-        add_labels(connection, [item_id], [label], reviewer=reviewer)
+    if not _record(connection, item_id, reviewer, "label", label):
+        return
+    final = label if resolve is None else resolve(connection)
+    if final is None:
+        release = update(reviews).where(reviews.c.decision_id == item_id)
+        connection.execute(release.values(reviewer=None, lease_until=0.0))
+    else:
+        add_labels(connection, [item_id], [final], reviewer=reviewer)
 
 
 def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) -> None:
@@ -224,15 +255,16 @@ def undo_review(
     if last is None:
         problem = f"Reviewer {reviewer!r} has nothing to undo for id {item_id!r}"
         raise HTTPError(CONFLICT, problem, "Undo a row that you labeled, escalated or skipped")
-    is_own = (labels.c.decision_id == item_id) & (labels.c.reviewer == reviewer)
-    if last["kind"] == "label":
-        if not connection.execute(delete(labels).where(is_own)).rowcount:
-            problem = f"The label of id {item_id!r} has been corrected"
-            raise HTTPError(CONFLICT, problem, "Correct it with POST /v1/labels?correct=true")
+    is_this = labels.c.decision_id == item_id
+    label = connection.execute(select(labels.c.reviewer).where(is_this)).first()
+    if last["kind"] == "label" and label is not None and label.reviewer is None:
+        problem = f"The label of id {item_id!r} has been corrected"
+        raise HTTPError(CONFLICT, problem, "Correct it with POST /v1/labels?correct=true")
+    if last["kind"] == "label" and label is not None and label.reviewer == reviewer:
+        connection.execute(delete(labels).where(is_this))
     else:
-        is_labeled = select(exists().where(labels.c.decision_id == item_id))
         is_claimed = state["lease_until"] > now and state["reviewer"] != reviewer
-        if is_claimed or connection.execute(is_labeled).scalar():
+        if is_claimed or label is not None:
             problem = f"Id {item_id!r} is with another reviewer now"
             raise HTTPError(CONFLICT, problem, "Leave it to them")
     undone = update(review_events).where(review_events.c.id == last["id"]).values(is_undone=True)
@@ -264,6 +296,25 @@ def last_review(connection: Connection, reviewer: str, item_id: str | None = Non
         query = query.where(review_events.c.decision_id == item_id)
     query = query.order_by(review_events.c.id.desc()).limit(1)
     return connection.execute(query).mappings().first()
+
+
+def answers_of(connection: Connection, item_id: str) -> list[tuple[str, int, float]]:
+    """Return the answers to a row in order: the reviewer, the class, and when.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id : str
+        The row, of a policy of one class per row.
+    """
+    query = select(review_events.c.reviewer, review_events.c.label, review_events.c.created).where(
+        review_events.c.decision_id == item_id,
+        review_events.c.kind == "label",
+        ~review_events.c.is_undone,
+    )
+    rows = connection.execute(query.order_by(review_events.c.id))
+    return [(name, int(code), float(created)) for name, code, created in rows]
 
 
 def _locked_state(connection: Connection, item_id: str) -> Any:
@@ -299,3 +350,347 @@ def _record(
         )
     )
     return True
+
+
+TOO_MANY = 429
+MAX_CLAIMS = 100  # rows that are tried before the queue is looked at again
+
+
+class Period(NamedTuple):
+    """An hour or a day, in seconds since 1970, and how many rows a reviewer may review in it."""
+
+    name: str
+    start: float
+    end: float
+    capacity: int
+
+    @property
+    def words(self) -> str:
+        """The name in a sentence."""
+        return "today" if self.name == "day" else f"this {self.name}"
+
+
+def periods(now: float, per_hour: int | None, per_day: int) -> list[Period]:
+    """Return the hour and the day of a time, by the clock of this machine.
+
+    >>> [one.name for one in periods(0.0, None, 40)]
+    ['day']
+    """
+    at = datetime.fromtimestamp(now).astimezone().replace(minute=0, second=0, microsecond=0)
+    today = datetime(at.year, at.month, at.day)
+    tomorrow = today + timedelta(days=1)
+    found = [Period("day", today.timestamp(), tomorrow.timestamp(), per_day)]
+    if per_hour is None:
+        return found
+    return [Period("hour", at.timestamp(), at.timestamp() + 3600, per_hour), *found]
+
+
+@final
+@dataclass(slots=True)
+class WaitingRow:
+    """A row that waits for a label, with what reviewers did about it.
+
+    `answers` are pairs of a reviewer and a class, in order; `passed` escalated or skipped it, and
+    `holder` has claimed it.
+    """
+
+    id: str
+    policy_id: int
+    probabilities: bytes
+    reason: int
+    is_audit: bool
+    row_costs: str | None
+    created: float
+    holder: str | None = None
+    answers: list[tuple[str, int]] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)
+
+    @property
+    def seen_by(self) -> set[str]:
+        """Who is not asked (again)."""
+        return self.passed | {name for name, _ in self.answers}
+
+
+COLUMNS = (
+    decisions.c.id, decisions.c.policy_id, decisions.c.probabilities, decisions.c.reason,
+    reviews.c.is_audit, decisions.c.row_costs, reviews.c.created,
+)  # fmt: skip
+IS_UNLABELED = ~exists().where(labels.c.decision_id == reviews.c.decision_id)
+
+
+def waiting_rows(
+    connection: Connection, now: float, limit: int, item_id: str | None = None
+) -> list[WaitingRow]:
+    """Return the rows that wait for a label, audited ones first, then by review value.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    now : float
+        Leases that end before have expired.
+    limit : int
+        The maximum number of rows.
+    item_id : str or None
+        Only this row.
+    """
+    query = (
+        select(*COLUMNS, reviews.c.reviewer, reviews.c.lease_until)
+        .join(decisions, decisions.c.id == reviews.c.decision_id)
+        .where(reviews.c.is_open, IS_UNLABELED)
+        .order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
+        .limit(limit)
+    )
+    if item_id is not None:
+        query = query.where(reviews.c.decision_id == item_id)
+    found: dict[str, WaitingRow] = {}
+    for *values, holder, until in connection.execute(query):
+        row = WaitingRow(*values)
+        row.holder = holder if until > now else None
+        found[row.id] = row
+    ids = list(found)
+    for start in range(0, len(ids), MAX_IDS):
+        events = (
+            select(review_events)
+            .where(
+                is_among(connection, review_events.c.decision_id, ids[start : start + MAX_IDS]),
+                ~review_events.c.is_undone,
+            )
+            .order_by(review_events.c.id)
+        )
+        for event in connection.execute(events).mappings():
+            row = found[event["decision_id"]]
+            if event["kind"] == "label":
+                row.answers.append((event["reviewer"], event["label"]))
+            else:
+                row.passed.add(event["reviewer"])
+    return list(found.values())
+
+
+def arrived_rows(
+    connection: Connection, start: float, end: float, limit: int
+) -> tuple[list[WaitingRow], int]:
+    """Return rejected rows that arrived from one time to another, and how many there are in all.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    start, end : float
+        Seconds since 1970.
+    limit : int
+        The maximum number of rows; ids decide which, not values or times.
+    """
+    is_between = (reviews.c.created >= start, reviews.c.created < end, ~reviews.c.is_audit)
+    count = connection.execute(select(func.count()).where(*is_between)).scalar_one()
+    query = select(*COLUMNS).join(reviews, decisions.c.id == reviews.c.decision_id)
+    rows = connection.execute(query.where(*is_between).order_by(decisions.c.id).limit(limit))
+    return [WaitingRow(*row) for row in rows], int(count)
+
+
+def _used(since: float) -> tuple[ColumnElement[bool], ...]:
+    """Return which events count against capacity: every answer, and passing a row on."""
+    return (review_events.c.created >= since, ~review_events.c.is_undone)
+
+
+def used_capacity(connection: Connection, since: float) -> dict[str, int]:
+    """Return how many rows each reviewer labeled or passed on since a time."""
+    who = review_events.c.reviewer
+    query = select(who, func.count()).where(*_used(since)).group_by(who)
+    return {name: int(n) for name, n in connection.execute(query)}
+
+
+def _held(connection: Connection, reviewer: str, now: float) -> list[str]:
+    """Return the rows that a reviewer holds."""
+    query = select(reviews.c.decision_id).where(
+        reviews.c.is_open, reviews.c.reviewer == reviewer, reviews.c.lease_until > now, IS_UNLABELED
+    )
+    return list(connection.execute(query).scalars())
+
+
+def join_team(connection: Connection, names: Sequence[str], now: float) -> None:
+    """Add the reviewers that are new to the table of team members."""
+    columns: dict[str, list[Any]] = {
+        "name": list(names),
+        "shadow_price": [0.0] * len(names),
+        "seen": [now] * len(names),
+    }
+    insert_rows(connection, team_members, columns)
+
+
+def team_members_of(connection: Connection) -> dict[str, tuple[float, float]]:
+    """Return the shadow price of each reviewer, and when it last claimed a row."""
+    query = select(team_members.c.name, team_members.c.shadow_price, team_members.c.seen)
+    return {name: (price, seen) for name, price, seen in connection.execute(query)}
+
+
+def save_prices(connection: Connection, prices: Mapping[str, float]) -> None:
+    """Store the shadow price of each reviewer."""
+    for name, price in sorted(prices.items()):  # in one order, so that processes do not deadlock
+        change = update(team_members).where(team_members.c.name == name)
+        connection.execute(change.values(shadow_price=price))
+
+
+def claim_within(
+    connection: Connection,
+    reviewer: str,
+    ids: Sequence[str],
+    limits: Sequence[Period],
+    *,
+    lease_seconds: float,
+    now: float,
+    keep_held: bool = True,
+) -> ReviewItem | None:
+    """Claim the first of some rows that is available, if the reviewer has capacity left.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    reviewer : str
+        A member of the team.
+    ids : sequence of str
+        The rows, in order.
+    limits : sequence of Period
+        How many rows the reviewer may review in this hour and on this day.
+    lease_seconds : float
+        How long the reviewer holds the row.
+    now : float
+        The current time.
+    keep_held : bool, default True
+        Whether a row that the reviewer holds comes before any other.
+
+    Returns
+    -------
+    ReviewItem or None
+        None if no row is available.
+    """
+    _lock(connection, reviewer, now)
+    held = _held(connection, reviewer, now) if keep_held else []
+    if not held:
+        _require_capacity(connection, reviewer, limits, now, n_more=1)
+    for item_id in (*held, *ids[:MAX_CLAIMS]):
+        item = claim_review(connection, reviewer, item_id, lease_seconds=lease_seconds, now=now)
+        if item is not None:
+            _require_capacity(connection, reviewer, limits, now)
+            return item
+    return None
+
+
+def undo_within(
+    connection: Connection,
+    item_id: str,
+    reviewer: str,
+    limits: Sequence[Period],
+    *,
+    lease_seconds: float,
+    now: float,
+) -> ReviewItem:
+    """Undo the last answer of a team member for a row, and claim it again within capacity.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id, reviewer : str
+        The row, and who answered.
+    limits, lease_seconds, now
+        As for `claim_within`.
+    """
+    _lock(connection, reviewer, now)
+    item = undo_review(connection, item_id, reviewer, lease_seconds=lease_seconds)
+    _require_capacity(connection, reviewer, limits, now)
+    return item
+
+
+def _lock(connection: Connection, reviewer: str, now: float) -> None:
+    """Note that a reviewer is there, and let no other process claim for it until the commit."""
+    change = update(team_members).where(team_members.c.name == reviewer)
+    connection.execute(change.values(seen=now))
+
+
+def _require_capacity(
+    connection: Connection, reviewer: str, limits: Sequence[Period], now: float, n_more: int = 0
+) -> None:
+    """Raise if a reviewer answered, passed on and holds more rows than it can review."""
+    n_held = len(_held(connection, reviewer, now))
+    for one in reversed(limits):  # the day first: who has used it need not come back next hour
+        is_own = review_events.c.reviewer == reviewer
+        query = select(func.count()).select_from(review_events).where(is_own, *_used(one.start))
+        n_used = int(connection.execute(query).scalar_one())
+        if n_used + n_held + n_more > one.capacity:
+            again = datetime.fromtimestamp(one.end).astimezone()
+            at = f"{'tomorrow ' if one.name == 'day' else ''}at {again:%H:%M %Z}"
+            limit = quantity(one.capacity, "review")
+            problem = f"{reviewer} has reached the limit of {limit} {one.words}"
+            raise HTTPError(TOO_MANY, problem, f"Come back {at}", max(int(one.end - now) + 1, 1))
+
+
+def settle_row(
+    connection: Connection, item_id: str, n_answers: int, label: int, now: float
+) -> bool:
+    """Label a row by the answers so far, unless it changed; return whether it was labeled.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id : str
+        A row with answers, but without a label.
+    n_answers : int
+        How many answers it has.
+    label : int
+        The class that they lead to.
+    now : float
+        The current time.
+    """
+    lock = select(reviews).where(reviews.c.decision_id == item_id).with_for_update()
+    connection.execute(lock).all()
+    found = waiting_rows(connection, now, 1, item_id)
+    if not found or found[0].holder is not None or len(found[0].answers) != n_answers:
+        return False
+    add_labels(connection, [item_id], [label], reviewer=found[0].answers[-1][0])
+    return True
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AnsweredRow:
+    """The answers to a row, as pairs of a reviewer and a class, and the truth if it is known."""
+
+    answers: tuple[tuple[str, int], ...]
+    truth: int | None
+
+    @property
+    def confirmed(self) -> int | None:
+        """The truth, or else the class that two people gave, and more than any other."""
+        if self.truth is not None:
+            return self.truth
+        votes: dict[int, set[str]] = defaultdict(set)
+        for name, code in self.answers:
+            votes[code].add(name)
+        counts = sorted(((len(names), code) for code, names in votes.items()), reverse=True)
+        is_clear = counts[0][0] >= 2 and (len(counts) == 1 or counts[1][0] < counts[0][0])
+        return counts[0][1] if is_clear else None
+
+
+def answered_rows(connection: Connection) -> list[AnsweredRow]:
+    """Return the answers to each row; labels that a program sent are the truth."""
+    is_truth = labels.c.reviewer.is_(None) & labels.c.answers.is_(None)
+    query = (
+        select(
+            review_events.c.decision_id,
+            review_events.c.reviewer,
+            review_events.c.label,
+            labels.c.label.label("truth"),
+        )
+        .outerjoin(labels, (labels.c.decision_id == review_events.c.decision_id) & is_truth)
+        .where(review_events.c.kind == "label", ~review_events.c.is_undone)
+        .order_by(review_events.c.id)
+    )
+    given: dict[str, dict[str, int]] = defaultdict(dict)
+    truths: dict[str, int | None] = {}
+    for item_id, name, code, truth in connection.execute(query):
+        given[item_id][name] = code
+        truths[item_id] = truth
+    return [AnsweredRow(tuple(one.items()), truths[key]) for key, one in given.items()]

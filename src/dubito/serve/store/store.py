@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,8 +24,8 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from dubito.decide.policy.loading import policy_from_json
 from dubito.errors import BadValueError
+from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store import decisions, labels, policies, review, tokens
 from dubito.serve.store.decisions import NewDecisions
 from dubito.serve.store.tables import metadata, secrets
@@ -184,11 +185,16 @@ class Store:
         It is validated here, not in the writer, so that no write waits for it. `trained_until` is
         the time of the newest row that a refit was fitted to.
         """
-        new, digest = policy_from_json(document, policies.FILE), policies.checksum(document)
+        if self.has_forecasts():
+            problem = "This database serves forecasts, and no policies"
+            raise HTTPError(CONFLICT, problem, "Use another database for a policy")
+        new = policies.served_from_json(document, policies.FILE)
+        digest = policies.checksum(document)
         while True:
             oldest = self.find_document()
             if oldest is not None:
-                existing = policy_from_json(oldest[1], f"Policy {oldest[0]} of the database")
+                name = f"Policy {oldest[0]} of the database"
+                existing = policies.served_from_json(oldest[1], name)
                 policies.require_same_classes(new, existing)
             values = {"digest": digest, "document": document, "trained_until": trained_until}
             added = self.write(
@@ -209,6 +215,7 @@ class Store:
     find_features = _reads(decisions.find_features)
     decisions_since = _reads(decisions.decisions_since)
     alarm_history = _reads(decisions.alarm_history)
+    label_delay = _reads(decisions.label_delay)
 
     find_labels = _reads(labels.find_labels)
     find_corrections = _reads(labels.find_corrections)
@@ -219,14 +226,28 @@ class Store:
     pass_review = _writes(review.pass_review)
     undo_review = _writes(review.undo_review)
     last_review = _reads(review.last_review)
+    answers_of = _reads(review.answers_of)
     review_queue = _reads(review.review_queue)
     queue_length = _reads(review.queue_length)
+
+    waiting_rows = _reads(review.waiting_rows)
+    arrived_rows = _reads(review.arrived_rows)
+    answered_rows = _reads(review.answered_rows)
+    used_capacity = _reads(review.used_capacity)
+    team_members = _reads(review.team_members_of)
+    join_team = _writes(review.join_team)
+    save_prices = _writes(review.save_prices)
+    claim_within = _writes(review.claim_within)
+    undo_within = _writes(review.undo_within)
+    settle_row = _writes(review.settle_row)
 
     find_document = _reads(policies.find_document)
     activate = _writes(policies.activate)
     roll_back = _writes(policies.roll_back)
     active_id = _reads(policies.active_id)
     list_policies = _reads(policies.list_policies)
+
+    has_forecasts = _reads(policies.has_forecasts)
 
     create_token = _writes(tokens.create_token)
     revoke_token = _writes(tokens.revoke_token)
@@ -346,9 +367,24 @@ def _prepare(engine: Engine) -> None:
 def _set_up_sqlite(connection: Any, _: Any) -> None:
     """Use a write-ahead log that is synced at every commit."""
     connection.isolation_level = None  # transactions begin in `_begin_sqlite`
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA busy_timeout=30000")
+    _enter_wal_mode(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _enter_wal_mode(connection: Any, *, seconds: float = 30) -> None:
+    """Turn on the write-ahead log; SQLite does not wait when two processes do so at once."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -121,6 +121,58 @@ review_events = sa.Table(
 )
 sa.Index("review_events_of", review_events.c.decision_id, review_events.c.reviewer)
 
+# Reviewers of `dubito serve --team`: the last shadow price, and when each claimed a row.
+team_members = sa.Table(
+    "team_members",
+    metadata,
+    sa.Column("name", sa.String(MAX_ID_LENGTH), primary_key=True),
+    sa.Column("shadow_price", sa.Double, nullable=False),
+    sa.Column("seen", sa.Double, nullable=False),
+)
+
+# What `dubito serve state.json` issued; truths are in `labels`. Bounds are null where infinite.
+forecasts = sa.Table(
+    "forecasts",
+    metadata,
+    sa.Column("id", sa.String(MAX_ID_LENGTH), primary_key=True),
+    sa.Column("created", sa.Double, nullable=False, index=True),
+    sa.Column("digest", sa.LargeBinary(16), nullable=False),  # of all that was sent; or empty
+    sa.Column("series", sa.String(MAX_ID_LENGTH), nullable=False),
+    sa.Column("horizon", sa.Integer, nullable=False),
+    sa.Column("time", sa.String(MAX_ID_LENGTH), nullable=False),
+    sa.Column("moment", sa.Double),  # the time as a number, of dates that of days
+    sa.Column("raw_low", sa.Double),  # the interval as forecast
+    sa.Column("raw_high", sa.Double),
+    sa.Column("low", sa.Double),
+    sa.Column("high", sa.Double),
+    sa.Column("members", sa.LargeBinary),  # of a set of classes: one byte per class
+)
+
+# All that changed the online state, in order: a state, then forecasts and truths, as JSON.
+forecast_events = sa.Table(
+    "forecast_events",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("tag", sa.String(32), nullable=False),  # random: two events are never taken for one
+    sa.Column("content", sa.Text, nullable=False),
+)
+
+# What was sent about a row of a cascade, request by request, and what was answered. The last
+# decision, once no further model is to be called, is in `decisions` too: its classes are wrong and
+# correct, and `row_costs` has what the calls of the models cost.
+cascade_stages = sa.Table(
+    "cascade_stages",
+    metadata,
+    sa.Column("decision_id", sa.String(MAX_ID_LENGTH), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("policy_id", sa.Integer, nullable=False),
+    sa.Column("created", sa.Double, nullable=False, index=True),
+    sa.Column("position", sa.Integer, nullable=False),  # within its request
+    sa.Column("next_model", sa.Text),  # null of the last decision
+    sa.Column("sent", sa.Text, nullable=False),  # JSON
+    sa.Column("response", sa.Text, nullable=False),  # JSON
+)
+
 tokens = sa.Table(
     "tokens",
     metadata,

@@ -1,0 +1,110 @@
+"""`dubito explain TERM`: the glossary in the terminal."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, TypedDict
+
+import typer
+
+
+class Entry(TypedDict):
+    """A term of the glossary, as in `glossary.json`."""
+
+    term: str
+    aliases: list[str]
+    text: str
+    use: str
+    page: str
+
+
+def _known_terms() -> list[str]:
+    """Return all terms, for the completion of the shell."""
+    return [entry["term"] for entry in _glossary()]
+
+
+def explain(
+    term: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Term of the glossary, e.g. ece. Default: list all terms.",
+            autocompletion=_known_terms,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Explain a term, such as ECE or conformal prediction, and how to compute it.
+
+    Example: dubito explain ece
+    """
+    from dubito.cli.printing import put, say, say_json
+
+    if not term:
+        entries = _glossary()
+        if as_json:
+            say_json(entries)
+            return
+        _show_columns([entry["term"] for entry in entries])
+        say("\nExplain one of them: dubito explain ece")
+        return
+    entry = _find_entry(" ".join(term))
+    if as_json:
+        say_json(entry)
+        return
+    say(entry["term"] + (f" ({', '.join(entry['aliases'])})" if entry["aliases"] else ""))
+    say(f"\n{entry['text']}\n")
+    put(f"  {entry['use']}\n")
+    say(f"More: {entry['page']}")
+
+
+@cache
+def _glossary() -> list[Entry]:
+    """Return all entries of the glossary, in alphabetical order."""
+    import json
+    from importlib.resources import files
+
+    text = files("dubito.cli").joinpath("glossary.json").read_text(encoding="utf-8")
+    entries: list[Entry] = json.loads(text)
+    return entries
+
+
+def _find_entry(term: str) -> Entry:
+    """Return the entry with a term or alias, whatever its case, hyphens and spaces.
+
+    >>> _find_entry("Expected-Calibration error")["term"]
+    'ECE'
+    """
+    from difflib import get_close_matches
+
+    from dubito.errors import BadValueError
+
+    names = {
+        _plain(name): entry for entry in _glossary() for name in (entry["term"], *entry["aliases"])
+    }
+    wanted = _plain(term)
+    if wanted in names:
+        return names[wanted]
+    near = [name for name in names if len(wanted) > 2 and wanted in name]
+    near += get_close_matches(wanted, names, n=5, cutoff=0.6)
+    terms = list(dict.fromkeys(names[name]["term"] for name in near))[:3]
+    fix = f"Similar terms are {', '.join(terms)}" if terms else "Run dubito explain to list them"
+    rule = "must be a term of the glossary"
+    raise BadValueError("term", "dubito explain", rule, repr(term), fix)
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case, without hyphens, underscores and repeated spaces."""
+    return " ".join(name.lower().replace("-", " ").replace("_", " ").split())
+
+
+def _show_columns(names: list[str]) -> None:
+    """Print names in as many columns as fit on the terminal, down first."""
+    from shutil import get_terminal_size
+
+    from dubito.cli.printing import MAX_WIDTH, put
+
+    width = max(map(len, names)) + 2
+    n_columns = max(min(get_terminal_size().columns, MAX_WIDTH) // width, 1)
+    n_lines = -(-len(names) // n_columns)
+    for start in range(n_lines):
+        put("".join(f"{name:<{width}}" for name in names[start::n_lines]).rstrip())

@@ -1,0 +1,468 @@
+"""The rows of a file of forecasts: places in time, truths, and forecasts where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from dubito.cli.columns import OUTPUTS, ColumnOptions
+from dubito.cli.reading import Predictions
+from dubito.errors import BadValueError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dubito.arrays import BoolArray, FloatArray, IntArray
+    from dubito.cli.writing import KeptColumns
+    from dubito.data import BadRows, Batch
+    from dubito.data.times import Times
+    from dubito.doubt import OnlineConformal
+
+CALLER = "dubito forecast"
+RESULTS = ("low", "high", "prediction_set", "set_size")
+FORECASTS = (
+    "Pass --quantiles 'q_*', --mean and --std, --samples 's_*', --probabilities 'p_*', --logits "
+    "'z_*', or --forecast"
+)
+KINDS = {
+    "points": ("point forecasts", "--forecast"),
+    "spread": ("intervals", "--quantiles, --mean and --std, or --samples"),
+    "classes": ("class probabilities", "--probabilities or --logits"),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
+    """The options that say of when and what a row is."""
+
+    time: str
+    series: str | None
+    horizon: str | None
+    known: str | None
+    time_format: str | None = None
+    horizon_from: int = 0
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that were named, by option."""
+        pairs = (
+            ("--time", self.time),
+            ("--series", self.series),
+            ("--horizon", self.horizon),
+            ("--known", self.known),
+        )
+        return {option: name for option, name in pairs if name is not None}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Resumed:
+    """The rows of a file by what a state does with them.
+
+    `chosen` are issued, `late` ones among them at the time of the last forecast; those `too_late`
+    are not. Truths `arrived` for forecasts of earlier runs. Forecasts that wait are `changed` if
+    they were others, and have `other_truths` if they got another one before. Those `learned` had
+    their truth in an earlier run, and those `unmatched` have a truth and no forecast.
+    """
+
+    chosen: IntArray
+    arrived: IntArray
+    late: IntArray
+    too_late: IntArray
+    changed: IntArray
+    other_truths: IntArray
+    learned: IntArray
+    unmatched: IntArray
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of rows, for JSON."""
+        names = ("arrived", "late", "too_late", "changed", "other_truths", "learned", "unmatched")
+        return {f"n_{name}": int(getattr(self, name).size) for name in names}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ForecastRows:
+    """The rows of a file, without those that were set aside.
+
+    `places` holds the number of each row's forecast among the outputs, -1 where it has none;
+    horizons count from 0, and are shown as in the file.
+    """
+
+    file: str
+    options: PlaceOptions
+    times: Times
+    known: Times | None
+    series: NDArray[Any]
+    horizons: IntArray
+    y: FloatArray
+    classes: tuple[Any, ...] | None
+    places: IntArray
+    outputs: Any  # None without forecasts
+    batch: Batch | None
+    kept: KeptColumns | None
+    n_rearranged: int
+    n_bad: int
+    class_order: tuple[Any, ...]  # that of the columns of the file
+
+    @cached_property
+    def ids(self) -> NDArray[Any]:
+        """The identifier of each row, by series, horizon and time."""
+        import numpy as np
+
+        keys = zip(self.series.tolist(), self.horizons.tolist(), self.times.texts, strict=True)
+        return np.array([f"{name}, {step}, {text}" for name, step, text in keys], dtype=object)
+
+    @property
+    def nouns(self) -> str:
+        """What is issued."""
+        return "intervals" if self.classes is None else "sets"
+
+    def truths(self, rows: IntArray) -> Any:
+        """Return the truths of some rows as `OnlineConformal` takes them."""
+        if self.classes is None:
+            return self.y[rows]
+        return [None if one != one else self.classes[int(one)] for one in self.y[rows].tolist()]
+
+    def outputs_of(self, rows: IntArray) -> Any:
+        """Return the forecasts of some rows; None if one has none."""
+        places = self.places[rows]
+        if self.outputs is None or (places < 0).any():
+            return None
+        return self.outputs[places] if self.is_point else self.outputs.take(places)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether forecasts are points."""
+        import numpy as np
+
+        return isinstance(self.outputs, np.ndarray)
+
+    def described(self, row: int) -> str:
+        """Return the series, horizon, time and number of a row."""
+        horizon = self.horizons[row] + self.options.horizon_from
+        place = f"series {str(self.series[row])!r}, horizon {horizon}"
+        return f"{place}, {self.times.texts[row]}"
+
+    def require_fits(self, online: OnlineConformal, state: Path | None) -> None:
+        """Raise unless times and forecasts are of the kind of a state."""
+        if not online.__sklearn_is_fitted__():
+            return
+        if online.time_kind_ not in (None, self.times.kind):
+            rule = f"must hold {online.time_kind_}, as in {state}"
+            got = f"{self.times.kind} such as {self.times.texts[0]}"
+            form = "dates such as 2025-01-31" if online.time_kind_ == "dates" else "numbers"
+            fix = f"Write {form}, or pass another --state"
+            raise BadValueError(self.options.time, self.file, rule, got, fix, 0)
+        if self.outputs is not None and (kind := self._kind) != online.kind_:
+            (wanted, flags), got = KINDS[online.kind_], KINDS[kind][0]
+            rule = f"must hold {wanted}, as before in {state}"
+            raise BadValueError("", self.file, rule, got, f"Pass {flags}, or another --state")
+
+    @property
+    def _kind(self) -> str:
+        if self.is_point:
+            return "points"
+        return "spread" if self.classes is None else "classes"
+
+    def resume(self, online: OnlineConformal) -> Resumed:
+        """Sort rows by what is to be done with them."""
+        import numpy as np
+
+        times, has_forecast, has_truth = self.times.numbers, self.places >= 0, ~np.isnan(self.y)
+        none = np.zeros(0, dtype=np.int64)
+        if not online.__sklearn_is_fitted__():
+            chosen = self._in_order(np.arange(len(self.y)))
+            return Resumed(chosen, *[none] * 7)
+        last = -np.inf if online.time_ is None else online.time_
+        waiting = set(online.waiting_ids_)
+        is_waiting = np.array([one in waiting for one in self.ids], dtype=bool)
+        found = np.flatnonzero(is_waiting)
+        arrived = changed = other = none
+        if found.size:
+            is_known = online.waiting(self.ids[found])[0]
+            arrived = found[has_truth[found] & ~is_known]
+            is_other = online.find_changed(None, self.truths(found), ids=self.ids[found])[1]
+            other = found[is_other]
+            sent = found[has_forecast[found]]
+            if sent.size:
+                given = self.outputs_of(sent), self.truths(sent)
+                changed = sent[online.find_changed(*given, ids=self.ids[sent])[0]]
+        known = None if self.known is None else self.known.values
+        is_late, is_lost = online.find_late(
+            self.times.values, series=self.series, horizon=self.horizons, known=known
+        )
+        is_missing = ~is_waiting & ((times >= last) | is_late | is_lost)
+        is_issued = is_missing & has_forecast & ~is_lost
+        parts = (
+            is_issued & is_late,
+            is_missing & has_forecast & is_lost,
+            has_truth & ~is_waiting & ~is_missing,
+            has_truth & is_missing & ~has_forecast,
+        )
+        late, lost, learned, unmatched = (np.flatnonzero(one) for one in parts)
+        chosen = self._in_order(np.flatnonzero(is_issued))
+        return Resumed(chosen, arrived, late, lost, changed, other, learned, unmatched)
+
+    def _in_order(self, rows: IntArray) -> IntArray:
+        """Return rows in order of time, series and horizon: that of a file does not matter."""
+        import numpy as np
+
+        keys = (self.horizons[rows], self.series[rows], self.times.numbers[rows])
+        return np.asarray(rows[np.lexsort(keys)])
+
+
+def read_forecast_rows(
+    file: str,
+    options: ColumnOptions,
+    places: PlaceOptions,
+    *,
+    forecast: str | None,
+    online: OnlineConformal,
+    has_state: bool,
+    output: Path | None,
+    bad_rows: Path | None,
+) -> ForecastRows:
+    """Read a file of forecasts, with a state also without truths; once it exists, of truths."""
+    import numpy as np
+
+    from dubito.cli.printing import say_note
+    from dubito.data import BadRows
+    from dubito.data.files import read_cells
+    from dubito.data.labels import Labels, Targets, names_of
+    from dubito.data.sources import open_source
+    from dubito.measure.regression import moment_matched
+    from dubito.outputs import BaseClassOutputs
+
+    is_resumed = online.__sklearn_is_fitted__()
+    options.require_single_label("forecast")
+    options = _with_forecast(options, forecast, is_resumed=is_resumed)
+    names = open_source(file).schema.names
+    named = places.columns
+    if forecast is not None and not is_resumed:
+        named = {**named, "--forecast": forecast}
+    for option, name in named.items():
+        if name not in names:
+            got, fix = f"columns {', '.join(names)}", f"Pass {option} with one of them"
+            raise BadValueError("", file, f"has no column {name!r} for {option}", got, fix)
+    if has_state and options.label is not None and options.label not in names:
+        say_note(f"{file} has no column {options.label}: no truths there.")
+        options = replace(options, label=None)
+    wanted = list(dict.fromkeys(places.columns.values()))
+    cells = {name: one.array.to_pylist() for name, one in read_cells(file, wanted, wanted).items()}
+    n = len(cells[places.time])
+    one, is_blank = None, np.ones(n, dtype=bool)
+    if options.has_outputs(names) or not is_resumed:
+        (one,) = options.open(file, label="optional" if has_state else "required")
+        is_blank = _blank_rows(one, n) if is_resumed else np.zeros(n, dtype=bool)
+    y, is_kept = np.full(n, np.nan), np.ones(n, dtype=bool)
+    outputs: Any = None
+    numbers, batch, kept, n_rearranged = np.full(n, -1), None, None, 0
+    classes = online.classes_ if is_resumed and online.kind_ == "classes" else None
+    if is_resumed and online.kind_ == "classes":
+        classes = classes or tuple(range(online.n_classes_ or 2))
+    bad, order = BadRows(), classes or ()
+    if one is not None and not is_blank.all():
+        batch, kept = _read_batch(one, is_blank, output, bad_rows, bad)
+        batch = moment_matched(batch)
+        rows = np.arange(n) if batch.ids is None else np.asarray(batch.ids, dtype=np.int64)
+        numbers[rows] = np.arange(rows.size)
+        is_kept[[each.row for each in bad]] = False
+        is_kept |= is_blank
+        outputs, labels = batch.outputs, batch.labels
+        if isinstance(outputs, BaseClassOutputs):
+            classes = tuple(names_of(outputs))
+            order = _in_file_order(classes, one, names)
+            if isinstance(labels, Labels):
+                y[rows] = np.where(labels.codes < 0, np.nan, labels.codes)
+        elif isinstance(labels, Targets):
+            y[rows] = labels.values.astype(np.float64)
+        n_rearranged = getattr(outputs, "n_rearranged", 0)
+        if forecast is not None:
+            outputs = outputs.array[:, 0]
+    if is_blank.any():
+        y[is_blank] = _read_truths(file, options.find_label(names, file), classes)[is_blank]
+    rows = np.flatnonzero(is_kept)
+    return _make_rows(
+        file,
+        places,
+        {name: [column[row] for row in rows] for name, column in cells.items()},
+        rows,
+        y=y[rows],
+        classes=classes,
+        places=numbers[rows],
+        outputs=outputs,
+        batch=batch,
+        kept=kept,
+        n_rearranged=n_rearranged,
+        n_bad=n - rows.size,
+        class_order=order,
+    )
+
+
+def _in_file_order(classes: tuple[Any, ...], one: Predictions, names: list[str]) -> tuple[Any, ...]:
+    """Return classes in the order of their columns."""
+    bound = one.columns.bind(names, one.file)
+    columns = bound.found[bound.kind]
+    if len(columns) != len(classes):
+        return classes
+    places = {name: names.index(column) for name, column in zip(classes, columns, strict=True)}
+    return tuple(sorted(classes, key=lambda name: places[name]))
+
+
+def _with_forecast(
+    options: ColumnOptions, forecast: str | None, *, is_resumed: bool
+) -> ColumnOptions:
+    """Return options in which point forecasts are draws; raise unless there is one kind."""
+    given = [kind for kind in OUTPUTS if kind in options.given]
+    if (given and forecast is not None) or not (given or forecast or is_resumed):
+        got = "--forecast and others" if forecast else "none"
+        raise BadValueError("", CALLER, "needs one kind of forecasts", got, FORECASTS)
+    if given == ["confidence"]:
+        rule = "needs the probability of each class"
+        raise BadValueError("", CALLER, rule, given[0], "Pass --probabilities 'p_*'")
+    return options if forecast is None else replace(options, samples=forecast)
+
+
+def _blank_rows(one: Predictions, n: int) -> BoolArray:
+    """Return which rows have no forecast: all of its cells are blank."""
+    import numpy as np
+
+    from dubito.data.files import read_cells
+
+    bound = one.columns.bind(one.source.schema.names, one.file)
+    names = [*bound.found[bound.kind], *bound.found.get("std", ())]
+    is_blank = np.ones(n, dtype=bool)
+    for cells in read_cells(one.source, names, names).values():
+        is_blank &= cells.is_blank
+    return is_blank
+
+
+def _read_batch(
+    one: Predictions,
+    is_blank: BoolArray,
+    output: Path | None,
+    bad_rows: Path | None,
+    bad: BadRows,
+) -> tuple[Batch, KeptColumns | None]:
+    """Read the rows with a forecast; write those that are invalid to a file, or raise."""
+    from dubito.cli.writing import KeptColumns, bad_rows_remedy
+    from dubito.data import Sink, read
+
+    kept = None if output is None else KeptColumns.of([one], None, None, RESULTS, str(output))
+    columns = replace(one.columns, keep=kept.types if kept else {})
+    is_filtered = bad_rows is not None or bool(is_blank.any())
+    with bad_rows_remedy(bad_rows, keep_others=True):
+        batch = read(one.source, columns, bad_rows=bad if is_filtered else None)
+        for each in bad:
+            if is_blank[each.row]:
+                del bad.found[each.file, each.row]
+            elif bad_rows is None:
+                fix = "Fix the cell, or drop the row"
+                raise BadValueError(each.column, one.file, each.reason, each.value, fix, each.row)
+    if bad_rows is not None:
+        with Sink(bad_rows) as sink:
+            sink.write(bad.columns)
+    return batch, kept
+
+
+def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> FloatArray:
+    """Return the truths of all rows: numbers, or the columns of classes."""
+    import numpy as np
+
+    from dubito.data import parsing
+    from dubito.data.files import read_cells
+    from dubito.data.labels import Labels
+    from dubito.outputs import Probabilities
+
+    cells = read_cells(file, [label], [label])[label]
+    if classes is None:
+        return cells.numbers(has_gaps=True).astype(np.float64)
+    values = parsing.labels(cells.values().tolist(), classes)
+    blank = Probabilities(np.full((len(values), len(classes)), 1 / len(classes)), classes)
+    codes = Labels.of(values, blank, label, file).codes
+    return np.where(codes < 0, np.nan, codes)
+
+
+def _make_rows(
+    file: str, options: PlaceOptions, cells: Mapping[str, list[Any]], numbers: IntArray, **rest: Any
+) -> ForecastRows:
+    """Return rows with their times, series and horizons, or raise for a cell that is wrong."""
+    import numpy as np
+
+    from dubito.data.times import parse_times
+
+    def located(error: BadValueError) -> BadValueError:
+        return error if error.row is None else error.moved(row=int(numbers[error.row]))
+
+    n, form, is_local = len(numbers), options.time_format, options.known is None
+    try:
+        times = parse_times(cells[options.time], options.time, file, form=form, is_local=is_local)
+        known = None
+        if options.known is not None:
+            known = parse_times(
+                cells[options.known], options.known, file, form=form, is_local=is_local
+            )
+            _require_later(times, known, options, file)
+        names = ["all"] * n if options.series is None else cells[options.series]
+        for row, name in enumerate(names):
+            if name is None or not str(name).strip():
+                rule, fix = "must name the series of each row", "Fill in the cell or drop the row"
+                raise BadValueError(f"{options.series}", file, rule, "a blank cell", fix, row)
+        steps = [options.horizon_from] * n if options.horizon is None else cells[options.horizon]
+        horizons = np.array(
+            [_horizon(one, row, options, file) for row, one in enumerate(steps)], dtype=np.int64
+        )
+    except BadValueError as error:
+        raise located(error) from error
+    rows = ForecastRows(
+        file, options, times, known, np.array([str(one) for one in names]), horizons, **rest
+    )
+    _require_single(rows, numbers)
+    return rows
+
+
+def _require_later(times: Times, known: Times, places: PlaceOptions, file: str) -> None:
+    """Raise unless truths were known after their forecasts."""
+    if times.kind != known.kind:
+        rule, got = f"must hold {times.kind}, as `{places.time}`", f"{known.texts[0]}"
+        raise BadValueError(f"{places.known}", file, rule, got, "Pass another --known", 0)
+    is_early = known.values <= times.values
+    if is_early.any():
+        row = int(is_early.argmax())
+        rule = f"must be after `{places.time}` ({times.texts[row]})"
+        fix = "Fix the cell, or pass another --known"
+        raise BadValueError(f"{places.known}", file, rule, known.texts[row], fix, row)
+
+
+def _horizon(cell: Any, row: int, places: PlaceOptions, file: str) -> int:
+    """Return a cell as a whole number, counted from 0; 1.0 is 1."""
+    least = places.horizon_from
+    try:
+        value = float(cell)
+    except (TypeError, ValueError):
+        value = -1.0
+    if not (value >= least and value.is_integer()):
+        got = "a blank cell" if cell is None or cell == "" else repr(cell)
+        rule = f"must hold whole numbers of at least {least}"
+        fix = "Fix the cell, or leave out the row"
+        raise BadValueError(f"{places.horizon}", file, rule, got, fix, row)
+    return int(value) - least
+
+
+def _require_single(rows: ForecastRows, numbers: IntArray) -> None:
+    """Raise if there are two forecasts of one series, horizon and time."""
+    first: dict[str, int] = {}
+    for row, key in enumerate(rows.ids):
+        if (other := first.setdefault(key, row)) != row:
+            got = f"two of {rows.described(row)} (rows {numbers[other]} and {numbers[row]})"
+            left = [("--horizon", rows.options.horizon), ("--series", rows.options.series)]
+            spare = [option for option, given in left if given is None]
+            fix = f"Pass {' or '.join(spare)}, or remove one" if spare else "Remove one"
+            rule = "must have one forecast per series, horizon and time"
+            raise BadValueError("", rows.file, rule, got, fix)

@@ -1,0 +1,147 @@
+"""`dubito review plan`: who of a team reviews which rejected row, within capacity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dubito.errors import BadValueError
+
+if TYPE_CHECKING:
+    from dubito.arrays import FloatArray
+    from dubito.decide import Policy
+
+review = typer.Typer(
+    help="Plan who reviews which rejected row, within capacity.", no_args_is_help=True
+)
+CALLER = "dubito review plan"
+
+
+@review.command()
+def plan(
+    policy: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
+    decisions: Annotated[str, typer.Argument(help="Decisions written by `dubito decide`.")],
+    team: Annotated[
+        Path,
+        typer.Option(
+            help="Reviewers: a CSV file with the columns name, capacity_per_day or "
+            "capacity_per_hour, error_rate, cost and skills, or JSON."
+        ),
+    ],
+    ids: Annotated[str, typer.Option("--id", help="Column of row ids.")] = "id",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Solve the linear program exactly: slower.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the plan, e.g. plan.csv.")
+    ] = None,
+    save_team: Annotated[
+        Path | None,
+        typer.Option(help="Write the team with its shadow prices, e.g. team.json."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Plan who reviews which rejected row, and state what one more hour of each would save.
+
+    Example: dubito review plan policy.json done.csv --team team.csv -o plan.csv
+    """
+    import numpy as np
+
+    from dubito.cli.printing import say, say_json
+    from dubito.cli.reading import require_output_paths
+    from dubito.data import Sink
+    from dubito.decide import Policy, ReviewTeam, load_policy
+    from dubito.outputs import Probabilities
+
+    paths = {"--output": output, "--save-team": save_team}
+    require_output_paths(paths, [policy, decisions, team], {"--save-team": (".json",)})
+    loaded = load_policy(policy)
+    if not isinstance(loaded, Policy) or loaded.costs.reject is None:
+        rule, fix = "needs a policy of classes with a reject action", "Fit with --reject-cost 0.3"
+        raise BadValueError("POLICY", CALLER, rule, str(policy), fix)
+    reviewers = ReviewTeam.load(team)
+    keys, p, columns = _rejected(decisions, loaded, ids, _columns_of(reviewers, loaded))
+    outputs = Probabilities(p, loaded.classes)
+    method: Any = "exact" if exact else "prices"
+    found = reviewers.plan(outputs, loaded.costs, columns or None, method=method)
+    if output is not None:
+        order = np.lexsort((-found.value, found.reviewer, found.reviewer < 0))
+        values = {ids: keys, **found.columns()}
+        with Sink(output) as sink:
+            sink.write({name: np.asarray(column)[order] for name, column in values.items()})
+    if save_team is not None:
+        found.team.save(save_team)
+    if as_json:
+        say_json(
+            {
+                "rows": len(found),
+                "cost_without_review": float(found.expected_cost.sum()),
+                "saving": found.saving,
+                "reviewers": [
+                    {
+                        "name": one.name,
+                        "rows": int(n),
+                        "capacity": one.capacity,
+                        "row_saves": one.shadow_price,
+                        "hour_saves": one.rows_per_hour and one.rows_per_hour * one.shadow_price,
+                    }
+                    for one, n in zip(found.team.reviewers, found.used, strict=True)
+                ],
+            }
+        )
+        return
+    say(str(found))
+    if output is not None:
+        say(f"Who reviews which row is in {output}, the most valuable rows of each first.")
+    if save_team is not None:
+        say(f"The team with its shadow prices is in {save_team}.")
+
+
+def _columns_of(team: Any, policy: Policy) -> list[str]:
+    """Return the columns that the costs of the policy and the prices of reviewers depend on."""
+    from dubito.decide import CostMatrix
+
+    prices = CostMatrix([[one.cost] for one in team.reviewers], team.names)
+    return list(dict.fromkeys([*policy.costs.columns, *prices.columns]))
+
+
+def _rejected(
+    decisions: str, policy: Policy, ids: str, columns: list[str]
+) -> tuple[Any, FloatArray, dict[str, FloatArray]]:
+    """Return ids, probabilities and cost columns of the rows that a policy rejected.
+
+    Of out-of-distribution rows nothing is known but how frequent classes are.
+    """
+    import numpy as np
+
+    from dubito.calibrate import ConfidenceCalibrator
+    from dubito.data.files import read_cells
+    from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS
+
+    texts = ["action", "reason", ids]
+    is_of_answers = isinstance(policy.calibrator, ConfidenceCalibrator)  # of scores of answers
+    names = [f"probability_{name}" for name in policy.classes]
+    names = ["p_correct"] if is_of_answers else names
+    try:
+        cells = read_cells(decisions, [*texts, *names, *columns], texts)
+    except BadValueError as error:
+        if "probability_" not in error.rule:
+            raise
+        fix = "Run dubito decide with --all-probabilities"
+        raise BadValueError("", decisions, error.rule, error.got, fix) from error
+    action = np.array([str(one) for one in cells["action"].values()])
+    asking = [str(policy.costs.actions[k]) for k in policy.costs.rejecting]
+    rows = np.flatnonzero(np.isin(action, asking))
+    if not rows.size:
+        rule, fix = f"has no row with the action {' or '.join(asking)}", "Nothing is to review"
+        raise BadValueError("", decisions, rule, f"{action.size} rows", fix)
+    p = np.column_stack([cells[name].numbers() for name in names])[rows]
+    if is_of_answers:
+        p = np.column_stack([p if name == "correct" else 1 - p for name in policy.classes])
+    p /= p.sum(axis=1, keepdims=True)
+    reason = np.array([str(one) for one in cells["reason"].values()])[rows]
+    p[reason == REASONS[OUT_OF_DISTRIBUTION]] = policy.rule.frequencies
+    keys = np.array(cells[ids].values())[rows]
+    return keys, p, {name: cells[name].numbers()[rows] for name in columns}

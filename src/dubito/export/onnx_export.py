@@ -1,0 +1,289 @@
+"""A policy or calibrator as an ONNX file, alone or behind the network that it decides for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any, final
+
+import numpy as np
+
+from dubito import __version__
+from dubito.arrays import require_choice
+from dubito.errors import BadValueError, MissingExtraError
+from dubito.export.decision_graph import describe
+from dubito.export.graph import Graph, Value
+
+try:
+    import onnx
+    from onnx import ModelProto, TensorProto, helper, numpy_helper
+except ImportError as error:  # pragma: no cover
+    raise MissingExtraError("dubito.export.to_onnx", "onnx") from error
+
+OPSET = 18  # of the standard operators that files use
+OPSETS = range(13, 29)  # of networks that a policy can be appended to
+IR_VERSION = 10
+PRECISIONS = ("mixed", "float32", "float64")
+OPERATORS = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "matmul": "MatMul", "neg": "Neg",
+    "minimum": "Min", "maximum": "Max", "exp": "Exp", "log": "Log", "abs": "Abs", "sqrt": "Sqrt",
+    "sigmoid": "Sigmoid", "less": "Less", "less_equal": "LessOrEqual", "equal": "Equal",
+    "and": "And", "or": "Or", "where": "Where",
+}  # fmt: skip
+
+
+def to_onnx(
+    exported: Any,
+    path: str | PathLike[str],
+    *,
+    outputs: str | None = None,
+    precision: str = "mixed",
+    network: str | PathLike[str] | None = None,
+    network_outputs: Mapping[str, str] | None = None,
+) -> None:
+    """Write a policy or calibrator as an ONNX file of standard operators.
+
+    Its inputs are the outputs of the model ("logits" or "probabilities", rows x classes, or the
+    "scores" of a `ConfidenceCalibrator`), if an OOD gate needs them "features", and the columns
+    that costs depend on, by name ("row_costs", rows x actions x classes, if the costs themselves
+    are given by row). Its outputs are "calibrated_probabilities", and of a policy "action",
+    "expected_cost" and "reason"; of several labels per row "action" (rows x labels), "row_action"
+    and "expected_cost". The names of actions, reasons and classes are in the metadata of the file,
+    as JSON lists.
+
+    Parameters
+    ----------
+    exported : Policy, MultiLabelPolicy, BaseCalibrator or MultiLabelCalibrator
+        Fitted.
+    path : str or path
+        The file to write.
+    outputs : {"logits", "probabilities"}, optional
+        What the model returns. Default: what a policy was fitted on; for a calibrator, logits.
+    precision : {"mixed", "float32", "float64"}, default="mixed"
+        Of inputs and outputs; "mixed" takes and returns float32 and computes in float64, as dubito
+        does. Pure float32 suits devices without float64: where a curve jumps or a tree splits,
+        a few rows then fall on the other side.
+    network : str or path, optional
+        The ONNX file of a network, to write both as one model: the inputs of the network in,
+        decisions out.
+    network_outputs : dict, optional
+        Which outputs of the network are the inputs of the policy, such as
+        ``{"logits": "fc.out", "features": "pool"}``. Not needed for a network with one output.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import TemperatureScaling
+    >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
+    >>> path = f"{tempfile.mkdtemp()}/scaling.onnx"
+    >>> to_onnx(scaling, path)
+    >>> [node.op_type for node in onnx.load(path).graph.node]
+    ['Cast', 'LogSoftmax', 'Mul', 'Softmax', 'Max', 'Cast']
+    """
+    require_choice(precision, PRECISIONS, "precision", "to_onnx")
+    graph = describe(exported, outputs)
+    if network is None:
+        model = _model_of(graph, precision, OPSET, IR_VERSION)
+    else:
+        model = _composed(graph, precision, onnx.load(fspath(network)), network_outputs)
+    entries = {
+        name: json.dumps(names, ensure_ascii=False) for name, names in graph.metadata.items()
+    }
+    helper.set_model_props(model, {**entries, "dubito": __version__})
+    onnx.checker.check_model(model, full_check=True)
+    onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    onnx.save(model, fspath(path))
+
+
+def _composed(
+    graph: Graph, precision: str, network: ModelProto, mapped: Mapping[str, str] | None
+) -> ModelProto:
+    """Return a network and what follows it as one model."""
+    [opset] = [one.version for one in network.opset_import if one.domain in ("", "ai.onnx")]
+    if opset not in OPSETS:
+        rule = f"must have an opset from {OPSETS[0]} to {OPSETS[-1]}"
+        fix = "Convert it with onnx.version_converter.convert_version(network, 18)"
+        raise BadValueError("network", "to_onnx", rule, f"{opset}", fix)
+    model = _model_of(graph, precision, opset, network.ir_version)
+    have = [one.name for one in network.graph.output]
+    first = next(iter(graph.inputs))
+    pairs = {first: have[0]} if mapped is None and len(have) == 1 else dict(mapped or {})
+    wrong = [name for name in pairs.values() if name not in have]
+    if not pairs or wrong or not {*pairs} <= {*graph.inputs}:
+        rule = f"must name the outputs of the network that are {', '.join(graph.inputs)}"
+        got = repr(wrong[0]) if wrong else f"{dict(mapped or {})}"
+        fix = f"The network has {', '.join(have)}: pass {{{first!r}: {have[0]!r}}}"
+        raise BadValueError("network_outputs", "to_onnx", rule, got, fix)
+    return onnx.compose.merge_models(
+        network, model, [(theirs, ours) for ours, theirs in pairs.items()]
+    )
+
+
+def _model_of(graph: Graph, precision: str, opset: int, ir_version: int) -> ModelProto:
+    """Return a graph as a model."""
+    writer = _Writer(graph, precision, opset)
+    made = helper.make_graph(
+        writer.nodes, "dubito", writer.inputs, writer.outputs, writer.initializers
+    )
+    return helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=ir_version,
+        producer_name="dubito",
+        producer_version=__version__,
+        doc_string=graph.title,
+    )
+
+
+@final
+class _Writer:
+    """Nodes and constants of ONNX for the values of a graph."""
+
+    def __init__(self, graph: Graph, precision: str, opset: int) -> None:
+        self.is_axis_input = opset >= 18  # of ReduceMax and ReduceMin
+        self.n_columns = len(graph.metadata.get("classes") or graph.metadata["labels"])
+        single, double = TensorProto.FLOAT, TensorProto.DOUBLE
+        self.outer = double if precision == "float64" else single
+        self.inner = single if precision == "float32" else double
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.known: dict[tuple[Any, ...], str] = {}
+        self.names: dict[int, str] = {}
+        for value in graph.needed():
+            if value.op != "constant":  # which is written where it is used
+                self.names[value.number] = self._written(value)
+        for name, value in graph.outputs.items():
+            self._write_output(name, value, is_row=name in graph.rows)
+
+    def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Append a node; return the name of its result."""
+        name = f"dubito_{len(self.nodes)}_{op}"
+        self.nodes.append(helper.make_node(op, [*inputs], [name], name, **attributes))
+        return name
+
+    def _constant(self, array: Any) -> str:
+        """Return the name of a constant, which equal ones share."""
+        values = np.asarray(array)
+        if values.dtype.kind == "f":
+            values = values.astype(np.float32 if self.inner == TensorProto.FLOAT else np.float64)
+        key = (values.dtype.str, values.shape, values.tobytes())
+        if key not in self.known:
+            self.known[key] = f"dubito_constant_{len(self.initializers)}"
+            self.initializers.append(numpy_helper.from_array(values, self.known[key]))
+        return self.known[key]
+
+    def _name(self, value: Value) -> str:
+        """Return the name of a value that was written before, or of a constant."""
+        if value.op == "constant":
+            return self._constant(value.attributes["array"])
+        return self.names[value.number]
+
+    def _written(self, value: Value) -> str:
+        """Write an operation; return the name of its result."""
+        held = value.attributes
+        if value.op == "count_below":
+            table, scores = value.inputs
+            numbers = table.attributes["array"]
+            return self._count_below(numbers, self._name(scores), held["or_equal"])
+        if value.op == "mul" and _is_nearly_one(value.inputs[1]):
+            # onnxruntime drops a factor that is 1 in float32: x * (1 - 1e-12) would be x.
+            first, rest = self._name(value.inputs[0]), value.inputs[1].attributes["array"] - 1.0
+            return self._node("Add", first, self._node("Mul", first, self._constant(rest)))
+        x = [self._name(one) for one in value.inputs]
+        match value.op:
+            case "input":
+                return self._input(**held)
+            case "softmax":
+                return self._node("Softmax", *x, axis=1)
+            case "log_softmax":
+                return self._node("LogSoftmax", *x, axis=1)
+            case "sum":
+                return self._node("ReduceSum", *x, self._constant(np.array([1])), keepdims=1)
+            case "max" | "min":
+                op = "ReduceMax" if value.op == "max" else "ReduceMin"
+                if self.is_axis_input:
+                    return self._node(op, *x, self._constant(np.array([1])), keepdims=1)
+                return self._node(op, *x, axes=[1], keepdims=1)
+            case "argmax":
+                return self._node("ArgMax", *x, axis=1, keepdims=1)
+            case "as_float":
+                return self._node("Cast", *x, to=self.inner)
+            case "as_int":
+                return self._node("Cast", *x, to=TensorProto.INT64)
+            case "rounded":
+                single = self._node("Cast", *x, to=TensorProto.FLOAT)
+                return self._node("Cast", single, to=self.inner)
+            case "columns":
+                return self._node("Gather", *x, self._constant(np.array(held["columns"])), axis=1)
+            case "concat":
+                return self._node("Concat", *x, axis=1)
+            case "take":
+                return self._node("Gather", *x, axis=0)
+            case "take_sum":
+                rows = self._node("Gather", *x, axis=0)
+                return self._node("ReduceSum", rows, self._constant(np.array([1])), keepdims=0)
+            case "pick":
+                return self._node("GatherElements", *x, axis=1)
+            case "top_k":
+                return self._top_k(x[0], held["k"])
+        return self._node(OPERATORS[value.op], *x)
+
+    def _input(self, name: str, form: str, sizes: tuple[int, ...]) -> str:
+        shape: list[str | int | None] = ["rows", *sizes]
+        self.inputs.append(helper.make_tensor_value_info(name, self.outer, shape))
+        value = name
+        if form == "column":
+            value = self._node("Unsqueeze", value, self._constant(np.array([1])))
+        elif form == "cube":
+            value = self._node("Flatten", value, axis=1)
+        return value if self.inner == self.outer else self._node("Cast", value, to=self.inner)
+
+    def _top_k(self, x: str, k: int) -> str:
+        name = f"dubito_{len(self.nodes)}_TopK"
+        inputs = [x, self._constant(np.array([k]))]
+        self.nodes.append(
+            helper.make_node(
+                "TopK", inputs, [name, f"{name}_at"], name, axis=1, largest=1, sorted=1
+            )
+        )
+        return name
+
+    def _count_below(self, table: Any, x: str, or_equal: bool) -> str:
+        """Search each column's numbers by halving: a comparison and a gather per step."""
+        n_columns, size = table.shape
+        n_steps = int(size).bit_length()
+        full = np.full((n_columns, (1 << n_steps) - 1), np.inf)
+        full[:, :size] = table
+        starts = np.arange(n_columns) * full.shape[1]
+        found = None
+        for step in (1 << k for k in reversed(range(n_steps))):
+            if found is None:
+                edge = self._constant(full[:, step - 1])
+            else:
+                at = self._node("Add", found, self._constant(starts + step - 1))
+                edge = self._node("Gather", self._constant(full.ravel()), at, axis=0)
+            is_below = self._node("LessOrEqual" if or_equal else "Less", edge, x)
+            whole = self._node("Cast", is_below, to=TensorProto.INT64)
+            more = self._node("Mul", whole, self._constant(np.array(step)))
+            found = more if found is None else self._node("Add", found, more)
+        assert found is not None
+        return found
+
+    def _write_output(self, name: str, value: Value, *, is_row: bool) -> None:
+        kind = self.outer if value.kind == "float" else TensorProto.INT64
+        result = self._name(value)
+        if is_row:
+            result = self._node("Squeeze", result, self._constant(np.array([1])))
+        self.nodes.append(helper.make_node("Cast", [result], [name], f"dubito_{name}", to=kind))
+        shape: list[str | int | None] = ["rows"] if is_row else ["rows", self.n_columns]
+        self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
+
+
+def _is_nearly_one(value: Value) -> bool:
+    """Whether a value is a constant that is 1 in float32 but not in float64."""
+    array = value.attributes.get("array")
+    return array is not None and array.size == 1 and np.float32(array) == 1 and array != 1

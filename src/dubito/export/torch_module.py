@@ -1,0 +1,270 @@
+"""A policy or calibrator as a PyTorch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike, fspath
+from typing import Any, final
+
+from dubito.errors import BadTypeError, BadValueError, MissingExtraError
+from dubito.export.decision_graph import describe
+from dubito.export.graph import Graph, Value
+from dubito.export.samples import call_arguments, sample_inputs
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:  # pragma: no cover
+    raise MissingExtraError("dubito.export.to_module", "torch") from error
+
+N_TRACED = 3  # rows that a program is traced with
+HALF = (torch.float16, torch.bfloat16)
+OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "neg": torch.neg,
+    "matmul": torch.matmul, "minimum": torch.minimum, "maximum": torch.maximum, "exp": torch.exp,
+    "log": torch.log, "abs": torch.abs, "sqrt": torch.sqrt, "sigmoid": torch.sigmoid,
+    "less": torch.lt, "less_equal": torch.le, "equal": torch.eq, "and": torch.logical_and,
+    "or": torch.logical_or, "where": torch.where,
+    "softmax": lambda x: x.softmax(1),
+    "log_softmax": lambda x: x.log_softmax(1),
+    "sum": lambda x: x.sum(1, keepdim=True),
+    "max": lambda x: x.amax(1, keepdim=True),
+    "min": lambda x: x.amin(1, keepdim=True),
+    "argmax": lambda x: x.argmax(1, keepdim=True),
+    "rounded": lambda x: x.float().to(x.dtype),
+    "as_int": lambda x: x.long(),
+    "concat": lambda *parts: torch.cat(parts, 1),
+    "take": lambda table, index: table[index],
+    "take_sum": lambda table, index: table[index].sum(1),
+    "pick": lambda x, index: x.gather(1, index),
+}  # fmt: skip
+
+
+def to_module(exported: Any, *, outputs: str | None = None) -> ExportedModule:
+    """Return a policy or calibrator as a module, to append to a network.
+
+    `nn.Sequential(network, to_module(calibrator))` returns what `predict_proba` returns, and is
+    saved, moved and exported with the network. Gradients pass through the probabilities.
+
+    Parameters
+    ----------
+    exported : Policy, MultiLabelPolicy, BaseCalibrator or MultiLabelCalibrator
+        Fitted.
+    outputs : {"logits", "probabilities"}, optional
+        What the network returns. Default: what a policy was fitted on; else logits.
+
+    Returns
+    -------
+    ExportedModule
+
+    Examples
+    --------
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import TemperatureScaling
+    >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
+    >>> to_module(scaling)(torch.tensor([[3.0, 0.0]]))
+    tensor([[0.6667, 0.3333]])
+    """
+    return ExportedModule(describe(exported, outputs))
+
+
+@final
+class ExportedModule(nn.Module):
+    """A policy or calibrator as a module: logits in, probabilities or decisions out.
+
+    Made by `to_module`. It has nothing to train. It computes in float64 and returns the precision
+    of its input; on devices without float64, call `.float()` before `.to(device)`. It never
+    computes in less than float32.
+
+    Parameters
+    ----------
+    graph : Graph
+        What the policy or calibrator computes, as `to_module` builds it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.needed = graph.needed()
+        every = self.needed if graph.log_proba is None else graph.needed(graph.log_proba)
+        self.metadata = dict(graph.metadata)
+        for value in every:
+            if value.op == "constant":
+                array = torch.from_numpy(value.attributes["array"].copy())
+                self.register_buffer(f"constant_{value.number}", array, persistent=True)
+        self.register_buffer("one", torch.ones((), dtype=torch.float64))
+
+    def forward(
+        self, outputs: Tensor, features: Tensor | None = None, row_costs: Any = None
+    ) -> Any:
+        """Return calibrated probabilities, or a dict of what a policy decides.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_classes) or (n_images, n_classes, height, width)
+            Logits or probabilities. A policy takes rows.
+        features : Tensor of shape (n_rows, n_features), optional
+            Needed where the OOD gate looks at features.
+        row_costs : dict of Tensor, or Tensor, optional
+            The columns that costs depend on, by name; or the costs themselves, rows x actions x
+            classes.
+
+        Returns
+        -------
+        Tensor or dict of Tensor
+            Of a calibrator the probabilities, in the shape of `outputs`. Of a policy
+            "calibrated_probabilities", "action", "expected_cost" and "reason".
+        """
+        rows, shape = self._rows(outputs)
+        found = self._computed(self.needed, rows, features, row_costs)
+        results = {
+            name: found[value.number].to(outputs.dtype)
+            if value.kind == "float"
+            else found[value.number]
+            for name, value in self.graph.outputs.items()
+        }
+        if len(results) > 1:
+            return {
+                name: one.squeeze(1) if name in self.graph.rows else one
+                for name, one in results.items()
+            }
+        p = results["calibrated_probabilities"]
+        return p if shape is None else p.reshape(shape).movedim(-1, 1)
+
+    def log_probabilities(self, outputs: Tensor) -> Tensor:
+        """Return the calibrated log probabilities of a calibrator, accurate also where tiny.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_classes) or (n_images, n_classes, height, width)
+            Logits or probabilities.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities of the same shape.
+        """
+        wanted = self.graph.log_proba
+        if wanted is None:
+            rule, fix = "supports calibrators of classes", "Take the log of the probabilities"
+            caller = "ExportedModule.log_probabilities"
+            raise BadTypeError("", caller, rule, self.graph.title, fix)
+        rows, shape = self._rows(outputs)
+        found = self._computed(self.graph.needed(wanted), rows)[wanted.number].to(outputs.dtype)
+        return found if shape is None else found.reshape(shape).movedim(-1, 1)
+
+    def _rows(self, outputs: Tensor) -> tuple[Tensor, list[int] | None]:
+        """Return outputs as rows x classes, and the shape to return results in, if another."""
+        name, n_columns = next(
+            (name, one.attributes["sizes"][0]) for name, one in self.graph.inputs.items()
+        )
+        if not outputs.is_floating_point():
+            rule, fix = "must be floating point", "Call .float()"
+            raise BadTypeError(name, "ExportedModule", rule, f"{outputs.dtype}", fix)
+        columns = outputs[:, None] if outputs.ndim == 1 else outputs
+        if (
+            columns.shape[1] == 1 and n_columns == 2 and name != "scores"
+        ):  # that of the second of two classes
+            first = torch.zeros_like(columns) if name == "logits" else 1 - columns
+            columns = torch.cat([first, columns], 1)
+        if columns.shape[1] != n_columns:
+            rule = f"must have {n_columns} columns, as during fit"
+            got = f"shape {tuple(outputs.shape)}"
+            raise BadValueError(name, "ExportedModule", rule, got, "Pass the same columns")
+        if columns.ndim == 2:
+            return columns, None
+        last = columns.movedim(1, -1)
+        return last.reshape(-1, n_columns), [*last.shape]
+
+    def _computed(
+        self,
+        values: list[Value],
+        rows: Tensor,
+        features: Tensor | None = None,
+        row_costs: Any = None,
+    ) -> dict[int, Tensor]:
+        """Return values of the graph by number."""
+        found: dict[int, Tensor] = {}
+        kind = self.get_buffer("one").dtype
+        first = next(iter(self.graph.inputs))
+        for value in values:
+            if value.op == "input":
+                name, form = value.attributes["name"], value.attributes["form"]
+                given: Any = rows
+                if name != first:
+                    given = features if form == "matrix" else row_costs
+                    given = given[name] if form == "column" and isinstance(given, dict) else given
+                    if given is None:
+                        argument = "features" if form == "matrix" else "row_costs"
+                        rule, fix = "must be given for this policy", f"Pass {argument}=..."
+                        raise BadTypeError(argument, "ExportedModule", rule, "None", fix)
+                given = given.to(kind)
+                found[value.number] = (
+                    given.reshape(given.shape[0], -1) if form != "matrix" else given
+                )
+            elif value.op == "constant":
+                found[value.number] = self.get_buffer(f"constant_{value.number}")
+            else:
+                inputs = [found[one.number] for one in value.inputs]
+                found[value.number] = _applied(value, inputs, kind)
+        return found
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedModule:
+        """Move or convert the constants, never below float32: 1e-12 would become 0."""
+
+        def at_least_single(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            if result.dtype in HALF:
+                return tensor.to(result.device, torch.float32)
+            return result
+
+        return super()._apply(at_least_single, recurse)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _applied(value: Value, inputs: list[Tensor], kind: torch.dtype) -> Tensor:
+    """Return the result of an operation."""
+    held = value.attributes
+    match value.op:
+        case "as_float":
+            return inputs[0].to(kind)
+        case "columns":
+            first, last = held["columns"][0], held["columns"][-1]
+            if held["columns"] == [*range(first, last + 1)]:
+                return inputs[0][:, first : last + 1]
+            return inputs[0][:, held["columns"]]
+        case "top_k":
+            return inputs[0].topk(held["k"], 1).values
+        case "count_below":
+            x = inputs[1].T.contiguous()
+            return torch.searchsorted(inputs[0], x, right=held["or_equal"]).T
+    return OPERATIONS[value.op](*inputs)
+
+
+def to_program(exported: Any, path: str | PathLike[str], *, outputs: str | None = None) -> None:
+    """Write a policy or calibrator as a program of `torch.export` with any number of rows.
+
+    Parameters
+    ----------
+    exported : Policy, MultiLabelPolicy, BaseCalibrator or MultiLabelCalibrator
+        Fitted.
+    path : str or path
+        The file to write, which `torch.export.load` reads.
+    outputs : {"logits", "probabilities"}, optional
+        What the network returns, in float32. Default: what a policy was fitted on; else logits.
+    """
+    module = to_module(exported, outputs=outputs)
+    inputs = sample_inputs(exported, module.graph, N_TRACED, precision="float32")
+    names = ("outputs", "features", "row_costs")
+    pairs = zip(names, call_arguments(inputs, is_padded=True), strict=True)
+    given = {name: one for name, one in pairs if one is not None}
+    arguments = _mapped(torch.from_numpy, given)
+    shapes = _mapped(lambda _: {0: torch.export.Dim("rows")}, given)
+    program = torch.export.export(module, (), arguments, dynamic_shapes=shapes)
+    torch.export.save(program, fspath(path))
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return a function of an array, or of each array in a dict."""
+    if isinstance(value, dict):
+        return {name: _mapped(function, one) for name, one in value.items()}
+    return function(value)

@@ -1,1 +1,0 @@
-"""The charts of reports and displays: built once, drawn as SVG or with matplotlib."""

@@ -1,1 +1,0 @@
-"""Plots drawn with matplotlib, in the way of scikit-learn's displays."""

@@ -1,0 +1,564 @@
+"""Cascades in the service: which model to call next, and its output under the same id.
+
+A request adds the outputs of models to what is stored of its rows. Each is answered from all of
+them, and stored with the answer as a stage of the row. A row whose answer is to call no further
+model is decided: then it is a decision like those of policies, with reviews, audits and labels. Its
+two classes say whether the answer of the last model is wrong or correct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import aliased
+from starlette.concurrency import run_in_threadpool
+
+from dubito.arrays import FloatArray
+from dubito.decide.cascade import REVIEW, Cascade
+from dubito.serve import schemas
+from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
+from dubito.serve.rows import as_links, as_unique_ids, too_many
+from dubito.serve.service import Service, Settings
+from dubito.serve.store import NewDecisions, ReviewItem, Store
+from dubito.serve.store.decisions import IdempotencyKey, add_key, rows_by_id
+from dubito.serve.store.tables import cascade_stages
+from dubito.serve.store.writer import PART_ROWS, insert_rows
+
+VERDICTS = ("wrong", "correct")  # the position is the label
+BULK_BYTES = 64_000  # larger bodies wait for their turn
+MAX_ANSWER = 10_000  # characters
+MAX_SHOWN = 50
+EXAMPLE = 'Send for example {"ids": ["q-17"], "confidences": {"small": [0.7]}}'
+
+
+class SentRow(NamedTuple):
+    """What was sent about a row: outputs, costs of calls and answers by model, and a link."""
+
+    confidences: dict[str, float]
+    costs: dict[str, float]
+    answers: dict[str, str]
+    link: str | None
+
+    @classmethod
+    def merge(cls, parts: Sequence[SentRow]) -> SentRow:
+        """Return everything that was sent about a row; later costs and links replace earlier."""
+        merged = cls({}, {}, {}, None)
+        for part in parts:
+            merged.confidences.update(part.confidences)
+            merged.costs.update(part.costs)
+            merged.answers.update(part.answers)
+            merged = merged._replace(link=part.link or merged.link)
+        return merged
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A request about a row: what it added, and what it was answered."""
+
+    number: int
+    policy_id: int
+    created: float
+    sent: SentRow
+    response: dict[str, Any]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no further model is to be called."""
+        return self.response["next_model"] is None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewStages:
+    """The stages that a request adds, and the decisions among them, as database columns."""
+
+    stages: dict[str, list[Any]]
+    decided: NewDecisions | None
+    key: IdempotencyKey | None
+    created: float
+
+    def add(self, connection: Connection) -> bool:
+        """Store them; return False, and store none, if another request was faster for a row."""
+        if self.key is not None:
+            add_key(connection, self.key, self.created)
+        with connection.begin_nested() as nested:
+            n_new = insert_rows(connection, cascade_stages, self.stages)
+            if n_new < len(self.stages["decision_id"]):
+                nested.rollback()
+                return False
+            if self.decided is not None:
+                self.decided.insert(connection)
+        return True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CascadeRows:
+    """The rows of a request by id."""
+
+    rows: dict[str, SentRow]
+    key: IdempotencyKey | None = None
+
+    @classmethod
+    def of(
+        cls, content: Any, cascade: Cascade, settings: Settings, key: IdempotencyKey | None = None
+    ) -> CascadeRows:
+        """Validate a body; missing ids are random, or derived from the idempotency key."""
+        fields = schemas.validate(schemas.CascadeRequest, content)
+        n_rows = _count_rows(fields)
+        if not n_rows:
+            raise HTTPError(INVALID, "The body must have rows: `ids` or `confidences`", EXAMPLE)
+        if n_rows > settings.max_rows:
+            raise too_many("rows", settings.max_rows)
+        confidences, costs, answers = (
+            _by_model(getattr(fields, name), name, cascade, n_rows, is_valid, rule)
+            for name, is_valid, rule in FIELDS
+        )
+        for row, said in enumerate(answers):
+            silent = next((name for name in said if name not in confidences[row]), None)
+            if silent is not None:
+                problem = f"`answers.{silent}[{row}]` has no confidence"
+                fix = f"Send `confidences.{silent}[{row}]` with it"
+                raise HTTPError(INVALID, problem, fix)
+        ids = as_unique_ids(fields.ids, n_rows, key and key.id)
+        links = as_links(fields.links, n_rows)
+        each = zip(confidences, costs, answers, links, strict=True)
+        return cls(dict(zip(ids, (SentRow(*one) for one in each), strict=True)), key)
+
+    def plan(
+        self, stored: Mapping[str, list[Stage]], cascade: Cascade, policy_id: int, service: Service
+    ) -> tuple[list[dict[str, Any]], list[NewStages]]:
+        """Return the answers, and what is to be stored, part by part.
+
+        Raises if something differs from what is stored.
+        """
+        repeated = {name: _repeated(name, one, stored) for name, one in self.rows.items()}
+        ids = [name for name, stage in repeated.items() if stage is None]
+        earlier = {name: stored.get(name, []) for name in ids}
+        whole = [
+            SentRow.merge([*(one.sent for one in earlier[name]), self.rows[name]]) for name in ids
+        ]
+        steps = _next_steps(whole, cascade)
+        answers = dict(zip(ids, steps, strict=True))
+        now = time.time()
+        columns: dict[str, list[Any]] = {
+            "decision_id": ids,
+            "number": [one[-1].number + 1 if one else 0 for one in earlier.values()],
+            "policy_id": [policy_id] * len(ids),
+            "created": [now] * len(ids),
+            "position": list(range(len(ids))),
+            "next_model": [step["next_model"] for step in steps],
+            "sent": [json.dumps(self.rows[name]._asdict()) for name in ids],
+            "response": [json.dumps(step) for step in steps],
+        }
+        new = []
+        for start in range(0, max(len(ids), self.key is not None), PART_ROWS):
+            rows = slice(start, start + PART_ROWS)
+            part = {name: values[rows] for name, values in columns.items()}
+            decided = _decisions(part, whole[rows], steps[rows], cascade, service)
+            new.append(NewStages(part, decided, None if start else self.key, now))
+        return [
+            {"id": name, "policy": policy_id, **answers[name]}
+            if stage is None
+            else {"id": name, "policy": stage.policy_id, **stage.response}
+            for name, stage in repeated.items()
+        ], new
+
+
+def _count_rows(fields: schemas.CascadeRequest) -> int:
+    """Return the number of rows, 1 if the outputs are no lists by model: see `_by_model`."""
+    if fields.ids is not None or not fields.confidences:
+        return len(fields.ids or ())
+    given = fields.confidences
+    first = next(iter(given.values())) if isinstance(given, dict) else None
+    return len(first) if isinstance(first, list) else 1
+
+
+def _is_number(value: Any, high: float) -> bool:
+    """Return whether a JSON value is a number from 0 to `high`."""
+    return type(value) in (int, float) and 0 <= value <= high
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a JSON value is a text that can be shown."""
+    return isinstance(value, str) and len(value) <= MAX_ANSWER
+
+
+FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("confidences", lambda one: _is_number(one, 1.0), "a number from 0 to 1, or null"),
+    ("costs", lambda one: _is_number(one, 1e12), "a number from 0 to 1e12, or null"),
+    ("answers", _is_text, f"a text of at most {MAX_ANSWER:,} characters, or null"),
+)
+
+
+def _by_model(
+    given: Any,
+    field: str,
+    cascade: Cascade,
+    n_rows: int,
+    is_valid: Callable[[Any], bool],
+    rule: str,
+) -> list[dict[str, Any]]:
+    """Return the values of each row by model, or raise if one is invalid."""
+    rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
+    if given is None:
+        return rows
+    models = ", ".join(cascade.models)
+    if not isinstance(given, dict):
+        problem = f"`{field}` must be lists by model ({models}), got {_show(given)}"
+        raise HTTPError(INVALID, problem, EXAMPLE)
+    for model, values in given.items():
+        place = f"{field}.{model[:MAX_SHOWN]}"
+        if model not in cascade.models:
+            problem = f"`{place}` is not of a model of the cascade"
+            raise HTTPError(INVALID, problem, f"Use only {models}")
+        if not isinstance(values, list) or len(values) != n_rows:
+            got = f"{len(values)}" if isinstance(values, list) else _show(values)
+            problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
+            raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            if not is_valid(value):
+                problem = f"`{place}[{row}]` must be {rule}, got {_show(value)}"
+                raise HTTPError(INVALID, problem, "Fix it in the request")
+            rows[row][model] = value
+    return rows
+
+
+def _show(value: Any) -> str:
+    """Return a JSON value for a message."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def _repeated(name: str, sent: SentRow, stored: Mapping[str, list[Stage]]) -> Stage | None:
+    """Return the stage of a row that a request repeats; None if it adds an output.
+
+    Raises if something differs from what is stored, or if the row is decided.
+    """
+    stages = stored.get(name, [])
+    if not stages:
+        return None
+    known = SentRow.merge([one.sent for one in stages]).confidences
+    for model, value in sent.confidences.items():
+        if known.get(model, value) != value:
+            problem = f"Id {name!r} has confidence {known[model]:g} of {model}, got {value:g}"
+            raise HTTPError(CONFLICT, problem, "Use another id, or send the same output")
+    added = [model for model in sent.confidences if model not in known]
+    if added:
+        last = stages[-1]
+        if last.is_last:
+            problem = f"Id {name!r} is decided: {last.response['action']}"
+            problem += f". The output of {added[0]} was not asked for"
+            raise HTTPError(CONFLICT, problem, "Use another id to decide it again")
+        return None
+    same = [k for k, one in enumerate(stages) if sent.confidences.keys() & one.sent.confidences]
+    if not same:  # nothing was sent: what was answered to that, or else last
+        same = [len(stages) - 1 if stages[0].sent.confidences else 0]
+    before = SentRow.merge([one.sent for one in stages[: same[-1] + 1]])
+    for field in ("costs", "answers"):
+        then, now = getattr(before, field), getattr(sent, field)
+        if any(then.get(model) != value for model, value in now.items()):
+            raise _other_body(name, field)
+    if sent.link not in (None, before.link):
+        raise _other_body(name, "links")
+    return stages[same[-1]]
+
+
+def _other_body(name: str, field: str) -> HTTPError:
+    """Return the error for a repeated request that differs."""
+    problem = f"Id {name!r} was decided with other `{field}`"
+    return HTTPError(CONFLICT, problem, "Use another id, or send the same body")
+
+
+def _next_steps(rows: Sequence[SentRow], cascade: Cascade) -> list[dict[str, Any]]:
+    """Return what to do next with rows, from all that was sent about them."""
+    if not rows:
+        return []
+    tiers = cascade.tiers
+    known = {name: np.array([row.confidences.get(name, np.nan) for row in rows]) for name in tiers}
+    prices = {
+        name: np.array([row.costs.get(name, cascade.call_costs[k]) for row in rows])
+        for k, name in enumerate(tiers)
+    }
+    # Without tiers, a cost says how many rows there are.
+    found = cascade.decide(known, costs=prices or {cascade.models[0]: np.zeros(len(rows))})
+    return [
+        {
+            "action": found.actions[k],
+            "next_model": tiers[k] if k < len(tiers) else None,
+            "p_correct": chance if row.confidences.keys() & tiers else None,
+            "expected_cost": costs[k],
+            "expected_costs": {
+                name: cost
+                for name, cost in zip(found.actions, costs, strict=True)
+                if np.isfinite(cost)
+            },
+        }
+        for row, k, chance, costs in zip(
+            rows,
+            found.action.tolist(),
+            found.chance.tolist(),
+            found.expected_cost.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _decisions(
+    stages: Mapping[str, list[Any]],
+    rows: Sequence[SentRow],
+    steps: Sequence[Mapping[str, Any]],
+    cascade: Cascade,
+    service: Service,
+) -> NewDecisions | None:
+    """Return the rows for which no further model is called, and the draw of the audit."""
+    settings = service.settings
+    has_all = settings.labels == "all"
+    fraction = 0.0 if has_all else settings.audit_fraction
+    last = [k for k, step in enumerate(steps) if step["next_model"] is None]
+    if not last:
+        return None
+    steps, rows = [steps[k] for k in last], [rows[k] for k in last]
+    is_review = np.array([step["action"] == REVIEW for step in steps])
+    probability = [step["p_correct"] or 0.0 for step in steps]
+    content = [np.array([1 - p, p], "<f4").tobytes() for p in probability]
+    n, audited = len(last), 1.0 if has_all else fraction
+    return NewDecisions(
+        columns={
+            "id": [stages["decision_id"][k] for k in last],
+            "policy_id": [stages["policy_id"][k] for k in last],
+            "created": [stages["created"][k] for k in last],
+            "digest": [
+                blake2b(json.dumps(row, sort_keys=True).encode(), digest_size=16).digest()
+                for row in rows
+            ],
+            "is_logits": [False] * n,
+            "outputs": content,
+            "probabilities": content,
+            "action": [cascade.actions.index(step["action"]) for step in steps],
+            "class_": [1] * n,
+            "probability": probability,
+            "expected_cost": [step["expected_cost"] for step in steps],
+            "reason": [0] * n,
+            "review_value": [_review_value(step) for step in steps],
+            "propensity": np.where(is_review, 1.0, audited).tolist(),
+            "is_audit": (service.rng.random(n) < fraction).tolist(),
+            "row_costs": [json.dumps(_paid(row, cascade)) for row in rows],
+            "link": [row.link for row in rows],
+            "features": [None] * n,
+            "audit_probability": [audited] * n,
+            "position": [stages["position"][k] for k in last],
+            "label_actions": [None] * n,
+        },
+        is_rejected=is_review,
+    )
+
+
+def _review_value(step: Mapping[str, Any]) -> float:
+    """Return what a review is expected to save, compared with the best action without it."""
+    costs = step["expected_costs"]
+    others = [cost for name, cost in costs.items() if name != REVIEW]
+    return max(min(others) - costs[REVIEW], 0.0) if others and REVIEW in costs else 0.0
+
+
+def _paid(row: SentRow, cascade: Cascade) -> dict[str, float]:
+    """Return what the calls so far cost, by model, waiting included."""
+    own = {
+        name: (float(cost), float(latency))
+        for name, cost, latency in zip(
+            cascade.tiers, cascade.call_costs, cascade.latency_costs, strict=True
+        )
+    }
+    paid = {}
+    for name in row.confidences:
+        cost, latency = own.get(name, (0.0, 0.0))
+        paid[name] = row.costs.get(name, cost) + latency
+    return paid
+
+
+async def decide_rows(
+    service: Service, cascade: tuple[int, Cascade], body: bytes, key: IdempotencyKey | None
+) -> list[dict[str, Any]]:
+    """Return what to do next with each row of a body, once it is on disk.
+
+    Parameters
+    ----------
+    service : Service
+        The service.
+    cascade : tuple of int and Cascade
+        The id of the active cascade, and the cascade.
+    body : bytes
+        JSON: see `schemas.CascadeRequest`.
+    key : IdempotencyKey or None
+        The idempotency key of the request.
+    """
+    policy_id, policy = cascade
+    store, settings = service.store, service.settings
+
+    def plan(rows: CascadeRows) -> tuple[list[dict[str, Any]], list[NewStages]]:
+        stored = store.read(partial(_find_stages, ids=list(rows.rows)))
+        return rows.plan(stored, policy, policy_id, service)
+
+    def parse() -> CascadeRows:
+        return CascadeRows.of(schemas.parse_json(body, settings), policy, settings, key)
+
+    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
+        rows = await run_in_threadpool(parse)
+        while True:
+            answers, new = await run_in_threadpool(plan, rows)
+            futures = [asyncio.wrap_future(store.submit(part.add)) for part in new]
+            if all([await one for one in futures]):
+                return answers
+            # Another request has added to one of the rows: plan again from what is stored now.
+
+
+def _find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[Stage]]:
+    """Return the stages of rows by id, in order; ids without any are left out."""
+    found: dict[str, list[Stage]] = {}
+    query = select(cascade_stages).order_by(cascade_stages.c.number)
+    for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
+        sent, response = SentRow(**json.loads(row["sent"])), json.loads(row["response"])
+        stage = Stage(row["number"], row["policy_id"], row["created"], sent, response)
+        found.setdefault(row["decision_id"], []).append(stage)
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """When rows arrived, and what the first tier said of them, in that order.
+
+    Decisions are in another order: in a batch, rows that wait for another model come last.
+    `times` are those of the first request about each row, with the position in it.
+    """
+
+    times: dict[str, tuple[float, int]]
+    confidence: FloatArray
+    heard: FloatArray
+
+    @classmethod
+    def find(cls, connection: Connection, policy_id: int, tier: str | None) -> Arrivals:
+        """Return the arrivals of all rows of a cascade; `heard` is when its first tier spoke."""
+        one = cascade_stages.c
+        query = (
+            select(one.decision_id, one.created, one.position, one.sent)
+            .where(one.policy_id == policy_id)
+            .order_by(one.created, one.position, one.decision_id)
+        )
+        times: dict[str, tuple[float, int]] = {}
+        spoken = []
+        for name, moment, position, sent in connection.execute(query):
+            times.setdefault(name, (moment, position))
+            said = json.loads(sent)["confidences"].get(tier)
+            if said is not None:
+                spoken.append((said, moment))
+        confidence, heard = np.array(spoken, np.float64).reshape(-1, 2).T
+        return cls(times, confidence, heard)
+
+
+def count_waiting(connection: Connection, since: float) -> dict[str, int]:
+    """Return how many rows wait for the output of each model, since their last request."""
+    one, newer = cascade_stages.c, aliased(cascade_stages).c
+    is_newer = (newer.decision_id == one.decision_id) & (newer.number > one.number)
+    query = (
+        select(one.next_model, func.count())
+        .where(
+            one.next_model.is_not(None),
+            one.created >= since,
+            ~select(newer.number).where(is_newer).exists(),
+        )
+        .group_by(one.next_model)
+        .order_by(one.next_model)
+    )
+    return {name: int(n) for name, n in connection.execute(query)}
+
+
+def describe_stored(store: Store, name: str) -> dict[str, Any]:
+    """Return the last step of a row with its stages and its label."""
+    stages = store.read(partial(_find_stages, ids=[name])).get(name)
+    if stages is None:
+        raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", "Use the id of a decision")
+    label, last = store.get_label(name), stages[-1]
+    return {
+        "id": name,
+        "policy": last.policy_id,
+        "created": last.created,
+        **last.response,
+        "link": SentRow.merge([one.sent for one in stages]).link,
+        "stages": [
+            {"policy": one.policy_id, "created": one.created, **one.sent._asdict(), **one.response}
+            for one in stages
+        ],
+        "label": None if label is None else bool(label),
+        "previous_labels": [
+            {**asdict(one), "label": bool(one.label)} for one in store.find_corrections(name)
+        ],
+    }
+
+
+def encode_verdicts(labels: Sequence[Any], place: str = "labels[{}]") -> list[int]:
+    """Return whether answers are correct as labels are stored.
+
+    >>> encode_verdicts([True, 0, "correct"])
+    [1, 0, 1]
+    """
+    known: dict[Any, int] = {0: 0, 1: 1, **{name: k for k, name in enumerate(VERDICTS)}}
+    for row, one in enumerate(labels):
+        if not isinstance(one, bool | int | float | str) or one not in known:
+            problem = f"`{place.format(row)}` must be true or false, got {_show(one)}"
+            fix = "Say whether the answer is correct: true or false, 1 or 0, correct or wrong"
+            raise HTTPError(INVALID, problem, fix)
+    return [known[one] for one in labels]
+
+
+def require_decided(store: Store, ids: Sequence[str]) -> None:
+    """Raise unless no further model is to be called for rows that get a label."""
+    stored = store.read(partial(_find_stages, ids=ids))
+    for name in ids:
+        if name not in stored:
+            fix = "Send it to POST /v1/decide before its label"
+            raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", fix)
+        if (model := stored[name][-1].response["next_model"]) is not None:
+            problem = f"Id {name!r} waits for the output of {model}"
+            raise HTTPError(CONFLICT, problem, "Send that before the label of the last answer")
+
+
+def describe_review(item: ReviewItem, cascade: Cascade, service: Service) -> dict[str, Any]:
+    """Return what a reviewer may see of a row: in blind mode the answers, and nothing else."""
+    stages = service.store.read(partial(_find_stages, ids=[item.id])).get(item.id, [])
+    whole, is_blind = SentRow.merge([one.sent for one in stages]), service.settings.blind
+    order = [name for name in cascade.models if name in whole.confidences]
+    models = [
+        {
+            "model": name,
+            "answer": whole.answers.get(name),
+            **({} if is_blind else {"confidence": whole.confidences[name]}),
+        }
+        for name in sorted(order, key=[*cascade.tiers, *cascade.models].index)
+    ]
+    facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "link")}
+    if is_blind:
+        return facts | {"models": models}
+    queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}
+    p_correct = item.probability if models else None
+    return facts | {
+        "models": models,
+        "action": cascade.actions[item.action],
+        "p_correct": p_correct,
+        **queued,
+    }

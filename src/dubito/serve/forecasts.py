@@ -1,0 +1,643 @@
+"""`/v1/forecasts`: intervals or sets of forecasts over time, which adapt as truths arrive.
+
+The online state is that of a log in the database: a state, and the forecasts and truths since, in
+the order in which they were committed. Each process applies them in this order, so that all have
+the same state, and that after a restart is the one before, to the last bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from math import isfinite
+from os import PathLike, fspath
+from typing import Annotated, Any, final
+from uuid import uuid4
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request
+from sqlalchemy import Connection, delete, insert, select, text
+from starlette.concurrency import run_in_threadpool
+
+from dubito.arrays import FloatArray, as_floats
+from dubito.doubt import OnlineConformal
+from dubito.doubt.conformal.panel import read_forecasts
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure.regression import central_interval
+from dubito.outputs import Logits, Normal, Probabilities, Quantiles, Samples
+from dubito.serialization.documents import decode_document, encode_document, read_text
+from dubito.serve import schemas
+from dubito.serve.auth import require_scope
+from dubito.serve.decide import INLINE_BYTES
+from dubito.serve.forecast_metrics import ForecastReport, StoredForecasts
+from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
+from dubito.serve.rows import as_http_error, too_many
+from dubito.serve.service import DAY, Service, get_service
+from dubito.serve.store import Store, Token
+from dubito.serve.store.decisions import Label, rows_by_id
+from dubito.serve.store.labels import LabelCounts, add_labels, find_labels
+from dubito.serve.store.policies import checksum
+from dubito.serve.store.tables import forecast_events, forecasts
+from dubito.serve.store.writer import PART_ROWS, insert_rows
+from dubito.serve.value_rows import MOST, encode_targets, first_misfit
+
+router = APIRouter(prefix="/v1", tags=["forecasts"])
+CALLER = "POST /v1/forecasts"
+FILE = "file"  # the key of the checksum of the file that a state began with
+STATE = "state"  # of the digest of a forecast of which the state has the bounds alone
+LOG_LOCK = 7_230_992  # arbitrary, the same in every process
+MAX_EVENTS = 256  # after which the log begins with a new state
+MAX_HORIZON = 10_000
+FIELDS = {
+    "points": (("points",),),
+    "spread": (("mean", "std"), ("quantiles", "levels"), ("samples",)),
+    "classes": (("probabilities",), ("logits",)),
+}
+EXAMPLES = {
+    "points": '{"points": [120.0], "time": ["2024-11-23"]}',
+    "spread": '{"mean": [120.0], "std": [8.0], "time": ["2024-11-23"]}',
+    "classes": '{"probabilities": [[0.7, 0.3]], "time": ["2024-11-23"]}',
+}
+OUTPUTS = tuple(dict.fromkeys(name for some in FIELDS.values() for names in some for name in names))
+
+
+@final
+class Forecaster:
+    """The online state of this process, which follows the log of the database.
+
+    Only the writer thread of the store uses it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.number, self.tag = 0, ""  # of the last event in the state; no event has this tag
+        self.online = OnlineConformal()
+        store.write(self._catch_up)
+        self.kind, self.level = self.online.kind_, float(self.online.level)
+        self.time_kind = self.online.time_kind_
+        self.classes: tuple[Any, ...] = ()
+        if self.online.n_classes_ is not None:
+            self.classes = tuple(self.online.classes_ or range(self.online.n_classes_))
+
+    def _catch_up(self, connection: Connection) -> None:
+        """Apply what other processes wrote, and keep them from writing until the commit.
+
+        What this process applied without a commit is in no log: then the state is read anew.
+        """
+        _lock(connection)
+        since = forecast_events.c.number >= self.number
+        query = select(forecast_events).order_by(forecast_events.c.number)
+        found = connection.execute(query.where(since)).all()
+        if not found or found[0].tag != self.tag:
+            found = connection.execute(query).all()
+            self.online = OnlineConformal.from_dict(_read_state(found[0].content)[0])
+        self.tag = ""
+        for event in found[1:]:
+            _apply(self.online, json.loads(event.content))
+        self.number, self.tag = found[-1].number, found[-1].tag
+
+    def _record(self, connection: Connection, content: Mapping[str, Any]) -> Any:
+        """Apply an event and write it to the log; return what was issued."""
+        self.tag = ""  # until all is written
+        issued = _apply(self.online, content)
+        _write_event(connection, self.number + 1, tag := uuid4().hex, json.dumps(content))
+        self.number, self.tag = self.number + 1, tag
+        if self.number % MAX_EVENTS == 0:
+            self.compact(connection)
+        return issued
+
+    def compact(self, connection: Connection) -> None:
+        """Begin the log with the current state."""
+        self._catch_up(connection)
+        first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
+        file = _read_state(connection.execute(first).scalar_one())[1]
+        self.number, self.tag = self.number + 1, uuid4().hex
+        _write_event(connection, self.number, self.tag, _state_content(self.online, file))
+        connection.execute(delete(forecast_events).where(forecast_events.c.number < self.number))
+
+    def add_forecasts(
+        self, connection: Connection, rows: ForecastRows
+    ) -> dict[str, Mapping[str, Any]]:
+        """Issue and store what is new; return the columns of all rows by id."""
+        self._catch_up(connection)
+        found = _find_forecasts(connection, rows.ids)
+        rows.require_same(found, self.level)
+        new = rows.take([row for row, name in enumerate(rows.ids) if name not in found])
+        if new.ids:
+            try:
+                issued = self._record(connection, new.event)
+            except (BadTypeError, BadValueError) as error:
+                raise as_http_error(error, error.argument, error.fix) from error
+            _insert_forecasts(connection, new.columns | self._issued_columns(new, issued))
+            found |= _find_forecasts(connection, new.ids)
+        return found
+
+    def _issued_columns(self, new: ForecastRows, issued: Any) -> dict[str, list[Any]]:
+        """Return intervals, or sets with the threshold of each, as columns of the table."""
+        if not self.classes:
+            outputs = _outputs(new.outputs)
+            raw = outputs, outputs
+            if self.kind == "spread":
+                raw = central_interval(outputs, self.level, CALLER)
+            return _interval_columns(np.column_stack(raw), issued)
+        return _set_columns(issued)
+
+    def add_truths(
+        self,
+        connection: Connection,
+        ids: Sequence[str],
+        codes: Sequence[Label],
+        corrected_by: str | None = None,
+    ) -> LabelCounts:
+        """Store truths and learn from those that are new; a correction is not learned from."""
+        self._catch_up(connection)
+        known = find_labels(connection, ids)
+        counts = add_labels(connection, ids, codes, corrected_by)
+        waiting = set(self.online.waiting_ids_)  # without those that were given up
+        pairs = zip(ids, codes, strict=True)
+        new = [one for one in pairs if one[0] not in known and one[0] in waiting]
+        if new:
+            given = [self.truth_of(code) for _, code in new]
+            self._record(connection, {"ids": [name for name, _ in new], "labels": given})
+        return counts
+
+    def encode_truths(self, ids: Sequence[str], given: Sequence[Any]) -> Sequence[Label]:
+        """Return truths as they are stored, or raise if a forecast does not exist."""
+        codes: Sequence[Label] = (
+            schemas.encode_labels(given, self.classes) if self.classes else encode_targets(given)
+        )
+        found = self.store.read(lambda connection: _find_forecasts(connection, ids))
+        for name in ids:
+            if name not in found:
+                fix = "Send it to POST /v1/forecasts before its truth"
+                raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", fix)
+        return codes
+
+    def truth_of(self, label: Label) -> Any:
+        """Return a stored truth: a class or a number."""
+        return self.classes[int(label)] if self.classes else float(label)
+
+    def describe(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the interval or set of a stored forecast."""
+        if not self.classes:
+            return {"id": row["id"], "low": row["low"], "high": row["high"]}
+        members = zip(self.classes, row["members"], strict=True)
+        return {"id": row["id"], "classes": [name for name, is_member in members if is_member]}
+
+    def report(self, days: float) -> ForecastReport:
+        """Return the metrics of the forecasts that were stored in the last days."""
+        n_classes = len(self.classes)
+        rows = self.store.read(lambda c: StoredForecasts.of(c, days, self.level, n_classes))
+        judged = rows.take(np.flatnonzero(rows.is_judged))
+
+        def summary(connection: Connection) -> tuple[int, int, dict[str, float]]:
+            self._catch_up(connection)
+            return self.online.n_waiting, self.online.n_dropped_, self.online.choice
+
+        n_waiting, n_dropped, weights = self.store.write(summary)
+        return ForecastReport(
+            kind=self.kind,
+            level=self.level,
+            n_forecasts=len(rows.inside),
+            n_warm_up=int((rows.has_truth & ~rows.is_judged).sum()),
+            n_waiting=n_waiting,
+            n_dropped=n_dropped,
+            method_weights=weights,
+            overall=judged.metrics(),
+            windows=judged.windows(),
+            cells=rows.cells(),
+        )
+
+
+def load_state(path: str | PathLike[str]) -> OnlineConformal | None:
+    """Return the online state in a file; None if it is a document of another kind.
+
+    Parameters
+    ----------
+    path : str or path
+        What `dubito forecast --state` wrote, or `OnlineConformal.to_dict` as JSON.
+    """
+    document, _ = decode_document(read_text(path), fspath(path))
+    is_state = document.get("class") == OnlineConformal.__name__
+    return OnlineConformal.from_dict(document) if is_state else None
+
+
+def deploy_state(store: Store, online: OnlineConformal, name: str) -> None:
+    """Begin the log of a database with an online state; a log that exists goes on.
+
+    Parameters
+    ----------
+    store : Store
+        The database, which must have no policies.
+    online : OnlineConformal
+        The state; forecasts that wait in it can get their truth by their ids.
+    name : str
+        What error messages call it.
+    """
+    if store.find_document() is not None:
+        problem = f"The database has policies, and {name} is a state of forecasts"
+        raise HTTPError(CONFLICT, problem, "Use another --database")
+    file = checksum(_encoded(online.to_dict()))
+    store.write(partial(_begin_log, online=online, file=file, name=name))
+
+
+def _begin_log(connection: Connection, online: OnlineConformal, file: str, name: str) -> None:
+    """Write the first state, with the forecasts that wait in it for their truth."""
+    _lock(connection)
+    first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
+    existing = connection.execute(first).scalar()
+    if existing is not None:
+        if _read_state(existing)[1] != file:
+            problem = f"The database continues another state than that of {name}"
+            fix = "Pass the file that it began with, or another --database"
+            raise HTTPError(CONFLICT, problem, fix)
+        return
+    _write_event(connection, 1, uuid4().hex, _state_content(online, file))
+    named = [row for row, one in enumerate(online.waiting_ids_) if one is not None]
+    ids = [schemas.check_name(online.waiting_ids_[row], "The id of each forecast") for row in named]
+    if not named:
+        return
+    has_truth, raw, issued = online.waiting(ids)
+    cells = online.waiting_cells_[named]
+    series = [online.series_[k] for k in online.cell_series_[cells]]
+    horizon = [online.horizons_[k] for k in online.cell_pools_[cells]]
+    places = [f"{one}, {step}, " for one, step in zip(series, horizon, strict=True)]
+    pairs = zip(ids, places, strict=True)  # the ids of `dubito forecast` end with the time
+    times = [one.removeprefix(at) if one.startswith(at) else "" for one, at in pairs]
+    values = online.waiting_scores_[named] if online.kind_ == "classes" else raw
+    rows = zip(series, horizon, values.tolist(), strict=True)
+    digests = [_digest(STATE, *row[:2], *_rounded(row[2])) for row in rows]
+    columns: dict[str, list[Any]] = {"id": ids, "digest": digests, "series": series}
+    columns |= {"horizon": horizon, "time": times, "moment": [_moment(one) for one in times]}
+    if online.kind_ == "classes":
+        columns |= _set_columns(issued)
+    else:
+        columns |= _interval_columns(raw, issued)
+        given = [repr(float(one)) for one in online.waiting_truth_[named][has_truth]]
+        add_labels(connection, [ids[k] for k in np.flatnonzero(has_truth)], given)
+    _insert_forecasts(connection, columns)
+
+
+def _insert_forecasts(connection: Connection, columns: Mapping[str, list[Any]]) -> None:
+    """Store forecasts."""
+    created = [time.time()] * len(columns["id"])
+    insert_rows(connection, forecasts, {**columns, "created": created})
+
+
+def _lock(connection: Connection) -> None:
+    """Let no other process write to the log until the commit; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOG_LOCK})
+
+
+def _write_event(connection: Connection, number: int, tag: str, content: str) -> None:
+    """Append an event to the log."""
+    values = {"number": number, "tag": tag, "content": content}
+    connection.execute(insert(forecast_events).values(**values))
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    """Return a state as text, of whatever size."""
+    return encode_document(document, "dubito serve", max_bytes=2**40)
+
+
+def _state_content(online: OnlineConformal, file: str) -> str:
+    """Return a state as an event."""
+    return _encoded({**online.to_dict(), FILE: file})
+
+
+def _read_state(content: str) -> tuple[dict[str, Any], str]:
+    """Return the state of an event, and the checksum of the file that the log began with."""
+    document, _ = decode_document(content, "The state in the database")
+    return document, str(document.pop(FILE))
+
+
+def _apply(online: OnlineConformal, content: Mapping[str, Any]) -> Any:
+    """Apply forecasts or truths to a state; return what was issued."""
+    if "labels" in content:
+        return online.update(content["labels"], ids=content["ids"])
+    places = {name: content[name] for name in ("series", "horizon", "ids")}
+    return online.predict(_outputs(content), **places)
+
+
+def _outputs(content: Mapping[str, Any]) -> Any:
+    """Return the forecasts of an event, or raise if they are invalid."""
+    if "points" in content:
+        return np.array(content["points"], np.float64)
+    if "mean" in content:
+        return Normal(content["mean"], content["std"])
+    if "quantiles" in content:
+        return Quantiles(content["quantiles"], content["levels"])
+    if "samples" in content:
+        return Samples(content["samples"])
+    kind = Logits if "logits" in content else Probabilities
+    return kind(content.get("logits", content.get("probabilities")), content["classes"])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ForecastRows:
+    """The forecasts of a request by field, and the other columns of the table."""
+
+    outputs: dict[str, Any]
+    columns: dict[str, list[Any]]
+    n_rearranged: int = 0
+
+    @classmethod
+    def of(
+        cls, content: Any, forecaster: Forecaster, max_rows: int, *, rearrange: bool = False
+    ) -> ForecastRows:
+        """Validate a body; if `rearrange`, quantiles that cross are sorted."""
+        sent = schemas.validate(schemas.ForecastsRequest, content)
+        n_rows = len(sent.time)
+        if n_rows > max_rows:
+            raise too_many("rows", max_rows)
+        n_rearranged = _rearrange(sent) if rearrange else 0
+        outputs = _read_outputs(sent, forecaster, n_rows)
+        series = _per_row(sent.series, "series", n_rows, "all")
+        names = [schemas.check_name(str(one), "Each series") for one in series]
+        horizon = _per_row(sent.horizon, "horizon", n_rows, 0)
+        moments = [_moment(one) for one in sent.time]
+        for row, (step, moment) in enumerate(zip(horizon, moments, strict=True)):
+            if type(step) is not int or not 0 <= step <= MAX_HORIZON:
+                problem = f"`horizon[{row}]` must be a whole number from 0 to {MAX_HORIZON:,}"
+                raise HTTPError(INVALID, f"{problem}, got {step!r}", "Count steps ahead from 0")
+            if moment is None:
+                got = f"`time[{row}]` must be a date or a number, got {str(sent.time[row])[:50]!r}"
+                raise HTTPError(INVALID, got, "Send for example 2024-11-23, or 17")
+            _require_time_kind(sent.time[row], row, forecaster.time_kind)
+        times = [schemas.check_name(str(one), "Each time") for one in sent.time]
+        keys = list(zip(names, horizon, times, strict=True))
+        ids = sent.ids or [f"{name}, {step}, {one}" for name, step, one in keys]
+        ids = [schemas.check_name(one, "Each id") for one in _per_row(ids, "ids", n_rows, None)]
+        if len(set(ids)) < n_rows:
+            what = "series, horizon and time" if sent.ids is None else "id"
+            problem = f"There must be one forecast per {what}"
+            raise HTTPError(INVALID, problem, "Leave out what is repeated, or send other `ids`")
+        given = [_take(outputs, [row]) for row in range(n_rows)]
+        texts = [json.dumps(pair) for pair in zip(keys, given, strict=True)]
+        digests = [_digest(one) for one in texts]
+        columns: dict[str, list[Any]] = {"id": ids, "digest": digests, "series": names}
+        columns |= {"horizon": horizon, "time": times, "moment": moments}
+        return cls(outputs, columns, n_rearranged)
+
+    @property
+    def ids(self) -> list[Any]:
+        """The ids of the forecasts."""
+        return self.columns["id"]
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The forecasts as an event of the log."""
+        places = {name: self.columns[name] for name in ("series", "horizon")}
+        return {**self.outputs, **places, "ids": self.ids}
+
+    def take(self, rows: Sequence[int]) -> ForecastRows:
+        """Return some of the forecasts."""
+        return ForecastRows(_take(self.outputs, rows), _take(self.columns, rows))
+
+    def require_same(self, found: Mapping[str, Mapping[str, Any]], level: float) -> None:
+        """Raise if a forecast that exists had another body, or other bounds in the state."""
+        known = [row for row, name in enumerate(self.ids) if name in found]
+        if not known:
+            return
+        some = self.take(known)
+        _, low, high, scores, _ = read_forecasts(_outputs(some.outputs), level, CALLER)
+        values = scores if scores.size else np.column_stack([low, high])
+        places = zip(some.columns["series"], some.columns["horizon"], values.tolist(), strict=True)
+        in_state = [_digest(STATE, *row[:2], *_rounded(row[2])) for row in places]
+        for name, *digests in zip(some.ids, some.columns["digest"], in_state, strict=True):
+            if found[name]["digest"] not in digests:
+                problem = f"Id {name!r} was forecast with a different body"
+                raise HTTPError(CONFLICT, problem, "Use another id, or send the same body")
+
+
+def _digest(*parts: Any) -> bytes:
+    """Return what tells one forecast from another."""
+    return blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+
+
+def _rounded(values: Sequence[float]) -> list[str]:
+    """Return numbers with the digits that a file of 32-bit floats has, too."""
+    return [f"{one + 0.0:.6g}" for one in values]
+
+
+def _rearrange(sent: schemas.ForecastsRequest) -> int:
+    """Sort quantiles along their levels where they cross; return the number of such rows."""
+    if sent.quantiles is None or sent.levels is None:
+        problem = "?rearrange=true is for quantiles, and the body has none"
+        raise HTTPError(INVALID, problem, "Leave it out")
+    try:
+        found = Quantiles(sent.quantiles, sent.levels, rearrange=True)
+    except (BadTypeError, BadValueError):
+        return 0  # which is reported with the name of the field
+    sent.quantiles = found.array.tolist()
+    sent.levels = found.levels.tolist()
+    return found.n_rearranged
+
+
+def _require_time_kind(value: str | float, row: int, kind: str | None) -> None:
+    """Raise unless a time is a date or a number, as in the state."""
+    try:
+        found = "numbers" if isfinite(float(value)) else "dates"
+    except ValueError:
+        found = "dates"
+    if kind not in (None, found):
+        example = "2024-11-23" if kind == "dates" else "17"
+        problem = f"`time[{row}]` must be one of the {kind} that the state has, got {value!r}"
+        raise HTTPError(INVALID, problem, f"Send for example {example}")
+
+
+def _take(columns: Mapping[str, list[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+    """Return some rows of columns; levels and classes are of all rows."""
+    whole = ("levels", "classes")
+    return {k: one if k in whole else [one[row] for row in rows] for k, one in columns.items()}
+
+
+def _read_outputs(
+    sent: schemas.ForecastsRequest, forecaster: Forecaster, n_rows: int
+) -> dict[str, Any]:
+    """Return the fields with forecasts, or raise unless these are of the kind of the state."""
+    given = {name: one for name in OUTPUTS if (one := getattr(sent, name)) is not None}
+    forms, fix = FIELDS[forecaster.kind], f"Send for example {EXAMPLES[forecaster.kind]}"
+    if set(given) not in [set(names) for names in forms]:
+        wanted = ", or ".join(" and ".join(f"`{one}`" for one in names) for names in forms)
+        raise HTTPError(INVALID, f"The body must have {wanted}, and no other forecasts", fix)
+    first = next(iter(given))
+    for name, values in given.items():
+        _require_numbers(values, name, None if name == "levels" else n_rows, fix)
+    if forecaster.classes:
+        n_classes, n_columns = len(forecaster.classes), len(given[first][0])
+        if n_columns != n_classes:
+            problem = f"Rows must have {n_classes} columns, one per class, got {n_columns}"
+            raise HTTPError(INVALID, problem, "Send the classes of the state, in its order")
+        given["classes"] = list(forecaster.classes)
+    try:
+        outputs = _outputs(given)
+        if forecaster.kind == "spread":
+            central_interval(outputs, forecaster.level, CALLER)
+    except (BadTypeError, BadValueError) as error:
+        if error.argument == "level":  # that of the state, which no forecast changes
+            problem = f"`{first}` cannot have intervals of {forecaster.level:g}: the level"
+            raise HTTPError(INVALID, f"{problem} {error.rule}", "Send more of them") from error
+        name = first if error.argument == "array" else error.argument
+        fix = "Correct them in the model that forecasts"
+        if "rearrange" in error.fix:
+            fix = "Send it with ?rearrange=true to sort them, or correct the model"
+        raise as_http_error(error, name, fix) from error
+    return given
+
+
+def _per_row(values: Any, name: str, n_rows: int, default: Any) -> list[Any]:
+    """Return one value per row."""
+    if values is None:
+        return [default] * n_rows
+    if not isinstance(values, list) or len(values) != n_rows:
+        got = len(values) if isinstance(values, list) else type(values).__name__
+        problem = f"`{name}` must be a list with one value for each of {n_rows} times, got {got}"
+        raise HTTPError(INVALID, problem, "Send as many as `time` has")
+    return values
+
+
+def _require_numbers(values: Any, name: str, n_rows: int | None, fix: str) -> None:
+    """Raise unless there is a list, for each row, of numbers that are not too large."""
+    if n_rows is not None:
+        _per_row(values, name, n_rows, None)
+    is_matrix = name in ("quantiles", "samples", "probabilities", "logits")
+    try:
+        array = as_floats(values, name, CALLER)
+    except (BadTypeError, BadValueError):
+        array = np.empty(0)
+    if array.ndim != 1 + is_matrix or not array.size or not (np.abs(array) <= MOST).all():
+        first = values[0] if isinstance(values, list) and values else None
+        width = len(first) if is_matrix and isinstance(first, list) else 1 if is_matrix else None
+        form = "one number per row" if width is None else f"rows of {width} numbers"
+        form = "a list of numbers" if n_rows is None else form
+        problem = f"`{name}` must be {form}, of at most {MOST:g}{first_misfit(values, width)}"
+        raise HTTPError(INVALID, problem, fix)
+
+
+def _moment(value: str | int | float) -> float | None:
+    """Return a time as a number, and a date as days since 1970 in UTC; None if it is neither.
+
+    >>> _moment("1970-01-02T12:00:00Z"), _moment("7"), _moment(2.5), _moment("May")
+    (1.5, 7.0, 2.5, None)
+    """
+    try:
+        found = float(value)
+    except ValueError:
+        try:
+            date = datetime.fromisoformat(str(value))
+        except ValueError:
+            return None
+        found = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() / DAY
+    return found if isfinite(found) else None
+
+
+def _interval_columns(raw: FloatArray, issued: Any) -> dict[str, list[Any]]:
+    """Return intervals as columns of the table."""
+    ends = (raw[:, 0], raw[:, 1], issued.low, issued.high)
+    names = ("raw_low", "raw_high", "low", "high")
+    return {name: _finite(end.tolist()) for name, end in zip(names, ends, strict=True)}
+
+
+def _set_columns(issued: Any) -> dict[str, list[Any]]:
+    """Return sets, and the threshold of each, as columns of the table."""
+    members = [row.tobytes() for row in issued.contains.astype(np.uint8)]
+    return {"members": members, "high": _finite(issued.thresholds.tolist())}
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    """Return numbers, None for those that are infinite."""
+    return [one if isfinite(one) else None for one in values]
+
+
+def _find_forecasts(connection: Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Return stored forecasts by id."""
+    rows = rows_by_id(connection, select(forecasts), forecasts.c.id, ids)
+    return {row["id"]: row for row in rows}
+
+
+def _get_forecaster(service: Service) -> Forecaster:
+    """Return the online state, or raise where the service has a policy."""
+    if service.forecaster is None:
+        problem = "This service decides by a policy, and has no forecasts"
+        raise HTTPError(CONFLICT, problem, "Use POST /v1/decide, or serve a state of forecasts")
+    return service.forecaster
+
+
+@router.post("/forecasts", openapi_extra=schemas.request_body(schemas.ForecastsRequest))
+async def post_forecasts(
+    request: Request,
+    token: Annotated[Token, Depends(require_scope("decide"))],
+    rearrange: bool = False,
+) -> schemas.ForecastsResponse:
+    """Return the interval or the set of each forecast, once they are on disk.
+
+    A forecast that is repeated, by its id, gets the first response. With `rearrange`, quantiles
+    that cross are sorted.
+    """
+    service = get_service(request)
+    forecaster = _get_forecaster(service)
+    body = await schemas.read_body(request, service.settings.max_bytes)
+
+    def parse() -> ForecastRows:
+        content = schemas.parse_json(body, service.settings)
+        limit = service.settings.max_rows
+        return ForecastRows.of(content, forecaster, limit, rearrange=rearrange)
+
+    async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
+        rows = await run_in_threadpool(parse)
+        n_rows = len(rows.ids)
+        found: dict[str, Mapping[str, Any]] = {}
+        if n_rows > PART_ROWS:  # nothing is stored if one differs
+            read = partial(service.store.read, lambda c: _find_forecasts(c, rows.ids))
+            rows.require_same(await run_in_threadpool(read), forecaster.level)
+        for start in range(0, n_rows, PART_ROWS):  # others write in between
+            part = rows.take(range(start, min(start + PART_ROWS, n_rows)))
+            work = partial(forecaster.add_forecasts, rows=part)
+            found |= await asyncio.wrap_future(service.store.submit(work))
+    service.metrics.decisions.labels("forecast").inc(n_rows)
+    request.state.n_rows = n_rows
+    return schemas.ForecastsResponse.model_validate(
+        {
+            "forecasts": [forecaster.describe(found[name]) for name in rows.ids],
+            "n_rearranged": rows.n_rearranged,
+        }
+    )
+
+
+@router.get(
+    "/forecasts/{forecast_id:path}",
+    response_model=schemas.StoredForecast,
+    response_model_exclude_unset=True,
+)
+def get_forecast(
+    request: Request,
+    forecast_id: str,
+    token: Annotated[Token, Depends(require_scope("decide", "admin"))],
+) -> dict[str, Any]:
+    """Return a stored forecast, its truth if known, and the truths it had before."""
+    service = get_service(request)
+    forecaster, store = _get_forecaster(service), service.store
+    name = schemas.check_name(forecast_id, "The id")
+    row = store.read(lambda connection: _find_forecasts(connection, [name])).get(name)
+    if row is None:
+        raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", "Use the id of a forecast")
+    label = store.get_label(name)
+    previous = [asdict(one) for one in store.find_corrections(name)]
+    return {
+        **{one: row[one] for one in ("created", "series", "horizon", "time")},
+        **forecaster.describe(row),
+        "label": None if label is None else forecaster.truth_of(label),
+        "previous_labels": [
+            {**one, "label": forecaster.truth_of(one["label"])} for one in previous
+        ],
+    }

@@ -1,0 +1,534 @@
+"""Metrics of policies of several labels per row, of values, and of cascades."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+
+from dubito.arrays import BoolArray, FloatArray
+from dubito.calibrate.calibrator import FLOOR
+from dubito.data.batch import Batch
+from dubito.decide.cascade import ABSTAIN, Cascade
+from dubito.decide.cascade import REVIEW as REVIEW_ACTION
+from dubito.decide.multilabel.label_decisions import AUTOMATIC, POSITIVE, REVIEW, REVIEW_ROW
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.value import MeanInterval
+from dubito.measure import BinaryAudit, audit
+from dubito.measure.binary import wilson_interval
+from dubito.measure.regression import interval_scores
+from dubito.monitor.metrics import DistributionShift
+from dubito.monitor.sequential import SequentialAlarm
+from dubito.outputs import MultiLabel, TopLabel
+from dubito.serve.cascades import Arrivals
+from dubito.serve.label_sets import action_matrix, answer_matrix
+from dubito.serve.store import AlarmHistory, StoredRows
+from dubito.serve.store.decisions import LabelDelay
+from dubito.serve.value_rows import StoredValues, targets
+from dubito.serve.weighted_estimates import (
+    CALLER,
+    LEVEL,
+    MIN_LABELS,
+    N_RESAMPLES,
+    TOLERANCE,
+    Estimate,
+    Reliability,
+    WeightedSample,
+    automatic_rate,
+    effective_size,
+    expected_error,
+    metric_estimate,
+    propensity_weights,
+    uncertainty_alarm,
+    uncertainty_shift,
+    window_rows,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelWindow:
+    """Metrics of the rows of several labels that were decided in a period.
+
+    `n_labels` counts the known labels of the weighted samples. The log loss is the mean over
+    labels, and the cost that of a row, its labels added up.
+    """
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+    coverage: Estimate
+    row_review_rate: float
+    label_review_rate: float
+    log_loss: Estimate
+    cost: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelMetrics:
+    """Metrics of one of several labels, of the rows that its weighted sample represents.
+
+    `audit` is None, and `unavailable` says why, while they are withheld. The alarm bets against
+    the probability of the label, at a level that holds for all labels at once.
+    """
+
+    name: str
+    n_labels: int
+    review_rate: float
+    cost: float | None
+    log_loss: float | None
+    audit: BinaryAudit | None
+    unavailable: str
+    note: str
+    alarm: SequentialAlarm
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelMonitorReport:
+    """Everything that is monitored of one policy of several labels per row."""
+
+    overall: LabelWindow
+    windows: tuple[LabelWindow, ...]
+    labels: tuple[LabelMetrics, ...]
+    alarms: dict[str, SequentialAlarm]
+    uncertainty: DistributionShift | None
+    delay: LabelDelay | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LabelRows:
+    """Rows of several labels as matrices, with a weighted sample of the rows of each label.
+
+    A label is reviewed with probability 1 if its action is a review, and otherwise if its row is
+    audited, so each label has a sample of its own.
+    """
+
+    rows: StoredRows
+    actions: NDArray[np.int64]
+    p: FloatArray
+    y: FloatArray
+    paid: FloatArray
+    samples: list[WeightedSample]
+
+    @classmethod
+    def of(cls, rows: StoredRows, policy: MultiLabelPolicy) -> _LabelRows:
+        n_labels = len(policy.label_names)
+        actions, fallback = action_matrix(rows.label_actions.tolist(), n_labels)
+        y = answer_matrix(rows.answers.tolist(), n_labels)
+        p = rows.probabilities.reshape(len(rows), n_labels).astype(np.float64)
+        costs, is_row = policy.costs.arrays, (rows.action == REVIEW_ROW)[:, np.newaxis]
+        alone = np.where(actions == REVIEW, costs.review, costs.of_errors(y, fallback == POSITIVE))
+        # The review of a row is paid in equal parts by its labels.
+        paid = np.where(is_row, costs.review_row / n_labels if is_row.any() else 0.0, alone)
+        samples = [
+            propensity_weights(_rows_of_label(rows, actions[:, k], y[:, k]))
+            for k in range(n_labels)
+        ]
+        return cls(rows, actions, p, y, paid, samples)
+
+    @property
+    def losses(self) -> FloatArray:
+        """The log loss of each label."""
+        positive, negative = np.maximum(self.p, FLOOR), np.maximum(1 - self.p, FLOOR)
+        return np.asarray(-xlogy(self.y, positive) - xlogy(1 - self.y, negative))
+
+    def mean_over_labels(self, values: FloatArray, names: Sequence[str], seed: int) -> Estimate:
+        """Return the mean of a number per label, with a bootstrap over rows."""
+        weight = np.zeros(values.shape)
+        for k, sample in enumerate(self.samples):
+            if not sample.is_available:
+                return Estimate(None, f"{names[k]}: {sample.unavailable}")
+            weight[sample.rows, k] = sample.weight / sample.weight.sum()
+        used = weight.any(axis=1)
+        importance = weight[used].mean(axis=1)
+        sums = np.where(weight > 0, weight * values, 0.0)[used].mean(axis=1)
+        mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+        return Estimate(mean(sums / importance, np.ones(importance.size), importance=importance))
+
+
+def _rows_of_label(rows: StoredRows, action: NDArray[np.int64], y: FloatArray) -> StoredRows:
+    """Return the rows as those of a policy that decides one label."""
+    is_reviewed, is_known = action == REVIEW, ~np.isnan(y)
+    is_answered = (rows.label >= 0) & (is_reviewed | rows.is_audit)
+    return replace(
+        rows,
+        propensity=np.where(is_reviewed, 1.0, rows.audit_probability),
+        label=np.where(is_known, np.nan_to_num(y), -1).astype(np.int64),
+        is_unresolved=(rows.is_unresolved | is_answered) & ~is_known,
+    )
+
+
+def monitor_labels(
+    rows: StoredRows, policy: MultiLabelPolicy, history: AlarmHistory, *, random_state: int = 0
+) -> LabelMonitorReport:
+    """Return metrics and shifts of the rows that a policy of several labels decided lately."""
+    names = [str(name) for name in policy.label_names]
+    known = _LabelRows.of(rows, policy)
+    losses = known.losses
+    stated = history.probabilities
+    observed = answer_matrix(history.answers, len(names))
+    labels = []
+    for k, (name, sample) in enumerate(zip(names, known.samples, strict=True)):
+        found: BinaryAudit | None = None
+        cost = log_loss = None
+        if sample.is_available:
+            used, weight = sample.rows, sample.weight
+            outputs = MultiLabel(known.p[used, k : k + 1], [name])
+            found = audit(
+                known.y[used, k : k + 1], outputs, sample_weight=sample.frequency,
+                n_resamples=N_RESAMPLES, random_state=random_state,
+            ).labels[name]  # fmt: skip
+            cost = float(np.average(known.paid[used, k], weights=weight))
+            log_loss = float(np.average(losses[used, k], weights=weight))
+        alarm = SequentialAlarm(level=0.05 / len(names), tolerance=TOLERANCE + history.missing)
+        if stated is not None:
+            is_seen = ~np.isnan(observed[:, k])
+            p = np.clip(stated[is_seen, k].astype(np.float64), 0.0, 1.0)
+            alarm = alarm.update(p, observed[is_seen, k])
+        labels.append(
+            LabelMetrics(
+                name=name,
+                n_labels=sample.rows.size,
+                review_rate=float((known.actions[:, k] == REVIEW).mean()) if len(rows) else 0.0,
+                cost=cost,
+                log_loss=log_loss,
+                audit=found,
+                unavailable=sample.unavailable,
+                note=sample.note,
+                alarm=alarm,
+            )
+        )
+    confidence = np.maximum(known.p, 1 - known.p).mean(axis=1).astype(np.float32)
+    return LabelMonitorReport(
+        overall=_label_window(known, names, random_state),
+        windows=tuple(
+            _label_window(_LabelRows.of(rows.take(one), policy), names, random_state)
+            for one in window_rows(len(rows))
+        ),
+        labels=tuple(labels),
+        alarms={"uncertainty": uncertainty_alarm(history.uncertainty)},
+        uncertainty=uncertainty_shift(confidence),
+        delay=rows.delay,
+    )
+
+
+def _label_window(known: _LabelRows, names: Sequence[str], seed: int) -> LabelWindow:
+    """Return the metrics of some rows of several labels."""
+    rows, n_rows = known.rows, len(known.rows)
+    coverage = automatic_rate(rows, seed)
+    is_row = rows.action == REVIEW_ROW
+    is_alone = (known.actions == REVIEW) & ~is_row[:, np.newaxis]
+    return LabelWindow(
+        start=float(rows.created[0]) if n_rows else 0.0,
+        end=float(rows.created[-1]) if n_rows else 0.0,
+        n_rows=n_rows,
+        n_labels=sum(sample.rows.size for sample in known.samples),
+        coverage=coverage,
+        row_review_rate=float(is_row.mean()) if n_rows else 0.0,
+        label_review_rate=float(is_alone.mean()) if n_rows else 0.0,
+        log_loss=known.mean_over_labels(known.losses, names, seed),
+        cost=known.mean_over_labels(len(names) * known.paid, names, seed),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ValueWindow:
+    """Metrics of the rows that a regression policy decided in a period.
+
+    `coverage`, `interval_score` and `bias` are of the prediction intervals and the calibrated mean,
+    and `automatic` is the fraction of rows without a review.
+    """
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+    note: str
+    coverage: Estimate
+    bias: Estimate
+    interval_score: Estimate
+    cost: Estimate
+    automatic: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueMonitorReport:
+    """Everything that is monitored of one regression policy.
+
+    The alarms "coverage" and "bias" bet on the true values of audited rows, against the level of
+    the prediction intervals and against half of the values above the calibrated median;
+    "uncertainty" bets on the widths of the intervals of all rows after the first 1,000.
+    """
+
+    overall: ValueWindow
+    windows: tuple[ValueWindow, ...]
+    alarms: dict[str, SequentialAlarm]
+    uncertainty: DistributionShift | None
+    delay: LabelDelay | None = None
+    reliability: Reliability | None = None
+
+
+def monitor_values(
+    rows: StoredRows, policy: RegressionPolicy, history: AlarmHistory, *, random_state: int = 0
+) -> ValueMonitorReport:
+    """Return metrics and shifts of the rows that a regression policy decided lately."""
+    level, n_fitted = policy.interval.level, max(policy.report.n_rows, 1)
+    alarms = {}
+    seen = StoredValues.of(np.zeros((0, 0), np.float32))
+    if history.probabilities is not None:
+        seen = StoredValues.of(history.probabilities)
+    y = targets(list(history.answers))
+    above = np.where(y == seen.median, 0.5, (y > seen.median).astype(np.float64))
+    is_inside = ((seen.low <= y) & (y <= seen.high)).astype(np.float64)
+    for name, stated, observed in (("coverage", level, is_inside), ("bias", 0.5, above)):
+        # What the policy claims was estimated from the rows of its fit.
+        error = 3 * np.sqrt(stated * (1 - stated) / n_fitted)
+        alarm = SequentialAlarm(tolerance=min(TOLERANCE + history.missing + float(error), 1.0))
+        alarms[name] = alarm.update(np.full(y.size, stated), observed)
+    recent = history.uncertainty[-len(rows) :] if len(rows) else np.zeros(0)
+    return ValueMonitorReport(
+        overall=_value_window(rows, policy, random_state),
+        windows=tuple(
+            _value_window(rows.take(one), policy, random_state) for one in window_rows(len(rows))
+        ),
+        alarms={**alarms, "uncertainty": uncertainty_alarm(history.uncertainty)},
+        uncertainty=uncertainty_shift((1 - recent).astype(np.float32)),
+        delay=rows.delay,
+        reliability=_reliability(rows, level),
+    )
+
+
+def _reliability(rows: StoredRows, level: float) -> Reliability | None:
+    """Return how many true values lie below the ends of the intervals, and below the median."""
+    sample = propensity_weights(rows)
+    if not sample.is_available:
+        return None
+    labeled = rows.take(sample.rows)
+    known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
+    stated = np.array([(1 - level) / 2, 0.5, (1 + level) / 2])
+    below = [
+        np.where(y == end, 0.5, (y < end).astype(np.float64))
+        for end in (known.low, known.median, known.high)
+    ]
+    return Reliability.of(stated, [(one, sample.weight) for one in below])
+
+
+def _value_window(rows: StoredRows, policy: RegressionPolicy, seed: int) -> ValueWindow:
+    """Return the metrics of some rows with decided values."""
+    sample = propensity_weights(rows)
+    names = ("coverage", "bias", "interval_score", "cost")
+    found = dict.fromkeys(names, Estimate(None, sample.unavailable))
+    if sample.is_available:
+        labeled = rows.take(sample.rows)
+        known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
+        paid = policy.costs.of_errors(known.value - y)
+        if policy.review_cost is not None:
+            paid = np.where(labeled.action == AUTOMATIC, paid, policy.review_cost)
+        is_inside = ((known.low <= y) & (y <= known.high)).astype(np.float64)
+        scores = interval_scores(y, known.low, known.high, policy.interval.level)
+        columns = dict(zip(names, (is_inside, known.mean - y, scores, paid), strict=True))
+        mean, once = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER), np.ones(y.size)
+        for name, values in columns.items():
+            found[name] = Estimate(None, "Some intervals are infinite.")
+            if np.isfinite(values).all():
+                found[name] = Estimate(mean(values, once, importance=sample.weight))
+    return ValueWindow(
+        start=float(rows.created[0]) if len(rows) else 0.0,
+        end=float(rows.created[-1]) if len(rows) else 0.0,
+        n_rows=len(rows),
+        n_labels=sample.rows.size,
+        note=sample.note,
+        **found,
+        automatic=automatic_rate(rows, seed),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CascadeWindow:
+    """Metrics of the rows that a cascade decided in a period.
+
+    `actions` counts rows by action, `calls` the calls of each model. `cost` is that of calls,
+    wrong answers and rejected rows, `accuracy` that of answers, which `p_correct` is the mean
+    probability of. The calibration error is that of P(correct), of all rows with a call.
+    """
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+    note: str
+    actions: dict[str, int]
+    calls: dict[str, int]
+    answered: Estimate
+    cost: Estimate
+    accuracy: Estimate
+    p_correct: float | None
+    calibration_error: Estimate
+    expected_if_calibrated: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CascadeMonitorReport:
+    """Everything that is monitored of one cascade.
+
+    The alarm "calibration" bets on the labels of audited rows against P(correct), "uncertainty" on
+    P(correct) of the first tier in all rows after the first 1,000, as they arrive. `waiting`
+    counts the rows that wait for each model. Windows are of decided rows in order of arrival.
+    """
+
+    overall: CascadeWindow
+    windows: tuple[CascadeWindow, ...]
+    alarms: dict[str, SequentialAlarm]
+    uncertainty: DistributionShift | None
+    waiting: dict[str, int]
+    delay: LabelDelay | None = None
+    reliability: Reliability | None = None
+
+
+def monitor_cascade(
+    rows: StoredRows,
+    cascade: Cascade,
+    history: AlarmHistory,
+    waiting: Mapping[str, int],
+    arrivals: Arrivals,
+    since: float,
+    *,
+    random_state: int = 0,
+) -> CascadeMonitorReport:
+    """Return metrics of the rows that a cascade decided lately, and shifts of those that arrived.
+
+    Shifts are those of P(correct) by the first tier alone, which all rows have: the order in which
+    rows are decided depends on it.
+    """
+    pairs = zip(rows.id.tolist(), rows.created.tolist(), strict=True)
+    times = [arrivals.times.get(name, (decided, 0)) for name, decided in pairs]
+    order = np.array(sorted(range(len(times)), key=times.__getitem__), np.int64)
+    rows, arrived = rows.take(order), np.array([times[k][0] for k in order], np.float64)
+    doubt = 1 - cascade.first_chance(arrivals.confidence)
+    sample, is_called = propensity_weights(rows), _is_called(rows, cascade)
+    used = sample.rows[is_called[sample.rows]]
+    reliability = None
+    if sample.is_available and used.size:
+        labeled, weight = rows.take(used), sample.weight[is_called[sample.rows]]
+        reliability = Reliability.of_bins(_p_correct(labeled), labeled.label == 1.0, weight)
+    return CascadeMonitorReport(
+        overall=_window(rows, cascade, random_state, arrived),
+        windows=tuple(
+            _window(rows.take(one), cascade, random_state, arrived[one])
+            for one in window_rows(len(rows))
+        ),
+        alarms={
+            "calibration": SequentialAlarm(tolerance=TOLERANCE + history.missing).update(
+                history.confidence, history.is_correct
+            ),
+            "uncertainty": uncertainty_alarm(doubt),
+        },
+        uncertainty=uncertainty_shift((1 - doubt[arrivals.heard >= since]).astype(np.float32)),
+        waiting=dict(waiting),
+        delay=rows.delay,
+        reliability=reliability,
+    )
+
+
+def _p_correct(rows: StoredRows) -> FloatArray:
+    """Return the probability that the last answer of each row is correct."""
+    return rows.probabilities.reshape(len(rows), 2)[:, 1].astype(np.float64)
+
+
+def _paid(rows: StoredRows, cascade: Cascade) -> dict[str, FloatArray]:
+    """Return what the calls of each model cost, NaN where it was not called."""
+    return rows.columns_of(cascade.models)
+
+
+def _is_called(rows: StoredRows, cascade: Cascade) -> BoolArray:
+    """Return the rows for which a tier was called, so that there is an answer."""
+    paid = _paid(rows, cascade)
+    found = np.zeros(len(rows), np.bool_)
+    for name in cascade.tiers:
+        found |= ~np.isnan(paid[name])
+    return found
+
+
+def _is_answered(rows: StoredRows, cascade: Cascade) -> BoolArray:
+    """Return the rows that are answered by a model."""
+    rejecting = [k for k, one in enumerate(cascade.actions) if one in (ABSTAIN, REVIEW_ACTION)]
+    return ~np.isin(rows.action, rejecting)
+
+
+def _realized_costs(labeled: StoredRows, cascade: Cascade) -> FloatArray:
+    """Return the cost of each row: calls, and a wrong answer, a review or no answer.
+
+    The error rate of a person's answer is that of the fit (`review_error_rate`).
+    """
+    paid = sum((np.nan_to_num(one) for one in _paid(labeled, cascade).values()), np.zeros(1))
+    error = np.where(labeled.label == 1, 0.0, cascade.error_cost)
+    names = np.array(cascade.actions, dtype=object)[labeled.action]
+    review = (cascade.review_cost or 0.0) + cascade.review_error_rate * cascade.error_cost
+    rejected = np.where(names == REVIEW_ACTION, review, cascade.abstain_cost or 0.0)
+    return np.asarray(paid + np.where(_is_answered(labeled, cascade), error, rejected))
+
+
+def _window(rows: StoredRows, cascade: Cascade, seed: int, arrived: FloatArray) -> CascadeWindow:
+    """Return the metrics of some rows, which arrived at these times."""
+    sample, n_rows = propensity_weights(rows), len(rows)
+    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+    is_answered, is_called = _is_answered(rows, cascade), _is_called(rows, cascade)
+    unknown = Estimate(None, sample.unavailable)
+    cost, accuracy, error, expected = unknown, unknown, unknown, None
+    if sample.is_available:
+        labeled, weight = rows.take(sample.rows), sample.weight
+        paid = _realized_costs(labeled, cascade)
+        cost = Estimate(mean(paid, np.ones(weight.size), importance=weight))
+        accuracy = _accuracy(labeled, weight, is_answered[sample.rows])
+        used = is_called[sample.rows]
+        error = Estimate(None, "No model was called for a row with a label.")
+        if used.any():
+            some, weight = labeled.take(used), weight[used]
+            outputs = TopLabel(_p_correct(some), (some.label == 1).astype(np.float64))
+            batch = Batch.of(None, outputs, caller=CALLER)
+            error = metric_estimate("expected_calibration_error", batch, weight, seed)
+            expected = expected_error(batch, weight)
+    answered = unknown
+    if n_rows:
+        answered = Estimate(mean(is_answered.astype(np.float64), np.ones(n_rows)))
+    counts = np.bincount(rows.action, minlength=len(cascade.actions)).tolist()
+    n_tiers = len(cascade.tiers)
+    return CascadeWindow(
+        start=float(arrived[0]) if n_rows else 0.0,
+        end=float(arrived[-1]) if n_rows else 0.0,
+        n_rows=n_rows,
+        n_labels=sample.rows.size,
+        note=sample.note,
+        actions=dict(zip(cascade.actions[n_tiers:], counts[n_tiers:], strict=True)),
+        calls={name: int((~np.isnan(one)).sum()) for name, one in _paid(rows, cascade).items()},
+        answered=answered,
+        cost=cost,
+        accuracy=accuracy,
+        p_correct=float(_p_correct(rows)[is_answered].mean()) if is_answered.any() else None,
+        calibration_error=error,
+        expected_if_calibrated=expected,
+    )
+
+
+def _accuracy(labeled: StoredRows, weight: FloatArray, is_answered: BoolArray) -> Estimate:
+    """Return how many answers are correct, with an interval of the effective number of labels."""
+    used, n_effective = labeled.label[is_answered] == 1, effective_size(weight[is_answered])
+    if n_effective < MIN_LABELS:
+        equal = f"equivalent to {n_effective:.0f} of a random sample"
+        needed = f"at least {MIN_LABELS} are needed"
+        return Estimate(None, f"{used.size:,} labels of answers, {equal}: {needed}.")
+    value = float(np.average(used, weights=weight[is_answered]))
+    return Estimate(wilson_interval(value, n_effective))

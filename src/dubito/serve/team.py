@@ -1,0 +1,660 @@
+"""`/v1/team` and the review queue of a team: who gets which row, within capacity.
+
+Every claim looks at the rows that wait. The value of a row for a reviewer is what their answer is
+expected to save, given the answers so far. Shadow prices come from these rows, from those that
+arrived yesterday between this time and midnight, and from the capacity that is left today. A
+reviewer gets the row of highest value among those whose value net of the shadow price is above 0
+and no lower than that of the others who are there; then what these cannot reach within the hour.
+After an answer the row is final unless another reviewer's answer is worth more than its price. Its
+label is an answer; the probabilities after review, and the action they lead to, are returned too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, final
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request
+from sqlalchemy import Connection
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.decide import Policy, ReviewTeam, optimal_actions
+from dubito.decide.costs import CostMatrix
+from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
+from dubito.decide.row_costs import without_reject
+from dubito.errors import BadValueError
+from dubito.formatting import quantity
+from dubito.outputs import Probabilities
+from dubito.serve.auth import require_scope
+from dubito.serve.http_errors import CONFLICT, FORBIDDEN, NOT_FOUND, HTTPError
+from dubito.serve.service import DAY, PolicyCatalog, Settings, get_service
+from dubito.serve.store import ReviewItem, Store, Token
+from dubito.serve.store.review import (
+    AnsweredRow,
+    Period,
+    WaitingRow,
+    label_review,
+    periods,
+    waiting_rows,
+)
+
+router = APIRouter(prefix="/v1", tags=["review"])
+Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
+MAX_ROWS = 5000  # that wait, and that are expected: prices and order rest on so many
+LEARN_SECONDS = 60.0  # between two looks at which answers are confirmed
+ABSENT_SECONDS = DAY  # without a claim: then rows are not left for a reviewer
+TOLERANCE = 0.01  # of the highest value: prices are no more precise
+CARE = 0.005  # of an error rate: reviewers who differ by less are equally careful
+LEAST = 1e-9  # value of a review: below, it is rounding
+MAX_ATTEMPTS = 5  # others may claim the same rows at the same time
+CALLER = "dubito serve"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """A reviewer now: rows, capacity, shadow price, and how its answers compare.
+
+    Attributes
+    ----------
+    queue : int
+        Rows that wait and are best reviewed by this reviewer.
+    used_today, capacity : int
+        Answers of today, and how many are possible.
+    used_this_hour, rows_per_hour : int, int or None
+        The same of this hour.
+    is_present : bool
+        Whether it claimed a row in the last 24 hours.
+    error_rate : float
+        The mean over classes, from what was stated and confirmed answers.
+    n_confirmed : int
+        Answers that the truth or two people confirm or refute.
+    n_pairs, n_agreeing : int
+        Pairs with answers of others to the same row, and how many agree.
+    shadow_price, hour_saves : float, float or None
+        What one more review would save, and what one more hour would.
+    """
+
+    name: str
+    queue: int
+    used_today: int
+    capacity: int
+    used_this_hour: int
+    rows_per_hour: int | None
+    is_present: bool
+    error_rate: float
+    n_confirmed: int
+    n_pairs: int
+    n_agreeing: int
+    shadow_price: float
+    hour_saves: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TeamReport:
+    """The team now.
+
+    Attributes
+    ----------
+    waiting : int
+        Rows that wait for a label, of which `second_opinions` have an answer already, and
+        `unassigned` are worth no review at current prices, or nobody's to do.
+    expected : int
+        Rows that are expected until midnight: as many as yesterday.
+    n_pairs, n_agreeing : int
+        Pairs of answers of two people to the same row, and how many agree.
+    """
+
+    reviewers: list[MemberReport]
+    waiting: int
+    second_opinions: int
+    unassigned: int
+    expected: int
+    n_pairs: int
+    n_agreeing: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the model and the answers of reviewers lead to.
+
+    Attributes
+    ----------
+    probabilities : list of float
+        Of each class, by Bayes' rule with the known error rates.
+    action : str
+        The action of lowest expected cost under these.
+    """
+
+    probabilities: list[float]
+    action: str
+
+
+@router.get("/team")
+def get_team(request: Request, token: Viewer) -> TeamReport:
+    """Return the queue, the capacity, the shadow price and the agreement of each reviewer."""
+    team = get_service(request).team
+    if team is None:
+        fix = "Start it with dubito serve POLICY --team team.csv"
+        raise HTTPError(NOT_FOUND, "This service has no review team", fix)
+    return team.report()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """The queue at one moment: rows that wait, values, prices, and capacity left today."""
+
+    names: tuple[str, ...]  # of the reviewers
+    rows: list[WaitingRow]
+    posteriors: FloatArray
+    values: FloatArray  # -inf where a reviewer is not asked (again)
+    prices: FloatArray
+    left: IntArray
+    n_expected: int
+    left_this_hour: IntArray
+    is_paced: BoolArray  # reviewers with a capacity per hour
+    errors: FloatArray  # mean error rate of each reviewer
+
+    @property
+    def net(self) -> FloatArray:
+        """Values net of prices, of reviewers with capacity left to whom a row is worth something.
+
+        Where capacity is scarce, prices are the values of some rows, so that these have about 0.
+        """
+        is_open = (self.left > 0) & (self.values > LEAST)
+        return np.where(is_open, self.values - self.prices, -np.inf)
+
+    @property
+    def tolerance(self) -> float:
+        """How far below the best a choice may be."""
+        return TOLERANCE * max(float(self.values.max(initial=0.0)), 0.0)
+
+    @property
+    def is_audit(self) -> BoolArray:
+        """Rows that are reviewed whatever their value."""
+        return np.array([row.is_audit for row in self.rows], np.bool_)
+
+    @property
+    def best(self) -> IntArray:
+        """The reviewer of each row, -1 for none."""
+        if not self.rows:
+            return np.zeros(0, np.int64)
+        net = self.net
+        return np.where(net.max(axis=1) > -self.tolerance, net.argmax(axis=1), -1)
+
+    def order_of(self, reviewer: int) -> list[int]:
+        """Return the rows that a reviewer gets, in order.
+
+        Audited ones first, then by value; last come rows that are better left for others, who
+        cannot reach them within this hour. A reviewer who comes counts, whatever it was thought to
+        have left.
+        """
+        if not self.rows:
+            return []
+        own = self.values[:, reviewer]
+        others = np.delete(self.net, reviewer, axis=1).max(axis=1, initial=-np.inf)
+        net = own - self.prices[reviewer]
+        is_own = (own > LEAST) & (net >= np.maximum(others, 0.0) - self.tolerance)
+        is_free = np.array([row.holder is None for row in self.rows])
+        audited = np.flatnonzero(self.is_audit & is_free & np.isfinite(own) & ~self._kept(reviewer))
+        is_valued = ~self.is_audit & is_free
+        pays = (own > LEAST) & (self.is_paced[reviewer] | (net >= -self.tolerance))
+        is_late = is_valued & ~is_own & pays & self._out_of_reach(reviewer)
+        found = audited.tolist()
+        for rows in (np.flatnonzero(is_valued & is_own), np.flatnonzero(is_late)):
+            found += rows[np.argsort(-own[rows], kind="stable")].tolist()
+        return found
+
+    def _out_of_reach(self, reviewer: int) -> BoolArray:
+        """Return the rows that others who are better cannot review in this hour.
+
+        Rows of highest value go first to whom they are worth most with, until the hour is full.
+        """
+        net, left = self.net, self.left_this_hour.copy()
+        is_free = np.array([row.holder is None for row in self.rows])
+        result: BoolArray = (self.best >= 0) & is_free & ~self.is_audit
+        rows = np.flatnonzero(result)
+        for k in rows[np.argsort(-self.values[rows].max(axis=1), kind="stable")].tolist():
+            able = np.where(left > 0, net[k], -np.inf)
+            r = int(able.argmax())
+            if np.isfinite(able[r]):
+                left[r] -= 1
+                result[k] = r == reviewer
+            elif not left.any():
+                break
+        return result
+
+    def _kept(self, reviewer: int) -> BoolArray:
+        """Return the audited rows that are kept for more careful reviewers who are there."""
+        result = np.zeros(len(self.rows), np.bool_)
+        left = np.where(self.errors < self.errors[reviewer] - CARE, self.left, 0)
+        for k in np.flatnonzero(self.is_audit).tolist():
+            able = np.flatnonzero((left > 0) & np.isfinite(self.values[k]))
+            if able.size and self.rows[k].holder is None:
+                left[able[np.argmin(self.errors[able])]] -= 1
+                result[k] = True
+        return result
+
+    def reasons(self, reviewer: int) -> dict[str, int]:
+        """Return why a reviewer does not get the rows that wait, and how many for each reason."""
+        name = self.names[reviewer]
+        own, best, kept = self.values[:, reviewer], self.best, self._kept(reviewer)
+        found: dict[str, int] = defaultdict(int)
+        for k, row in enumerate(self.rows):
+            if row.holder is not None:
+                reason = "claimed by others"
+            elif name in row.seen_by:
+                reason = "waiting for an answer of someone else"
+            elif not np.isfinite(own[k]):
+                reason = "of classes outside your skills"
+            elif kept[k]:
+                reason = "left for the audit of a more careful reviewer"
+            elif own[k] <= LEAST:
+                reason = "worth less than your review costs"
+            elif best[k] < 0:
+                reason = "worth less than other rows of today"
+            else:
+                reason = "worth more with other reviewers"
+            found[reason] += 1
+        return found
+
+
+@final
+class TeamQueue:
+    """The review queue of a team. Made by `TeamQueue.open`.
+
+    Reviewers are known by the names of their tokens; who is not on the team is refused. Each
+    answer, escalation and skip counts against the capacity of the hour and of the day, by the clock
+    of this machine.
+    """
+
+    def __init__(
+        self, team: ReviewTeam, store: Store, catalog: PolicyCatalog, settings: Settings
+    ) -> None:
+        self.stated, self.store = team, store
+        self.catalog, self.settings = catalog, settings
+        self._learned, self._learned_at = team, -np.inf
+        self.answered: list[AnsweredRow] = []
+
+    @classmethod
+    def open(
+        cls, team: ReviewTeam, store: Store, catalog: PolicyCatalog, settings: Settings
+    ) -> TeamQueue:
+        """Return the queue of a team, or raise if the active policy is not for it."""
+        policy = catalog.active[1] if catalog.active_id is not None else None
+        if not isinstance(policy, Policy):
+            rule, fix = "needs a policy of one class per row", "Leave --team out"
+            raise BadValueError("--team", CALLER, rule, type(policy).__name__, fix)
+        classes = tuple(str(name) for name in policy.classes)
+        if team.classes is not None and tuple(map(str, team.classes)) != classes:
+            rule, fix = f"must have the classes {', '.join(classes)}", "Use them in this order"
+            got = ", ".join(map(str, team.classes))
+            raise BadValueError("--team", CALLER, rule, got, fix)
+        known = set(policy.costs.columns)
+        priced = CostMatrix([[one.cost] for one in team.reviewers], team.names)
+        unknown = [name for name in priced.columns if name not in known]
+        if unknown:
+            rule = "must have costs of columns that the costs of the policy depend on"
+            raise BadValueError("--team", CALLER, rule, unknown[0], "Use a number")
+        # Error rates, and skills are checked here, not when the first reviewer comes.
+        p = np.full((1, len(classes)), 1 / len(classes))
+        team.values(Probabilities(p, policy.classes))
+        store.join_team(team.names, time.time())
+        return cls(team, store, catalog, settings)
+
+    def has(self, name: str) -> bool:
+        """Return whether a reviewer is on the team."""
+        return name in self.stated.names
+
+    def not_on_team(self, name: str) -> HTTPError:
+        """Return the error of someone who is not on the team."""
+        problem = f"{name!r} is not on the review team"
+        fix = "Add the reviewer to the file of --team, or use a token whose name is on it"
+        return HTTPError(FORBIDDEN, problem, fix)
+
+    def claim(self, reviewer: str, item_id: str | None = None) -> ReviewItem | None:
+        """Claim the row that is worth most with a reviewer, or a given one, within capacity."""
+        index, seconds = self._index(reviewer), self.settings.lease_seconds
+        for _ in range(MAX_ATTEMPTS):
+            now = time.time()
+            look = self._look(now, index)
+            self._settle(look, now)
+            self._save(look)
+            claim = partial(
+                self.store.claim_within,
+                reviewer,
+                limits=self._limits(reviewer, now),
+                lease_seconds=seconds,
+                now=now,
+            )
+            if item_id is not None:
+                known = {row.id: k for k, row in enumerate(look.rows)}
+                row = known.get(item_id)
+                has_skill = row is None or np.isfinite(look.values[row, index])
+                item = claim([item_id], keep_held=False) if has_skill else None
+                return None if item is None else self._described(item, look, index)
+            ids = [look.rows[k].id for k in look.order_of(index)]
+            item = claim(ids)
+            if item is not None or not ids:
+                return None if item is None else self._described(item, look, index)
+        return None
+
+    def next_ids(self, reviewer: str, limit: int = 50) -> list[str]:
+        """Return the ids that a reviewer would get, in order."""
+        index = self._index(reviewer)
+        look = self._look(time.time(), index)
+        return [look.rows[k].id for k in look.order_of(index)[:limit]]
+
+    def undo(self, item_id: str, reviewer: str) -> ReviewItem:
+        """Undo the last answer of a reviewer for a row, and claim it again."""
+        self._index(reviewer)
+        now, seconds = time.time(), self.settings.lease_seconds
+        limits = self._limits(reviewer, now)
+        return self.store.undo_within(item_id, reviewer, limits, lease_seconds=seconds, now=now)
+
+    def label(self, item_id: str, reviewer: str, code: int) -> None:
+        """Store an answer; the row gets its label if no further opinion pays."""
+        self._index(reviewer)
+        team, now = self._team(), time.time()
+        members = self.store.team_members()
+        prices = np.array([members[name][0] for name in team.names])
+        left = self._left(now, set(), members)
+
+        def resolve(connection: Connection) -> int | None:
+            [row] = waiting_rows(connection, now, 1, item_id)
+            posteriors, values = self._valued(team, [row])
+            is_open = (values[0] > np.maximum(prices, LEAST)) & (left > 0)
+            is_final = row.is_audit or not is_open.any()
+            return self._label_of(team, row, posteriors[0]) if is_final else None
+
+        work = partial(
+            label_review, item_id=item_id, reviewer=reviewer, label=code, resolve=resolve
+        )
+        self.store.write(work)
+
+    def status(self, reviewer: str) -> str:
+        """Return how much of a reviewer's capacity is used, in words."""
+        now = time.time()
+        parts = []
+        for one in self._limits(reviewer, now):
+            used = self.store.used_capacity(one.start).get(reviewer, 0)
+            parts.append(f"{used:,} of {one.capacity:,} {one.words}")
+        return f"Your reviews: {', '.join(parts)}."
+
+    def waits(self, reviewer: str) -> str:
+        """Return why a reviewer gets no row."""
+        index = self._index(reviewer)
+        look = self._look(time.time(), index)
+        texts = [
+            f"{quantity(n)} {'is' if n == 1 else 'are'} {reason}"
+            for reason, n in look.reasons(index).items()
+        ]
+        return f"{'; '.join(texts)}." if texts else "No row waits for review."
+
+    def outcome(self, decision: Mapping[str, Any], answers: Sequence[tuple[str, int]]) -> Outcome:
+        """Return what a stored decision and the answers of reviewers lead to.
+
+        Parameters
+        ----------
+        decision : mapping
+            The columns of a decision.
+        answers : sequence of (str, int)
+            Pairs of a reviewer and a class.
+        """
+        names = ("id", "policy_id", "probabilities", "reason", "is_audit", "row_costs", "created")
+        row = WaitingRow(**{name: decision[name] for name in names})
+        row.answers = list(answers)
+        [posterior], _ = self._valued(self._team(), [row])
+        policy = self.catalog.policy(row.policy_id)
+        assert isinstance(policy, Policy)
+        costs = without_reject(policy.costs)
+        outputs = Probabilities(posterior[np.newaxis], policy.classes)
+        [action] = optimal_actions(outputs, costs, _cost_columns(policy, [row]))
+        return Outcome(posterior.tolist(), str(costs.actions[action]))
+
+    def report(self) -> TeamReport:
+        """Return the state of the team."""
+        now = time.time()
+        team = self._team(is_new=True)
+        look, members = self._look(now), self.store.team_members()
+        best, errors = look.best, self._error_rates(team)
+        hour, day = periods(now, 0, 0)
+        used, this_hour = self.store.used_capacity(day.start), self.store.used_capacity(hour.start)
+        pairs, agreeing = _agreement(self.answered)
+        confirmed = _confirmed(self.answered)
+        found = []
+        for r, one in enumerate(team.reviewers):
+            speed = None if one.rows_per_hour is None else max(int(one.rows_per_hour), 1)
+            price = float(look.prices[r])
+            found.append(
+                MemberReport(
+                    name=one.name,
+                    queue=int(np.count_nonzero(best == r)),
+                    used_today=used.get(one.name, 0),
+                    capacity=one.capacity,
+                    used_this_hour=this_hour.get(one.name, 0),
+                    rows_per_hour=speed,
+                    is_present=now - members[one.name][1] < ABSENT_SECONDS,
+                    error_rate=errors[r],
+                    n_confirmed=sum(name == one.name for name, _, _ in confirmed),
+                    n_pairs=pairs[one.name],
+                    n_agreeing=agreeing[one.name],
+                    shadow_price=price,
+                    hour_saves=None if speed is None else price * speed,
+                )
+            )
+        return TeamReport(
+            reviewers=found,
+            waiting=self.store.queue_length(),
+            second_opinions=sum(bool(row.answers) for row in look.rows),
+            unassigned=int(np.count_nonzero((best < 0) & ~look.is_audit)),
+            expected=look.n_expected,
+            n_pairs=sum(pairs.values()) // 2,
+            n_agreeing=sum(agreeing.values()) // 2,
+        )
+
+    def _index(self, reviewer: str) -> int:
+        """Return the position of a reviewer in the team, or raise."""
+        if not self.has(reviewer):
+            raise self.not_on_team(reviewer)
+        return self.stated.names.index(reviewer)
+
+    def _limits(self, reviewer: str, now: float) -> list[Period]:
+        """Return the capacity of a reviewer in this hour and on this day."""
+        one = self.stated.reviewers[self._index(reviewer)]
+        speed = None if one.rows_per_hour is None else max(int(one.rows_per_hour), 1)
+        return periods(now, speed, one.capacity)
+
+    def _team(self, *, is_new: bool = False) -> ReviewTeam:
+        """Return the team with what confirmed answers say about its error rates."""
+        now = time.monotonic()
+        if is_new or now - self._learned_at > LEARN_SECONDS:
+            self.answered = self.store.answered_rows()
+            on_team = set(self.stated.names)
+            known = [one for one in _confirmed(self.answered) if one[0] in on_team]
+            n_classes = len(self._policy().classes)
+            names, truth, answers = zip(*known, strict=True) if known else ((), (), ())
+            codes = np.array(truth, np.int64), np.array(answers, np.int64)
+            self._learned = (
+                self.stated.learn(names, *codes, n_classes=n_classes) if known else self.stated
+            )
+            self._learned_at = now
+        return self._learned
+
+    def _policy(self) -> Policy:
+        """Return the active policy."""
+        policy = self.catalog.active[1]
+        if not isinstance(policy, Policy):
+            problem = "The review team needs a policy of one class per row"
+            raise HTTPError(CONFLICT, problem, "Activate one, or serve without --team")
+        return policy
+
+    def _error_rates(self, team: ReviewTeam) -> list[float]:
+        """Return how often each reviewer is expected to err, the mean over classes."""
+        classes = self._policy().classes
+        found = team.answerers(classes, len(classes))
+        return [float(1 - np.diag(one.likelihoods).mean()) for one in found]
+
+    def _valued(
+        self, team: ReviewTeam, rows: Sequence[WaitingRow]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return posteriors after the answers so far, and values; -inf for who was asked."""
+        n_classes = len(self._policy().classes)
+        posteriors = np.zeros((len(rows), n_classes))
+        values = np.zeros((len(rows), len(team.reviewers)))
+        by_policy: dict[int, list[int]] = defaultdict(list)
+        for k, row in enumerate(rows):
+            by_policy[row.policy_id].append(k)
+        for policy_id, some in by_policy.items():
+            policy = self.catalog.policy(policy_id)
+            assert isinstance(policy, Policy)
+            classes, frequencies = policy.classes, policy.rule.frequencies
+            asked = dict(zip(team.names, team.answerers(classes, n_classes), strict=True))
+            for k in some:
+                row = rows[k]
+                p = np.frombuffer(row.probabilities, "<f4").astype(np.float64)
+                p = np.asarray(
+                    frequencies if row.reason == OUT_OF_DISTRIBUTION else p / p.sum(), np.float64
+                )
+                for name, code in row.answers:
+                    if name in asked:
+                        p = asked[name].updated(p[np.newaxis], np.array([code]))[0]
+                posteriors[k] = p
+            columns = _cost_columns(policy, [rows[k] for k in some])
+            outputs = Probabilities(posteriors[some], classes)
+            values[some] = team.values(outputs, policy.costs, columns)
+        for k, row in enumerate(rows):
+            for r, name in enumerate(team.names):
+                if name in row.seen_by:
+                    values[k, r] = -np.inf
+        return posteriors, np.nan_to_num(values, nan=-np.inf, neginf=-np.inf)
+
+    def _label_of(self, team: ReviewTeam, row: WaitingRow, posterior: FloatArray) -> int:
+        """Return the label of a row: one of the answers, the most credible if they differ.
+
+        That is the one under which all answers are most probable; the model decides only between
+        equals. Metrics and refits rest on labels, so that the model has no other say in them. Of an
+        audited row it is the last answer.
+        """
+        if row.is_audit:
+            return row.answers[-1][1]
+        classes = self._policy().classes
+        asked = dict(zip(team.names, team.answerers(classes, len(classes)), strict=True))
+        found = [asked[name].likelihoods[:, code] for name, code in row.answers if name in asked]
+        fit = np.log(np.maximum(found, 1e-300)).sum(axis=0) if found else np.zeros(len(classes))
+        given = sorted({code for _, code in row.answers})
+        return max(given, key=lambda code: (round(float(fit[code]), 9), float(posterior[code])))
+
+    def _left_this_hour(self, now: float, held: set[str], left: IntArray) -> IntArray:
+        """Return how many rows each reviewer can still review in this hour."""
+        used = self.store.used_capacity(periods(now, 0, 0)[0].start)
+        result = left.copy()
+        for r, one in enumerate(self.stated.reviewers):
+            if one.rows_per_hour is not None:
+                n = max(int(one.rows_per_hour), 1) - used.get(one.name, 0) - (one.name in held)
+                result[r] = min(result[r], max(n, 0))
+        return result
+
+    def _left(
+        self, now: float, held: set[str], members: dict[str, tuple[float, float]]
+    ) -> IntArray:
+        """Return how many rows each reviewer who is there can still review today."""
+        [day] = periods(now, None, 0)
+        used = self.store.used_capacity(day.start)
+        left = []
+        for one in self.stated.reviewers:
+            n = one.capacity - used.get(one.name, 0) - (one.name in held)
+            if one.rows_per_hour is not None:
+                n = min(n, int(np.ceil(one.rows_per_hour * (day.end - now) / 3600)))
+            is_present = now - members[one.name][1] < ABSENT_SECONDS
+            left.append(max(n, 0) if is_present else 0)
+        return np.array(left, np.int64)
+
+    def _look(self, now: float, claiming: int | None = None) -> _Look:
+        """Return the queue, and the prices of rows that wait and are expected.
+
+        Who claims is there, whenever it was last seen.
+        """
+        team, members = self._team(), self.store.team_members()
+        if claiming is not None:
+            name = team.names[claiming]
+            members[name] = (members[name][0], now)
+        rows = self.store.waiting_rows(now, MAX_ROWS)
+        posteriors, values = self._valued(team, rows)
+        held = {row.holder for row in rows if row.holder is not None}
+        left = self._left(now, held, members)
+        [day] = periods(now, None, 0)
+        arrived, n_expected = self.store.arrived_rows(now - DAY, day.end - DAY, MAX_ROWS)
+        is_free = [k for k, row in enumerate(rows) if row.holder is None and not row.is_audit]
+        demand = np.concatenate([values[is_free], self._valued(team, arrived)[1]])
+        prices = team.prices(demand, left) if len(demand) else np.zeros(len(team.reviewers))
+        return _Look(
+            team.names, rows, posteriors, values, prices, left, n_expected,
+            left_this_hour=self._left_this_hour(now, held, left),
+            is_paced=np.array([one.rows_per_hour is not None for one in team.reviewers]),
+            errors=np.array(self._error_rates(team)),
+        )  # fmt: skip
+
+    def _save(self, look: _Look) -> None:
+        """Store the prices, if they changed, for answers and for other processes."""
+        members = self.store.team_members()
+        before = np.array([members[name][0] for name in self.stated.names])
+        if np.abs(look.prices - before).max() > look.tolerance / 10:
+            self.store.save_prices(dict(zip(self.stated.names, look.prices.tolist(), strict=True)))
+
+    def _settle(self, look: _Look, now: float) -> None:
+        """Label the rows whose further opinions do not pay any more."""
+        best = look.best
+        for k, row in enumerate(look.rows):
+            if row.answers and row.holder is None and best[k] < 0:
+                code = self._label_of(self._team(), row, look.posteriors[k])
+                self.store.settle_row(row.id, len(row.answers), code, now)
+
+    def _described(self, item: ReviewItem, look: _Look, index: int) -> ReviewItem:
+        """Return a claimed row with its value for the reviewer, and whether others answered."""
+        for k, row in enumerate(look.rows):
+            if row.id == item.id and np.isfinite(look.values[k, index]):
+                value = float(look.values[k, index])
+                return replace(item, review_value=value, n_answers=len(row.answers))
+        return item
+
+
+def _cost_columns(policy: Policy, rows: Sequence[WaitingRow]) -> dict[str, FloatArray] | None:
+    """Return the columns that the costs of a policy depend on, of some rows."""
+    if not policy.costs.columns:
+        return None
+    given = [json.loads(row.row_costs or "{}") for row in rows]
+    return {
+        name: np.array([one.get(name, np.nan) for one in given]) for name in policy.costs.columns
+    }
+
+
+def _confirmed(answered: Sequence[AnsweredRow]) -> list[tuple[str, int, int]]:
+    """Return reviewer, true class and answer where the truth or two people say what is true."""
+    found = []
+    for row in answered:
+        truth = row.confirmed
+        if truth is not None:
+            found += [(name, truth, code) for name, code in row.answers]
+    return found
+
+
+def _agreement(answered: Sequence[AnsweredRow]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return in how many pairs of answers to one row each reviewer is, and how many agree."""
+    pairs: dict[str, int] = defaultdict(int)
+    agreeing: dict[str, int] = defaultdict(int)
+    for row in answered:
+        for name, code in row.answers:
+            others = [other for person, other in row.answers if person != name]
+            pairs[name] += len(others)
+            agreeing[name] += others.count(code)
+    return pairs, agreeing

@@ -1,0 +1,1 @@
+"""Tools of the maintainers: building and checking a release."""
