@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
-from dubito.cli.app import app as dubito_app
+from dubito.cli.commands import app as dubito_app
 
 SOURCES = Path(__file__).parents[2] / "src" / "dubito" / "cli"
 EXAMPLE = "Example: "

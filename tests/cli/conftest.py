@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dubito import Logits, Probabilities
 from dubito.calibrate import TemperatureScaling
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.data import ArrayShards, Columns, read
 from dubito.decide import CostMatrix, Policy
 

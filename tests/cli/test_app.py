@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import dubito
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.errors import DubitoWarning
 from tests.cli.conftest import Run, assert_same, control_characters
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from typer.testing import CliRunner
 
-from dubito.cli.app import app
+from dubito.cli.commands import app
 
 
 def test_new_rows_need_no_costs(tmp_path: Path) -> None:

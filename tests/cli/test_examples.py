@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.main import get_command
 
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.data import make_questions
 from tests.cli.conftest import Run, animals
 

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.cli.explain import Entry, _glossary
 from tests.cli.conftest import Run
 

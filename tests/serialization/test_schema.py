@@ -34,7 +34,7 @@ from dubito.calibrate import (
     StructuredMatrixScaling,
     TemperatureScaling,
 )
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.decide import OODGate, RiskBound
 from dubito.decide.policy.loading import policy_schema
 from dubito.doubt import ClassConditionalDensity, MahalanobisDistance

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dubito.cli.app import app
+from dubito.cli.commands import app
 from dubito.decide import Cascade, Policy
 from dubito.outputs import TopLabel
 from dubito.serve.cascades import _find_stages

@@ -2,7 +2,7 @@
 
 import gc
 
-from dubito.cli.app import app
+from dubito.cli.commands import app
 
 __all__ = ["main"]
 

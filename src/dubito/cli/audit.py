@@ -160,7 +160,7 @@ def audit(
             )
             too_few = result.small_groups
         elif options.scores is not None:
-            from dubito.calibrate.answers import HeldOutAnswers
+            from dubito.calibrate.held_out_answers import HeldOutAnswers
 
             note_single_class(rows, file, is_error=True)
             note_scores(rows, file)

@@ -235,7 +235,7 @@ def _run_commands(
     from io import StringIO
     from shlex import join
 
-    from dubito.cli.app import app
+    from dubito.cli.commands import app
     from dubito.cli.printing import say, say_json
 
     if not as_json:

@@ -9,7 +9,7 @@ from dubito.decide.actions import (
     optimal_actions,
     unused_actions,
 )
-from dubito.decide.answers import Answerer, estimate_confusion
+from dubito.decide.answerers import Answerer, estimate_confusion
 from dubito.decide.cascade import Cascade, CascadeDecisions, CascadeReport
 from dubito.decide.combine import (
     ConditionalIndependenceTest,

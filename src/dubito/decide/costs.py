@@ -26,7 +26,7 @@ from dubito.data.batch import Batch
 from dubito.data.expressions import HIGHEST_COST, Expression
 from dubito.data.parsing import decimal_separator
 from dubito.data.sources.formats import separator_of
-from dubito.decide.answers import Answerer
+from dubito.decide.answerers import Answerer
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.formatting import HTMLTable, html_view, join_words, plain, quantity
 from dubito.outputs import ClassName, as_names

@@ -45,7 +45,7 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.sink import write_atomic
 from dubito.decide.actions import least_costs
-from dubito.decide.answers import COMBINES, Answerer, as_codes
+from dubito.decide.answerers import COMBINES, Answerer, as_codes
 from dubito.decide.costs import CostMatrix, as_costs, class_order, read_cells
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadFileError, BadTypeError, BadValueError

@@ -14,7 +14,7 @@ from dubito.arrays import FloatArray, IntArray, as_array, as_numbers, contiguous
 from dubito.data.batch import as_row_costs, column_names
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.labels import Labels
-from dubito.decide.answers import Answerer
+from dubito.decide.answerers import Answerer
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.expected_cost import share_rows

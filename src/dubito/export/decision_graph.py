@@ -12,7 +12,7 @@ from dubito.calibrate import BaseCalibrator, ConfidenceCalibrator, MultiLabelCal
 from dubito.data.expressions import FUNCTIONS, HIGHEST_COST, Expression
 from dubito.decide import MultiLabelPolicy, Policy
 from dubito.decide.actions import MARGIN
-from dubito.decide.answers import Answerer
+from dubito.decide.answerers import Answerer
 from dubito.decide.multilabel.label_costs import TIE as LABEL_TIE
 from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
 from dubito.decide.policy.decide import (

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
-from dubito.calibrate.answers import HeldOutAnswers
 from dubito.calibrate.calibrator import drop_unlabeled
+from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic

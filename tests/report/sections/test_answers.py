@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from dubito import CostMatrix, Policy, Scores
-from dubito.calibrate.answers import HeldOutAnswers
+from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.data import ArrayShards, Batch
 from dubito.report import make_report
 from dubito.report.sections.answers import _threshold_table

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dubito.calibrate.answers import HeldOutAnswers
+from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.decide import Policy, PolicyReport
 from dubito.decide.policy.report import proportion
 from dubito.formatting import ABSENT, decimal, percent, points
