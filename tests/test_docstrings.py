@@ -1,5 +1,8 @@
 """Every public name is documented: summary, parameters, returned values, attributes."""
 
+import ast
+import builtins
+import doctest
 import importlib
 import inspect
 import re
@@ -71,8 +74,29 @@ def problems_of(name: str, value: Any) -> list[str]:
 def problems_of_summary(name: str, text: str) -> list[str]:
     if not text:
         return [f"{name}: no docstring"]
+    problems = [f"{name}: example does not import {one}" for one in unknown_names(text)]
     summary = text.split("\n\n")[0]
-    return [] if summary.rstrip().endswith((".", "?")) else [f"{name}: no period in the summary"]
+    if not summary.rstrip().endswith((".", "?")):
+        problems.append(f"{name}: no period in the summary")
+    return problems
+
+
+def unknown_names(text: str) -> list[str]:
+    """Return the names that an example uses but neither imports nor defines."""
+    examples = doctest.DocTestParser().get_examples(text)
+    nodes = list(ast.walk(ast.parse("".join(one.source for one in examples))))
+    known = {*dir(builtins), "__file__"}
+    used = set()
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {(one.asname or one.name).split(".")[0] for one in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+        elif isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+    return sorted(used - known)
 
 
 def problems_of_function(name: str, function: Callable[..., Any], text: str) -> list[str]:
@@ -180,10 +204,17 @@ def test_the_linter_finds_what_is_missing() -> None:
             The rows.
         columns : int
             The columns.
+
+        Examples
+        --------
+        >>> undocumented(2, math.pi)
+        6
         """
         return int(rows * scale)
 
     assert problems_of("f", undocumented) == [
+        "f: example does not import math",
+        "f: example does not import undocumented",
         "f: parameter scale is not documented",
         "f: parameter columns does not exist",
         "f: no Returns section",

@@ -214,6 +214,8 @@ class AutoCalibrator(_BaseMixture):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import AutoCalibrator, Logits
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)
     >>> logits = Logits(4 * (np.eye(3)[y] + rng.normal(size=(300, 3))))

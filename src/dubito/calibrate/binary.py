@@ -129,6 +129,7 @@ class PlattScaling(BaseBinaryCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import PlattScaling
     >>> from dubito import Logits
     >>> platt = PlattScaling().fit(Logits([2.0, 1.0, -1.0, -2.0, 2.0]), [1, 1, 0, 0, 0])
     >>> round(platt.slope_, 2), round(platt.intercept_, 2)
@@ -192,6 +193,7 @@ class BetaCalibration(BaseBinaryCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import BetaCalibration
     >>> from dubito import Probabilities
     >>> p = Probabilities([0.9, 0.8, 0.3, 0.2, 0.9, 0.1])
     >>> beta = BetaCalibration().fit(p, [1, 1, 0, 1, 0, 0])
@@ -334,6 +336,7 @@ class HistogramBinning(BaseBinaryCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import HistogramBinning
     >>> bins = HistogramBinning(n_bins=2).fit([0.1, 0.2, 0.3, 0.9, 0.8], [0, 0, 1, 1, 0])
     >>> bins.values_.round(2).tolist()
     [0.33, 0.5]

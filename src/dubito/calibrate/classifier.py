@@ -101,6 +101,7 @@ class CalibratedClassifier(BaseCalibratingClassifier):
 
     Examples
     --------
+    >>> from dubito.calibrate import CalibratedClassifier
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.svm import SVC
     >>> from dubito.calibrate import TemperatureScaling

@@ -247,6 +247,8 @@ class ConfidenceCalibrator(BaseCalibrator):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import ConfidenceCalibrator
     >>> rng = np.random.default_rng(0)
     >>> log_probability = -rng.exponential(2, 300)
     >>> correct = rng.random(300) < np.exp(log_probability / 3)

@@ -301,6 +301,9 @@ def cross_validate_calibrator(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import cross_validate_calibrator
     >>> from dubito.calibrate import TemperatureScaling
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=(300, 3))
@@ -600,6 +603,7 @@ def decompose_loss(
 
     Examples
     --------
+    >>> from dubito.calibrate import decompose_loss
     >>> y, p = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10, [0.01] * 40 + [0.99] * 40
     >>> found = decompose_loss(y, p)
     >>> round(found.score, 2), round(found.calibration, 2), round(found.refinement, 2)

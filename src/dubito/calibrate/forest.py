@@ -82,6 +82,8 @@ class ForestCalibration(BaseCalibrator):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.calibrate import ForestCalibration
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(2000)
     >>> y = (p > 0.3) & (p < 0.8)  # no monotone curve can follow

@@ -56,6 +56,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import IsotonicCalibration
     >>> curve = IsotonicCalibration().fit([0.1, 0.4, 0.5, 0.8, 0.9], [0, 1, 0, 1, 1])
     >>> curve.predict_proba([0.4, 0.5])[:, 1].tolist()
     [0.5, 0.5]

@@ -156,6 +156,9 @@ class VectorScaling(BaseAffineScaling):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import VectorScaling
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
     >>> logits = np.eye(3)[y] * 2 + rng.normal(size=(500, 3)) + [0, 0, 1]
@@ -243,6 +246,9 @@ class MatrixScaling(BaseMatrixScaling):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import MatrixScaling
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
     >>> logits = np.eye(3)[y] @ [[2, 1, 0], [1, 2, 0], [0, 0, 2]] + rng.normal(size=(500, 3))
@@ -315,6 +321,9 @@ class StructuredMatrixScaling(BaseMatrixScaling):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import StructuredMatrixScaling
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
     >>> logits = np.eye(3)[y] @ [[2, 1, 0], [1, 2, 0], [0, 0, 2]] + rng.normal(size=(500, 3))

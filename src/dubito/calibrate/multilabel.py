@@ -461,6 +461,8 @@ class MultiLabelCalibrator(OutputContainers):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import MultiLabel, MultiLabelCalibrator
     >>> rng = np.random.default_rng(0)
     >>> odds = rng.normal(size=(400, 3))
     >>> y = rng.random((400, 3)) < 1 / (1 + np.exp(-odds))

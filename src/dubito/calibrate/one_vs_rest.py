@@ -61,6 +61,7 @@ class OneVsRest(BaseCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import OneVsRest
     >>> from dubito.calibrate import PlattScaling
     >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7], [0.5, 0.4, 0.1]]
     >>> OneVsRest(PlattScaling()).fit(p, [0, 1, 2, 1]).predict_proba(p)[3].round(2).tolist()

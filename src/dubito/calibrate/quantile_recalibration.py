@@ -74,6 +74,9 @@ class QuantileRecalibration(BaseRegressionCalibrator):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Normal
+    >>> from dubito.calibrate import QuantileRecalibration
     >>> stated = Normal([0.0] * 99, [1.0] * 99)
     >>> scaling = QuantileRecalibration([0.1, 0.5, 0.9]).fit(stated, np.arange(-49.0, 50.0))
     >>> scaling.transform(Normal([0.0], [1.0])).array.round(6).tolist()

@@ -247,6 +247,8 @@ class VarianceScaling(BaseRegressionCalibrator):
 
     Examples
     --------
+    >>> from dubito import Normal
+    >>> from dubito.calibrate import VarianceScaling
     >>> scaling = VarianceScaling().fit(Normal([0.0, 0.0], [1.0, 2.0]), [2.0, -4.0])
     >>> scaling.factor_.tolist()
     [2.0]

@@ -63,6 +63,7 @@ class IdentityCalibrator(BaseCalibrator):
 
     Examples
     --------
+    >>> from dubito.calibrate import IdentityCalibrator
     >>> IdentityCalibrator().fit([[0.7, 0.3]], [0]).predict_proba([[0.7, 0.3]]).round(3).tolist()
     [[0.7, 0.3]]
     """

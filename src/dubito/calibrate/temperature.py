@@ -91,6 +91,8 @@ class TemperatureScaling(BaseCalibrator):
 
     Examples
     --------
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import TemperatureScaling
     >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
     >>> round(scaling.temperature_, 3)
     4.328
@@ -270,6 +272,8 @@ class EnsembleTemperatureScaling(BaseCalibrator):
 
     Examples
     --------
+    >>> from dubito import Logits
+    >>> from dubito.calibrate import EnsembleTemperatureScaling
     >>> logits = Logits([[9.0, 0.0], [9.0, 0.0], [0.0, 9.0], [0.0, 9.0]])
     >>> ensemble = EnsembleTemperatureScaling().fit(logits, [0, 1, 1, 1])
     >>> ensemble.predict_proba(logits)[0].round(2).tolist()

@@ -220,6 +220,7 @@ class Batch:
 
     Examples
     --------
+    >>> from dubito.data import Batch
     >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
     >>> batch.rows.correct.tolist()
     [1.0, 0.0]

@@ -356,6 +356,7 @@ class Columns:
 
     Examples
     --------
+    >>> from dubito.data import Columns
     >>> Columns(label="y", logits="logit_*").bind(["y", "logit_10", "logit_9"], "f.csv").classes
     (9, 10)
     """

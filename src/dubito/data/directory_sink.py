@@ -97,6 +97,7 @@ class DirectorySink:
 
     Examples
     --------
+    >>> from dubito.data import DirectorySink
     >>> import tempfile
     >>> folder = DirectorySink(tempfile.mkdtemp(), settings={"policy": "v1"})
     >>> for path in folder.unfinished([__file__]):

@@ -66,6 +66,8 @@ class BadRows:
 
     Examples
     --------
+    >>> import pyarrow as pa
+    >>> from dubito.data import BadRows
     >>> from dubito.data import Columns, read
     >>> table, bad_rows = pa.table({"p": [0.5, 1.5, 0.25]}), BadRows()
     >>> read(table, Columns(probabilities="p"), bad_rows=bad_rows).ids.tolist(), len(bad_rows)
@@ -253,6 +255,7 @@ def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> B
 
     Examples
     --------
+    >>> from dubito.data import Columns, read
     >>> import pandas
     >>> frame = pandas.DataFrame({"p_cat": [0.75, 0.5], "p_dog": [0.25, 0.5], "y": ["cat", "dog"]})
     >>> read(frame, Columns(label="y", probabilities="p_*")).rows.confidence.tolist()

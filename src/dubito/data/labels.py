@@ -286,6 +286,7 @@ class LabelMatrix:
 
     Examples
     --------
+    >>> from dubito.data import LabelMatrix
     >>> from dubito import MultiLabel
     >>> findings = MultiLabel([[0.9, 0.2], [0.4, 0.6]])
     >>> LabelMatrix.of([[1, 0], [-1, None]], findings, uncertain="ignore").values.tolist()

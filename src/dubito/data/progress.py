@@ -83,6 +83,7 @@ def show_progress() -> Iterator[None]:
 
     Examples
     --------
+    >>> from dubito.data import show_progress
     >>> with show_progress():
     ...     pass  # policy = Policy.fit(scan("predictions/*.parquet", columns), costs=costs)
     """

@@ -100,6 +100,7 @@ class Shards(ABC, Generic[Item]):
 
         Examples
         --------
+        >>> from dubito.data import ArrayShards, Batch
         >>> shards = ArrayShards(Batch.of([1, 0], [0.8, 0.4]))
         >>> shards.map(lambda batch: batch.weight).sum(lambda weight: weight.sum())
         np.float64(2.0)
@@ -222,6 +223,7 @@ class ArrayShards(Shards[Block]):
 
     Examples
     --------
+    >>> from dubito.data import ArrayShards, Batch
     >>> ArrayShards(Batch.of([1, 0], [0.8, 0.4])).sum(len)
     2
     """
@@ -292,6 +294,7 @@ def as_shards(
 
     Examples
     --------
+    >>> from dubito.data import as_shards
     >>> as_shards([[0.2, 0.8], [0.7, 0.3]], [1, 0], caller="example").sum(len)
     2
     """

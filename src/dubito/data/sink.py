@@ -104,6 +104,8 @@ class EncodedLabels:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.data import EncodedLabels
     >>> EncodedLabels(np.array([1, 0, -1]), ("accept", "review")).array.to_pylist()
     ['review', 'accept', None]
     """
@@ -138,6 +140,9 @@ class Sink:
 
     Examples
     --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from dubito.data import Sink
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "decisions.csv"
     >>> with Sink(path, digits=9) as sink:

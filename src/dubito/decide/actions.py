@@ -71,6 +71,8 @@ def expected_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> Fl
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import expected_costs
     >>> costs = CostMatrix.from_errors(false_positive=1, false_negative=8)
     >>> expected_costs([[0.75, 0.25]], costs).tolist()
     [[2.0, 0.75]]
@@ -115,6 +117,8 @@ def optimal_actions(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> I
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import optimal_actions
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> optimal_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
     [0, 2, 2]
@@ -269,6 +273,8 @@ def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import action_intervals
     >>> costs = CostMatrix([[0, 20], [1, 0]], actions=["pass", "block"]).with_reject(0.5, "review")
     >>> for one in action_intervals(costs):
     ...     print(f"{one.action}: {one.low:.3f} to {one.high:.3f}")
@@ -344,6 +350,8 @@ def unused_actions(costs: CostMatrix) -> dict[str, float]:
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import unused_actions
     >>> unused_actions(CostMatrix.zero_one(2).with_reject(0.6, "review"))
     {'review': 0.1}
     """

@@ -307,6 +307,7 @@ def estimate_confusion(
 
     Examples
     --------
+    >>> from dubito.decide import estimate_confusion
     >>> estimate_confusion([0, 0, 1, 1], [0, 0, 1, 0], 2).round(2).tolist()
     [[0.89, 0.11], [0.44, 0.56]]
     """

@@ -342,6 +342,8 @@ class Cascade(BasePolicy):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import Cascade, TopLabel
     >>> rng = np.random.default_rng(0)
     >>> skill = rng.normal(size=500)
     >>> def model(offset, noise):

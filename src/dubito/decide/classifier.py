@@ -55,6 +55,8 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import CostSensitiveClassifier
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_breast_cancer(return_X_y=True)

@@ -71,6 +71,7 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
 
     Examples
     --------
+    >>> from dubito.decide import combine_posteriors
     >>> combine_posteriors([[[0.8, 0.2]], [[0.8, 0.2]]], [0.5, 0.5]).array.round(3).tolist()
     [[0.941, 0.059]]
     """
@@ -230,6 +231,7 @@ def conditional_independence_test(
 
     Examples
     --------
+    >>> from dubito.decide import conditional_independence_test
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.5, 0.5]] * 4
     >>> conditional_independence_test([p, p], [0] * 24).is_contradicted
     True
@@ -470,6 +472,7 @@ class LinearPool(BasePool):
 
     Examples
     --------
+    >>> from dubito.decide import LinearPool
     >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
     >>> LinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
     [1.0, 0.0]
@@ -512,6 +515,7 @@ class LogLinearPool(BasePool):
 
     Examples
     --------
+    >>> from dubito.decide import LogLinearPool
     >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
     >>> LogLinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
     [1.0, 0.5]

@@ -136,6 +136,7 @@ class CostMatrix(Record):
 
     Examples
     --------
+    >>> from dubito import CostMatrix
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> costs.with_reject(0.5, name="ask a doctor").actions
     ('send home', 'treat', 'ask a doctor')
@@ -215,6 +216,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> CostMatrix.zero_one(2).array.tolist()
         [[0.0, 1.0], [1.0, 0.0]]
         """
@@ -246,6 +248,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> CostMatrix.for_answers().with_reject(0.2).actions
         ('answer', 'reject')
         """
@@ -282,6 +285,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> loss = [[0, 1000], [1, 0]]  # ill, well
         >>> CostMatrix.from_loss(loss, rows="truth").array.tolist()
         [[0.0, 1.0], [1000.0, 0.0]]
@@ -325,6 +329,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> CostMatrix.from_errors(false_positive=1, false_negative=5).array.tolist()
         [[0.0, 5.0], [1.0, 0.0]]
         >>> costs = CostMatrix.from_errors(false_positive=5, false_negative=100, pos_label="churn")
@@ -504,6 +509,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> CostMatrix([[0, "amount"], ["2 * fee", 0]]).at({"amount": 50, "fee": 3}).array.tolist()
         [[0.0, 50.0], [6.0, 0.0]]
         """
@@ -536,6 +542,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> CostMatrix.zero_one(2).with_reject(0.25).array.tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.25, 0.25]]
         """
@@ -592,6 +599,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> from dubito.decide import expected_costs
         >>> costs = CostMatrix.zero_one(2).with_review("ann", cost=0.05, error_rate=0.1)
         >>> expected_costs([[0.75, 0.25], [0.99, 0.01]], costs).round(3).tolist()
@@ -634,6 +642,7 @@ class CostMatrix(Record):
 
         Examples
         --------
+        >>> from dubito import CostMatrix
         >>> costs = CostMatrix.zero_one(2).with_model("large", cost=0.01, error_rate=0.04)
         >>> costs.with_reject(0.3).rejecting
         (3, 2)

@@ -78,6 +78,8 @@ def minkowski_curve(density: Callable[[FloatArray], Any], x: Any, q: float) -> M
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.decide import minkowski_curve
     >>> from scipy.stats import gamma
     >>> skewed, x = gamma(2).pdf, np.linspace(0, 40, 101)
     >>> [round(minkowski_curve(skewed, x, q).estimate, 3) for q in (0.3, 1, 2, 10)]

@@ -78,6 +78,7 @@ def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
 
     Examples
     --------
+    >>> from dubito.decide import adjust_prior
     >>> adjust_prior([[0.5, 0.5]], [0.5, 0.5], [0.01, 0.99]).array.tolist()
     [[0.01, 0.99]]
     """
@@ -422,6 +423,7 @@ def estimate_prior(
 
     Examples
     --------
+    >>> from dubito.decide import estimate_prior
     >>> p = [[0.9, 0.1]] * 20 + [[0.2, 0.8]] * 80
     >>> estimate_prior(p, [0.5, 0.5]).prior.round(3).tolist()
     [0.167, 0.833]

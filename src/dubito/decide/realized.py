@@ -61,6 +61,8 @@ def realized_cost(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import realized_cost
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> realized_cost([0, 1, 1], ["treat", "treat", "send home"], costs)
     3.6666666666666665
@@ -279,6 +281,8 @@ def cost_coverage_curve(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import cost_coverage_curve
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> cost_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], costs).total.tolist()
     [0.125, 0.5]
@@ -353,6 +357,8 @@ def cost_prior_curve(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import cost_prior_curve
     >>> costs = CostMatrix.zero_one(2)
     >>> outputs = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
     >>> cost_prior_curve([0, 1, 1], outputs, costs, class_=1, priors=[0.0, 0.5, 1.0]).cost.tolist()

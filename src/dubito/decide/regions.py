@@ -176,6 +176,8 @@ def decision_regions(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import decision_regions
     >>> from scipy.special import expit
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> found = decision_regions(lambda z: expit(z[:, 0]), (-5, 5), (0, 1), costs)
@@ -399,6 +401,8 @@ def error_areas(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.decide import error_areas
     >>> from scipy.stats import norm
     >>> pair = norm(-1, 1).pdf, norm(1, 1).pdf
     >>> error_areas([0.5, 0.5], pair, np.linspace(-9, 9, 99), 1).decision.missed.round(4).tolist()

@@ -266,6 +266,7 @@ def reject_threshold(cost: float) -> float:
 
     Examples
     --------
+    >>> from dubito.decide import reject_threshold
     >>> reject_threshold(0.25)
     0.75
     """
@@ -290,6 +291,7 @@ def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
 
     Examples
     --------
+    >>> from dubito.decide import reject_by_threshold
     >>> reject_by_threshold([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], 0.75).tolist()
     [False, True, True]
     """
@@ -346,6 +348,7 @@ def choose_threshold(
 
     Examples
     --------
+    >>> from dubito.decide import choose_threshold
     >>> choice = choose_threshold([1] * 90, [0.9] * 90, risk=0.1)
     >>> choice.is_met, choice.coverage
     (True, 1.0)

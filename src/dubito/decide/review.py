@@ -140,6 +140,7 @@ class Reviewer(Record):
 
     Examples
     --------
+    >>> from dubito.decide import Reviewer
     >>> Reviewer("ann", capacity=40, error_rate=0.02)
     Reviewer('ann', capacity=40, error_rate=0.02)
     """
@@ -268,6 +269,7 @@ class ReviewTeam(Record):
 
     Examples
     --------
+    >>> from dubito.decide import ReviewTeam, Reviewer
     >>> ann = Reviewer("ann", capacity=1, error_rate=0.02)
     >>> bob = Reviewer("bob", capacity=1, error_rate=0.25)
     >>> plan = ReviewTeam([ann, bob]).plan([[0.5, 0.5], [0.6, 0.4], [0.9, 0.1]])
@@ -452,6 +454,8 @@ class ReviewTeam(Record):
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from dubito.decide import ReviewTeam, Reviewer
         >>> team = ReviewTeam([Reviewer(name, 9, error_rate=0.1) for name in ("ann", "bob")])
         >>> names, truth = ["ann"] * 50 + ["bob"] * 50, [0, 1] * 50
         >>> answers = [0, 1] * 25 + [0, 1, 0, 1, 0, 1, 0, 1, 1, 1] * 5
@@ -540,6 +544,7 @@ class ReviewTeam(Record):
 
         Examples
         --------
+        >>> from dubito.decide import ReviewTeam, Reviewer
         >>> team = ReviewTeam([Reviewer("ann", capacity=40, error_rate=0.02, cost=0.1)])
         >>> team.values([[0.5, 0.5], [0.99, 0.01]]).round(2).tolist()
         [[0.38], [-0.1]]
@@ -598,6 +603,7 @@ class ReviewTeam(Record):
 
         Examples
         --------
+        >>> from dubito.decide import ReviewTeam, Reviewer
         >>> team = ReviewTeam([Reviewer("ann", capacity=1, error_rate=0.0)])
         >>> team.prices(team.values([[0.5, 0.5], [0.7, 0.3]])).round(1).tolist()
         [0.4]
@@ -683,6 +689,7 @@ class ReviewTeam(Record):
 
         Examples
         --------
+        >>> from dubito.decide import ReviewTeam, Reviewer
         >>> team = ReviewTeam([Reviewer("ann", capacity=9, error_rate=0.2)])
         >>> after = team.update([[0.5, 0.5]], "ann", [1])
         >>> after.array.round(2).tolist(), bool(team.values(after).max() > 1e-9)
@@ -1079,6 +1086,7 @@ class ReviewQueue:
 
     Examples
     --------
+    >>> from dubito.decide import ReviewTeam, Reviewer
     >>> team = ReviewTeam([Reviewer("ann", capacity=1, error_rate=0.02, shadow_price=0.3)])
     >>> queue = team.queue(n_expected=3)
     >>> queue.assign(team.values([[0.9, 0.1], [0.5, 0.5], [0.5, 0.5]])).tolist()

@@ -146,6 +146,7 @@ def expected_risk(
 
     Examples
     --------
+    >>> from dubito.decide import expected_risk
     >>> expected_risk([[0.75, 0.25], [0.5, 0.5]])
     0.375
     """
@@ -202,6 +203,8 @@ def cost_report(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import cost_report
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> report = cost_report([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]], costs)
     >>> round(report.expected, 3), round(report.realized.value, 3), report.constant_action
@@ -379,6 +382,8 @@ def cost_savings(
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.decide import cost_savings
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> cost_savings([0, 1], [[0.9, 0.1], [0.8, 0.2]], [[0.8, 0.2], [0.6, 0.4]], costs).saved.value
     0.375

@@ -44,6 +44,7 @@ def feature_norm(features: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import feature_norm
     >>> feature_norm([[3.0, 4.0], [0.0, 0.0]]).tolist()
     [5.0, 0.0]
     """
@@ -65,6 +66,7 @@ def negative_feature_norm(features: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import negative_feature_norm
     >>> negative_feature_norm([[3.0, 4.0]]).tolist()
     [-5.0]
     """
@@ -92,6 +94,7 @@ def familiarity(features: Any, weights: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import familiarity
     >>> familiarity([[2.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
     [1.0, 0.7071]
     """
@@ -115,6 +118,7 @@ def unfamiliarity(features: Any, weights: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import unfamiliarity
     >>> unfamiliarity([[2.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [-1.0, 0.0]]).tolist()
     [0.0, 1.0]
     """
@@ -149,6 +153,7 @@ def mental_model(
 
     Examples
     --------
+    >>> from dubito.doubt import mental_model
     >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
     [-0.982]
     """
@@ -223,6 +228,7 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
 
     Examples
     --------
+    >>> from dubito.doubt import softmax_decomposition
     >>> parts = softmax_decomposition([[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 0.5]])
     >>> (parts.uncertainty_by_angle - parts.uncertainty).round(4).tolist()
     [0.0, 0.0]
@@ -374,6 +380,7 @@ def activation_patterns(activations: Any, reference: Any) -> ActivationPatterns:
 
     Examples
     --------
+    >>> from dubito.doubt import activation_patterns
     >>> train = [[0.5, 0.0, 1.0], [2.0, 0.0, 0.1], [0.0, 0.0, 3.0]]
     >>> found = activation_patterns([[9.0, 0.0, 9.0], [1.0, 1.0, 0.0]], train)
     >>> found.n_shared.tolist(), found.distance.tolist()
@@ -458,6 +465,7 @@ def ray_confidence(
 
     Examples
     --------
+    >>> from dubito.doubt import ray_confidence
     >>> layers = [([[1.0], [-1.0]], [0.0, 0.0]), ([[1.0, 0.0], [0.0, 1.0]], [0.0, 1.0])]
     >>> found = ray_confidence(layers, [0.0], [[1.0]], [0.0, 1.0, 10.0])
     >>> found.confidence.round(4).tolist(), found.limit.tolist(), found.slopes.tolist()

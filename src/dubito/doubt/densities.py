@@ -129,6 +129,7 @@ class ClassConditionalDensity(BaseOODScore):
 
     Examples
     --------
+    >>> from dubito.doubt import ClassConditionalDensity
     >>> features = [[0.0, 0.1], [0.2, 0.0], [0.1, 0.2], [3.0, 3.1], [3.2, 2.9], [3.1, 3.0]]
     >>> density = ClassConditionalDensity().fit(features, ["a", "a", "a", "b", "b", "b"])
     >>> density.posteriors([[0.1, 0.1]]).array.round(3).tolist()
@@ -306,6 +307,8 @@ class JointDensity(BaseFeatureScore):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import JointDensity
     >>> x = np.linspace(0, 1, 50)[:, np.newaxis]
     >>> density = JointDensity(n_components=1).fit(x, 3 * x[:, 0] + np.sin(40 * x[:, 0]) / 10)
     >>> density.predict([[0.5]]).mean.round(2).tolist()

@@ -238,6 +238,7 @@ def diagnose_ood(
 
     Examples
     --------
+    >>> from dubito.doubt import diagnose_ood
     >>> known, new = [[0.9, 0.1], [0.7, 0.3]] * 50, [[0.99, 0.01], [0.8, 0.2]] * 50
     >>> diagnose_ood(known, new).kind
     'extrapolation'

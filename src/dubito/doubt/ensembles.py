@@ -90,6 +90,7 @@ def decompose_uncertainty(
 
     Examples
     --------
+    >>> from dubito.doubt import decompose_uncertainty
     >>> parts = decompose_uncertainty([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]])
     >>> parts.aleatoric.round(3).tolist(), parts.epistemic.round(3).tolist()
     ([0.0, 0.693], [0.693, 0.0])
@@ -154,6 +155,8 @@ def vote(
 
     Examples
     --------
+    >>> from dubito import Members
+    >>> from dubito.doubt import vote
     >>> views = Members([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])
     >>> vote(views).prediction.tolist(), vote(views, by="mean").prediction.tolist()
     ([0], [1])

@@ -89,6 +89,7 @@ class MahalanobisDistance(BaseOODScore):
 
     Examples
     --------
+    >>> from dubito.doubt import MahalanobisDistance
     >>> features = [[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]]
     >>> MahalanobisDistance().fit(features).score([[1.0, 1.0], [3.0, 1.0]]).tolist()
     [0.0, 4.0]
@@ -260,6 +261,7 @@ class NearestNeighborDistance(BaseOODScore):
 
     Examples
     --------
+    >>> from dubito.doubt import NearestNeighborDistance
     >>> train = [[0.0, 1.0], [0.0, 2.0], [3.0, 4.0]]
     >>> NearestNeighborDistance(2, normalize=False).fit(train).score([[0.0, 1.0], [0.0, 5.0]])
     array([1.        , 3.16227766])

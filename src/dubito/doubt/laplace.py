@@ -110,6 +110,7 @@ class BayesianLogisticRegression(BaseClassEstimator):
 
     Examples
     --------
+    >>> from dubito.doubt import BayesianLogisticRegression
     >>> model = BayesianLogisticRegression().fit([[-1.0], [1.0]], ["no", "yes"])
     >>> model.members([[0.0], [9.0]], n_draws=200).array.std(axis=0)[:, 0].round(1).tolist()
     [0.2, 0.3]
@@ -386,6 +387,7 @@ def laplace_last_layer(
 
     Examples
     --------
+    >>> from dubito.doubt import laplace_last_layer
     >>> model = laplace_last_layer([[1.0], [-1.0]], [[-2.0], [2.0]], [0.0, 0.0])
     >>> bool(model.predict_proba([[1.0]])[0, 1] < 0.98)  # the network's own confidence is 0.982
     True

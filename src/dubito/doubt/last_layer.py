@@ -124,6 +124,7 @@ class ReAct(BaseLastLayerScore):
 
     Examples
     --------
+    >>> from dubito.doubt import ReAct
     >>> train = [[2.0, 0.0], [0.0, 2.0], [1.0, 0.0], [0.0, 1.0]]
     >>> score = ReAct([[1.0, 0.0], [0.0, 1.0]], quantile=0.75).fit(train)
     >>> score.limit_, score.score([[1.0, 0.0], [9.0, 0.0]]).round(4).tolist()
@@ -191,6 +192,7 @@ class SCALE(BaseLastLayerScore):
 
     Examples
     --------
+    >>> from dubito.doubt import SCALE
     >>> score = SCALE([[1.0, 0.0], [0.0, 1.0]], quantile=0.5).fit([[2.0, 0.0], [0.0, 2.0]])
     >>> score.score([[2.0, 0.0], [1.0, 1.0]]).round(4).tolist()
     [-5.4409, -8.0822]
@@ -264,6 +266,7 @@ class DecisionBoundaryDistance(BaseLastLayerScore):
 
     Examples
     --------
+    >>> from dubito.doubt import DecisionBoundaryDistance
     >>> train = [[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0], [0.0, -2.0]]
     >>> score = DecisionBoundaryDistance([[1.0, 0.0], [-1.0, 0.0]]).fit(train)
     >>> score.score([[2.0, 0.0], [1.0, 1.0]]).round(4).tolist()
@@ -358,6 +361,7 @@ class VirtualLogitMatching(BaseLastLayerScore):
 
     Examples
     --------
+    >>> from dubito.doubt import VirtualLogitMatching
     >>> train = [[2.0, 0.0, 0.1], [0.0, 2.0, -0.1], [2.0, 0.0, -0.1], [0.0, 2.0, 0.1]]
     >>> score = VirtualLogitMatching([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], n_dimensions=2).fit(train)
     >>> score.score([[2.0, 0.0, 0.1], [2.0, 0.0, 0.5]]).round(2).tolist()

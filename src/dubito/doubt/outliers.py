@@ -58,6 +58,8 @@ class ConformalOutlierDetector(Serializable):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import ConformalOutlierDetector
     >>> detector = ConformalOutlierDetector(alpha=0.05).fit(np.arange(100) / 100)
     >>> detector.threshold_, detector.predict([0.5, 0.99, 2.0]).tolist()
     (0.95, [False, True, True])

@@ -64,6 +64,7 @@ def uncertainty_scores(outputs: Any) -> UncertaintyScores:
 
     Examples
     --------
+    >>> from dubito.doubt import uncertainty_scores
     >>> uncertainty_scores([[0.5, 0.25, 0.25]]).margin_uncertainty.tolist()
     [0.75]
     """
@@ -93,6 +94,7 @@ def least_confidence(outputs: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import least_confidence
     >>> least_confidence([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]).tolist()
     [0.5, 0.0]
     """
@@ -123,6 +125,7 @@ def entropy(outputs: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import entropy
     >>> entropy([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]).round(4).tolist()
     [1.3863, 0.0]
     """
@@ -150,6 +153,7 @@ def margin_uncertainty(outputs: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.doubt import margin_uncertainty
     >>> margin_uncertainty([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).tolist()
     [0.75, 1.0]
     """
@@ -179,6 +183,8 @@ def energy(outputs: Logits | MultiLabel) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito import Logits, MultiLabel
+    >>> from dubito.doubt import energy
     >>> energy(Logits([[8.0, 8.0], [1.0, 1.0]])).round(4).tolist()
     [-8.6931, -1.6931]
     >>> energy(MultiLabel.from_logits([[8.0, 8.0], [1.0, 1.0]])).round(4).tolist()
@@ -224,6 +230,7 @@ def generalized_entropy(outputs: Any, gamma: float = 0.1, max_classes: int = 100
 
     Examples
     --------
+    >>> from dubito.doubt import generalized_entropy
     >>> generalized_entropy([[0.5, 0.5], [0.9999, 0.0001]], gamma=0.5).round(4).tolist()
     [1.0, 0.02]
     """
@@ -288,6 +295,7 @@ def label_uncertainty(outputs: Any) -> LabelUncertainty:
 
     Examples
     --------
+    >>> from dubito.doubt import label_uncertainty
     >>> found = label_uncertainty([[0.5, 0.9], [1.0, 0.0]])
     >>> found.least_confidence.round(2).tolist(), found.joint_entropy.round(3).tolist()
     ([[0.5, 0.1], [0.0, 0.0]], [1.018, 0.0])

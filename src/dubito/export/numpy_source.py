@@ -206,6 +206,7 @@ def to_numpy(
 
     Examples
     --------
+    >>> from dubito.export import to_numpy
     >>> import tempfile, runpy
     >>> from dubito import Logits
     >>> from dubito.calibrate import TemperatureScaling

@@ -73,6 +73,8 @@ def to_onnx(
 
     Examples
     --------
+    >>> import onnx
+    >>> from dubito.export import to_onnx
     >>> import tempfile
     >>> from dubito import Logits
     >>> from dubito.calibrate import TemperatureScaling

@@ -59,6 +59,8 @@ def to_module(exported: Any, *, outputs: str | None = None) -> ExportedModule:
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.export import to_module
     >>> from dubito import Logits
     >>> from dubito.calibrate import TemperatureScaling
     >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])

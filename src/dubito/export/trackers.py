@@ -53,6 +53,7 @@ def log_audit(
 
     Examples
     --------
+    >>> from dubito.export import log_audit
     >>> from dubito import audit
     >>> def show(metrics, files):
     ...     print(metrics["validation_accuracy"], [*files])

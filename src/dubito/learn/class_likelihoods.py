@@ -95,6 +95,7 @@ class Categorical(BaseClassLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import Categorical
     >>> import torch
     >>> Categorical(3).predict(torch.tensor([[0.0, 2.0, 1.0]])).mode
     tensor([1])
@@ -141,6 +142,7 @@ class SquaredError(BaseClassLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import SquaredError
     >>> import torch
     >>> SquaredError(2).loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.5000)
@@ -203,6 +205,7 @@ class UncertaintyAware(BaseClassLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import UncertaintyAware
     >>> import torch
     >>> UncertaintyAware(2).log_variance(torch.tensor([[1.0, 0.0, -1.5], [1.0, 0.0, -9.0]]))
     tensor([-1.5000, -4.0000])
@@ -321,6 +324,8 @@ def smooth_labels(
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import smooth_labels
     >>> smooth_labels(torch.tensor([0]), n_classes=4, epsilon=0.5)
     tensor([[0.6250, 0.1250, 0.1250, 0.1250]])
     """
@@ -365,6 +370,8 @@ def uncertain_labels(
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import uncertain_labels
     >>> uncertain_labels(torch.tensor([1, -1]), n_classes=2, mark=-1)
     tensor([[0.0000, 1.0000],
             [0.5000, 0.5000]])

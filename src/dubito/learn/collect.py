@@ -167,6 +167,9 @@ def collect_outputs(
 
     Examples
     --------
+    >>> from torch import nn
+    >>> import torch
+    >>> from dubito.learn import collect_outputs
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> found = collect_outputs(model, [(torch.ones(2, 4), torch.tensor([0, 1]))])
     >>> found.logits.array.shape, found.features.shape, found.weights.shape, found.labels.tolist()

@@ -54,6 +54,8 @@ def corrupt(images: Tensor, kind: str, severity: int, random_state: RandomState 
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import corrupt
     >>> corrupt(torch.tensor([[[[0.0, 1.0]]]]), "contrast", severity=2)
     tensor([[[[0.2500, 0.7500]]]])
     """

@@ -84,6 +84,7 @@ def flip_labels(
 
     Examples
     --------
+    >>> from dubito.learn import flip_labels
     >>> flip_labels([0, 1, 6], rate=1.0, pairs=[(0, 6)]).noisy.tolist()
     [6, 1, 0]
     """
@@ -201,6 +202,8 @@ class GeneralizedCrossEntropy(BaseClassLikelihood):
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import GeneralizedCrossEntropy
     >>> GeneralizedCrossEntropy(2, q=1.0).loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.5000)
     """
@@ -246,6 +249,8 @@ class EarlyLearningRegularization(torch.nn.Module):
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import EarlyLearningRegularization
     >>> likelihood = EarlyLearningRegularization(n_rows=2, n_classes=2)
     >>> outputs, y, rows = torch.zeros(1, 2), torch.tensor([0]), torch.tensor([1])
     >>> round(likelihood.loss(outputs, y, rows).item(), 3)

@@ -176,6 +176,7 @@ class Gaussian(BaseRegressionLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import Gaussian
     >>> import torch
     >>> Gaussian(variance=0.5).predict(torch.tensor([[3.0]])).mode
     tensor([3.])
@@ -222,6 +223,7 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import HeteroscedasticGaussian
     >>> import torch
     >>> HeteroscedasticGaussian().predict(torch.tensor([[3.0, 0.0]])).stddev
     tensor([1.])
@@ -266,6 +268,7 @@ class Laplace(BaseRegressionLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import Laplace
     >>> import torch
     >>> Laplace().predict(torch.tensor([[3.0, 0.0]])).mode
     tensor([3.])
@@ -315,6 +318,7 @@ class GeneralizedNormal(BaseRegressionLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import GeneralizedNormal
     >>> import torch
     >>> likelihood = GeneralizedNormal(power=4.0)
     >>> losses = likelihood.losses(torch.zeros(2, 1), torch.tensor([0.0, 2.0]))
@@ -405,6 +409,7 @@ class Bernoulli(BaseRegressionLikelihood):
 
     Examples
     --------
+    >>> from dubito.learn import Bernoulli
     >>> import torch
     >>> round(Bernoulli().loss(torch.tensor([[0.0]]), torch.tensor([1])).item(), 3)
     0.693

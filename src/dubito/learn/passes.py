@@ -226,6 +226,9 @@ class MonteCarloDropout:
 
     Examples
     --------
+    >>> from torch import nn
+    >>> import torch
+    >>> from dubito.learn import MonteCarloDropout
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     >>> MonteCarloDropout(model, n_passes=5)(torch.ones(2, 4)).array.shape
     (5, 2, 3)
@@ -323,6 +326,8 @@ class DeepEnsemble:
 
     Examples
     --------
+    >>> from torch import nn
+    >>> from dubito.learn import DeepEnsemble
     >>> import torch
     >>> ensemble = DeepEnsemble.train(lambda: nn.Linear(4, 3), lambda model: None, n_members=5)
     >>> ensemble(torch.ones(2, 4)).array.shape
@@ -438,6 +443,9 @@ class TestTimeAugmentation:
 
     Examples
     --------
+    >>> from torch import nn
+    >>> import torch
+    >>> from dubito.learn import TestTimeAugmentation, identity_view, shift_views
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     >>> views = TestTimeAugmentation(model, [identity_view, *shift_views(1)])
     >>> views(torch.ones(2, 1, 8, 8)).array.shape
@@ -496,6 +504,8 @@ def identity_view(inputs: torch.Tensor) -> torch.Tensor:
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import identity_view
     >>> identity_view(torch.tensor([1, 2])).tolist()
     [1, 2]
     """
@@ -517,6 +527,8 @@ def flip_views(dimensions: Iterable[int] = (-1,)) -> list[View]:
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import flip_views
     >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in flip_views((-1, -2))]
     [[[2, 1], [4, 3]], [[3, 4], [1, 2]]]
     """
@@ -538,6 +550,8 @@ def shift_views(n_pixels: int = 1) -> list[View]:
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import shift_views
     >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in shift_views(1)[:2]]
     [[[1, 1], [3, 3]], [[2, 2], [4, 4]]]
     """

@@ -46,6 +46,8 @@ class LogitNoise(BaseClassLikelihood):
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import LogitNoise
     >>> LogitNoise(2).predict(torch.tensor([[30.0, 0.0, -10.0, -10.0]])).mode
     tensor([0])
     """
@@ -148,6 +150,8 @@ def uncertainty_maps(
 
     Examples
     --------
+    >>> import torch
+    >>> from dubito.learn import LogitNoise, uncertainty_maps
     >>> first, second = torch.zeros(1, 4, 8, 8), torch.ones(1, 4, 8, 8)
     >>> uncertainty_maps(LogitNoise(2), [first, second]).epistemic.shape
     (1, 8, 8)

@@ -422,6 +422,7 @@ def audit(
 
     Examples
     --------
+    >>> from dubito import audit
     >>> print(audit([0, 0, 0, 1] * 30, [0.25] * 120).verdict)
     No sign of miscalibration of P(1) on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """

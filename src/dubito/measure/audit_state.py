@@ -64,6 +64,7 @@ class AuditState(State):
 
     Examples
     --------
+    >>> from dubito.measure import AuditState
     >>> from dubito.data import Batch
     >>> state = AuditState.of(Batch.of([0], [0.1])) + AuditState.of(Batch.of([1], [0.8]))
     >>> state.value.scores.value.accuracy

@@ -59,6 +59,7 @@ class Confusion:
 
     Examples
     --------
+    >>> from dubito.measure import confusion_at
     >>> found = confusion_at([0, 1, 1], [0.2, 0.9, 0.4], threshold=0.5)
     >>> found.precision, found.recall
     (1.0, 0.5)
@@ -381,6 +382,7 @@ def confusion_at(
 
     Examples
     --------
+    >>> from dubito.measure import confusion_at
     >>> confusion_at([0, 1, 1], [0.2, 0.9, 0.4], threshold=0.3).recall
     1.0
     """

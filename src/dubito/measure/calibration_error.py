@@ -289,6 +289,7 @@ def expected_calibration_error(
 
     Examples
     --------
+    >>> from dubito.measure import expected_calibration_error
     >>> expected_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """
@@ -335,6 +336,7 @@ def debiased_calibration_error(
 
     Examples
     --------
+    >>> from dubito.measure import debiased_calibration_error
     >>> debiased_calibration_error([0, 1], [[0.5, 0.5], [0.5, 0.5]])
     0.0
     """
@@ -378,6 +380,7 @@ def maximum_calibration_error(
 
     Examples
     --------
+    >>> from dubito.measure import maximum_calibration_error
     >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     0.5
     """
@@ -422,6 +425,7 @@ def reliability_curve(
 
     Examples
     --------
+    >>> from dubito.measure import reliability_curve
     >>> reliability_curve([0, 1], [[0.75, 0.25], [0.5, 0.5]]).accuracy.tolist()
     [0.0, 1.0]
     """
@@ -574,6 +578,7 @@ def classwise_calibration_error(
 
     Examples
     --------
+    >>> from dubito.measure import classwise_calibration_error
     >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """

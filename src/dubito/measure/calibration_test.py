@@ -205,6 +205,7 @@ def calibration_test(
 
     Examples
     --------
+    >>> from dubito.measure import calibration_test
     >>> calibration_test([0] * 99 + [1], [[0.6, 0.4]] * 100).p_value < 1e-9
     True
     """
@@ -350,6 +351,7 @@ def smooth_calibration_error(
 
     Examples
     --------
+    >>> from dubito.measure import smooth_calibration_error
     >>> round(smooth_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]]), 3)
     0.25
     """

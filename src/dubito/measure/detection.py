@@ -238,6 +238,7 @@ def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
 
     Examples
     --------
+    >>> from dubito.measure import roc_auc
     >>> roc_auc([False, False, True], [0.1, 0.4, 0.4])
     0.75
     """
@@ -265,6 +266,7 @@ def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None)
 
     Examples
     --------
+    >>> from dubito.measure import average_precision
     >>> average_precision([False, True, True], [0.1, 0.4, 0.9])
     1.0
     """
@@ -300,6 +302,7 @@ def false_positive_rate_at_recall(
 
     Examples
     --------
+    >>> from dubito.measure import false_positive_rate_at_recall
     >>> false_positive_rate_at_recall([False, False, True], [0.1, 0.9, 0.4])
     0.5
     """

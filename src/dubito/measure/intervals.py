@@ -117,6 +117,7 @@ def get_scorer(name: str, **settings: Any) -> _Scorer:
 
     Examples
     --------
+    >>> from dubito.measure import get_scorer
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.model_selection import cross_val_score
@@ -150,6 +151,7 @@ class Interval:
 
     Examples
     --------
+    >>> from dubito.measure import Interval
     >>> print(Interval(0.5, 0.4, 0.6))
     0.5000 (0.4000 to 0.6000)
     """
@@ -215,6 +217,7 @@ def confidence_interval(
 
     Examples
     --------
+    >>> from dubito.measure import confidence_interval
     >>> from dubito.measure import accuracy
     >>> print(confidence_interval(accuracy, [0, 1, 1, 0], [[0.9, 0.1], [0.2, 0.8]] * 2))
     0.5000 (0.0000 to 1.0000)
@@ -266,6 +269,7 @@ def paired_difference(
 
     Examples
     --------
+    >>> from dubito.measure import paired_difference
     >>> a, b = [[0.9, 0.1], [0.2, 0.8]], [[0.6, 0.4], [0.4, 0.6]]
     >>> paired_difference("log_loss", [0, 1], a, b).value < 0
     True

@@ -109,6 +109,9 @@ class MultiLabelState(State):
 
     Examples
     --------
+    >>> from dubito import MultiLabel
+    >>> from dubito.data import Batch
+    >>> from dubito.measure import MultiLabelState
     >>> first = MultiLabelState.of(Batch.of([[1, 0]], MultiLabel([[0.9, 0.2]])))
     >>> second = MultiLabelState.of(Batch.of([[1, None]], MultiLabel([[0.4, 0.7]])))
     >>> (first + second).n_known.tolist()

@@ -34,6 +34,8 @@ class PixelShards(Shards):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.measure import PixelShards
     >>> labels, logits = np.array([[0, 255]]), np.zeros((3, 1, 2))
     >>> PixelShards([(labels, logits)], kind="logits").sum(lambda batch: batch.n_missing)
     1

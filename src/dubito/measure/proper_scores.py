@@ -62,6 +62,8 @@ class ProperScoresState(State):
 
     Examples
     --------
+    >>> from dubito.data import Batch
+    >>> from dubito.measure import ProperScoresState
     >>> state = ProperScoresState.of(Batch.of([0, 1], [0.1, 0.8]))
     >>> (state + state).value.accuracy
     1.0
@@ -181,6 +183,7 @@ def accuracy(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> 
 
     Examples
     --------
+    >>> from dubito.measure import accuracy
     >>> accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     0.5
     """
@@ -213,6 +216,7 @@ def log_loss(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> 
 
     Examples
     --------
+    >>> from dubito.measure import log_loss
     >>> round(log_loss([0, 1], [[0.5, 0.5], [0.5, 0.5]]), 4)
     0.6931
     """
@@ -246,6 +250,7 @@ def brier_score(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) 
 
     Examples
     --------
+    >>> from dubito.measure import brier_score
     >>> brier_score([0], [[0.5, 0.5]])
     0.5
     """

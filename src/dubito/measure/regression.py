@@ -41,6 +41,8 @@ def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = N
 
     Examples
     --------
+    >>> from dubito import Normal
+    >>> from dubito.measure import negative_log_likelihood
     >>> round(negative_log_likelihood([0.0], Normal([0.0], [1.0])), 4)
     0.9189
     """
@@ -76,6 +78,8 @@ def continuous_ranked_probability_score(
 
     Examples
     --------
+    >>> from dubito import Samples
+    >>> from dubito.measure import continuous_ranked_probability_score
     >>> continuous_ranked_probability_score([1.0], Samples([[0.0, 0.0]]))
     1.0
     """
@@ -107,6 +111,8 @@ def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> flo
 
     Examples
     --------
+    >>> from dubito import Quantiles
+    >>> from dubito.measure import pinball_loss
     >>> pinball_loss([1.0], Quantiles([[0.0]], levels=[0.9]))
     0.9
     """
@@ -144,6 +150,7 @@ def minkowski_loss(y_true: Any, y_pred: Any, q: float = 2.0, *, sample_weight: A
 
     Examples
     --------
+    >>> from dubito.measure import minkowski_loss
     >>> minkowski_loss([0.0, 3.0], [1.0, 1.0], q=3)
     4.5
     """
@@ -180,6 +187,8 @@ def interval_coverage(
 
     Examples
     --------
+    >>> from dubito import Normal
+    >>> from dubito.measure import interval_coverage
     >>> interval_coverage([0.0, 9.0], Normal([0.0, 0.0], [1.0, 1.0]), level=0.9)
     0.5
     """
@@ -219,6 +228,8 @@ def interval_score(
 
     Examples
     --------
+    >>> from dubito import Quantiles
+    >>> from dubito.measure import interval_score
     >>> interval_score([3.0, 0.0], Quantiles([[-1.0, 1.0]] * 2, levels=[0.25, 0.75]), level=0.5)
     6.0
     """
@@ -252,6 +263,8 @@ def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito import Normal
+    >>> from dubito.measure import probability_integral_transform
     >>> probability_integral_transform([0.0], Normal([0.0], [1.0])).tolist()
     [0.5]
     """
@@ -283,6 +296,8 @@ def sharpness(outputs: Any, *, level: float = 0.9) -> float:
 
     Examples
     --------
+    >>> from dubito import Normal
+    >>> from dubito.measure import sharpness
     >>> round(sharpness(Normal([0.0], [1.0]), level=0.95), 3)
     3.92
     """

@@ -141,6 +141,7 @@ def risk_coverage_curve(
 
     Examples
     --------
+    >>> from dubito.measure import risk_coverage_curve
     >>> risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]]).risk.tolist()
     [0.0, 0.5]
     """
@@ -176,6 +177,7 @@ def area_under_risk_coverage(
 
     Examples
     --------
+    >>> from dubito.measure import area_under_risk_coverage
     >>> area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.25
     """
@@ -213,6 +215,7 @@ def excess_area_under_risk_coverage(
 
     Examples
     --------
+    >>> from dubito.measure import excess_area_under_risk_coverage
     >>> round(excess_area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]]), 4)
     0.0966
     """
@@ -252,6 +255,7 @@ def area_under_generalized_risk_coverage(
 
     Examples
     --------
+    >>> from dubito.measure import area_under_generalized_risk_coverage
     >>> area_under_generalized_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.125
     """
@@ -288,6 +292,7 @@ def coverage_at_risk(
 
     Examples
     --------
+    >>> from dubito.measure import coverage_at_risk
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """

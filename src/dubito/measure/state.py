@@ -201,6 +201,8 @@ class GroupedState(Generic[Inner]):
 
     Examples
     --------
+    >>> from dubito.data import Batch
+    >>> from dubito.measure import GroupedState
     >>> from dubito.measure import AuditState
     >>> batch = Batch.of([0, 1], [0.1, 0.8], groups=["a", "b"])
     >>> list(GroupedState.of(batch, of=AuditState.of).states)

@@ -90,6 +90,7 @@ class Comparison:
 
     Examples
     --------
+    >>> from dubito.monitor import compare
     >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
     >>> comparison = compare([0, 1] * 50, {"a": a, "b": b})
     >>> comparison.difference("b", "a", "log_loss").is_better
@@ -144,6 +145,7 @@ class Comparison:
 
         Examples
         --------
+        >>> from dubito.monitor import compare
         >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
         >>> figures = compare([0, 1] * 50, {"a": a, "b": b}).figures("b")
         >>> round(figures["change.log_loss"], 3), figures["worse.log_loss"]
@@ -240,6 +242,7 @@ def compare(
 
     Examples
     --------
+    >>> from dubito.monitor import compare
     >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
     >>> compare([0, 1] * 50, {"a": a, "b": b}).best
     'b'

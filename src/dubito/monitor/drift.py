@@ -100,6 +100,7 @@ class Drift:
 
     Examples
     --------
+    >>> from dubito.monitor import detect_drift
     >>> drift = detect_drift([[0.9, 0.1], [0.2, 0.8]] * 100, [[0.6, 0.4], [0.4, 0.6]] * 100)
     >>> drift.has_drifted, drift.shifted
     (True, ('confidence',))
@@ -202,6 +203,7 @@ def detect_drift(
 
     Examples
     --------
+    >>> from dubito.monitor import detect_drift
     >>> before, after = [[0.9, 0.1], [0.2, 0.8]] * 100, [[0.6, 0.4], [0.4, 0.6]] * 100
     >>> detect_drift(before, after).shifted
     ('confidence',)

@@ -204,6 +204,8 @@ def forecast_coverage(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.monitor import forecast_coverage
     >>> bounds = np.zeros(4), np.full(4, 2.0)
     >>> names = ["a"] * 4
     >>> found = forecast_coverage(np.array([1.0, 1, 3, np.nan]), None, bounds, level=0.9,

@@ -79,6 +79,7 @@ class SequentialAlarm:
 
     Examples
     --------
+    >>> from dubito.monitor import SequentialAlarm
     >>> alarm = SequentialAlarm().update([0.9] * 100, [True, False] * 50)
     >>> alarm.has_alarmed, alarm.direction, alarm.alarmed_after
     (True, 'over', 16)

@@ -68,6 +68,7 @@ class Logits(BaseClassOutputs):
 
     Examples
     --------
+    >>> from dubito import Logits
     >>> Logits([[2.0, 0.0, -1.0]], classes=["cat", "dog", "fox"]).n_classes
     3
     """
@@ -104,6 +105,7 @@ class Probabilities(BaseClassOutputs):
 
     Examples
     --------
+    >>> from dubito import Probabilities
     >>> Probabilities([0.75, 0.5]).array.tolist()
     [[0.25, 0.75], [0.5, 0.5]]
     >>> Probabilities([[0.33, 0.33, 0.32]], normalize=True).array.round(3).tolist()
@@ -142,6 +144,7 @@ class Members(BaseClassOutputs):
 
     Examples
     --------
+    >>> from dubito import Members
     >>> Members([[[0.9, 0.1]], [[0.5, 0.5]]]).mean.array.tolist()
     [[0.7, 0.3]]
     """
@@ -228,6 +231,7 @@ class TopLabel(BaseOutputs):
 
     Examples
     --------
+    >>> from dubito import TopLabel
     >>> TopLabel([0.9, 0.6], [True, False]).n_rows
     2
     """
@@ -270,6 +274,7 @@ class Scores(BaseClassOutputs):
 
     Examples
     --------
+    >>> from dubito import Scores
     >>> Scores({"logprob": [-3.0, -0.5], "judge": [2, 5]}).names
     ('logprob', 'judge')
     >>> Scores([0.75, 0.5], confidence=0).probabilities("me").array.tolist()
@@ -636,6 +641,7 @@ class MultiLabel(BaseMultiLabel):
 
     Examples
     --------
+    >>> from dubito import MultiLabel
     >>> MultiLabel([[0.9, 0.5, 0.2]]).label(0).array.round(1).tolist()
     [[0.1, 0.9]]
     """
@@ -666,6 +672,7 @@ class MultiLabel(BaseMultiLabel):
 
         Examples
         --------
+        >>> from dubito import MultiLabel
         >>> MultiLabel.from_logits([[0.0, 2.0]], ["cough", "fever"]).array.round(2).tolist()
         [[0.5, 0.88]]
         """
@@ -716,6 +723,7 @@ class MultiLabelMembers(BaseMultiLabel):
 
     Examples
     --------
+    >>> from dubito import MultiLabelMembers
     >>> MultiLabelMembers([[[0.9, 0.5]], [[0.7, 0.1]]]).mean.array.round(1).tolist()
     [[0.8, 0.3]]
     """
@@ -828,6 +836,7 @@ def column_names(table: Any) -> tuple[str, ...] | None:
 
     Examples
     --------
+    >>> from dubito.outputs import column_names
     >>> import pandas as pd
     >>> column_names(pd.DataFrame({"cough": [1], "fever": [0]})), column_names([[1, 0]])
     (('cough', 'fever'), None)

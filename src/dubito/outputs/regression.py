@@ -42,6 +42,7 @@ class Normal(BaseOutputs):
 
     Examples
     --------
+    >>> from dubito import Normal
     >>> Normal(mean=[1.0, 2.0], std=[0.5, 0.1]).n_rows
     2
     """
@@ -75,6 +76,7 @@ class Samples(BaseOutputs):
 
     Examples
     --------
+    >>> from dubito import Samples
     >>> Samples([[1.0, 1.2, 0.9], [3.0, 2.5, 2.8]]).n_rows
     2
     """
@@ -112,6 +114,7 @@ class Quantiles(BaseOutputs):
 
     Examples
     --------
+    >>> from dubito import Quantiles
     >>> Quantiles([[1.0, 2.0, 4.0]], levels=[0.1, 0.5, 0.9]).n_rows
     1
     >>> crossed = Quantiles([[2.0, 1.0], [3.0, 3.5]], levels=[0.1, 0.9], rearrange=True)
@@ -345,6 +348,7 @@ class RegressionMembers(BaseMixture):
 
     Examples
     --------
+    >>> from dubito import RegressionMembers
     >>> members = RegressionMembers([[1.0], [3.0]], [[2.0], [2.0]])
     >>> members.mean, members.aleatoric_variance, members.epistemic_variance
     (array([2.]), array([4.]), array([1.]))
@@ -402,6 +406,7 @@ class NormalMixture(BaseMixture):
 
     Examples
     --------
+    >>> from dubito import NormalMixture
     >>> branches = NormalMixture([[-1.0], [1.0]], [[0.1], [0.1]], [[0.5], [0.5]])
     >>> branches.quantiles([0.25, 0.75]).array.round(3).tolist()
     [[-1.0, 1.0]]

@@ -52,6 +52,7 @@ def comparison_report(
 
     Examples
     --------
+    >>> from dubito.report import comparison_report
     >>> from dubito.monitor import compare
     >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
     >>> page = comparison_report(compare([0, 1] * 50, {"a": a, "b": b}, n_resamples=50))
@@ -98,6 +99,7 @@ def drift_report(
 
     Examples
     --------
+    >>> from dubito.report import drift_report
     >>> from dubito.monitor import detect_drift
     >>> page = drift_report(detect_drift([[0.9, 0.1], [0.2, 0.8]] * 50, [[0.6, 0.4]] * 100))
     >>> page.title

@@ -41,6 +41,7 @@ class Verdict:
 
     Examples
     --------
+    >>> from dubito.report import Verdict
     >>> Verdict("Over-confident.", ("Mean confidence 95 %, accuracy 87 %.",), "bad").headline
     'Over-confident.'
     """
@@ -203,6 +204,8 @@ class Section:
 
     Examples
     --------
+    >>> from dubito.report import Section
+    >>> from dubito.report.content import Text
     >>> Section("notes", "Notes", (Text("All rows are from May."),)).title
     'Notes'
     """
@@ -250,6 +253,7 @@ def render(
 
     Examples
     --------
+    >>> from dubito.report import Verdict, render
     >>> page = render("<b>", Verdict("Fine.", ()), [])
     >>> "<title>&lt;b&gt;</title>" in page
     True

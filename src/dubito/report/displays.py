@@ -225,6 +225,7 @@ class ReliabilityDisplay(_CurveDisplay[ReliabilityCurve]):
 
     Examples
     --------
+    >>> from dubito.report import ReliabilityDisplay
     >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     >>> display.ax_.get_ylabel()
     'Accuracy'
@@ -334,6 +335,7 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
 
     Examples
     --------
+    >>> from dubito.report import RiskCoverageDisplay
     >>> display = RiskCoverageDisplay.from_predictions([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     >>> display.ax_.lines[0].get_label()
     'model (AURC 0.25)'
@@ -401,6 +403,8 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
 
     Examples
     --------
+    >>> from dubito import CostMatrix
+    >>> from dubito.report import CostDisplay
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> display = CostDisplay.from_predictions([0, 0], [[0.9, 0.1], [0.4, 0.6]], costs)
     >>> display.ax_.get_ylabel()
@@ -527,6 +531,8 @@ class ErrorAreasDisplay(BaseDisplay):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.report import ErrorAreasDisplay
     >>> from scipy.stats import norm
     >>> pair = norm(-1, 1).pdf, norm(1, 1).pdf
     >>> display = ErrorAreasDisplay.from_densities([0.5, 0.5], pair, np.linspace(-9, 9, 99), 1)
@@ -630,6 +636,7 @@ class DecisionRegionDisplay(BaseDisplay):
 
     Examples
     --------
+    >>> from dubito.report import DecisionRegionDisplay
     >>> positive = lambda features: features[:, 0]
     >>> display = DecisionRegionDisplay.from_posterior(positive, (0, 1), (0, 1))
     >>> [text.get_text() for text in display.ax_.get_legend().get_texts()]
@@ -778,6 +785,8 @@ class MinkowskiDisplay:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.report import MinkowskiDisplay
     >>> from scipy.stats import gamma
     >>> x = np.linspace(0, 40, 101)
     >>> display = MinkowskiDisplay.from_densities({"skewed": gamma(2).pdf}, x)
@@ -913,6 +922,7 @@ class UncertaintyMapDisplay:
 
     Examples
     --------
+    >>> from dubito.report import UncertaintyMapDisplay
     >>> display = UncertaintyMapDisplay.from_maps([[0, 1]], [[0.2, 0.1]], [[0.0, 0.5]])
     >>> len(display.axes_)
     3

@@ -57,6 +57,7 @@ def forecast_report(
 
     Examples
     --------
+    >>> from dubito.report import forecast_report
     >>> import numpy as np
     >>> from dubito.monitor import forecast_coverage
     >>> bounds, names = (np.zeros(4), np.full(4, 2.0)), ["a"] * 4

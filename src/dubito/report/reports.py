@@ -92,6 +92,7 @@ class Report:
 
     Examples
     --------
+    >>> from dubito.report import make_report
     >>> report = make_report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
     >>> report.html.startswith("<!doctype html>")
     True
@@ -303,6 +304,7 @@ def make_report(
 
     Examples
     --------
+    >>> from dubito.report import make_report
     >>> report = make_report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120)
     >>> "120 rows" in report.verdict
     True

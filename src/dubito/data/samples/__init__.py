@@ -98,6 +98,7 @@ def load_fashion_mnist() -> FashionMNISTSample:
 
     Examples
     --------
+    >>> from dubito.data import load_fashion_mnist
     >>> sample = load_fashion_mnist()
     >>> sample.validation_logits.shape
     (4000, 8)
@@ -143,6 +144,7 @@ def load_payments() -> PaymentsSample:
 
     Examples
     --------
+    >>> from dubito.data import load_payments
     >>> sample = load_payments()
     >>> is_fraud = sample.labeled["label"] == "fraud"
     >>> print(f"frequency {is_fraud.mean():.3f}, mean probability {sample.labeled['p'].mean():.3f}")
@@ -211,6 +213,7 @@ def make_findings(
 
     Examples
     --------
+    >>> from dubito.data import make_findings
     >>> sample = make_findings(100, 10)
     >>> sample, sample.names[:2]
     (FindingsSample(100 labeled, 10 new rows, 8 findings), ('atelectasis', 'cardiomegaly'))
@@ -252,6 +255,7 @@ def make_forecasts(n_weeks: int = 80, random_state: int = 0) -> dict[str, npt.ND
 
     Examples
     --------
+    >>> from dubito.data import make_forecasts
     >>> make_forecasts(10)["horizon"][:4].tolist()
     [0, 1, 2, 0]
     """
@@ -298,6 +302,7 @@ def make_questions(
 
     Examples
     --------
+    >>> from dubito.data import make_questions
     >>> labeled, new, large = make_questions(n_new=3)
     >>> list(new), large["id"].tolist()
     (['id', 'conf_small', 'cost_large'], [601, 602, 603])

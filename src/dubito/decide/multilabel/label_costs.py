@@ -75,6 +75,7 @@ class LabelCosts(Record):
 
     Examples
     --------
+    >>> from dubito import LabelCosts
     >>> costs = LabelCosts(1, {"tumor": 50, "*": 5}, review=0.4, review_row=1.5)
     >>> costs.for_labels(["cough", "tumor"]).false_negative
     (5.0, 50.0)
@@ -210,6 +211,7 @@ class LabelCosts(Record):
 
         Examples
         --------
+        >>> from dubito import LabelCosts
         >>> LabelCosts(review=0.6).warnings(["cough"])
         ['Review of cough is never optimal: it would have to cost at most 0.5, 0.1 less.']
         """
@@ -361,6 +363,8 @@ class FBeta(Record):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import FBeta
     >>> FBeta(average="samples").best_sets(np.array([[0.4, 0.3, 0.1]])).tolist()
     [[True, True, False]]
     """

@@ -113,6 +113,8 @@ class MultiLabelPolicy(BasePolicy):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import LabelCosts, MultiLabel, MultiLabelPolicy
     >>> rng = np.random.default_rng(0)
     >>> odds = rng.normal(size=(300, 2))
     >>> y = rng.random((300, 2)) < 1 / (1 + np.exp(-odds))

@@ -103,6 +103,8 @@ class OODGate(Serializable):
 
     Examples
     --------
+    >>> from dubito.decide import OODGate
+    >>> from dubito.doubt import MahalanobisDistance
     >>> OODGate("energy", alpha=0.05)
     OODGate(alpha=0.05, score='energy')
     >>> OODGate(["energy", MahalanobisDistance(normalize=True)])
@@ -394,6 +396,7 @@ class RiskBound(Serializable):
 
     Examples
     --------
+    >>> from dubito.decide import RiskBound
     >>> RiskBound(0.05), RiskBound(max_cost=1.5)
     (RiskBound(max_risk=0.05), RiskBound(max_cost=1.5))
     """

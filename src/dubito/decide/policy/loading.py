@@ -29,6 +29,8 @@ def load_policy(path: str | PathLike[str]) -> AnyPolicy:
 
     Examples
     --------
+    >>> from dubito import MultiLabelPolicy
+    >>> from dubito.decide import load_policy
     >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/policy.json"
     >>> MultiLabelPolicy.fit([[0.9], [0.2]] * 20, [[1.0], [0.0]] * 20).save(path)

@@ -90,6 +90,8 @@ class Policy(BasePolicy):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import CostMatrix, Logits, Policy
     >>> rng = np.random.default_rng(0)
     >>> z = 4 * rng.normal(size=(300, 3))
     >>> y = (z / 4 + rng.gumbel(size=z.shape)).argmax(axis=1)
@@ -343,6 +345,7 @@ class Policy(BasePolicy):
 
         Examples
         --------
+        >>> from dubito import CostMatrix, Policy
         >>> from dubito.calibrate import IdentityCalibrator
         >>> costs = CostMatrix.zero_one(2).with_reject(0.3)
         >>> rows, labels = [[0.9, 0.1]] * 10, [0] * 9 + [1]

@@ -74,6 +74,7 @@ class ErrorCosts(Record):
 
     Examples
     --------
+    >>> from dubito import ErrorCosts
     >>> from dubito import Normal
     >>> costs = ErrorCosts.linear(under=9, over=1)
     >>> costs.of_errors([-2.0, 3.0]).tolist()

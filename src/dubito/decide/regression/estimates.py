@@ -292,6 +292,7 @@ def minkowski_estimate(outputs: Any, q: float) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.decide import minkowski_estimate
     >>> from dubito import Samples
     >>> [float(minkowski_estimate(Samples([[0.0, 0.0, 1.0, 7.0]]), q)[0]) for q in (0.1, 1, 2)]
     [0.0, 0.5, 2.0]
@@ -315,6 +316,7 @@ def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.decide import minimum_expected_loss
     >>> from dubito import Normal
     >>> minimum_expected_loss(Normal([5.0], [3.0]), q=2).tolist()
     [9.0]
@@ -340,6 +342,7 @@ def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDec
 
     Examples
     --------
+    >>> from dubito.decide import estimate_or_reject
     >>> from dubito import Normal
     >>> estimate_or_reject(Normal([5.0, 5.0], [3.0, 0.1]), cost=1.0).is_rejected.tolist()
     [True, False]
@@ -372,6 +375,7 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
 
     Examples
     --------
+    >>> from dubito.decide import newsvendor_estimate
     >>> from dubito import Normal
     >>> newsvendor_estimate(Normal([100.0], [10.0]), under=9, over=1).round(2).tolist()
     [112.82]
@@ -420,6 +424,7 @@ def decompose_squared_loss(
 
     Examples
     --------
+    >>> from dubito.decide import decompose_squared_loss
     >>> from dubito import Normal
     >>> decompose_squared_loss([0.0, 4.0], Normal([1.0, 1.0], [2.0, 1.0])).model_error
     2.5

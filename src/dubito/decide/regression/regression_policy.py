@@ -131,6 +131,9 @@ class RegressionPolicy(BasePolicy):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import RegressionPolicy
+    >>> from dubito.calibrate import VarianceScaling
     >>> from dubito import ErrorCosts, Normal
     >>> rng = np.random.default_rng(0)
     >>> demand = rng.normal(100, 20, 400)

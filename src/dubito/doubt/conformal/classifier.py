@@ -154,6 +154,7 @@ class ConformalClassifier(BaseConformalPredictor):
 
     Examples
     --------
+    >>> from dubito import ConformalClassifier
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]
     >>> sets = ConformalClassifier(level=0.8).fit(p, [0, 0, 0, 0]).predict([[0.9, 0.1], [0.6, 0.4]])
     >>> sets.sizes.tolist(), sets.names(0), sets.names(1)
@@ -405,6 +406,8 @@ class PredictionSets:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import PredictionSets
     >>> sets = PredictionSets(np.array([[True, False], [True, True]]), ("cat", "dog"))
     >>> sets.sizes.tolist(), sets.names(1), sets.coverage(["cat", "dog"])
     ([1, 2], ['cat', 'dog'], 1.0)
@@ -490,6 +493,8 @@ class PredictionSets:
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from dubito import ConformalClassifier
         >>> p = np.tile([[0.7, 0.2, 0.1]], (90, 1))
         >>> y = [0] * 63 + [1] * 18 + [2] * 9
         >>> ConformalClassifier(0.8).fit(p, y).predict(p).diagnose(y)

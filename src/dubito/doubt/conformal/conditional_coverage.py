@@ -173,6 +173,8 @@ def conditional_coverage(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import PredictionIntervals, conditional_coverage
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(2000, 2))
     >>> y = np.exp(x[:, 0] / 2) * rng.normal(size=2000)

@@ -63,6 +63,8 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import JackknifePlusRegressor
     >>> from sklearn.linear_model import LinearRegression
     >>> x = np.arange(20.0)[:, np.newaxis]
     >>> regressor = JackknifePlusRegressor(LinearRegression(), cv=None)

@@ -183,6 +183,8 @@ class OnlineConformal(Serializable):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import OnlineConformal
     >>> rng = np.random.default_rng(0)
     >>> forecasts = np.full(300, 20.0)
     >>> online = OnlineConformal(level=0.9)

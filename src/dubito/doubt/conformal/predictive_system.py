@@ -91,6 +91,8 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import ConformalPredictiveSystem
     >>> system = ConformalPredictiveSystem().fit(np.zeros(9), np.arange(1.0, 10.0))
     >>> found = system.predict(np.array([100.0]))
     >>> found.cdf([105.0]).tolist(), found.quantile([0.1, 0.9]).array.tolist()

@@ -553,6 +553,8 @@ def estimate_density_ratio(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import estimate_density_ratio
     >>> rng = np.random.default_rng(0)
     >>> known, new = rng.normal(0, 1, (1000, 1)), rng.normal(0.5, 1, (500, 1))
     >>> ratio = estimate_density_ratio(known, new)

@@ -125,6 +125,8 @@ class ConformalRegressor(BaseConformalPredictor):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito import ConformalRegressor
     >>> regressor = ConformalRegressor(level=0.8).fit(np.zeros(9), np.arange(1.0, 10.0))
     >>> regressor.thresholds_, regressor.predict(np.array([5.0])).high.round(6).tolist()
     ({'all': 8.0}, [13.0])
@@ -437,6 +439,8 @@ class PredictionIntervals(ArrayResult):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import PredictionIntervals
     >>> intervals = PredictionIntervals(np.array([0.0, 1.0]), np.array([2.0, 5.0]))
     >>> intervals.coverage([2.0, 0.5]), intervals.interval_score([2.0, 0.5], level=0.9)
     (0.5, 8.0)

@@ -97,6 +97,8 @@ class RiskControl(Serializable):
     --------
     Masks of 200 images: the fraction of the true pixels that a threshold misses.
 
+    >>> import numpy as np
+    >>> from dubito import RiskControl
     >>> rng = np.random.default_rng(0)
     >>> scores = rng.random((200, 8, 8))
     >>> masks = rng.random(scores.shape) < scores
@@ -378,6 +380,8 @@ class MultiLabelRiskControl(Serializable):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from dubito.doubt import MultiLabelRiskControl
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random((2000, 3))
     >>> y = (rng.random((2000, 3)) < p).astype(float)
