@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from dubito import Logits
+from dubito import Logits, audit
 from dubito.calibrate import IdentityCalibrator, TemperatureScaling
 from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
@@ -245,6 +245,29 @@ def test_a_wrong_figure_is_refused(name: str, value: Any, kind: str) -> None:
 def test_only_a_whole_report_is_read(values: Any) -> None:
     with pytest.raises(BadValueError, match=r"PolicyReport\.from_dict: `values` must .* Restore"):
         PolicyReport.from_dict(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pos_label", ["legit", "fraud"])
+def test_the_ece_of_two_classes_is_that_of_the_positive_one(pos_label: str) -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(-3, 1.5, 600)
+    y = np.where(rng.random(600) < 1 / (1 + np.exp(-odds)), "fraud", "legit")
+    outputs = Logits(2 * odds, ["legit", "fraud"])
+    costs = CostMatrix.zero_one(["legit", "fraud"])
+    scaling = TemperatureScaling()
+    policy = Policy.fit(outputs, y, costs=costs, calibrator=scaling, pos_label=pos_label)
+    positive = audit(y, outputs, pos_label=pos_label).positive
+    assert positive is not None
+    found = policy.report.calibration_error_before
+    assert found == pytest.approx(positive.expected_calibration_error)
+    assert f"ECE of P({pos_label}) (10 quantile bins) {found:.4f} and " in str(policy.report)
+
+
+def test_a_report_without_the_name_of_its_ece_is_that_of_the_top_label() -> None:
+    values = some().to_dict()
+    del values["calibration_error_name"]
+    assert PolicyReport.from_dict(values) == some()
 
 
 @pytest.mark.slow

@@ -175,6 +175,7 @@ def apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, Pol
         weight=batch.labeled_weight,
         evaluation="the rows of the report",
         current=CurrentRule.of("argmax", batch, policy.pos_column),
+        pos_column=policy.pos_column,
     )
     return decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed)
 

@@ -346,6 +346,7 @@ def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport
         row_costs=row_costs,
         weight=batch.labeled_weight,
         evaluation=evidence,
+        pos_column=policy.pos_column,
     )
     return PolicyReport.of(found, policy.rule)
 

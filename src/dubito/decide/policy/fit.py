@@ -364,6 +364,7 @@ class HeldOutRows:
             weight=self.weight,
             evaluation=f"cross-fitted in {self.fold_of.max() + 1} folds",
             current=self.config.current,
+            pos_column=self.config.pos_column,
         )
 
 
@@ -411,6 +412,7 @@ def _evidence_on(
         weight=config.deployed_weight(batch),
         evaluation=EVALUATION_SET,
         current=config.current,
+        pos_column=config.pos_column,
     )
 
 

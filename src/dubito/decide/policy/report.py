@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from math import isfinite
 from typing import Any, ClassVar, final
 from warnings import catch_warnings
@@ -27,8 +27,10 @@ from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval, negated
 from dubito.errors import BadValueError, InfiniteLossWarning
-from dubito.formatting import HTMLTable, align_table, decimal, html_view, percent
+from dubito.formatting import HTMLTable, align_table, decimal, html_view, percent, quantity
+from dubito.measure.binary import BinaryAudit, positive_rows
 from dubito.measure.calibration_error import expected_calibration_error as ece
+from dubito.measure.detection import RankingState
 from dubito.measure.groups import clopper_pearson
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
@@ -36,6 +38,7 @@ from dubito.outputs import Logits, Probabilities, Scores
 from dubito.serialization.fields import (
     Check,
     Entry,
+    Omittable,
     converted,
     declare,
     dict_of,
@@ -53,6 +56,7 @@ LEVEL = 0.95
 PER = 10_000  # rows that counts are shown for
 MAX_CLASSES, MAX_WIDTH = 4, 78  # whose counts are shown in text, and how wide its lines are
 NOTHING = Interval(0.0, 0.0, 0.0)
+TOP_LABEL_ECE = "ECE (15 uniform bins)"
 FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
 
 _figure = number(-1e300, 1e300)
@@ -140,7 +144,8 @@ ANSWER = CurrentRule("answering every row")
 class Evidence:
     """Decided rows that a policy did not learn from.
 
-    `unbound` are the decisions that would have been made without a risk bound.
+    `unbound` are the decisions that would have been made without a risk bound; `pos_column` is the
+    positive class of two.
     """
 
     batch: Batch
@@ -151,6 +156,7 @@ class Evidence:
     weight: FloatArray
     evaluation: str
     current: CurrentRule = ARGMAX
+    pos_column: int = 1
     raw_thresholds: tuple[Interval | None, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -234,8 +240,11 @@ class PolicyReport(BaseReport):
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
-        The ECE with 15 uniform bins; of scores of answers that of P(correct), and None before
-        calibration if no score is declared to be a probability.
+        The ECE: of two classes that of P(positive), in equally filled bins as in an audit, and
+        otherwise that of the top label, with 15 uniform bins. Of scores of answers it is that of
+        P(correct), and None before calibration if no score is declared to be a probability.
+    calibration_error_name : str
+        Whose ECE it is, and its bins.
     notes : tuple of str
         Remarks, such as on the risk bound.
     """
@@ -265,6 +274,7 @@ class PolicyReport(BaseReport):
     calibration_error_after: float
     raw_thresholds: tuple[Interval | None, ...] = ()
     notes: tuple[str, ...] = ()
+    calibration_error_name: str = TOP_LABEL_ECE
 
     @classmethod
     def of(
@@ -308,7 +318,7 @@ class PolicyReport(BaseReport):
         ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
         with ignored if isinstance(batch.outputs, Scores) else nullcontext():
             log_loss_before = _finite(log_loss(labels, evidence.raw, **settings))
-        errors = [_calibration_error(batch, one, weight) for one in (evidence.raw, calibrated)]
+        error_name, *errors = _calibration_errors(evidence)
         has_raw = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
             evaluation=evidence.evaluation,
@@ -336,6 +346,7 @@ class PolicyReport(BaseReport):
             calibration_error_after=errors[1],
             raw_thresholds=evidence.raw_thresholds,
             notes=notes,
+            calibration_error_name=error_name,
         )
 
     def __str__(self) -> str:
@@ -412,7 +423,7 @@ class PolicyReport(BaseReport):
     def _calibration_line(self) -> str:
         """The log loss and the ECE before and after calibration."""
         losses = _number(self.log_loss_before), _number(self.log_loss_after)
-        name, error = "ECE (15 uniform bins)", f"{self.calibration_error_after:.4f}"
+        name, error = self.calibration_error_name, f"{self.calibration_error_after:.4f}"
         if self.calibration_error_before is None:
             by_rate = f"Log loss {losses[0]} of the base rate and {losses[1]} of P(correct)"
             return f"{by_rate}, whose {name} is {error}."
@@ -493,7 +504,8 @@ def field_checks(report: type[Any]) -> Mapping[str, Check]:
     return declare(**{one.name: _CHECKS[one.type] for one in fields(report)})
 
 
-PolicyReport.fields = field_checks(PolicyReport)
+_named: dict[str, Check] = {"calibration_error_name": Omittable(text)}  # not in older files
+PolicyReport.fields = declare(**{**field_checks(PolicyReport), **_named})
 
 
 def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
@@ -550,7 +562,28 @@ def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: Floa
     return clopper_pearson(mean * n, n, LEVEL)
 
 
-def _calibration_error(batch: Batch, outputs: Logits | Probabilities, weight: FloatArray) -> float:
+def _calibration_errors(evidence: Evidence) -> tuple[str, float, float]:
+    """Return the name of the ECE, and its values before and after calibration.
+
+    The top label of rare events is the other class, whose ECE says nothing about P(positive).
+    """
+    batch, weight, column = evidence.batch, evidence.weight, evidence.pos_column
+    before, after = evidence.raw, evidence.decisions.calibrated
+    if isinstance(batch.outputs, Scores) or before.n_classes != 2:
+        first, second = (_top_label_error(batch, one, weight) for one in (before, after))
+        return TOP_LABEL_ECE, first, second
+    audits = []
+    for outputs in (before, after):
+        p, is_positive = positive_rows(replace(batch, outputs=outputs), column)
+        audits.append(BinaryAudit.of(RankingState.of_scores(is_positive, p, weight)))
+    n_bins = [one.curve.bins.size for one in audits]
+    is_same, used = min(n_bins) == max(n_bins), quantity(max(n_bins), "quantile bin")
+    bins = used if is_same else f"at most {used}"
+    name = f"ECE of P({names_of(before)[column]}) ({bins})"
+    return name, audits[0].expected_calibration_error, audits[1].expected_calibration_error
+
+
+def _top_label_error(batch: Batch, outputs: Logits | Probabilities, weight: FloatArray) -> float:
     """Return the ECE: of the top label, and of scores of answers that of P(correct)."""
     if isinstance(batch.outputs, Scores):
         p = posteriors(outputs, slice(None))[:, 1]

@@ -575,7 +575,7 @@ def _class_comparison(
             lambda r: "none" if r.risk is None else _percentage(r.risk),
         ),
         line("log loss", lambda r: decimal(r.log_loss_after)),
-        line("ECE (15 uniform bins)", lambda r: decimal(r.calibration_error_after)),
+        line(active.calibration_error_name, lambda r: decimal(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
         line("evidence", lambda r: r.evaluation),
     )
