@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -116,16 +117,21 @@ def test_a_calibrator_of_other_classes_is_refused(run: Run, made: Path, calibrat
     assert done.exit_code == 2
     assert list(Path().iterdir()) == [Path("wolf.csv")]
     done = run("calibrate", "--apply", made / "policy.json", "wolf.csv")
-    assert "policy.json cannot be read: it is not a calibrator" in done.stderr
+    assert "policy.json cannot be read: it is a policy (Policy), not a calibrator" in done.stderr
+    assert f"Use `dubito decide {made / 'policy.json'}`" in " ".join(done.stderr.split())
     done = run("calibrate", made / "sure.csv", "--columns", "id")
     assert "--columns requires --apply" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["TemperatureScaling", "Nothing"])
+@pytest.mark.parametrize("name", ["TemperatureScaling", "Nothing", "plattscalin"])
 def test_a_calibrator_may_be_named(run: Run, made: Path, name: str) -> None:
     done = run("calibrate", made / "sure.csv", "--calibrator", name)
-    if name == "Nothing":
+    if name != "TemperatureScaling":
         assert "must be auto, simple or the name of a calibrator" in done.stderr
+        remedy = done.stderr[done.stderr.index("Pass ") :]
+        assert remedy.startswith("Pass PlattScaling, ") == (name == "plattscalin")
+        assert {"BetaCalibration", "MatrixScaling"} <= set(re.findall(r"\w+", remedy))
+        assert "OneVsRest" not in remedy
         return
     assert done.stdout.startswith("TemperatureScaling (T = ")
     words = "dubito calibrate --apply calibrator.json NEW.csv -o calibrated.parquet"

@@ -407,6 +407,31 @@ def test_columns_unknown_to_the_policy_are_refused(run: Run, made: Path) -> None
     assert "features" in done.stderr
 
 
+def test_a_policy_of_logits_that_is_given_probabilities_is_warned_about(
+    run: Run, made: Path
+) -> None:
+    frame = pd.read_csv(made / "sure_new.csv")
+    odds = np.exp(frame.filter(like="logit_").to_numpy())
+    p = odds / odds.sum(axis=1, keepdims=True)
+    frame[[f"p_{name}" for name in ANIMALS]] = p
+    frame.to_csv("new.csv", index=False)
+    done = run("decide", made / "policy.json", "new.csv", "--probabilities", "p_*")
+    assert done.exit_code == 0, done.output
+    note = " ".join(done.stderr.split())
+    assert "policy.json was fitted on logits, and new.csv is read as probabilities" in note
+    assert "(--probabilities p_*)" in note
+    done = run("decide", made / "policy.json", "new.csv", "--logits", "logit_*", "-o", "b.csv")
+    assert "was fitted on" not in done.stderr
+
+
+def test_a_policy_comes_before_its_rows(run: Run, made: Path) -> None:
+    done = run("decide", made / "sure_new.csv", made / "policy.json")
+    assert done.exit_code == 2
+    assert "sure_new.csv cannot be read: it is not valid JSON (line 1, column 1)" in done.stderr
+    order = f"dubito decide {made / 'policy.json'} {made / 'sure_new.csv'}."
+    assert order in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize("option", ["--output", "--review", "--bad-rows"])
 def test_inputs_are_never_overwritten(run: Run, made: Path, option: str) -> None:
     Path("new.csv").write_bytes((made / "sure_new.csv").read_bytes())

@@ -144,6 +144,7 @@ def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> N
         (["--max-cost", "0.1"], "--max-cost requires a reject action, got 0.1"),
         (["--features", "feature_*"], "--features requires a reject action"),
         (["--ood-score", "entropy"], "--ood-score requires a reject action"),
+        (["--ood-alpha", "0.1"], "--ood-alpha requires a reject action"),
     ],
 )
 def test_options_that_reject_need_a_reject_action(
@@ -193,6 +194,22 @@ def test_an_ood_score_that_cannot_be_used_is_refused(
     done = run("fit", made / file, "--reject-cost", "0.3", *options)
     assert done.exit_code == 2
     assert re.search(f"--ood-score {message}", done.stderr.replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--risk-delta", "0.1"], "--risk-delta requires .*, got 0.1 alone. Add --max-risk 0.05"),
+        (["--ood-alpha", "0.1"], "--ood-alpha requires features .*, got 0.1 alone. Add --features"),
+    ],
+)
+def test_an_option_without_its_partner_is_refused(
+    run: Run, made: Path, words: list[str], message: str
+) -> None:
+    options = ["--probability", "chance", "--positive", "fraud", "--reject-cost", "0.3"]
+    done = run("fit", made / "fraud.csv", *options, *words)
+    assert done.exit_code == 2
+    assert re.search(message, done.stderr.replace("\n", " "))
 
 
 def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:

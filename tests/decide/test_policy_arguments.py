@@ -47,13 +47,20 @@ def test_calibrators_start_afresh() -> None:
     assert not hasattr(twin, "temperature_")
 
 
-@pytest.mark.parametrize("calibrator", [None, "platt", 5, TemperatureScaling])
-def test_what_is_no_calibrator_is_refused(calibrator: Any) -> None:
+@pytest.mark.parametrize(
+    ("calibrator", "call"),
+    [
+        *((one, "TemperatureScaling()") for one in (None, "platt", 5, TemperatureScaling)),
+        ("PlattScaling", "PlattScaling()"),
+        ("simple", "AutoCalibrator(max_parts=1)"),
+    ],
+)
+def test_what_is_no_calibrator_is_refused(calibrator: Any, call: str) -> None:
     with pytest.raises(BadTypeError) as caught:
         _fresh_calibrator(calibrator, KNOWN)
     assert str(caught.value) == (
         "Policy.fit: `calibrator` must be 'auto' or a dubito calibrator, "
-        f"got {calibrator!r}. Use calibrator=TemperatureScaling()."
+        f"got {calibrator!r}. Use calibrator={call}."
     )
 
 

@@ -1,5 +1,6 @@
 """A policy is read only if all of it is there, nothing else is, and its parts fit each other."""
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
+from dubito.decide import Cascade, CostMatrix, OODGate, Policy, RiskBound, load_policy
+from dubito.decide.policy.loading import seal_policy
 from dubito.errors import BadFileError, DubitoError
 
 RNG = np.random.default_rng(0)
@@ -138,6 +140,32 @@ def test_every_part_is_required(name: str) -> None:
 def test_only_a_dict_is_read(values: Any) -> None:
     with pytest.raises(DubitoError, match="`values` must be a dict that `to_dict` returned, got "):
         Policy.from_dict(values)
+
+
+def test_files_of_other_kinds_are_named_before_their_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(DOCUMENT["calibrator"]))
+    for read in (Policy.load, Policy.seal, load_policy, seal_policy):
+        with pytest.raises(BadFileError) as caught:
+            read(path)
+        assert "it is a calibrator (TemperatureScaling), not a policy" in str(caught.value)
+        assert f"Use `dubito calibrate --apply {path}`" in str(caught.value)
+    path.write_text(json.dumps({"format": 1, "class": "Model"}))
+    with pytest.raises(BadFileError, match=r"\(its class is 'Model'\)\. Pass a file written by"):
+        load_policy(path)
+    Policy.from_dict(DOCUMENT).save(path)
+    with pytest.raises(BadFileError, match=r"holds a Policy, not a Cascade\. Use `dubito decide "):
+        Cascade.load(path)
+
+
+def test_sealing_names_the_file_and_the_field(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps({key: one for key, one in DOCUMENT.items() if key != "costs"}))
+    with pytest.raises(BadFileError, match=r"p\.json .* it has no field `costs`\. Add it, or fit"):
+        seal_policy(path)
+    path.write_text(json.dumps(changed("train_prior", [0.5, 0.25, 0.2])))
+    with pytest.raises(DubitoError, match=r"p\.json: `train_prior` must .* Correct it, or fit"):
+        seal_policy(path)
 
 
 def test_an_edited_file_loads_only_after_it_is_sealed(tmp_path: Path) -> None:

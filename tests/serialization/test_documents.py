@@ -20,7 +20,7 @@ from dubito.serialization.documents import (
     read_text,
 )
 
-FIX = "Restore the file as it was written."
+FIX = "Check that it is the right file, or write it again."
 
 
 def write_document(document: dict[str, Any], path: Path) -> None:
@@ -146,7 +146,8 @@ def test_only_the_right_checksum_matches(seal: Any) -> None:
 
 
 BROKEN: list[tuple[str, str]] = [
-    ("", "it is not a dubito document (Expecting value"),
+    ("", "it is not valid JSON (line 1, column 1)"),
+    ('{"a": 1,\n "b" 2}', "it is not valid JSON (line 2, column 6)"),
     ("[1, 2]", "it is not a dubito document (no JSON object)"),
     ("5", "it is not a dubito document (no JSON object)"),
     ('{"a": NaN}', "it is not a dubito document (NaN is not a number)"),
@@ -179,7 +180,7 @@ def test_what_is_no_policy_is_refused(text: str, problem: str, tmp_path: Path) -
     path = tmp_path / "p.json"
     path.write_text(text, encoding="utf-8")
     said = refusal(path)
-    assert said.startswith(f"{path} cannot be read: it is not a dubito document (")
+    assert said.startswith(f"{path} cannot be read: it is not ")
     assert problem in said
     assert said.endswith(FIX)
     assert len(said) < 400

@@ -337,12 +337,16 @@ def _load(
         kinds |= {one.__name__: one for one in BaseRegressionCalibrator.__subclasses__()}
         name = values.get("class") if isinstance(values, dict) else None
         kind = kinds.get(name, BaseCalibrator) if isinstance(name, str) else BaseCalibrator
+        if isinstance(name, str) and (name.endswith("Policy") or name == "Cascade"):
+            use = f"Use `dubito {'cascade ' * (name == 'Cascade')}decide {path}`"
+            raise BadFileError(str(path), f"it is a policy ({name}), not a calibrator", use)
         columns = values.pop("columns", {}) if isinstance(values, dict) else {}
         names = {one.name for one in fields(ColumnOptions)}
         found: BaseCalibrator = kind.from_dict(values)
         known = isinstance(columns, dict) and names.issuperset(columns)
         return found, columns if known else {}
     except json.JSONDecodeError as error:
-        raise BadFileError(str(path), "it is not JSON", fix) from error
+        problem = f"it is not valid JSON (line {error.lineno}, column {error.colno})"
+        raise BadFileError(str(path), problem, fix) from error
     except (BadValueError, BadTypeError) as error:
-        raise BadFileError(str(path), f"it is not a calibrator ({error.rule})", fix) from error
+        raise BadFileError(str(path), f"it is not a calibrator ({error.rule}, got {error.got})", fix) from error

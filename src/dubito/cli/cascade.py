@@ -116,12 +116,13 @@ def decide(
 
     from dubito import Cascade
     from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import require_output_paths
+    from dubito.cli.reading import policy_first, require_output_paths
     from dubito.data import Sink
     from dubito.formatting import plain
 
     require_output_paths({"--output": output}, [file, rows])
-    loaded = Cascade.load(file)
+    with policy_first(DECIDE, file, [rows]):
+        loaded = Cascade.load(file)
     table = _Table(rows, _models_of(loaded, model or []), DECIDE, ids, is_partial=True)
     known = {loaded.models[0]: np.full(table.n_rows, np.nan)}  # also if no output is known yet
     for one in table.models:

@@ -234,6 +234,8 @@ class ColumnOptions:
             if got[0] not in kinds:
                 rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
                 raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
+            if kinds in (MULTILABEL, OUTPUTS[:3]):
+                _note_other_scale(policy.provenance.get("outputs"), path, one, got[0])
         if isinstance(policy, RegressionPolicy) and policy.rearrange:
             return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
@@ -309,6 +311,20 @@ class ColumnOptions:
         if has_features and self.features is None:
             found |= _find_features(names)
         return found
+
+
+def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions, kind: str) -> None:
+    """Print a note if a policy was fitted on probabilities and is given logits, or vice versa."""
+    from dubito.cli.printing import say_note
+
+    got = "logits" if kind.endswith("logits") else "probabilities"
+    if fitted not in (None, got):
+        option, name = f"--{kind.replace('_', '-')}", getattr(predictions.columns, kind)
+        shown = name if isinstance(name, str) else ",".join(name)
+        say_note(
+            f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option} "
+            f"{shown}). Check the option."
+        )
 
 
 def output_columns(columns: Columns) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dubito.cli.columns import SCORE_GROUPS, ColumnOptions, with_columns
-from dubito.cli.reading import Reader, require_output_paths
+from dubito.cli.reading import Reader, policy_first, require_output_paths
 from dubito.cli.writing import COLUMNS_HELP, DIGITS, RowRun, bad_rows_remedy, is_directory
 from dubito.errors import BadValueError
 
@@ -91,7 +91,8 @@ def decide(
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
     require_output_paths(paths, [policy, *files], {"--review": TEXTS, "--bad-rows": TEXTS})
-    loaded = load_policy(policy)
+    with policy_first("dubito decide", policy, files):
+        loaded = load_policy(policy)
     if review is not None:
         _require_reviews(loaded, policy)
     is_directory(output)  # raises for a file of an unknown kind, before any file is opened

@@ -305,6 +305,9 @@ def fit(
         rule, fix = "cannot be combined with --current-threshold", "Pass one of them"
         raise BadValueError("", "--current-action", rule, current_action, fix)
     is_bound = max_risk is not None or max_cost is not None
+    if risk_delta is not None and not is_bound:
+        rule, fix = "requires --max-risk or --max-cost", "Add --max-risk 0.05, or leave it out"
+        raise BadValueError("", "--risk-delta", rule, f"{risk_delta:g} alone", fix)
     delta = RISK_DELTA if risk_delta is None else risk_delta
     if max_risk is not None and max_cost is not None:
         rule, fix = "cannot be combined with --max-risk", "Pass one of them"
@@ -318,6 +321,7 @@ def fit(
         _require_unset("--max-review-rate", max_review_rate)
         _require_unset("--features", options.features)
         _require_unset("--ood-score", ood_score)
+        _require_unset("--ood-alpha", ood_alpha)
     settings |= {
         "calibrator": (answer_calibrator if options.is_answers else calibrator_named)(calibrator),
         "risk": RiskBound(max_risk, delta, max_cost) if is_bound else None,
@@ -332,7 +336,7 @@ def fit(
         given,
         settings,
         deploy_prior=deploy_prior,
-        ood=(ood_score, OOD_ALPHA if ood_alpha is None else ood_alpha),
+        ood=(ood_score, ood_alpha),
         evaluate_on=evaluate_on,
         current_action=current_action,
         has_ids=report is not None,
@@ -352,7 +356,7 @@ def _fit_classes(
     settings: dict[str, Any],
     *,
     deploy_prior: Path | None,
-    ood: tuple[list[str] | None, float],
+    ood: tuple[list[str] | None, float | None],
     evaluate_on: str | None,
     current_action: str | None,
     has_ids: bool,
@@ -573,14 +577,20 @@ def _require_unset(option: str, value: object, remedy: str = "--reject-cost 0.3"
         raise BadValueError("", option, rule, f"{value} without one", fix)
 
 
-def _ood_gate(names: list[str] | None, alpha: float, first: Batch) -> OODGate | None:
+def _ood_gate(names: list[str] | None, alpha: float | None, first: Batch) -> OODGate | None:
     """Return the gate of the scores with these names; without any, a distance on features."""
     from dubito import doubt
     from dubito.decide import OODGate
     from dubito.outputs import Logits
 
+    if not names and first.features is None:
+        if alpha is None:
+            return None
+        rule, fix = "requires features or --ood-score", "Add --features 'x_*', or leave it out"
+        raise BadValueError("", "--ood-alpha", rule, f"{alpha:g} alone", fix)
+    alpha = OOD_ALPHA if alpha is None else alpha
     if not names:
-        return None if first.features is None else OODGate(alpha=alpha)
+        return OODGate(alpha=alpha)
     for name in names:
         rule, fix = f"must be one of {', '.join(OOD_SCORES)}", "Pass --ood-score entropy"
         if name in OF_FEATURES and first.features is None:

@@ -59,11 +59,13 @@ def explain(
     Example: dubito policy explain policy.json new.csv --row 17
     """
     from dubito.cli.printing import say, say_json
+    from dubito.cli.reading import policy_first
     from dubito.data import read
     from dubito.decide import Policy, RegressionPolicy, load_policy
     from dubito.errors import BadValueError
 
-    loaded = load_policy(file)
+    with policy_first("dubito policy explain", file, [rows]):
+        loaded = load_policy(file)
     [predictions] = options.open_for(loaded, file, rows)
     batch = read(predictions.source, predictions.columns)
     if not 0 <= row < len(batch):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, fin
 
 import typer
 
-from dubito.errors import BadValueError, BaseRuleError, DubitoError
+from dubito.errors import BadFileError, BadValueError, BaseRuleError, DubitoError
 
 if TYPE_CHECKING:
     from dubito.calibrate import BaseCalibrator, ConfidenceCalibrator, MultiLabelCalibrator
@@ -232,6 +232,19 @@ def typed_names(*files: str) -> Callable[[str], str]:
     return lambda text: reduce(lambda short, pair: short.replace(*pair), names.items(), text)
 
 
+@contextmanager
+def policy_first(command: str, policy: str | Path, files: Sequence[str]) -> Iterator[None]:
+    """Explain the order of the arguments where a policy cannot be read and a file may be one."""
+    try:
+        yield
+    except BadFileError as error:
+        swapped = next((one for one in files if one.lower().endswith(".json")), None)
+        if swapped is None or str(policy).lower().endswith(".json"):
+            raise
+        fix = f"The policy comes first: {command} {swapped} {policy}"
+        raise BadFileError(error.path, error.problem, fix) from error
+
+
 def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     """Return the calibrator of this name with its default settings."""
     import inspect
@@ -243,15 +256,41 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
         return "auto"
     if name == "simple":
         return AutoCalibrator(max_parts=1)
-    kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
-    is_calibrator = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
-    if not is_calibrator or inspect.isabstract(kind) or kind is OneVsRest:
-        known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
+
+    def is_calibrator(name: str) -> bool:
+        kind = getattr(calibrate, name) if name in calibrate.__all__ else None
+        is_one = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
+        return is_one and not inspect.isabstract(kind) and kind is not OneVsRest
+
+    if not is_calibrator(name):
+        known = [one for one in calibrate.__all__ if is_calibrator(one)]
         rule = "must be auto, simple or the name of a calibrator"
-        fix = f"Pass auto, simple or one of {known}"
+        fix = f"Pass {join_choices(nearest_first(name, known))}"
         raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
-    calibrator: BaseCalibrator = kind()
+    calibrator: BaseCalibrator = getattr(calibrate, name)()
     return calibrator
+
+
+def nearest_first(name: str, known: Sequence[str]) -> list[str]:
+    """Return known names, those that are spelled like a name first.
+
+    >>> nearest_first("PlatScaling", ["MatrixScaling", "BetaCalibration", "PlattScaling"])
+    ['PlattScaling', 'MatrixScaling', 'BetaCalibration']
+    """
+    from difflib import get_close_matches
+
+    spelled = {one.lower(): one for one in known}
+    near = [spelled[one] for one in get_close_matches(name.lower(), spelled, n=3)]
+    return [*near, *(one for one in known if one not in near)]
+
+
+def join_choices(names: Sequence[str]) -> str:
+    """Return names of which one is to be chosen.
+
+    >>> join_choices(["a", "b", "c"])
+    'a, b or c'
+    """
+    return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])
 
 
 def answer_calibrator(name: str) -> ConfidenceCalibrator:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.errors import BadFileError, BadValueError
-from dubito.serialization.fields import RESTORE
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 40
@@ -24,6 +23,7 @@ CHECKSUM = "checksum"  # the last key of a document
 FEW_NUMBERS = 200  # as many are written as a list, more as base64
 # The types of numbers, and the smaller ones in which they are stored where these hold them exactly.
 SMALLER = {"float64": ("int8", "int16", "float32"), "int64": ("int8", "int16", "int32"), "bool": ()}
+ANOTHER = "Check that it is the right file, or write it again"
 PACKED = {"base64", "dtype", "shape"}  # and "stored", where a smaller type holds the same numbers
 
 
@@ -60,10 +60,13 @@ def decode_document(text: str, name: str) -> tuple[dict[str, Any], bool]:
             parse_float=_finite_number,
         )
         unpacked = _unpack(document)
+    except json.JSONDecodeError as error:
+        problem = f"it is not valid JSON (line {error.lineno}, column {error.colno})"
+        raise BadFileError(name, problem, ANOTHER) from error
     except (ValueError, RecursionError) as error:
-        raise BadFileError(name, f"it is not a dubito document ({error})", RESTORE) from error
+        raise BadFileError(name, f"it is not a dubito document ({error})", ANOTHER) from error
     if not isinstance(unpacked, dict):
-        raise BadFileError(name, "it is not a dubito document (no JSON object)", RESTORE)
+        raise BadFileError(name, "it is not a dubito document (no JSON object)", ANOTHER)
     found = unpacked.pop(CHECKSUM, None)
     return unpacked, isinstance(found, str) and found == _checksum(unpacked)
 

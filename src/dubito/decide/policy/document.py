@@ -7,13 +7,23 @@ from datetime import UTC, datetime
 from os import PathLike, fspath
 from typing import Any, Self
 
-from dubito import __version__
+from dubito import __version__, calibrate
 from dubito.data.shards import Shards, fingerprint
 from dubito.data.sink import write_atomic
-from dubito.errors import BadFileError
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import Logits
 from dubito.serialization.documents import decode_document, encode_document, read_text
-from dubito.serialization.fields import Check, Entry, Omittable, declare, dict_of, integer, text
+from dubito.serialization.fields import (
+    RESTORE,
+    Check,
+    Entry,
+    Omittable,
+    declare,
+    describe,
+    dict_of,
+    integer,
+    text,
+)
 from dubito.serialization.objects import Record
 
 KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy", "Cascade")
@@ -115,7 +125,7 @@ class BasePolicy(Record):
             problem = "its checksum does not match, so it was edited after it was saved"
             fix = f"Run `dubito policy seal {name}` to accept the edit"
             raise BadFileError(name, problem, fix)
-        return cls._read(document, Entry("values", f"{cls.__name__}.load", {}))
+        return cls._read_file(document, name)
 
     @classmethod
     def seal(cls, path: str | PathLike[str]) -> None:
@@ -131,24 +141,49 @@ class BasePolicy(Record):
         """
         document, is_intact = decode_document(read_text(path), fspath(path))
         cls._require_kind(document, fspath(path))
-        cls._read(document, Entry("values", f"{cls.__name__}.seal", {}))
+        cls._read_file(document, fspath(path))
         if not is_intact:
             document["provenance"] = {**document["provenance"], "edited": _utc_now()}
             write_atomic(path, encode_document(document, f"{cls.__name__}.seal"))
 
     @classmethod
+    def _read_file(cls, document: dict[str, Any], name: str) -> Self:
+        """Return the policy in the document of a file; errors name the file and the field."""
+        for field, check in cls.fields.items():
+            if field not in document and not isinstance(check, Omittable):
+                raise BadFileError(name, f"it has no field `{field}`", "Add it, or fit again")
+        try:
+            return cls._read(document, Entry("values", name, {}))
+        except (BadTypeError, BadValueError) as error:
+            fix = "Correct it, or fit again" if error.fix == RESTORE else error.fix
+            raise error.moved(fix=fix) from error
+
+    @classmethod
     def _require_kind(cls, document: dict[str, Any], name: str) -> None:
         """Raise for what is not a policy, or for a policy of another class."""
-        if "format" not in document:
-            problem = "it is not a dubito policy (the field `format` is missing)"
-            raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
-        kind = document.get("class")
-        if isinstance(kind, str) and kind != cls.__name__ and kind in KINDS:
+        fix = "Pass a file written by `dubito fit` or Policy.save"
+        for field in ("format", "class"):
+            if field not in document:
+                problem = f"it is not a dubito policy (the field `{field}` is missing)"
+                raise BadFileError(name, problem, fix)
+        kind = document["class"]
+        if kind == cls.__name__ or not isinstance(kind, str):
+            return
+        if kind in KINDS:
             problem = f"it holds a {kind}, not a {cls.__name__}"
             fix = f"Use {kind}.load, or load_policy for any kind"
             if kind == "Cascade":  # it asks for outputs step by step
                 fix = f"Use Cascade.load, or `dubito cascade decide {name}`"
-            raise BadFileError(name, problem, fix)
+            elif cls.__name__ == "Cascade":
+                fix = f"Use `dubito decide {name}`, or load_policy in Python"
+        elif kind in calibrate.__all__:
+            problem = f"it is a calibrator ({kind}), not a policy"
+            fix = f"Use `dubito calibrate --apply {name}`, or fit a policy with `dubito fit`"
+        elif kind == "OnlineConformal":
+            problem, fix = "it is the state of forecasts, not a policy", "Use `dubito forecast`"
+        else:
+            problem = f"it is not a dubito policy (its class is {describe(kind)})"
+        raise BadFileError(name, problem, fix)
 
 
 PROVENANCE: Mapping[str, Check] = declare(

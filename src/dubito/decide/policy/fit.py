@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from dubito import calibrate
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, draw_seed, freeze
 from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.calibrator import (
@@ -524,7 +525,11 @@ def _fresh_calibrator(calibrator: Any, outputs: BaseClassOutputs) -> BaseCalibra
     if isinstance(calibrator, str) and calibrator == "auto":
         return ConfidenceCalibrator() if isinstance(outputs, Scores) else AutoCalibrator()
     if not isinstance(calibrator, BaseCalibrator):
-        rule, fix = "must be 'auto' or a dubito calibrator", "Use calibrator=TemperatureScaling()"
+        call = "TemperatureScaling()"
+        if isinstance(calibrator, str):  # as on the command line
+            call = f"{calibrator}()" if calibrator in calibrate.__all__ else call
+            call = "AutoCalibrator(max_parts=1)" if calibrator == "simple" else call
+        rule, fix = "must be 'auto' or a dubito calibrator", f"Use calibrator={call}"
         raise BadTypeError("calibrator", CALLER, rule, repr(calibrator), fix)
     twin: BaseCalibrator = clone(calibrator)
     return twin
