@@ -136,6 +136,22 @@ def cost(*values: float) -> list[str]:
     return [f"{value:,.{2 if size < 100 else 1 if size < 1000 else 0}f}" for value in values]
 
 
+def by_action(values: Mapping[str, str]) -> str:
+    """Return what belongs to each action, such as its fraction, as a list in a sentence.
+
+    Actions that end in a digit, such as classes 0 and 1, are kept apart from their values.
+
+    >>> by_action({"approve": "16.7 %", "review": "83.3 %"})
+    'approve 16.7 %, review 83.3 %'
+    >>> by_action({"0": "16.7 %", "review": "83.3 %"})
+    'action 0: 16.7 %, review: 83.3 %'
+    """
+    has_digits = {name: name[-1:].isdigit() for name in values}
+    sign = ":" if any(has_digits.values()) else ""
+    names = {name: f"action {name}" if has_digits[name] else name for name in values}
+    return ", ".join(f"{names[name]}{sign} {value}" for name, value in values.items())
+
+
 def quantity(number: int, noun: str = "row") -> str:
     """Return a number and a noun, in the plural where needed.
 

@@ -91,7 +91,7 @@ def test_a_run_resumes_as_if_it_had_never_stopped(run: Run, frame: pd.DataFrame)
 def test_point_forecasts_and_mistakes(run: Run, frame: pd.DataFrame) -> None:
     base = ["forecast", "all.csv", "--time", "date", "--label", "admissions"]
     done = run(*base, "--series", "hospital", "--horizon", "horizon", "--forecast", "q_0.5")
-    assert "truths came before the first correction" in done.stdout
+    assert "outcomes came before the first correction" in done.stdout
     assert "--quantiles 'q_*'" in run(*base).stderr
     wrong = run("forecast", "all.csv", *OPTIONS, "--time", "hospital")
     assert "dates such as 2024-11-23" in " ".join(wrong.stderr.split())
@@ -138,7 +138,7 @@ def test_reliability_of_normal_forecasts_is_that_of_their_quantiles() -> None:
 
 
 def weekly(frame: pd.DataFrame, week: int) -> pd.DataFrame:
-    """Return the file of a week: forecasts up to its date, and truths known by then."""
+    """Return the file of a week: forecasts up to its date, and outcomes known by then."""
     dates = sorted(frame["date"].unique())
     found = frame[frame["date"] <= dates[week]].copy()
     known = pd.to_datetime(found["date"]) + pd.to_timedelta(7 * (found["horizon"] + 1), unit="D")
@@ -157,13 +157,13 @@ def test_truths_without_new_forecasts_are_kept_and_judged(run: Run, frame: pd.Da
     is_told = ~np.isnan(y) & first["admissions"].isna().to_numpy()
     issued = pd.read_csv("issued.csv")
     inside = ((issued["low"] <= y) & (y <= issued["high"]))[is_told]
-    assert f"of {is_told.sum()} truths as forecast, and {inside.mean():.1%}".replace(
+    assert f"of {is_told.sum()} outcomes as forecast, and {inside.mean():.1%}".replace(
         "%", " %"
     ) in " ".join(done.stdout.split())
     assert "truths.csv has no new forecasts" in done.stdout
     second[~rows].drop(columns="admissions").to_csv("new.csv", index=False)
     future = run("forecast", "new.csv", *OPTIONS, "--state", "s.json", "-o", "parts.csv")
-    assert "No truths of intervals at 90.0 % yet" in future.stdout
+    assert "No outcomes of intervals at 90.0 % yet" in future.stdout
     second.to_csv("second.csv", index=False)
     run("forecast", "second.csv", *OPTIONS, "-o", "whole.csv")
     whole = pd.read_csv("whole.csv")[(~rows).to_numpy()].reset_index(drop=True)
@@ -211,7 +211,7 @@ def test_a_late_forecast_of_a_gap_is_issued_once(run: Run, frame: pd.DataFrame) 
     done = run("forecast", "second.csv", *OPTIONS, "--state", "s.json", "-o", "out.csv")
     assert len(pd.read_csv("out.csv")) == 1
     assert "1 forecast is older" in " ".join(done.stdout.split())
-    later = weekly(frame, 22)  # by when its truth has been learned from
+    later = weekly(frame, 22)  # by when its outcome has been learned from
     later.to_csv("later.csv", index=False)
     found = run("forecast", "later.csv", *OPTIONS, "--state", "s.json", "-o", "later_out.csv")
     assert "too late" not in found.output
@@ -298,7 +298,7 @@ def test_dates_in_other_formats_are_the_same_dates(run: Run, days: pd.DataFrame)
         Path("s.json").unlink(missing_ok=True)
         done = run("forecast", "other.csv", *DAYS, *options, "-o", "o.csv", "--state", "s.json")
         assert bounds("o.csv") == bounds("iso.csv"), form
-        assert "2025-02      24" in done.stdout
+        assert "2025-02        24" in done.stdout
         assert ("eight digits" in done.stderr) == (form == "%Y%m%d")
         if "T" not in form:
             assert Path("s.json").read_text() == Path("iso.json").read_text()
@@ -336,11 +336,11 @@ def test_weeks_that_come_one_by_one_are_those_of_one_run(run: Run, days: pd.Data
         week[~is_known][["date", "s", "y"]].to_csv("truths.csv", index=False)
         options = DAYS if k == 1 else DAYS[:4]
         truths = run("forecast", "truths.csv", *options, "--state", "s.json")
-        assert "2 of the truths belong to forecasts of earlier runs" in truths.stdout
+        assert "2 of the outcomes belong to forecasts of earlier runs" in truths.stdout
     assert parts == bounds("whole.csv")
     assert Path("s.json").read_text() == Path("whole.json").read_text()
     n_judged = 48 - int(pd.read_csv("whole.csv").eval("low == `q_0.05`").sum())
-    assert f" of {n_judged} truths." in " ".join(truths.stdout.split("In all runs")[1].split())
+    assert f" of {n_judged} outcomes." in " ".join(truths.stdout.split("In all runs")[1].split())
 
 
 def test_blank_forecasts_bring_truths_alone(run: Run, days: pd.DataFrame) -> None:
@@ -356,10 +356,10 @@ def test_blank_forecasts_bring_truths_alone(run: Run, days: pd.DataFrame) -> Non
     both.to_csv("both.csv", index=False)
     done = run("forecast", "both.csv", *DAYS, "--state", "s.json", "-o", "o.csv")
     assert bounds("o.csv") == bounds("whole.csv")[-2:]
-    assert "2 of the truths belong" in done.stdout
+    assert "2 of the outcomes belong" in done.stdout
     days[days["date"] == last][["date", "s", "y"]].replace("b", "c").to_csv("c.csv", index=False)
     unknown = run("forecast", "c.csv", *DAYS, "--state", "s.json").stderr
-    assert "1 truth was of no forecast in s.json" in " ".join(unknown.split())
+    assert "1 outcome was of no forecast in s.json" in " ".join(unknown.split())
 
 
 def test_other_forecasts_and_truths_of_a_known_row_are_named(run: Run, days: pd.DataFrame) -> None:
@@ -370,14 +370,14 @@ def test_other_forecasts_and_truths_of_a_known_row_are_named(run: Run, days: pd.
     changed = " ".join(run("forecast", "changed.csv", *DAYS, "--state", "s.json").stderr.split())
     assert "2 forecasts differ from what s.json issued intervals for" in changed
     assert "e.g. that of series 'a', horizon 0, 2025-02-12" in changed
-    for value, told in ((0, "2 of the truths belong"), (30, "2 truths were given before with")):
+    for value, told in ((0, "2 of the outcomes belong"), (30, "2 outcomes were given before with")):
         days[last].assign(y=days["y"] + value).to_csv("t.csv", index=False)
         done = run("forecast", "t.csv", *DAYS, "--state", "s.json")
         assert told in " ".join(done.output.split())
     old = days[~last].assign(y=1.0)
     old.to_csv("old.csv", index=False)
     ignored = run("forecast", "old.csv", *DAYS, "--state", "s.json", "-o", "o.csv")
-    assert "46 truths were learned from in earlier runs and ignored" in " ".join(
+    assert "46 outcomes were learned from in earlier runs and ignored" in " ".join(
         ignored.stderr.split()
     )
     assert len(pd.read_csv("o.csv")) == 0  # and not what an earlier run left
@@ -426,7 +426,7 @@ def test_horizons_may_count_from_1(run: Run, days: pd.DataFrame) -> None:
     assert "Pass --horizon-from 1" in " ".join(noted.stderr.split())
     done = run("forecast", "h.csv", *DAYS, "--horizon", "h", "--horizon-from", "1", "-o", "b.csv")
     assert bounds("a.csv") == bounds("b.csv")
-    assert "The truth of horizon 1 counts as known 1 day after" in " ".join(done.stdout.split())
+    assert "The outcome of horizon 1 counts as known 1 day after" in " ".join(done.stdout.split())
     assert "horizon-from" not in done.stderr
 
 
@@ -437,7 +437,7 @@ def test_months_count_as_months(run: Run, days: pd.DataFrame) -> None:
         days.to_csv("months.csv", index=False)
         done = run("forecast", "months.csv", *DAYS, "-o", "b.csv")
         assert "counts as known 1 month after" in " ".join(done.stdout.split())
-        assert bounds("a.csv") == bounds("b.csv")  # each truth is known at the next forecast
+        assert bounds("a.csv") == bounds("b.csv")  # each outcome is known at the next forecast
 
 
 def test_daylight_saving_makes_no_steps(run: Run, days: pd.DataFrame) -> None:
@@ -468,7 +468,7 @@ WEATHER = ["--time", "day", "--series", "site", "--probabilities", "p_*"]
 
 @pytest.fixture
 def weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    """Return forecasts of three classes that are over-confident; the last day has no truth yet."""
+    """Return forecasts of three classes that are over-confident; the last day has no outcome."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(240, 3))
@@ -600,7 +600,7 @@ def test_intervals_around_coverages_allow_for_dates_that_are_alike() -> None:
         )
         rows = [found.total, found.by_month[3]]
         held.append([one.interval[0] <= 0.9 <= one.interval[1] for one in rows])
-    assert np.mean(held, axis=0).min() > 0.85  # as for independent truths, it would be 0.43
+    assert np.mean(held, axis=0).min() > 0.85  # as for independent outcomes, it would be 0.43
 
 
 def test_truths_of_few_dates_count_by_date() -> None:
@@ -613,5 +613,5 @@ def test_truths_of_few_dates_count_by_date() -> None:
         "month": ["1"] * 16,
     }
     found = forecast_coverage(y, None, bounds, time=np.arange(16.0) // 4, **rest).total
-    wilson = binomtest(3, 4).proportion_ci(method="wilson")  # of 4 dates, not of 16 truths
+    wilson = binomtest(3, 4).proportion_ci(method="wilson")  # of 4 dates, not of 16 outcomes
     assert found.interval == pytest.approx((wilson.low, wilson.high), abs=1e-6)

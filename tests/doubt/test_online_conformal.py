@@ -14,7 +14,7 @@ METHODS: list[Any] = ["aci", "tracking", "pi", "auto"]
 
 
 def drifting(n: int = 1200, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-    """Return forecasts of 20 and truths whose spread and bias change."""
+    """Return forecasts of 20 and outcomes whose spread and bias change."""
     rng = np.random.default_rng(seed)
     scale = np.where(np.arange(n) < n // 2, 1.0, 4.0)
     return np.full(n, 20.0), 20 + scale * rng.normal(size=n) + np.linspace(0, 3, n)
@@ -321,7 +321,7 @@ def test_an_invalid_call_changes_nothing() -> None:
     assert json.dumps(online.to_dict()) == before
     with pytest.raises(BadTypeError, match=r"`time`.*datetime64, in UTC"):
         online.replay(Normal([0.0], [1.0]), [1.0], time=["2021-01-04"])
-    with pytest.raises(BadTypeError, match="list of truths"):
+    with pytest.raises(BadTypeError, match="list of outcomes"):
         online.update(1.0)
 
 
@@ -347,7 +347,9 @@ def test_late_forecasts_are_issued_at_the_last_time_and_found_once() -> None:
     assert not can_be_issued.any()  # those of the last time are not late
     assert is_too_late.tolist() == (is_late & (rows["time"] < 29)).tolist()
     before = encode_document(online.to_dict(), "test")
-    with pytest.raises(BadValueError, match=r"must be at least 29, .* where the truth is known by"):
+    with pytest.raises(
+        BadValueError, match=r"must be at least 29, .* where the outcome is known by"
+    ):
         online.replay(**{**part(rows, is_too_late), "ids": names[is_too_late]})
     assert encode_document(online.to_dict(), "test") == before
     later = {**where, "known": rows["known"] + 25}
@@ -440,14 +442,14 @@ def test_the_first_forecasts_may_be_of_one_time() -> None:
     whole, step = OnlineConformal(), OnlineConformal()
     expected = intervals(whole.replay(forecasts, y, time=days, ids=ids))
     found = []
-    for k in range(30):  # truths come after their forecast
+    for k in range(30):  # outcomes come after their forecast
         rows = slice(k, k + 1)
         known = {"time": days[rows], "ids": ids[rows]}
         found.append(intervals(step.replay(forecasts[rows], [None], **known)).low[0])
         step.schedule(y[rows], ids=ids[rows])
     assert found == expected.low.tolist()
     assert step.to_dict() == whole.to_dict()
-    with pytest.raises(BadValueError, match="`known` must be given for forecasts of one time"):
+    with pytest.raises(BadValueError, match="`known` must be given if forecasts share a time"):
         OnlineConformal().replay([1.0], [None], time=days[:1])
     with pytest.raises(BadTypeError, match="`time` must be dates, as before, got numbers"):
         step.replay([1.0], [None], time=[5.0])

@@ -260,7 +260,7 @@ def test_retries_conflicts_and_corrections(tmp_path: Path, running: Running) -> 
         unknown = client.post("/v1/labels", json={"ids": ["none"], "labels": [1.0]})
         assert (unknown.status_code, unknown.json()["detail"]) == (
             404,
-            "There is no forecast 'none'. Send it to POST /v1/forecasts before its truth.",
+            "There is no forecast 'none'. Send it to POST /v1/forecasts before its outcome.",
         )
         assert client.post("/v1/decide", json={"logits": [[1, 2]]}).status_code == 409
         assert client.post("/v1/policies", content=b"{}").status_code == 409

@@ -64,7 +64,7 @@ def audit(
         typer.Option(
             min=0.0,
             max=1.0,
-            help="Predict the positive class from this probability on. Default: 0.5.",
+            help="Predict the positive class at or above this probability. Default: 0.5.",
         ),
     ] = None,
     costs: Annotated[
@@ -94,8 +94,7 @@ def audit(
 ) -> None:
     """Measure the calibration, accuracy and error detection of a file of predictions.
 
-    Scores of answers have no probabilities of their own: what is measured is P(correct),
-    cross-fitted from them.
+    With --scores, P(correct) is cross-fitted from the scores and audited.
 
     Example: dubito audit payments.csv --positive fraud -o report.html
 

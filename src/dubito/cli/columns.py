@@ -35,7 +35,8 @@ HELP = {
     "probability": "Single column: P(positive class). Default: p, prob or probability.",
     "multilabel": "Columns of label probabilities, several labels per row: 'p_*' or p_a,p_b,...",
     "multilabel_logits": "Columns of log odds of several labels per row.",
-    "uncertain": "What u and -1 in labels are taken for: ignore, zeros, ones, or a probability.",
+    "uncertain": "How to treat labels marked uncertain (u, -1): ignore, zeros, ones, or a "
+    "probability.",
     "confidence": "Column of confidences, of top labels or answers; requires --correct.",
     "scores": "Columns of scores of answers, of any range: 'score_*' or a,b; repeatable.",
     "correct": "Column of 0 and 1: whether the top label or answer is correct.",
@@ -44,7 +45,7 @@ HELP = {
     "quantiles": "Columns of quantiles, e.g. 'q_*', with levels from their names (q_0.05).",
     "levels": "Levels of the quantiles, in the order of the columns, e.g. 0.05,0.5,0.95.",
     "samples": "Columns of draws, e.g. 's_*', or one list column.",
-    "positive": "Positive class of two, e.g. fraud. Labels 0 and 1 need none.",
+    "positive": "Positive class, for two classes, e.g. fraud. Not needed for labels 0 and 1.",
     "classes": "Comma-separated class names, for a list column.",
     "features": "Feature columns, or one list column. Default: feature_*.",
     "weight": "Column of sample weights.",
@@ -57,7 +58,8 @@ SWITCHES = {
     "rearrange": "Sort the quantiles of rows in which they cross, and count these rows.",
 }
 FOLD_GROUPS = (
-    "Column of groups; rows of one group stay in one fold. Of scores, partially pooled groups."
+    "Column of groups; rows of one group stay in one fold. With --scores, groups "
+    "are partially pooled."
 )
 SCORE_GROUPS = "Column of groups of scores, such as subjects. Default: that of the fit."
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
@@ -72,7 +74,7 @@ ANSWERS = ("confidence", "scores")
 PERCENT = "percent"  # the unit that a policy or calibrator stores
 REPEATED = {"scores": ("--scores", "--score")}  # options that may be given several times
 MIN_ANSWERS = 50  # that a fit should have
-PANELS |= dict.fromkeys((*ANSWERS, "correct"), "Answers that are right or wrong")
+PANELS |= dict.fromkeys((*ANSWERS, "correct"), "Scored answers (e.g. of a language model)")
 
 
 @final
@@ -307,7 +309,8 @@ class ColumnOptions:
         if self.group is None and found.get("group", names[0]) not in names:
             from dubito.cli.printing import say_note
 
-            say_note(f"{file} has no column {found.pop('group')}: groups are taken for average.")
+            missing = found.pop("group")
+            say_note(f"{file} has no column {missing}: every row is treated as an average group.")
         if has_features and self.features is None:
             found |= _find_features(names)
         return found

@@ -115,7 +115,7 @@ def root(
 
     Every command has --help with examples. `dubito demo --binary` writes the
     files of the first ones to dubito-demo. `dubito --install-completion`
-    teaches your shell the commands and options.
+    enables tab completion.
 
     Example: dubito demo
     """

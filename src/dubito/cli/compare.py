@@ -35,8 +35,8 @@ def compare(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with code 1 if a new model crosses a limit: of a metric ('log_loss>0.3'), "
-            "its change ('change.log_loss>0.01'), or what is significantly worse ('worse.*>0')."
+            help="Exit with code 1 if a new model crosses a limit on a metric ('log_loss>0.3') or "
+            "its change ('change.log_loss>0.01'), or if any is significantly worse ('worse.*>0')."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -176,8 +176,8 @@ def drift(
 ) -> None:
     """Test whether confidence, classes, uncertainty or features drifted between two periods.
 
-    Labels are optional. Of a regression it tests predictions and the width
-    of intervals, and with targets bias, errors, coverage and PIT.
+    Labels are optional. For regression, it tests predictions and interval widths,
+    and with targets also bias, errors, coverage and PIT.
 
     Example: dubito drift old.csv new.csv --label y --logits 'logit_*'
 

@@ -202,15 +202,15 @@ def review_hint(costs: CostMatrix) -> str | None:
     """Return which option is missing if an action sounds like a review and none rejects.
 
     >>> from dubito.decide import CostMatrix
-    >>> review_hint(CostMatrix([[0, 9], [2, 2]], ["pass", "review"])).partition(":")[0]
-    "'review' counts as a decision"
+    >>> review_hint(CostMatrix([[0, 9], [2, 2]], ["pass", "review"])).partition(" if ")[0]
+    "'review' is treated as an automatic decision; pass --reject-action review"
     """
     found = [name for name in costs.actions if name.strip().lower() in REVIEWS]
     if costs.reject is not None or not found:
         return None
     return (
-        f"'{found[0]}' counts as a decision: pass --reject-action {quote(found[0])} if that action "
-        "hands the row to a person."
+        f"'{found[0]}' is treated as an automatic decision; pass --reject-action {quote(found[0])} "
+        "if it sends rows to human review."
     )
 
 

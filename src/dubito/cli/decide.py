@@ -74,8 +74,8 @@ def decide(
     """Choose an action for each row of new predictions, written beside the input columns.
 
     Results: action, class (the most probable one), probability_CLASS, ...
-    Of several labels per row: action, decision_LABEL, probability_LABEL, ...
-    Of scores of answers: action, p_correct, p_correct_low, p_correct_high, reason, ...
+    For several labels per row: action, decision_LABEL, probability_LABEL, ...
+    For scores of answers: action, p_correct, p_correct_low, p_correct_high, reason, ...
     An input column that is named like a result is written as input_NAME.
 
     Example: dubito decide policy.json new.csv -o done.csv --review review.csv
@@ -184,11 +184,12 @@ def _in_words(taken: dict[str, int]) -> str:
     >>> _in_words({"pass": 3500, "review": 380, "block": 120})
     'pass 3,500, review 380, block 120'
     """
+    from dubito.formatting import by_action
+
     shown = sorted(taken, key=lambda name: -taken[name])[:MAX_ACTIONS]
-    names = {name: repr(name) if name[-1:].isdigit() else name for name in taken}
-    words = [f"{names[name]} {taken[name]:,}" for name in taken if name in shown]
+    counts = {name: f"{taken[name]:,}" for name in taken if name in shown}
     rest = sum(taken.values()) - sum(taken[name] for name in shown)
-    return ", ".join(words + ([f"others {rest:,}"] if rest else []))
+    return by_action(counts | ({"others": f"{rest:,}"} if rest else {}))
 
 
 def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:

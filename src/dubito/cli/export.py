@@ -29,7 +29,8 @@ def export(
     precision: Annotated[
         str,
         typer.Option(
-            help="Of an ONNX file: mixed (float32 in and out, float64 inside), float32 or float64."
+            help="Precision of the ONNX model: mixed (float32 in and out, float64 inside), "
+            "float32 or float64."
         ),
     ] = "mixed",
     network: Annotated[

@@ -56,8 +56,8 @@ MAX_GROUPS = 20  # of several labels per row, in the text
 
 @with_columns(
     "id",
-    group="Column of groups whose decisions are compared; rows of one group stay in one fold, or "
-    "of scores, groups are partially pooled.",
+    group="Column of groups whose decisions are compared; rows of one group stay in one fold. With "
+    "--scores, groups are partially pooled.",
 )
 def fit(
     file: Annotated[
@@ -71,9 +71,9 @@ def fit(
     costs: Annotated[
         Path | None,
         typer.Option(
-            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON; of several "
-            "labels per row, CSV of label,false_positive,false_negative,review; of a regression, "
-            "CSV of error,cost (value - truth), linear in between. Default: 0-1."
+            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. For several "
+            "labels per row: CSV of label,false_positive,false_negative,review. For regression: "
+            "CSV of error,cost (value - truth), interpolated linearly. Default: 0-1."
         ),
     ] = None,
     cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
@@ -97,12 +97,12 @@ def fit(
         typer.Option(rich_help_panel=LABELS, help="Cost of a false negative. Default: 1."),
     ] = None,
     review: Annotated[
-        float | None, typer.Option(rich_help_panel=LABELS, help="Cost of the review of one label.")
+        float | None, typer.Option(rich_help_panel=LABELS, help="Cost of reviewing one label.")
     ] = None,
     review_row: Annotated[
         float | None,
         typer.Option(
-            rich_help_panel=LABELS, help="Cost of the review of a row, with all of its labels."
+            rich_help_panel=LABELS, help="Cost of reviewing a row with all of its labels."
         ),
     ] = None,
     f_beta: Annotated[
@@ -120,21 +120,23 @@ def fit(
         float | None,
         typer.Option(
             rich_help_panel=VALUES,
-            help="Cost per unit of a value below the truth (newsvendor: underage, a lost sale).",
+            help="Cost per unit of deciding below the true value (newsvendor: underage, a lost "
+            "sale).",
         ),
     ] = None,
     cost_over: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=VALUES,
-            help="Cost per unit of a value above the truth (newsvendor: overage, a leftover).",
+            help="Cost per unit of deciding above the true value (newsvendor: overage, a "
+            "leftover).",
         ),
     ] = None,
     cost_squared: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=VALUES,
-            help="Cost of a squared error of 1, instead of costs per unit: decides the mean.",
+            help="Cost of a squared error of 1, instead of costs per unit: decides for the mean.",
         ),
     ] = None,
     values: Annotated[
@@ -146,7 +148,9 @@ def fit(
     ] = None,
     review_cost: Annotated[
         float | None,
-        typer.Option(rich_help_panel=VALUES, help="Cost of a review, which finds the truth."),
+        typer.Option(
+            rich_help_panel=VALUES, help="Cost of a human review (assumed to be correct)."
+        ),
     ] = None,
     max_width: Annotated[
         float | None,
@@ -155,7 +159,8 @@ def fit(
     max_relative_width: Annotated[
         float | None,
         typer.Option(
-            rich_help_panel=VALUES, help="The same in relation to the prediction, e.g. 0.5."
+            rich_help_panel=VALUES,
+            help="Review rows whose interval is wider than this multiple of the prediction.",
         ),
     ] = None,
     interval: Annotated[
@@ -203,19 +208,19 @@ def fit(
     current_threshold: Annotated[
         float | None,
         typer.Option(
-            help="Threshold on the raw P(positive class) in use today, to compare with. Default: "
+            help="Threshold on the raw P(positive class) in use today, as a baseline. Default: "
             "the most probable class."
         ),
     ] = None,
     current_action: Annotated[
-        str | None, typer.Option(help="Column of the actions taken today, to compare with.")
+        str | None, typer.Option(help="Column of the actions taken today, as a baseline.")
     ] = None,
     max_review_rate: Annotated[
         float | None, typer.Option(help="Warn if a larger fraction of rows is sent to review.")
     ] = None,
     rows_per_day: Annotated[
         float | None,
-        typer.Option(help="Rows to decide per day: print what the policy saves a day."),
+        typer.Option(help="Rows to decide per day: print what the policy saves per day."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(

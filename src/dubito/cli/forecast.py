@@ -31,7 +31,7 @@ MAX_ROWS = 12  # of a table that are printed
 @with_columns(
     *("features", "weight", "group", "id", "scores"),
     hidden=(*MULTILABEL, "confidence", "correct"),
-    label="Column of truths. Default: label, y or target.",
+    label="Column of true values. Default: label, y or target.",
     logits="Columns of logits of classes, e.g. 'z_*', or one list column.",
     probabilities="Columns of class probabilities, e.g. 'p_*', or one list column.",
     probability="Single column: P(positive class).",
@@ -40,7 +40,7 @@ def forecast(
     file: Annotated[
         str,
         typer.Argument(
-            help="Forecasts, or with --state truths alone: a Parquet, CSV, Arrow or NPZ file."
+            help="Forecasts, or with --state outcomes alone: a Parquet, CSV, Arrow or NPZ file."
         ),
     ],
     options: ColumnOptions,
@@ -50,12 +50,14 @@ def forecast(
     series: Annotated[str | None, typer.Option(help="Column of the series. Default: one.")] = None,
     horizon: Annotated[
         str | None,
-        typer.Option(help="Column of steps ahead, from 0: the truth of 0 is known one step later."),
+        typer.Option(help="Column of steps ahead, from 0: the outcome of 0 is known a step later."),
     ] = None,
     horizon_from: Annotated[int, typer.Option(help="The horizon of the next step, 0 or 1.")] = 0,
     known: Annotated[
         str | None,
-        typer.Option(help="Column of when the truth was known. Default: horizon + 1 steps later."),
+        typer.Option(
+            help="Column of when the outcome was known. Default: horizon + 1 steps later."
+        ),
     ] = None,
     time_format: Annotated[
         str | None,
@@ -64,11 +66,14 @@ def forecast(
     forecast: Annotated[str | None, typer.Option(help="Column of point forecasts.")] = None,
     level: Annotated[
         float,
-        typer.Option(help="Coverage of the intervals or sets; quantiles must have its two ends."),
+        typer.Option(
+            help="Coverage of the intervals or sets; with --quantiles, both ends must be among the "
+            "levels."
+        ),
     ] = 0.9,
     state: Annotated[
         Path | None,
-        typer.Option(help="Resume from this JSON file if it exists, and write it in the end."),
+        typer.Option(help="Resume from this JSON file if it exists, and update it at the end."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -86,7 +91,9 @@ def forecast(
     report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Correct intervals or sets of forecasts by past truths, as would have been done at the time.
+    """Adapt prediction intervals or sets to past outcomes, replayed in time order.
+
+    This is online conformal prediction: each interval uses only outcomes known at its time.
 
     Example: dubito forecast flu.csv --time date --series place --quantiles 'q_*'
 
@@ -158,7 +165,7 @@ def forecast(
 
 
 def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: float) -> list[Any]:
-    """Give truths and forecasts to the state; return rows, bounds as forecast and as issued."""
+    """Give outcomes and forecasts to the state; return rows, bounds as forecast and as issued."""
     from dubito.measure.regression import central_interval
     from dubito.measure.regression_audit import interval_levels
 
@@ -204,7 +211,7 @@ def _warn(rows: ForecastRows, found: Resumed, state: Path | None, horizon: str |
     if found.too_late.size:
         say_note(
             f"{_forecasts(found.too_late)} too late for {rows.nouns}: older than the last one in "
-            f"{state}, with a truth that counts as known by then, {example(found.too_late)}."
+            f"{state}, with an outcome that counts as known by then, {example(found.too_late)}."
         )
     if found.changed.size:
         verb = "differs" if found.changed.size == 1 else "differ"
@@ -230,7 +237,7 @@ def _warn(rows: ForecastRows, found: Resumed, state: Path | None, horizon: str |
     steps = rows.horizons if horizon is not None else ()
     if len(steps) and min(steps) == 1 and rows.known is None:
         say_note(
-            f"The smallest value of `{horizon}` is 1, where horizons count from 0: each truth "
+            f"The smallest value of `{horizon}` is 1, where horizons count from 0: each outcome "
             "counts as known one step late if 1 is the next step. Pass --horizon-from 1 then."
         )
 
@@ -241,14 +248,14 @@ def _forecasts(rows: Any) -> str:
 
 
 def _truths(rows: Any) -> str:
-    """Return how many truths there are, with the verb."""
-    return f"{rows.size:,} truth was" if rows.size == 1 else f"{rows.size:,} truths were"
+    """Return how many outcomes there are, with the verb."""
+    return f"{rows.size:,} outcome was" if rows.size == 1 else f"{rows.size:,} outcomes were"
 
 
 def _say_nothing_new(
     rows: ForecastRows, found: Resumed, output: Path | None, state: Path | None
 ) -> None:
-    """Print that neither forecasts nor truths are new."""
+    """Print that neither forecasts nor outcomes are new."""
     from dubito.cli.printing import say
 
     if found.too_late.size:
@@ -266,16 +273,16 @@ def _print_counts(
     state: Path | None,
     bad_rows: Path | None,
 ) -> None:
-    """Print what became of rows, and when truths count as known."""
+    """Print what became of rows, and when outcomes count as known."""
     from dubito.cli.printing import say, say_rearranged
     from dubito.formatting import percent
 
     if found.arrived.size:
-        say(f"\n{found.arrived.size:,} of the truths belong to forecasts of earlier runs.")
+        say(f"\n{found.arrived.size:,} of the outcomes belong to forecasts of earlier runs.")
         n_truths, n_covered = online.truth_counts
         if n_truths:
             so_far = percent(n_covered / n_truths)
-            say(f"In all runs, {rows.nouns} covered {so_far} of {n_truths:,} truths.")
+            say(f"In all runs, {rows.nouns} covered {so_far} of {n_truths:,} outcomes.")
     if found.learned.size and (found.chosen.size or found.arrived.size):
         say(f"\n{_truths(found.learned)} learned from in earlier runs.")
     if found.late.size:
@@ -377,16 +384,18 @@ def _facts(online: OnlineConformal, rows: ForecastRows) -> list[tuple[str, str]]
         ("File", rows.file),
         ("Times", f"{first} to {last}"),
         ("Nominal coverage", short_percent(online.level)),
-        ("Truths count as known", _when_known(online, rows)),
+        ("Outcomes count as known", _when_known(online, rows)),
         ("Weights of methods now", shown or "none yet"),
     ]
     if rows.batch is not None:
-        facts.append(("Fingerprint of forecasts and truths", fingerprint(ArrayShards(rows.batch))))
+        facts.append(
+            ("Fingerprint of forecasts and outcomes", fingerprint(ArrayShards(rows.batch)))
+        )
     return facts
 
 
 def _when_known(online: OnlineConformal, rows: ForecastRows) -> str:
-    """Return when truths count as known."""
+    """Return when outcomes count as known."""
     if rows.known is not None:
         return f"as column {rows.options.known} says"
     steps = _steps(online)
@@ -403,19 +412,19 @@ def _steps(online: OnlineConformal) -> str:
 
 
 def _print_steps(online: OnlineConformal, first: int) -> None:
-    """Print when truths count as known; `first` is the horizon of the next step."""
+    """Print when outcomes count as known; `first` is the horizon of the next step."""
     from dubito.cli.printing import say
 
     span = _steps(online)
     if not span:
         say(
-            "\nAll forecasts are of one time: how long it takes until a truth is known is the time "
-            "until the next forecasts (--known says otherwise)."
+            "\nAll forecasts are of one time: how long it takes until an outcome is known "
+            "is the time until the next forecasts (--known says otherwise)."
         )
         return
     later = f", that of horizon {first + 1} after twice that" * (max(online.horizons_) > 0)
     say(
-        f"\nThe truth of horizon {first} counts as known {span} after its forecast"
+        f"\nThe outcome of horizon {first} counts as known {span} after its forecast"
         f"{later} (--known says otherwise)."
     )
 
@@ -484,7 +493,7 @@ def _print(coverage: ForecastCoverage) -> None:
     say(coverage.verdict)
     width = "width" if coverage.kind == "intervals" else "size"
     columns: list[tuple[str, Callable[[CoverageRow], str]]] = [
-        ("truths", lambda one: f"{one.n_rows:,}"),
+        ("outcomes", lambda one: f"{one.n_rows:,}"),
         ("as forecast", lambda one: percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
         ("95 % interval", lambda one: in_percent(one.interval)),
@@ -517,6 +526,6 @@ def _print(coverage: ForecastCoverage) -> None:
     if columns[-1][0] == "score / raw" and coverage.total.n_rows:
         say("\nscore / raw is the interval score divided by that as forecast: lower is better.")
     if coverage.n_future:
-        say(f"\n{coverage.n_future:,} forecasts have no truth yet.")
+        say(f"\n{coverage.n_future:,} forecasts have no outcome yet.")
     if coverage.n_warm_up:
-        say(f"{coverage.n_warm_up:,} truths came before the first correction.")
+        say(f"{coverage.n_warm_up:,} outcomes came before the first correction.")

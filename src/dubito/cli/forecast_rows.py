@@ -1,4 +1,4 @@
-"""The rows of a file of forecasts: places in time, truths, and forecasts where there are any."""
+"""The rows of a file of forecasts: places in time, outcomes, and forecasts where there are any."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Resumed:
     """The rows of a file by what a state does with them.
 
     `chosen` are issued, `late` ones among them at the time of the last forecast; those `too_late`
-    are not. Truths `arrived` for forecasts of earlier runs. Forecasts that wait are `changed` if
+    are not. Outcomes `arrived` for forecasts of earlier runs. Forecasts that wait are `changed` if
     they were others, and have `other_truths` if they got another one before. Those `learned` had
-    their truth in an earlier run, and those `unmatched` have a truth and no forecast.
+    their outcome in an earlier run, and those `unmatched` have an outcome and no forecast.
     """
 
     chosen: IntArray
@@ -124,7 +124,7 @@ class ForecastRows:
         return "intervals" if self.classes is None else "sets"
 
     def truths(self, rows: IntArray) -> Any:
-        """Return the truths of some rows as `OnlineConformal` takes them."""
+        """Return the outcomes of some rows as `OnlineConformal` takes them."""
         if self.classes is None:
             return self.y[rows]
         return [None if one != one else self.classes[int(one)] for one in self.y[rows].tolist()]
@@ -228,7 +228,7 @@ def read_forecast_rows(
     output: Path | None,
     bad_rows: Path | None,
 ) -> ForecastRows:
-    """Read a file of forecasts, with a state also without truths; once it exists, of truths."""
+    """Read a file of forecasts, with a state also without outcomes; once it exists, of outcomes."""
     import numpy as np
 
     from dubito.cli.printing import say_note
@@ -251,7 +251,7 @@ def read_forecast_rows(
             got, fix = f"columns {', '.join(names)}", f"Pass {option} with one of them"
             raise BadValueError("", file, f"has no column {name!r} for {option}", got, fix)
     if has_state and options.label is not None and options.label not in names:
-        say_note(f"{file} has no column {options.label}: no truths there.")
+        say_note(f"{file} has no column {options.label}: no outcomes there.")
         options = replace(options, label=None)
     wanted = list(dict.fromkeys(places.columns.values()))
     cells = {name: one.array.to_pylist() for name, one in read_cells(file, wanted, wanted).items()}
@@ -372,7 +372,7 @@ def _read_batch(
 
 
 def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> FloatArray:
-    """Return the truths of all rows: numbers, or the columns of classes."""
+    """Return the outcomes of all rows: numbers, or the columns of classes."""
     import numpy as np
 
     from dubito.data import parsing
@@ -428,7 +428,7 @@ def _make_rows(
 
 
 def _require_later(times: Times, known: Times, places: PlaceOptions, file: str) -> None:
-    """Raise unless truths were known after their forecasts."""
+    """Raise unless outcomes were known after their forecasts."""
     if times.kind != known.kind:
         rule, got = f"must hold {times.kind}, as `{places.time}`", f"{known.texts[0]}"
         raise BadValueError(f"{places.known}", file, rule, got, "Pass another --known", 0)

@@ -104,7 +104,7 @@ def seal(
 
 @policy.command()
 def schema() -> None:
-    """Print the JSON schema of policy files, for readers in other languages.
+    """Print the JSON schema of policy files, for programs in other languages.
 
     Example: dubito policy schema > policy.schema.json
     """

@@ -25,7 +25,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"uncertain='ignore'": "--uncertain ignore",
     r"label='y_\*'": "--label 'y_*'",
     r"rearrange=True": "--rearrange",
-    r"Pass when truths are known": "Pass --known with the column of when truths were known",
+    r"Pass when outcomes are known": "Pass --known with the column of when outcomes were known",
     r"levels=\[([\d.,]+)\]": r"--levels \1",
     r"levels=\[\.\.\.\]": "--levels",
     r"mean='mean_\*', std='std_\*'": "--mean 'mean_*' --std 'std_*'",

@@ -60,7 +60,7 @@ ENGINE_HELP = "local or dask (a cluster on this machine unless --scheduler is gi
 MEMORY_HELP = "Load files up to this size into memory, e.g. 500MB; stream larger ones."
 CALIBRATOR_HELP = (
     "auto (mixes up to three calibrators), simple (the best single one), or a name: "
-    "TemperatureScaling, VectorScaling, ...; of a regression VarianceScaling or "
+    "TemperatureScaling, VectorScaling, ...; for regression, VarianceScaling or "
     "QuantileRecalibration."
 )
 READER_OPTIONS = [

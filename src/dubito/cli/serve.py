@@ -41,19 +41,19 @@ def serve(
     labels: Annotated[
         str,
         typer.Option(
-            help="Labels that metrics rest on: audited (a random sample of rows and rejected ones) "
-            "or all (you send the truth of every row, sooner or later)."
+            help="Which labels metrics use: audited (a random sample, plus rejected rows) or all "
+            "(you send a label for every row, possibly late)."
         ),
     ] = "audited",
     audit_fraction: Annotated[
         float | None,
-        typer.Option(help="Fraction of all rows drawn at random for review. Default: 0.01."),
+        typer.Option(help="Fraction of all rows sent to review at random. Default: 0.01."),
     ] = None,
     team: Annotated[
         Path | None,
         typer.Option(
-            help="Reviewers with their capacities and error rates, CSV or JSON: rows go to those "
-            "whose answers are worth most. Names are those of tokens."
+            help="Reviewers with their capacities and error rates, CSV or JSON: a row goes to the "
+            "reviewer whose answer has the highest value. Names are those of tokens."
         ),
     ] = None,
     blind: Annotated[
@@ -67,7 +67,7 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP, with a log and a review queue for rejected rows.
 
-    Given a state of forecasts, serve intervals or sets that adapt as truths arrive.
+    Given a state of forecasts, serve intervals or sets that adapt as outcomes arrive.
 
     Example: dubito serve policy.json --port 8000
 

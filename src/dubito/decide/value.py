@@ -15,7 +15,7 @@ from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
-from dubito.formatting import decimal, html_view, percent, quantity, short_percent
+from dubito.formatting import by_action, decimal, html_view, percent, quantity, short_percent
 from dubito.measure.intervals import (
     Interval,
     as_n_resamples,
@@ -72,7 +72,7 @@ class CostReport:
         return html_view(*str(self).split("\n", 1))
 
     def __str__(self) -> str:
-        taken = ", ".join(f"{name} {percent(part)}" for name, part in self.fractions.items())
+        taken = by_action({name: percent(part) for name, part in self.fractions.items()})
         left_out = quantity(self.n_missing, "unlabeled row")
         missing = f"; {left_out} left out" if self.n_missing else ""
         return "\n".join(

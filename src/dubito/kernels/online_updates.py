@@ -1,4 +1,4 @@
-"""Online conformal thresholds: forecasts are issued, and learned from when their truth arrives."""
+"""Online conformal thresholds: forecasts are issued, and learned from when outcomes arrive."""
 
 import math
 from functools import partial
@@ -425,7 +425,7 @@ def _step(state, cell, pool, j, size, part, per_cell):
 
 @_borrowing
 def _settle(state, kind, alpha, cell, pool, delay, y, out):
-    """Learn from the truth of a forecast that was issued."""
+    """Learn from the outcome of a forecast that was issued."""
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
     if kind == SPREAD:
@@ -604,10 +604,10 @@ def _start(state, alpha, pool):
 
 @kernel
 def run_online(state, kind, alpha, cells, pools, delays, times, low, high, known, y, order, out):
-    """Issue rows in order of time, after learning from the truths that are known by then.
+    """Issue rows in order of time, after learning from the outcomes that are known by then.
 
     Rows before `len(known) - len(times)` were issued before. `order` lists rows by when their
-    truth is known, and `out` holds what was issued. Returns how many truths were learned from.
+    outcome is known, and `out` holds what was issued. Returns how many outcomes were learned from.
     """
     n_before = known.size - times.size
     n_settled = 0
@@ -625,6 +625,6 @@ def run_online(state, kind, alpha, cells, pools, delays, times, low, high, known
 
 @kernel
 def settle_online(state, kind, alpha, cells, pools, delays, y, out):
-    """Learn from the truths of rows, one after another."""
+    """Learn from the outcomes of rows, one after another."""
     for row in range(y.size):
         _settle(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])

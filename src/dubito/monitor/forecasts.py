@@ -17,7 +17,7 @@ from dubito.measure.regression import interval_scores, pit_of_rows
 from dubito.outputs import BaseOutputs, Logits, Probabilities, Quantiles
 
 N_WORST = 5
-WINDOW = 100  # truths of the rolling coverage
+WINDOW = 100  # outcomes of the rolling coverage
 N_WINDOWS = 120  # at most, that are kept
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # of distributions that are no quantiles
 MIN_DATES = 20  # from which on their dependence is estimated
@@ -48,7 +48,7 @@ class CoverageRow:
 @final
 @dataclass(frozen=True, slots=True)
 class QuantileRow:
-    """The fraction of truths at or below a quantile, as forecast and corrected (None without)."""
+    """The fraction of outcomes at or below a quantile, as forecast and corrected (None without)."""
 
     level: float
     raw: float | None
@@ -67,20 +67,20 @@ class ForecastCoverage:
     level : float
         The nominal coverage.
     total : CoverageRow
-        All forecasts whose truth is known, after the warm-up.
+        All forecasts whose outcome is known, after the warm-up.
     by_horizon, by_month, worst_series : tuple of CoverageRow
         Parts of them; the series with the lowest coverage.
     rolling : tuple of CoverageRow
-        Windows of 100 truths in order of time, evenly spaced and at most 120, named by the month in
-        which they end; none if there are fewer truths.
+        Windows of 100 outcomes in order of time, evenly spaced and at most 120, named by the month
+        in which they end; none if there are fewer outcomes.
     lowest_rolling : float or None
         The lowest coverage of all windows, also of those between.
     reliability : tuple of QuantileRow
         By level: the quantiles as forecast, and both ends of the corrected intervals. None of sets.
     n_future, n_warm_up : int
-        Forecasts without a truth, and those of the warm-up, before the first correction.
+        Forecasts without an outcome, and those of the warm-up, before the first correction.
     n_series : int
-        Series with a truth after the warm-up.
+        Series with an outcome after the warm-up.
     """
 
     kind: str
@@ -101,10 +101,10 @@ class ForecastCoverage:
         """The coverage before and after correction, in a sentence or two."""
         one, nouns = self.total, f"{self.kind.capitalize()} at {percent(self.level)}"
         if not one.n_rows:
-            return f"No truths of {self.kind} at {percent(self.level)} yet."
+            return f"No outcomes of {self.kind} at {percent(self.level)} yet."
         ours = f"{percent(one.corrected)} ({in_percent(one.interval)})"
         if one.raw is None:
-            return f"{nouns} covered {ours} of {one.n_rows:,} truths."
+            return f"{nouns} covered {ours} of {one.n_rows:,} outcomes."
         cost = ""
         if self.kind == "sets" and one.raw_width is not None:
             cost = f", with {one.width:.3g} classes on average instead of {one.raw_width:.3g}"
@@ -112,12 +112,12 @@ class ForecastCoverage:
             change = "lower" if one.score_ratio < 1 else "higher"
             cost = f". The interval score is {percent(abs(1 - one.score_ratio))} {change}"
         return (
-            f"{nouns} covered {percent(one.raw)} of {one.n_rows:,} truths as forecast, and {ours} "
-            f"after correction{cost}."
+            f"{nouns} covered {percent(one.raw)} of {one.n_rows:,} outcomes as forecast, and "
+            f"{ours} after correction{cost}."
         )
 
     def _repr_html_(self) -> str:
-        heads = ("", "truths", "as forecast", "corrected", "95 % interval")
+        heads = ("", "outcomes", "as forecast", "corrected", "95 % interval")
         tables = [
             HTMLTable(heads, [
                 (one.name, f"{one.n_rows:,}", percent(one.raw), percent(one.corrected),
@@ -169,16 +169,16 @@ def forecast_coverage(
     The score is that of Winkler, a geometric mean over series.
 
     Hits of one date and of following dates are alike. Confidence intervals of coverages are
-    therefore Wilson's for the number of independent truths that vary as much, with the quantiles of
-    Student's t: by the long-run variance of the sums by date (the equal-weighted cosine estimator),
-    for less than half of the dates by the variance of all windows of as many, and never by less
-    than that of independent truths. With fewer than 20 dates in all, the truths of one date count
-    as one.
+    therefore Wilson's for the number of independent outcomes that vary as much, with the quantiles
+    of Student's t: by the long-run variance of the sums by date (the equal-weighted cosine
+    estimator), for less than half of the dates by the variance of all windows of as many,
+    and never by less than that of independent outcomes. With fewer than 20 dates in all, the
+    outcomes of one date count as one.
 
     Parameters
     ----------
     y : ndarray of shape (n_rows,)
-        The truths, or the columns of the true classes; NaN where unknown.
+        The outcomes, or the columns of the true classes; NaN where unknown.
     raw : pair of ndarray, or None
         Bounds of the intervals as forecast.
     corrected : pair of ndarray, or PredictionSets
@@ -211,7 +211,7 @@ def forecast_coverage(
     >>> found = forecast_coverage(np.array([1.0, 1, 3, np.nan]), None, bounds, level=0.9,
     ...     series=names, horizon=[0] * 4, month=names)
     >>> found.verdict, found.n_future
-    ('Intervals at 90.0 % covered 66.7 % (20.8 to 93.9 %) of 3 truths.', 1)
+    ('Intervals at 90.0 % covered 66.7 % (20.8 to 93.9 %) of 3 outcomes.', 1)
     """
     is_known = ~np.isnan(y)
     before: tuple[BoolArray, FloatArray, FloatArray] | None = None
@@ -288,7 +288,7 @@ def forecast_coverage(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ForecastTrace:
-    """The last forecasts of a series at a horizon: bounds as issued, and truths (NaN without).
+    """The last forecasts of a series at a horizon: bounds as issued, and outcomes (NaN without).
 
     `why` says what is special about the series; `center` is the point forecast, None where there is
     none.
@@ -314,7 +314,7 @@ def forecast_traces(
     time: FloatArray,
     center: FloatArray | None = None,
 ) -> tuple[ForecastTrace, ...]:
-    """Return the series of the lowest coverage and that of the largest truths, for a chart.
+    """Return the series of the lowest coverage and that of the largest outcomes, for a chart.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ def forecast_traces(
 
 @final
 class _Hits:
-    """Truths inside by date, and how much more their fraction varies than that of independent ones.
+    """Outcomes inside by date, and how much more their fraction varies than if independent.
 
     Sums of a date are those of hits less their mean.
     """
@@ -375,7 +375,7 @@ class _Hits:
         return self.n_dates >= MIN_DATES and 0 < self.rate < 1
 
     def interval(self, every: _Hits) -> tuple[float, float]:
-        """Return Wilson's interval of the fraction of truths inside; `every` holds those of all."""
+        """Return Wilson's interval of the fraction inside; `every` holds those of all."""
         variance, freedom = self.n / self.n_dates, 1e9  # those of one date count as one
         if self.has_variance and 2 * self.n_dates >= every.n_dates:
             variance, freedom = self._long_run_variance()
@@ -405,7 +405,7 @@ class _Hits:
 
 
 def _judge(bounds: Bounds, y: FloatArray, level: float) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Return whether intervals contain the truth, their width and their interval score."""
+    """Return whether intervals contain the outcome, their width and their interval score."""
     is_inside = np.asarray((bounds[0] <= y) & (y <= bounds[1]))
     with np.errstate(invalid="ignore"):  # of infinite bounds, which are left out
         return is_inside, bounds[1] - bounds[0], interval_scores(y, *bounds, level)
@@ -443,7 +443,7 @@ def _score_ratio(ours: FloatArray, theirs: FloatArray, names: NDArray[Any]) -> f
 def _reliability(
     y: FloatArray, outputs: BaseOutputs | None, bounds: Sequence[FloatArray], alpha: float
 ) -> tuple[QuantileRow, ...]:
-    """Return how often truths were at or below quantiles and bounds."""
+    """Return how often outcomes were at or below quantiles and bounds."""
     if not y.size:
         return ()
     raw: dict[float, float] = {}

@@ -244,8 +244,8 @@ def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
 
 
 def quantile_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
-    """Return how often the truth was at or below quantiles, over their levels."""
-    axes = Axis(0, 1, "Level of the quantile"), Axis(0, 1, "Truths at or below it")
+    """Return how often the outcome was at or below quantiles, over their levels."""
+    axes = Axis(0, 1, "Level of the quantile"), Axis(0, 1, "Outcomes at or below it")
     dots = [
         Points(
             *(one.x, one.y, one.style),

@@ -22,7 +22,7 @@ from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
 TOLERANCE = 0.02  # of the coverage, below which the verdict is good
-N_DEVIATIONS = 4  # of independent truths, by which the lowest rolling coverage may fall short
+N_DEVIATIONS = 4  # of independent outcomes, by which the lowest rolling coverage may fall short
 
 
 def forecast_report(
@@ -73,12 +73,12 @@ def forecast_report(
     sentences = [found.verdict]
     if found.lowest_rolling is not None:
         lowest = percent(found.lowest_rolling)
-        sentences.append(f"Of {WINDOW} consecutive truths, at least {lowest} were inside.")
+        sentences.append(f"Of {WINDOW} consecutive outcomes, at least {lowest} were inside.")
         deviation = (found.level * (1 - found.level) / WINDOW) ** 0.5
         if mood == "good" and found.lowest_rolling < found.level - N_DEVIATIONS * deviation:
             headline, mood = f"{headline}, at times much lower", "neutral"
     if not total.n_rows:
-        headline, mood = "No truths yet", "neutral"
+        headline, mood = "No outcomes yet", "neutral"
     verdict = Verdict(headline, tuple(sentences), mood)
     figures = [_width_figure(found)]
     if found.reliability:
@@ -90,27 +90,27 @@ def forecast_report(
         _table(_series_caption(found), found.worst_series, found.kind),
         Text(
             "Intervals around coverages are 95 % confidence intervals (Wilson's, for the number of "
-            "independent truths that vary as much as these, which are alike on one date and from "
+            "independent outcomes that vary as much as these, which are alike on one date and from "
             'date to date). "score / raw" is the interval score divided by that as forecast: '
             "lower is better."
         ),
     )
     known = (
         *facts,
-        ("Truths", f"{total.n_rows:,}"),
-        ("Forecasts without a truth yet", f"{found.n_future:,}"),
-        ("Truths before the first correction", f"{found.n_warm_up:,}"),
+        ("Outcomes", f"{total.n_rows:,}"),
+        ("Forecasts without an outcome yet", f"{found.n_future:,}"),
+        ("Outcomes before the first correction", f"{found.n_warm_up:,}"),
         ("dubito", __version__),
     )
     sections = [Section("time", "Over time", blocks), provenance_section(known, command)]
     if traces:
         shown = Row(tuple(_trace_figure(one, found.level, is_dated) for one in traces))
-        sections.insert(0, Section("series", "Forecasts and truths", (shown,)))
+        sections.insert(0, Section("series", "Forecasts and outcomes", (shown,)))
     return Report(title, found.verdict, render(title, verdict, sections, kicker="Forecasts"))
 
 
 def _trace_figure(trace: ForecastTrace, level: float, is_dated: bool) -> Figure:
-    """Return a chart of intervals, forecasts and truths of a series over time."""
+    """Return a chart of intervals, forecasts and outcomes of a series over time."""
     x = trace.time * DAY if is_dated else trace.time
     is_known = ~np.isnan(trace.y)
     is_inside = (trace.low <= trace.y) & (trace.y <= trace.high)
@@ -120,8 +120,8 @@ def _trace_figure(trace: ForecastTrace, level: float, is_dated: bool) -> Figure:
         marks.append(Line(x, trace.center, "reference", "forecast"))
         values.append(trace.center)
     for style, label, rows in (
-        ("correct", "truth inside", is_known & is_inside),
-        ("wrong", "truth outside", is_known & ~is_inside),
+        ("correct", "outcome inside", is_known & is_inside),
+        ("wrong", "outcome outside", is_known & ~is_inside),
     ):
         if rows.any():
             marks.append(Points(x[rows], trace.y[rows], style, label, radius=2.5))
@@ -139,13 +139,13 @@ def _trace_figure(trace: ForecastTrace, level: float, is_dated: bool) -> Figure:
 
 
 def _coverage_row(found: ForecastCoverage) -> Row:
-    note = "The fraction of truths inside, by month, with its 95 % confidence interval."
+    note = "The fraction of outcomes inside, by month, with its 95 % confidence interval."
     table = _table("By month", found.by_month, found.kind)
     figures = [_coverage_figure(found, found.by_month, "Coverage by month", note, table)]
     if found.lowest_rolling is not None:
         note = (
-            f"The fraction inside of the last {WINDOW} truths, by the month of the last; the lowest"
-            f" after correction is {percent(found.lowest_rolling)}."
+            f"The fraction inside of the last {WINDOW} outcomes, by the month of the last; the "
+            f"lowest after correction is {percent(found.lowest_rolling)}."
         )
         figures.insert(0, _coverage_figure(found, found.rolling, "Rolling coverage", note))
     return Row(tuple(figures))
@@ -185,7 +185,7 @@ def _reliability_figure(found: ForecastCoverage) -> Figure:
             curves.append(Curve(style, label, *shown.T))
     title = "Reliability of the quantiles"
     note = (
-        "On the dashed line, a quantile has as many truths at or below it as its level says. The "
+        "On the dashed line, a quantile has as many outcomes at or below it as its level says. The "
         "range is that of independent rows; forecasts of one date are alike, and vary more."
     )
     return Figure(title, (quantile_chart(title, found.total.n_rows, curves),), note)
@@ -228,7 +228,7 @@ def _table(caption: str, rows: tuple[CoverageRow, ...], kind: str) -> Table:
     size = "size" if kind == "sets" else "width"
     columns: list[Column[CoverageRow]] = [
         ("", lambda one: one.name.replace("-", "\u2011")),  # which breaks no line
-        ("truths", lambda one: f"{one.n_rows:,}"),
+        ("outcomes", lambda one: f"{one.n_rows:,}"),
         ("as forecast", lambda one: percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
         ("95 % interval", lambda one: in_percent(one.interval)),

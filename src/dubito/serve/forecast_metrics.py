@@ -19,7 +19,7 @@ from dubito.serve.service import DAY
 from dubito.serve.store.tables import forecasts, labels
 from dubito.serve.weighted_estimates import CALLER, LEVEL, N_RESAMPLES, Estimate
 
-MIN_TIMES = 5  # of forecasts with a truth, below which metrics have no interval
+MIN_TIMES = 5  # of forecasts with an outcome, below which metrics have no interval
 WINDOW_ROWS, MAX_WINDOWS = 50, 12
 
 
@@ -63,7 +63,7 @@ class ForecastCell:
 class ForecastReport:
     """Everything that is monitored of forecasts.
 
-    Metrics leave out the truths of forecasts that were not corrected yet, `n_warm_up`.
+    Metrics leave out the outcomes of forecasts that were not corrected yet, `n_warm_up`.
     `method_weights` are those of the candidates of the online state.
     """
 
@@ -82,7 +82,7 @@ class ForecastReport:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredForecasts:
-    """Stored forecasts as columns in order of time, with what is known of their truth."""
+    """Stored forecasts as columns in order of time, with what is known of their outcome."""
 
     series: IntArray
     horizon: IntArray
@@ -152,7 +152,7 @@ class StoredForecasts:
         )
 
     def metrics(self) -> ForecastMetrics:
-        """Return the metrics of these forecasts, all of which have a truth and were corrected.
+        """Return the metrics of these forecasts, all of which have an outcome and were corrected.
 
         Forecasts of one time are alike, so times are resampled; the interval of the coverage is no
         narrower than that of independent forecasts.
@@ -161,7 +161,7 @@ class StoredForecasts:
         _, codes, counts = np.unique(self.times, return_inverse=True, return_counts=True)
         has_score, has_raw = not np.isnan(self.score).any(), not np.isnan(self.raw_inside).any()
         columns = [self.inside, self.width, *([self.score] if has_score else [])]
-        found = [Estimate(None, f"Fewer than {MIN_TIMES} times of forecasts have a truth.")] * 3
+        found = [Estimate(None, f"Fewer than {MIN_TIMES} times of forecasts have an outcome.")] * 3
         if counts.size >= MIN_TIMES:
             means = [np.bincount(codes, column) / counts for column in columns]
             mean, importance = MeanInterval.of(LEVEL, 0, N_RESAMPLES, CALLER), counts.astype(float)

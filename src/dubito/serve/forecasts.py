@@ -1,6 +1,6 @@
-"""`/v1/forecasts`: intervals or sets of forecasts over time, which adapt as truths arrive.
+"""`/v1/forecasts`: intervals or sets of forecasts over time, which adapt as outcomes arrive.
 
-The online state is that of a log in the database: a state, and the forecasts and truths since, in
+The online state is that of a log in the database: a state, and the forecasts and outcomes since, in
 the order in which they were committed. Each process applies them in this order, so that all have
 the same state, and that after a restart is the one before, to the last bit.
 """
@@ -156,7 +156,7 @@ class Forecaster:
         codes: Sequence[Label],
         corrected_by: str | None = None,
     ) -> LabelCounts:
-        """Store truths and learn from those that are new; a correction is not learned from."""
+        """Store outcomes and learn from those that are new; a correction is not learned from."""
         self._catch_up(connection)
         known = find_labels(connection, ids)
         counts = add_labels(connection, ids, codes, corrected_by)
@@ -169,19 +169,19 @@ class Forecaster:
         return counts
 
     def encode_truths(self, ids: Sequence[str], given: Sequence[Any]) -> Sequence[Label]:
-        """Return truths as they are stored, or raise if a forecast does not exist."""
+        """Return outcomes as they are stored, or raise if a forecast does not exist."""
         codes: Sequence[Label] = (
             schemas.encode_labels(given, self.classes) if self.classes else encode_targets(given)
         )
         found = self.store.read(lambda connection: _find_forecasts(connection, ids))
         for name in ids:
             if name not in found:
-                fix = "Send it to POST /v1/forecasts before its truth"
+                fix = "Send it to POST /v1/forecasts before its outcome"
                 raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", fix)
         return codes
 
     def truth_of(self, label: Label) -> Any:
-        """Return a stored truth: a class or a number."""
+        """Return a stored outcome: a class or a number."""
         return self.classes[int(label)] if self.classes else float(label)
 
     def describe(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def deploy_state(store: Store, online: OnlineConformal, name: str) -> None:
     store : Store
         The database, which must have no policies.
     online : OnlineConformal
-        The state; forecasts that wait in it can get their truth by their ids.
+        The state; forecasts that wait in it can get their outcome by their ids.
     name : str
         What error messages call it.
     """
@@ -249,7 +249,7 @@ def deploy_state(store: Store, online: OnlineConformal, name: str) -> None:
 
 
 def _begin_log(connection: Connection, online: OnlineConformal, file: str, name: str) -> None:
-    """Write the first state, with the forecasts that wait in it for their truth."""
+    """Write the first state, with the forecasts that wait in it for their outcome."""
     _lock(connection)
     first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
     existing = connection.execute(first).scalar()
@@ -320,7 +320,7 @@ def _read_state(content: str) -> tuple[dict[str, Any], str]:
 
 
 def _apply(online: OnlineConformal, content: Mapping[str, Any]) -> Any:
-    """Apply forecasts or truths to a state; return what was issued."""
+    """Apply forecasts or outcomes to a state; return what was issued."""
     if "labels" in content:
         return online.update(content["labels"], ids=content["ids"])
     places = {name: content[name] for name in ("series", "horizon", "ids")}
@@ -624,7 +624,7 @@ def get_forecast(
     forecast_id: str,
     token: Annotated[Token, Depends(require_scope("decide", "admin"))],
 ) -> dict[str, Any]:
-    """Return a stored forecast, its truth if known, and the truths it had before."""
+    """Return a stored forecast, its outcome if known, and the outcomes it had before."""
     service = get_service(request)
     forecaster, store = _get_forecaster(service), service.store
     name = schemas.check_name(forecast_id, "The id")

@@ -21,7 +21,7 @@ from dubito.decide.realized import SAME, is_wrong_of
 from dubito.decide.reject import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
-from dubito.formatting import HTMLTable, html_rows, html_view, percent, quantity
+from dubito.formatting import HTMLTable, by_action, html_rows, html_view, percent, quantity
 from dubito.kernels.scaling import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 
@@ -145,7 +145,7 @@ class Decisions(ArrayResult):
     def __str__(self) -> str:
         fractions = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
         pairs = zip(self.actions, fractions, strict=True)
-        taken = ", ".join(f"{name} {percent(fraction)}" for name, fraction in pairs)
+        taken = by_action({name: percent(fraction) for name, fraction in pairs})
         return f"{len(self):,} rows: {taken}.{self._reason_text()}"
 
     def _repr_html_(self) -> str:

@@ -59,7 +59,7 @@ def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
 
 
 def policy_schema() -> dict[str, Any]:
-    """Return the JSON schema of policy files of all kinds, for readers in other languages.
+    """Return the JSON schema of policy files of all kinds, for programs in other languages.
 
     It is derived from the fields that dubito itself checks. Rules between fields, such as that a
     policy and its calibrator have the same classes, are checked only when dubito reads a file.

@@ -1,4 +1,4 @@
-"""Conformal prediction over time: intervals and sets that adapt as the truth arrives."""
+"""Conformal prediction over time: intervals and sets that adapt as outcomes arrive."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ CANDIDATES = (  # sides, method and rate
 )
 KINDS = {"points": POINTS, "spread": SPREAD, "classes": ONE_SIDED}
 BLOCK = 16_384  # rows that are held with what every candidate issued for them
-UNKNOWN = MOST  # the truth that is not known yet, and the time at which it will be
-LATER = MOST / 4  # when truths are known, as long as no step is
+UNKNOWN = MOST  # the outcome that is not known yet, and the time at which it will be
+LATER = MOST / 4  # when outcomes are known, as long as no step is
 MAX_LONG = 0.15  # of the gaps
 SAME = 1e-6  # the relative difference of forecasts that count as the same
 
@@ -100,7 +100,7 @@ class OnlineConformal(Serializable):
     """Prediction intervals, or sets of classes, for forecasts over time.
 
     It needs forecasts alone, no model. `predict` returns an interval for each; `update` learns
-    from the truth whenever it arrives, be it weeks later and in another order. Coverage is kept by
+    from outcomes whenever they arrive, even weeks later and in another order. Coverage is kept by
     feedback, not by assumptions: after misses intervals widen, so that the long-run coverage is
     `level` for drifting and even adversarial series. Where the noise doubles, that takes about 50
     rows of each series.
@@ -130,9 +130,9 @@ class OnlineConformal(Serializable):
         "identity" with another method.
     rate : float, optional
         The learning rate of a single method. Default: 0.01 for "aci", otherwise 0.2. It is divided
-        by the horizon plus 1, the number of steps until the truth is known.
+        by the horizon plus 1, the number of steps until the outcome is known.
     max_waiting : int, default=100000
-        The number of forecasts that may wait for their truth. Beyond it the oldest are given up
+        The number of forecasts that may wait for their outcome. Beyond it the oldest are given up
         and counted in `n_dropped_`.
 
     Attributes
@@ -150,9 +150,9 @@ class OnlineConformal(Serializable):
         The time between two steps of each series, None where it has one forecast so far; 365.2425
         / 12 days stand for calendar months.
     n_dropped_ : int
-        Forecasts whose truth never arrived.
+        Forecasts whose outcome never arrived.
     n_truths_, n_covered_ : int
-        Truths learned from after the warm-up, and those inside the interval issued for them.
+        Outcomes learned from after the warm-up, and those inside the interval issued for them.
     n_classes_, classes_ : int or None, tuple or None
         The number of classes and their names, for sets of classes.
     cell_series_, cell_pools_, cell_starts_, cell_times_, gap_cells_, gaps_, cells_ : array
@@ -162,14 +162,14 @@ class OnlineConformal(Serializable):
         The state of each pool: thresholds, the distribution of past scores, and the weights of
         candidates.
     waiting_ids_, waiting_cells_, waiting_known_, waiting_truth_, waiting_, waiting_scores_ : array
-        Forecasts whose truth is not known yet, or not yet learned from.
+        Forecasts whose outcome is not known yet, or not yet learned from.
 
     Notes
     -----
     A forecast is widened only after a warm-up: 15 rows of a single series of point forecasts (until
     then its intervals are infinite), or 10 rows with a spread (until then it is unchanged), and at
     least one row per series. With method="aci" and one series, the error rate after T more rows is
-    within `(max(alpha, 1 - alpha) + rate) / (rate * T)` of alpha, whatever the truth; intervals are
+    within `(max(alpha, 1 - alpha) + rate) / (rate * T)` of alpha, for any outcomes; intervals are
     infinite where `alpha_t` is negative. Scores are errors in units of the mean error of the series
     (point forecasts) or of the width of the forecast, and their quantile is interpolated in bins
     that are 5 % wide (below a score of 0.1, 0.0025 wide) and discount old scores slowly, so
@@ -268,12 +268,12 @@ class OnlineConformal(Serializable):
 
     @property
     def n_waiting(self) -> int:
-        """The number of forecasts that wait for their truth."""
+        """The number of forecasts that wait for their outcome."""
         return len(self.waiting_ids_) if self.__sklearn_is_fitted__() else 0
 
     @property
     def truth_counts(self) -> tuple[int, int]:
-        """The number of truths so far, and of those inside; also of truths not learned from yet."""
+        """The number of outcomes so far, and of those inside, also before they are learned from."""
         self._require_fitted("truth_counts")
         has_truth = self.waiting_truth_ != UNKNOWN
         more = self._judge(self.waiting_truth_, self.waiting_, np.flatnonzero(has_truth))
@@ -291,7 +291,7 @@ class OnlineConformal(Serializable):
     ) -> PredictionIntervals | PredictionSets:
         """Return the interval, or the set of classes, of each forecast, which then waits.
 
-        Truths that `replay` was given are learned from first.
+        Outcomes that `replay` was given are learned from first.
 
         Parameters
         ----------
@@ -301,9 +301,9 @@ class OnlineConformal(Serializable):
         series : array-like of shape (n_rows,), optional
             The name of each row's series. Default: all rows are one series.
         horizon : int or array-like of shape (n_rows,), default=0
-            The number of steps ahead, from 0: the truth is known `horizon + 1` steps later.
+            The number of steps ahead, from 0: the outcome is known `horizon + 1` steps later.
         ids : array-like of shape (n_rows,), optional
-            An identifier by which `update` finds the forecast; needed if the truths of a series
+            An identifier by which `update` finds the forecast; needed if the outcomes of a series
             arrive out of order.
 
         Returns
@@ -321,15 +321,15 @@ class OnlineConformal(Serializable):
     def update(
         self, y: Any, *, series: Any = None, horizon: Any = 0, ids: Any = None
     ) -> OnlineConformal:
-        """Learn from truths, in the order given; each belongs to a forecast that waits.
+        """Learn from outcomes, in the order given; each belongs to a forecast that waits.
 
         Parameters
         ----------
         y : array-like of shape (n_rows,)
-            The truths. Where one is missing (NaN or None), its forecast is given up.
+            The outcomes. Where one is missing (NaN or None), its forecast is given up.
         series, horizon : array-like of shape (n_rows,), optional
-            As in `predict`: without `ids`, a truth belongs to the oldest forecast of its series and
-            horizon that waits.
+            As in `predict`: without `ids`, an outcome belongs to the oldest forecast of its series
+            and horizon that waits.
         ids : array-like of shape (n_rows,), optional
             The identifiers of the forecasts.
 
@@ -358,19 +358,19 @@ class OnlineConformal(Serializable):
         return self
 
     def schedule(self, y: Any, *, ids: Any) -> OnlineConformal:
-        """Give truths of forecasts of a replay that wait, to be learned from once they are known.
+        """Give outcomes of forecasts of a replay that wait, to be learned from once they are known.
 
         Parameters
         ----------
         y : array-like of shape (n_rows,)
-            The truths, NaN or None where still unknown.
+            The outcomes, NaN or None where still unknown.
         ids : array-like of shape (n_rows,)
             The identifiers of the forecasts.
 
         Returns
         -------
         self
-            With the truths.
+            With the outcomes.
         """
         caller = "OnlineConformal.schedule"
         self._require_fitted("schedule")
@@ -391,7 +391,7 @@ class OnlineConformal(Serializable):
         Returns
         -------
         has_truth : ndarray of shape (n_rows,)
-            Whether `schedule` or `replay` was given the truth.
+            Whether `schedule` or `replay` was given the outcome.
         forecasts : ndarray of shape (n_rows, 2)
             The bounds as forecast; 0 for classes.
         issued : PredictionIntervals or PredictionSets
@@ -404,21 +404,21 @@ class OnlineConformal(Serializable):
         return self.waiting_truth_[rows] != UNKNOWN, out[:, :2], issued
 
     def find_changed(self, outputs: Any, y: Any, *, ids: Any) -> tuple[BoolArray, BoolArray]:
-        """Return which forecasts that wait differ from these, and which of their truths.
+        """Return which forecasts that wait differ from these, and which of their outcomes.
 
         Parameters
         ----------
         outputs : as in `predict`, or None
-            Forecasts; None compares truths alone.
+            Forecasts; None compares outcomes alone.
         y : array-like of shape (n_rows,)
-            The truths, NaN or None where unknown.
+            The outcomes, NaN or None where unknown.
         ids : array-like of shape (n_rows,)
             The identifiers of the forecasts.
 
         Returns
         -------
         is_other_forecast, is_other_truth : ndarray of shape (n_rows,)
-            Truths differ where `schedule` or `replay` was given another one.
+            Outcomes differ where `schedule` or `replay` was given another one.
         """
         caller = "OnlineConformal.find_changed"
         rows = self._waiting_rows(None, 0, ids, len(ids), caller)
@@ -450,7 +450,7 @@ class OnlineConformal(Serializable):
         Returns
         -------
         can_be_issued : ndarray of shape (n_rows,)
-            Those whose truth is still unknown at the time of the last forecast: `replay` issues
+            Those whose outcome is still unknown at the time of the last forecast: `replay` issues
             them with what is known by then.
         is_too_late : ndarray of shape (n_rows,)
             The others.
@@ -496,26 +496,26 @@ class OnlineConformal(Serializable):
     ) -> PredictionIntervals | PredictionSets:
         """Return what would have been predicted at the time, and learn from a history.
 
-        Each forecast uses only truths that were known by its time. History may be passed in parts
-        of any size, in order of time, with the same result; truths known after the last forecast
+        Each forecast uses only outcomes that were known by its time. History may be passed in parts
+        of any size, in order of time, with the same result; outcomes known after the last forecast
         are used by the next call. A forecast that is older than those of earlier calls is issued
-        at the time of the last one, unless its truth is known by then.
+        at the time of the last one, unless its outcome is known by then.
 
         Parameters
         ----------
         outputs : as in `predict`
             Forecasts.
         y : array-like of shape (n_rows,)
-            The truths, NaN or None where still unknown.
+            The outcomes, NaN or None where still unknown.
         time : array-like of shape (n_rows,), optional
             When each forecast was made: numbers or dates. Default: one step per row.
         series, horizon, ids : array-like, optional
             As in `predict`.
         known : array-like of shape (n_rows,), optional
-            When the truth was known, after `time`. Default: `horizon + 1` steps later, where a step
-            is the usual time between two forecasts of the series, or a calendar month. It must be
-            given if times vary so much that a truth could be used too early. With `ids`, the first
-            forecasts may be of one time: then their truths wait until there is a step.
+            When the outcome was known, after `time`. Default: `horizon + 1` steps later, where a
+            step is the usual time between two forecasts of the series, or a calendar month. It must
+            be given if times vary so much that an outcome could be used too early. With `ids`, the
+            first forecasts may be of one time: then their outcomes wait until there is a step.
 
         Returns
         -------
@@ -542,14 +542,14 @@ class OnlineConformal(Serializable):
             else:
                 self._set_time_kind(time_kind(known), "known", caller)
                 rows["known"] = read_times(known, n, "known", caller)
-                rule, fix = "must be after `time`", "Pass when the truth was known"
+                rule, fix = "must be after `time`", "Pass when the outcome was known"
                 require_everywhere(rows["known"] > made, rows["known"], "known", caller, rule, fix)
             times = made
             if self.time_ is not None and n and made.min() < self.time_:
                 times = np.maximum(made, self.time_)  # when late forecasts are issued
                 shown = time_text(self.time_, self.time_kind_ or "numbers")
                 last = f"{shown}, the time of the last forecast"
-                rule = f"must be at least {last}, where the truth is known by then"
+                rule = f"must be at least {last}, where the outcome is known by then"
                 fix = "Pass rows in order of time, and each only once"
                 require_everywhere(rows["known"] > times, made, "time", caller, rule, fix)
         order = None if is_sorted(times) else np.argsort(times, kind="stable")
@@ -726,7 +726,7 @@ class OnlineConformal(Serializable):
         seen = {one for one in self.waiting_ids_ if one is not None}
         for row, one in enumerate(names):
             if one in seen:
-                rule, fix = "must be of no forecast that waits", "Pass its truth to update() first"
+                rule, fix = "must be of no forecast that waits", "Call update() first"
                 raise BadValueError("ids", caller, rule, repr(one), fix, row)
             seen.add(one)
         return list(names)
@@ -829,7 +829,10 @@ class OnlineConformal(Serializable):
         elif series.size and (is_new.all() or (is_new.any() and is_new[series].any())):
             starts, ends, gap_cells = self._gaps(times, cells)
             if is_needed and not can_wait and not starts.size and np.isnan(steps).all():
-                rule, fix = "must be given for forecasts of one time", "Pass when truths are known"
+                rule, fix = (
+                    "must be given if forecasts share a time",
+                    "Pass when outcomes are known",
+                )
                 raise BadValueError("known", caller, rule, "None", fix)
             of = self._series_of(gap_cells)
             steps = find_steps(steps, starts, ends, of, self.time_kind_ == "dates")
@@ -839,7 +842,7 @@ class OnlineConformal(Serializable):
         return self._row_steps(series)
 
     def _find_known(self) -> None:
-        """Find when truths are known whose forecasts came before the first step."""
+        """Find when outcomes are known whose forecasts came before the first step."""
         is_waiting = self.waiting_known_ == LATER
         if is_waiting.any() and any(one is not None for one in self.steps_):
             cells = self.waiting_cells_[is_waiting]
@@ -882,7 +885,7 @@ class OnlineConformal(Serializable):
             both = [steps[row], gaps[row]]
             shown = [duration(one) if self.time_kind_ == "dates" else f"{one:g}" for one in both]
             got = f"steps of {' and '.join(shown)} in series {name!r}"
-            raise BadValueError("known", caller, rule, got, "Pass when truths are known")
+            raise BadValueError("known", caller, rule, got, "Pass when outcomes are known")
 
     def _note_gaps(self, times: FloatArray, cells: IntArray) -> None:
         """Remember the first and last time of each cell, and longer times without a forecast."""
@@ -910,7 +913,7 @@ class OnlineConformal(Serializable):
         return np.flatnonzero((self.gap_cells_ == cell) & (low < time) & (time < high))
 
     def _process(self, rows: dict[str, Any], times: FloatArray) -> FloatArray:
-        """Issue rows in order of time, learn from truths known by then; return the bounds."""
+        """Issue rows in order of time, learn from outcomes known by then; return the bounds."""
         n_before, n = self.n_waiting, len(times)
         cells = np.concatenate([self.waiting_cells_, rows["cells"]])
         pools = self.cell_pools_[cells]
@@ -955,13 +958,13 @@ class OnlineConformal(Serializable):
         return issued
 
     def _count(self, truth: FloatArray, out: FloatArray, rows: IntArray) -> None:
-        """Count truths that are learned from, and those inside."""
+        """Count outcomes that are learned from, and those inside."""
         n_truths, n_covered = self._judge(truth, out, rows)
         self.n_truths_ += n_truths
         self.n_covered_ += n_covered
 
     def _judge(self, truth: FloatArray, out: FloatArray, rows: IntArray) -> tuple[int, int]:
-        """Return the number of truths whose forecasts were corrected, and of those inside."""
+        """Return the number of outcomes whose forecasts were corrected, and of those inside."""
         before, after = out[:, :2].take(rows, axis=0), out[:, 4:6].take(rows, axis=0)
         high, chosen = after[:, 1], truth.take(rows)
         is_judged = (np.abs(high) < HUGE) & (after != before).any(axis=1)
@@ -983,7 +986,7 @@ class OnlineConformal(Serializable):
             setattr(self, name, getattr(self, name)[rows])
 
     def _waiting_rows(self, series: Any, horizon: Any, ids: Any, n: int, caller: str) -> IntArray:
-        """Return the forecast that waits for each truth."""
+        """Return the forecast that waits for each outcome."""
         places: dict[Any, list[int]] = {}
         column = as_column(ids, n, "ids", caller)
         if column is not None:
@@ -1006,8 +1009,8 @@ class OnlineConformal(Serializable):
         found = []
         for row, key in enumerate(keys):
             if not places.get(key):
-                rule = "must belong to a forecast that waits for its truth"
-                fix = "Call predict() for it first, and pass each truth once"
+                rule = "must belong to a forecast that waits for its outcome"
+                fix = "Call predict() for it first, and pass each outcome once"
                 raise BadValueError(
                     "y" if ids is None else "ids", caller, rule, shown[row], fix, row
                 )
@@ -1036,7 +1039,7 @@ def _unbounded(bounds: FloatArray) -> FloatArray:
 
 def _n_truths(y: Any, caller: str) -> int:
     if np.ndim(y) == 0:
-        rule, fix = "must be a list of truths", "Pass a list, one truth per forecast"
+        rule, fix = "must be a list of outcomes", "Pass a list, one outcome per forecast"
         raise BadTypeError("y", caller, rule, repr(y), fix)
     return len(y)
 

@@ -673,7 +673,7 @@ def forecast_verdict(report: ForecastReport) -> Verdict:
     """Return whether forecasts cover what they promise."""
     overall, nominal = report.overall, short_percent(report.level)
     found = overall.coverage.interval
-    waits = "waits for its truth" if report.n_waiting == 1 else "wait for their truth"
+    waits = "waits for its outcome" if report.n_waiting == 1 else "wait for their outcome"
     given_up = f", and {report.n_dropped:,} were given up" if report.n_dropped else ""
     counts = f"{quantity(report.n_waiting, 'forecast')} {waits}{given_up}."
     if found is None:
@@ -682,8 +682,8 @@ def forecast_verdict(report: ForecastReport) -> Verdict:
     before = overall.raw_coverage
     raw = "" if before is None else f"; as forecast, {percent(before)}"
     covered = (
-        f"{what} at {nominal} covered {_percentage(found)} of {quantity(overall.n_truths, 'truth')}"
-        f"{raw}."
+        f"{what} at {nominal} covered {_percentage(found)} of "
+        f"{quantity(overall.n_truths, 'outcome')}{raw}."
     )
     if found.high < report.level:
         return Verdict("Coverage is too low.", (covered, counts), "bad")
@@ -710,11 +710,11 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
         cards.append(_card("Interval score", overall.interval_score, decimal))
         charts.append(_forecast_chart("Interval score", windows, scores))
     warm_up = (
-        f"; {quantity(report.n_warm_up, 'truth')} of forecasts that were not corrected yet "
+        f"; {quantity(report.n_warm_up, 'outcome')} of forecasts that were not corrected yet "
         f"{'is' if report.n_warm_up == 1 else 'are'} left out"
     )
     text = (
-        f"{quantity(report.n_forecasts, 'forecast')}, {quantity(overall.n_truths, 'truth')} used"
+        f"{quantity(report.n_forecasts, 'forecast')}, {quantity(overall.n_truths, 'outcome')} used"
         f"{warm_up if report.n_warm_up else ''}. Ranges are 95 % confidence intervals, for which "
         "the times of forecasts are resampled. Charts divide the forecasts into consecutive "
         "windows with about as many times each, labeled by the first date: the axis counts "
@@ -746,7 +746,7 @@ def _forecast_chart(
         if one := estimate.interval:
             heights += one.low, one.high
             hint = f"{show(one.value)} ({show(one.low)} to {show(one.high)}), from {window.start} "
-            hint += f"to {window.end}, {quantity(window.n_truths, 'truth')}"
+            hint += f"to {window.end}, {quantity(window.n_truths, 'outcome')}"
             marks.append(Line([k, k], [one.low, one.high], "after"))
             marks.append(Points([k], [one.value], "after", "issued", hints=(hint,)))
     ticks = tuple(float(k) for k in range(0, n, max(-(-n // 3), 1)))  # more would touch on a phone
@@ -755,7 +755,7 @@ def _forecast_chart(
     y = Axis.of(heights, name, show) if level is None else Axis(0, 1, name, short_percent)
     chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
     notes = {
-        "Coverage": "Fraction of truths inside, by window.",
+        "Coverage": "Fraction of outcomes inside, by window.",
         "Interval score": "Width plus a penalty for each miss, by window: lower is better.",
     }
     return Figure(name, (chart,), notes.get(name, f"{name}, by window."))
@@ -773,7 +773,7 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     columns: list[tuple[str, Callable[[ForecastCell], str]]] = [
         ("series", lambda one: one.series),
         ("horizon", lambda one: f"{one.horizon}"),
-        ("truths", lambda one: f"{one.metrics.n_truths:,}"),
+        ("outcomes", lambda one: f"{one.metrics.n_truths:,}"),
         ("coverage", lambda one: shown(one.metrics.coverage, percent)),
         ("mean width" if has_score else "classes per set", lambda one: shown(one.metrics.width)),
     ]
