@@ -36,7 +36,9 @@ print(diagnose_ood(known, Logits(sample.digits_logits)))
 
 # %%
 # Two scores: one minus the largest softmax probability (MSP), and the Mahalanobis distance of the
-# features to the nearest class.
+# features to the nearest class. FPR95 is here that of papers on OOD detection: the fraction of OOD
+# inputs that are accepted where 95 % of the known ones are. So known inputs are the positives,
+# and the score is negated.
 
 features, labels = sample.validation_features, sample.validation_labels
 distance = MahalanobisDistance(normalize=True, relative=True).fit(features[:2000], labels[:2000])
@@ -47,7 +49,7 @@ for name, (logits, its_features) in unknown.items():
         ("Mahalanobis", distance.score(sample.test_features), distance.score(its_features)),
     ):
         both = np.concatenate([inside, outside])
-        auroc, fpr = roc_auc(is_ood, both), false_positive_rate_at_recall(is_ood, both)
+        auroc, fpr = roc_auc(is_ood, both), false_positive_rate_at_recall(1 - is_ood, -both)
         print(f"{name:<15} {score:<12} AUROC {auroc:.3f}  FPR95 {fpr:.3f}")
 
 # %%

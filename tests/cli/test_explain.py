@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dubito.cli.commands import app
-from dubito.cli.explain import Entry, _glossary
+from dubito.cli.explain import PAGES, Entry, _glossary
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,7 @@ def test_a_term_is_found_by_any_of_its_names(run: Run) -> None:
     told = run("explain", "ECE").stdout
     assert told.startswith("ECE (expected calibration error")
     assert "dubito.measure.expected_calibration_error(" in told
+    assert told.endswith("More in the documentation: user guide, Measure\n")
     assert run("explain", "expected", "calibration-Error").stdout == told
     assert json.loads(run("explain", "winkler", "--json").stdout)["term"] == "interval score"
 
@@ -59,6 +60,7 @@ ENTRIES = [
 def test_what_an_entry_refers_to_exists(entry: Entry) -> None:
     assert entry["text"].endswith(".")
     assert (ROOT / entry["page"]).is_file()
+    assert entry["page"] in PAGES
     if entry["use"].startswith("dubito "):
         _, name, *words = shlex.split(entry["use"])
         options: Any = get_command(app).commands[name].params  # type: ignore[attr-defined]
@@ -90,7 +92,18 @@ def named(place: ast.expr) -> Any:
     return found.__get__(object()) if is_method else found
 
 
+def test_pages_are_called_as_in_the_navigation_of_the_site() -> None:
+    navigation = (ROOT / "docs" / "_extensions" / "navigation.py").read_text()
+    for page, name in PAGES.items():
+        section, title = name.split(", ", 1)
+        path = page.removeprefix("docs/").removesuffix(".md")
+        if section == "studies":
+            assert (ROOT / page).read_text().startswith(f"# {title}\n")
+        else:
+            assert f'("{title}", "{path}")' in navigation
+
+
 def test_the_shell_completes_terms() -> None:
     env = {"_DUBITO_COMPLETE": "complete_bash", "COMP_WORDS": "dubito explain cal"}
     done = CliRunner().invoke(app, prog_name="dubito", env={**env, "COMP_CWORD": "2"})
-    assert done.stdout.splitlines() == ["calibration", "calibration test"]
+    assert done.stdout.splitlines() == ["calibration", "calibration slope", "calibration test"]

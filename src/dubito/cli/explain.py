@@ -7,6 +7,26 @@ from typing import Annotated, TypedDict
 
 import typer
 
+# The pages of the documentation site by their file, which an installation does not have.
+PAGES = {
+    "docs/cascade.md": "tasks, When to pay for the larger model",
+    "docs/forecasts.md": "tasks, Weekly forecasts",
+    "docs/fraud.md": "tasks, From a fraud model to decisions",
+    "docs/guide/calibrate.md": "user guide, Calibrate",
+    "docs/guide/decide.md": "user guide, Decide",
+    "docs/guide/doubt.md": "user guide, Doubt",
+    "docs/guide/measure.md": "user guide, Measure",
+    "docs/guide/monitor.md": "user guide, Monitor",
+    "docs/guide/policy.md": "user guide, The policy",
+    "docs/intervals.md": "tasks, Intervals of a price model",
+    "docs/multilabel.md": "tasks, Many findings per image",
+    "docs/pytorch.md": "user guide, Learn (PyTorch)",
+    "docs/serve.md": "user guide, Serve",
+    "docs/sets.md": "tasks, Sets of a classifier",
+    "docs/team.md": "tasks, A fraud team of five",
+    "docs/three_roads.md": "studies, Three approaches to a decision",
+}
+
 
 class Entry(TypedDict):
     """A term of the glossary, as in `glossary.json`."""
@@ -54,7 +74,7 @@ def explain(
     say(entry["term"] + (f" ({', '.join(entry['aliases'])})" if entry["aliases"] else ""))
     say(f"\n{entry['text']}\n")
     put(f"  {entry['use']}\n")
-    say(f"More: {entry['page']}")
+    say(f"More in the documentation: {PAGES[entry['page']]}")
 
 
 @cache
