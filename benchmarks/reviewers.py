@@ -74,14 +74,14 @@ def likelihoods(labels: IntArray, votes: FloatArray) -> dict[str, FloatArray]:
     by_class = np.stack([wrong[labels == k].sum(axis=0) for k in range(n_classes)]) + 1e-9
     np.fill_diagonal(by_class, 0)
     by_class /= by_class.sum(axis=1, keepdims=True)
-    doubt = wrong.sum(axis=1) / votes.sum(axis=1)
-    instead = np.where(doubt[:, np.newaxis] > 0, wrong, by_class[labels])
+    uncertainty = wrong.sum(axis=1) / votes.sum(axis=1)
+    instead = np.where(uncertainty[:, np.newaxis] > 0, wrong, by_class[labels])
     instead /= instead.sum(axis=1, keepdims=True)
     found: dict[str, list[FloatArray]] = {"class": [], "image": []}
     for error in RATES:
         for how, rate, answers in (
             ("class", np.full(n_rows, error), by_class[labels]),
-            ("image", np.minimum(error * doubt / doubt.mean(), 1.0), instead),
+            ("image", np.minimum(error * uncertainty / uncertainty.mean(), 1.0), instead),
         ):
             table = rate[:, np.newaxis] * answers
             table[rows, labels] = 1 - rate

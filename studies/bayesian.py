@@ -138,8 +138,8 @@ def work(setting: Setting) -> RunResult:
         if name in single:
             found.append(figures(test[1], single[name], single[TRAINED], 0.0))
         else:
-            doubt = float(decompose_uncertainty(members[name]).epistemic.mean())
-            found.append(figures(test[1], members[name].mean, single[AVERAGES[name]], doubt))
+            uncertainty = float(decompose_uncertainty(members[name]).epistemic.mean())
+            found.append(figures(test[1], members[name].mean, single[AVERAGES[name]], uncertainty))
     return {"figures": found}
 
 

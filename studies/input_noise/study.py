@@ -214,7 +214,7 @@ def retained_errors(models: Models, x: FloatArray, y: IntArray) -> list[float]:
 
 def retained_error(y: IntArray, said: Probabilities, score: FloatArray) -> float:
     """Return the error rate of the 80 % with the lowest scores, including ties."""
-    curve = risk_coverage_curve(y, said, doubt=score)
+    curve = risk_coverage_curve(y, said, uncertainty=score)
     return float(curve.risk[np.argmax(curve.coverage >= COVERAGE - 1e-9)])
 
 

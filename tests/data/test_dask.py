@@ -485,14 +485,14 @@ def test_doubts_of_features_are_fitted_where_the_rows_are(
 
     monkeypatch.setattr(DaskShards, "fetch", noted)
     features = read(tmp_path, columns).features
-    for doubt in (
+    for uncertainty in (
         MahalanobisDistance(),
         MahalanobisDistance(normalize=True),
         NearestNeighborDistance(3, max_samples=200),
         ClassConditionalDensity(),
     ):
         fetched.clear()
-        ours, theirs = (clone(doubt).fit(one).score(features) for one in (shards, local))
+        ours, theirs = (clone(uncertainty).fit(one).score(features) for one in (shards, local))
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
         assert 1 <= len(fetched) <= 3  # the first batch tells how many features there are
         assert len(shards.spans) > 3

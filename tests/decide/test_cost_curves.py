@@ -34,18 +34,20 @@ def test_each_step_agrees_with_rejecting_the_rest(n_rows: int, seed: int, is_tie
     rng = np.random.default_rng(seed)
     base, rejecting = rng.random((2, 3)), rng.random(3) / 2
     weight = rng.random(n_rows) + 0.1
-    doubt = rng.integers(0, 4, n_rows).astype(float) if is_tied else None
+    uncertainty = rng.integers(0, 4, n_rows).astype(float) if is_tied else None
     costs = CostMatrix(base, actions=["a", "b"]).with_reject(rejecting)
-    found = cost_coverage_curve(y, Logits(logits), costs, doubt=doubt, sample_weight=weight)
+    found = cost_coverage_curve(
+        y, Logits(logits), costs, uncertainty=uncertainty, sample_weight=weight
+    )
     p = softmax(logits, axis=1)
     expected = p @ base.T
     acted = base[expected.argmin(axis=1), y]
-    scores = expected.min(axis=1) - p @ rejecting if doubt is None else doubt
+    scores = expected.min(axis=1) - p @ rejecting if uncertainty is None else uncertainty
     assert found.total is not None
     for level, coverage, cost, total in zip(
-        found.doubt, found.coverage, found.cost, found.total, strict=True
+        found.uncertainty, found.coverage, found.cost, found.total, strict=True
     ):
-        kept = scores <= level + (1e-12 if doubt is None else 0)
+        kept = scores <= level + (1e-12 if uncertainty is None else 0)
         close(coverage, weight[kept].sum() / weight.sum())
         close(cost, np.average(acted[kept], weights=weight[kept]))
         close(total, np.average(np.where(kept, acted, rejecting[y]), weights=weight))
@@ -65,7 +67,7 @@ def test_the_least_total_is_where_an_honest_model_would_reject() -> None:
     y, logits = made(20_000)
     found = cost_coverage_curve(y, Logits(logits), CostMatrix.zero_one(3).with_reject(0.2))
     assert found.total is not None
-    by_doubt = found.total[np.searchsorted(found.doubt, 0.0)]
+    by_doubt = found.total[np.searchsorted(found.uncertainty, 0.0)]
     assert by_doubt <= found.total.min() + 0.003
 
 
@@ -124,8 +126,8 @@ EVEN = Probabilities([[0.5, 0.5]] * 2, classes=["no", "yes"])
             r"`costs` .*got only a reject action\. Add a row of",
         ),
         (
-            lambda: cost_coverage_curve([0], [[0.5, 0.5]], TWO, doubt=[1.0, 2.0]),
-            r"`doubt`.*length 2\.",
+            lambda: cost_coverage_curve([0], [[0.5, 0.5]], TWO, uncertainty=[1.0, 2.0]),
+            r"`uncertainty`.*length 2\.",
         ),
         (
             lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="maybe"),

@@ -51,18 +51,20 @@ def distances(known: Array, y: Array, new: Array) -> Array:
 def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
     batch = batch_of()
     folds = make_folds(batch, 5)
-    gate, doubt = fitted(batch, MahalanobisDistance())
+    gate, uncertainty = fitted(batch, MahalanobisDistance())
     x, truth = np.asarray(batch.features), batch.labels
     y = np.asarray(getattr(truth, "codes"))  # noqa: B009
     for train, test in folds:
         expected = MahalanobisDistance().fit(x[train], y[train]).score(x[test])
-        assert np.array_equal(doubt[test], expected)
+        assert np.array_equal(uncertainty[test], expected)
         # The order is that of plain distances, but for how a covariance is shrunk.
         rank = stats.spearmanr(expected, distances(x[train], y[train], x[test])).statistic
         assert rank > 0.98
     detector = gate.detector_
     assert isinstance(detector, ConformalOutlierDetector)
-    assert np.array_equal(np.repeat(detector.scores_, detector.weight_.astype(int)), np.sort(doubt))
+    assert np.array_equal(
+        np.repeat(detector.scores_, detector.weight_.astype(int)), np.sort(uncertainty)
+    )
     assert gate.alpha == 0.1
     whole = MahalanobisDistance().fit(x, y).score(x)
     assert np.array_equal(gate.ood_scores(None, x), whole[:, np.newaxis])
@@ -71,9 +73,9 @@ def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
 
 def test_a_doubt_of_outputs_is_known_by_its_name() -> None:
     batch = batch_of()
-    gate, doubt = fitted(batch, "energy")
+    gate, uncertainty = fitted(batch, "energy")
     assert isinstance(batch.outputs, Logits)
-    assert np.array_equal(doubt, energy(batch.outputs))
+    assert np.array_equal(uncertainty, energy(batch.outputs))
     assert (gate.name, gate.needs_features, gate.n_features) == ("energy", False, None)
     assert gate.predict(batch.outputs, None).mean() < 0.1
     other, _ = fitted(batch, MahalanobisDistance())

@@ -95,8 +95,8 @@ def calibrated_by_hand(policy: Policy, z: Array) -> Array:
     return p
 
 
-def p_values(known: Array, doubt: Array) -> Array:
-    as_large = (known[np.newaxis] >= doubt[:, np.newaxis]).sum(axis=1)
+def p_values(known: Array, uncertainty: Array) -> Array:
+    as_large = (known[np.newaxis] >= uncertainty[:, np.newaxis]).sum(axis=1)
     return np.asarray((1 + as_large) / (1 + known.size))
 
 
@@ -199,8 +199,8 @@ def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | N
     assert known.size == 400
     features = NEW_X.copy()
     features[:5] += 50
-    doubt = MahalanobisDistance().fit(X, Y).score(features)
-    is_strange = p_values(known, doubt) < 0.05
+    uncertainty = MahalanobisDistance().fit(X, Y).score(features)
+    is_strange = p_values(known, uncertainty) < 0.05
     assert is_strange[:5].all()
     assert 5 < is_strange.sum() < 60
     decisions = policy.decide(Logits(NEW_Z), features)
@@ -209,9 +209,9 @@ def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("doubt", ["energy", energy])
-def test_a_doubt_of_outputs_needs_no_features(doubt: Any) -> None:
-    policy = fitted(ood=OODGate(doubt, 0.05))
+@pytest.mark.parametrize("uncertainty", ["energy", energy])
+def test_a_doubt_of_outputs_needs_no_features(uncertainty: Any) -> None:
+    policy = fitted(ood=OODGate(uncertainty, 0.05))
     assert policy.ood is not None
     known = -np.log(np.exp(Z).sum(axis=1))
     is_strange = p_values(known, -np.log(np.exp(NEW_Z).sum(axis=1))) < 0.05
@@ -464,10 +464,10 @@ def test_a_file_decides_to_the_last_digit_as_what_was_saved(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "doubt", [MahalanobisDistance(), ClassConditionalDensity(), "energy", "entropy"]
+    "uncertainty", [MahalanobisDistance(), ClassConditionalDensity(), "energy", "entropy"]
 )
-def test_a_gate_in_a_file_is_the_same(doubt: Any, tmp_path: Path) -> None:
-    policy = fitted(features=X, ood=OODGate(doubt, 0.05), risk=RiskBound(0.15))
+def test_a_gate_in_a_file_is_the_same(uncertainty: Any, tmp_path: Path) -> None:
+    policy = fitted(features=X, ood=OODGate(uncertainty, 0.05), risk=RiskBound(0.15))
     again = saved_and_loaded(policy, tmp_path)
     same(again.decide(Logits(NEW_Z), NEW_X), policy.decide(Logits(NEW_Z), NEW_X))
     assert again.explain(Logits(NEW_Z), NEW_X) == policy.explain(Logits(NEW_Z), NEW_X)

@@ -56,10 +56,10 @@ def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype
     st.floats(0, 1),
 )
 def test_chows_rule_on_logits(logits: Any, threshold: float) -> None:
-    doubt = 1 - special.softmax(logits, axis=1).max(axis=1)
-    is_clear = np.abs(doubt - (1 - threshold)) > 3e-9
+    uncertainty = 1 - special.softmax(logits, axis=1).max(axis=1)
+    is_clear = np.abs(uncertainty - (1 - threshold)) > 3e-9
     found = reject_by_threshold(Logits(logits), threshold)
-    assert found[is_clear].tolist() == (doubt >= 1 - threshold)[is_clear].tolist()
+    assert found[is_clear].tolist() == (uncertainty >= 1 - threshold)[is_clear].tolist()
     costs = np.array(by_cost(Logits(logits), logits.shape[1], threshold))
     assert found[is_clear].tolist() == costs[is_clear].tolist()
 
@@ -87,13 +87,13 @@ def n_tolerated(m: int, risk: float, level: float) -> int:
     return int((stats.binom.cdf(np.arange(m + 1), m, risk) <= level).sum()) - 1
 
 
-def reference_at_risk(doubt: Any, is_wrong: Any, risk: float, delta: float) -> float | None:
+def reference_at_risk(uncertainty: Any, is_wrong: Any, risk: float, delta: float) -> float | None:
     """Return the lowest threshold of the fallback procedure, for scores without ties.
 
     Tests are where one more error is tolerated (all of them, for so few rows), from the start on.
     """
-    n, order = len(doubt), np.argsort(doubt)
-    edges, is_bad = np.append(1 - doubt[order], 0.0), is_wrong[order]
+    n, order = len(uncertainty), np.argsort(uncertainty)
+    edges, is_bad = np.append(1 - uncertainty[order], 0.0), is_wrong[order]
     for later in ({0.25: 0.01, 0.5: 0.01, 0.75: 0.01, 1.0: 0.1}, {1.0: 0.05}):
         level = delta * (1 - sum(later.values()))
         tolerated = [n_tolerated(m, risk, level) for m in range(n + 1)]
@@ -126,14 +126,14 @@ def test_the_choice_at_a_risk_is_that_of_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = (60, 100, 150, 200)[seed]
     y, logits = made(rng, n)
-    doubt = 1 - special.softmax(logits, axis=1).max(axis=1)
+    uncertainty = 1 - special.softmax(logits, axis=1).max(axis=1)
     is_wrong = logits.argmax(axis=1) != y
     for risk in (0.02, 0.05, 0.1, 0.2, 0.6):
         choice = choose_threshold(y, Logits(logits), risk=risk, delta=0.1)
-        expected = reference_at_risk(doubt, is_wrong, risk, 0.1)
+        expected = reference_at_risk(uncertainty, is_wrong, risk, 0.1)
         assert choice.is_met == (expected is not None)
         assert choice.threshold == pytest.approx(1.0 if expected is None else expected, abs=1e-12)
-        is_in = doubt < 1 - choice.threshold - 1e-9
+        is_in = uncertainty < 1 - choice.threshold - 1e-9
         assert choice.coverage == is_in.mean()
         assert choice.risk == (is_wrong[is_in].mean() if is_in.any() else 0.0)
         assert choice.n == n

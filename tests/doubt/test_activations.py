@@ -237,8 +237,8 @@ def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Fl
         model = mental_model(z, w, form)
         assert ((model >= -1) & (model <= 0)).all()
     parts = softmax_decomposition(z, w, np.ones(len(w)))
-    for doubt in (parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm):
-        assert ((doubt >= 0) & (doubt <= 1 - 1 / len(w) + 1e-9)).all()
+    for uncertainty in (parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm):
+        assert ((uncertainty >= 0) & (uncertainty <= 1 - 1 / len(w) + 1e-9)).all()
     assert (z == before[0]).all()
     assert (w == before[1]).all()
 

@@ -55,8 +55,8 @@ def reference(array: Floats, by: str) -> tuple[Floats, Floats, Floats]:
     return total, aleatoric, special.rel_entr(p, mean[np.newaxis]).sum(axis=-1).mean(axis=0)
 
 
-def parts(doubt: UncertaintyDecomposition) -> tuple[Floats, Floats, Floats]:
-    return doubt.total, doubt.aleatoric, doubt.epistemic
+def parts(uncertainty: UncertaintyDecomposition) -> tuple[Floats, Floats, Floats]:
+    return uncertainty.total, uncertainty.aleatoric, uncertainty.epistemic
 
 
 @each_way
@@ -64,22 +64,22 @@ def parts(doubt: UncertaintyDecomposition) -> tuple[Floats, Floats, Floats]:
 @each_width
 def test_the_parts_are_those_of_the_formulas(by: Any, dtype: Precision, n_classes: int) -> None:
     array = made(7, 40, n_classes, dtype)
-    doubt = decompose_uncertainty(Members(array), by=by)
-    for found, expected in zip(parts(doubt), reference(array, by), strict=True):
+    uncertainty = decompose_uncertainty(Members(array), by=by)
+    for found, expected in zip(parts(uncertainty), reference(array, by), strict=True):
         assert found.shape == (40,)
         assert found.dtype == np.float64
         # Float32 rows sum to 1 but for 1e-7, which the plain divergence takes for a distance.
         close(found, expected, rtol=1e-10, atol=1e-13 if dtype is np.float64 else 2e-7)
-    close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
+    close(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic, atol=1e-12, rtol=0)
 
 
 def test_entropy_agrees_with_scipy_row_by_row() -> None:
     array = made(4, 9, 5)
-    doubt = decompose_uncertainty(array)
+    uncertainty = decompose_uncertainty(array)
     for row in range(9):
         mean = array[:, row].mean(axis=0)
-        close(doubt.total[row], stats.entropy(mean))
-        close(doubt.epistemic[row], np.mean([stats.entropy(p, mean) for p in array[:, row]]))
+        close(uncertainty.total[row], stats.entropy(mean))
+        close(uncertainty.epistemic[row], np.mean([stats.entropy(p, mean) for p in array[:, row]]))
 
 
 def test_mutual_information_is_that_of_the_joint_table() -> None:
@@ -105,34 +105,34 @@ def nasty_members(draw: Any) -> Floats:
 @settings(max_examples=200)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]))
 def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> None:
-    doubt = decompose_uncertainty(Members(array), by=by)
+    uncertainty = decompose_uncertainty(Members(array), by=by)
     n_classes = array.shape[2]
     highest = np.log(n_classes) if by == "entropy" else 1 - 1 / n_classes
-    for part in parts(doubt):
+    for part in parts(uncertainty):
         assert (part >= 0).all()
         assert (part <= highest + 1e-6).all()
-    close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
+    close(uncertainty.total, uncertainty.aleatoric + uncertainty.epistemic, atol=1e-12, rtol=0)
 
 
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
 def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:
-    doubt = decompose_uncertainty(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
-    assert (doubt.epistemic == 0).all()
-    close(doubt.total, doubt.aleatoric, rtol=1e-14)
+    uncertainty = decompose_uncertainty(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
+    assert (uncertainty.epistemic == 0).all()
+    close(uncertainty.total, uncertainty.aleatoric, rtol=1e-14)
 
 
 @each_way
 @each_precision
 def test_sure_members_that_disagree_leave_no_aleatoric_doubt(by: Any, dtype: Precision) -> None:
     array = np.eye(4, dtype=dtype)[[[0], [1], [2], [2]]]
-    doubt = decompose_uncertainty(array, by=by)
+    uncertainty = decompose_uncertainty(array, by=by)
     mean = np.array([0.25, 0.25, 0.5])
     expected = special.entr(mean).sum() if by == "entropy" else 1 - (mean**2).sum()
-    assert doubt.aleatoric.tolist() == [0.0]
-    close(doubt.epistemic, expected, rtol=1e-14)
-    close(doubt.total, expected, rtol=1e-14)
+    assert uncertainty.aleatoric.tolist() == [0.0]
+    close(uncertainty.epistemic, expected, rtol=1e-14)
+    close(uncertainty.total, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("step", [1e-3, 1e-5, 1e-7, 1e-9])
@@ -183,10 +183,10 @@ def test_passes_come_as_members_arrays_lists_or_outputs() -> None:
 @each_way
 def test_maps_give_a_number_a_pixel(by: Any) -> None:
     array = made(3, 2 * 4 * 5, 6)
-    doubt = decompose_uncertainty(array.reshape(3, 2, 4, 5, 6), by=by)
-    assert doubt.total.shape == (2, 4, 5)
+    uncertainty = decompose_uncertainty(array.reshape(3, 2, 4, 5, 6), by=by)
+    assert uncertainty.total.shape == (2, 4, 5)
     for found, expected in zip(
-        parts(doubt), parts(decompose_uncertainty(array, by=by)), strict=True
+        parts(uncertainty), parts(decompose_uncertainty(array, by=by)), strict=True
     ):
         assert (found.ravel() == expected).all()
 
@@ -218,19 +218,19 @@ def test_normals_follow_the_law_of_total_variance(shape: tuple[int, ...], dtype:
     means = rng.normal(0, 2, (4, *shape)).astype(dtype)
     stds = (rng.random((4, *shape)) + 0.1).astype(dtype)
     members = [Normal(m, s) for m, s in zip(means, stds, strict=True)]
-    doubt = decompose_uncertainty(members)
+    uncertainty = decompose_uncertainty(members)
     second = (stds.astype(np.float64) ** 2 + means.astype(np.float64) ** 2).mean(axis=0)
-    close(doubt.total, second - means.mean(axis=0, dtype=np.float64) ** 2, rtol=1e-10)
-    close(doubt.aleatoric, (stds.astype(np.float64) ** 2).mean(axis=0), rtol=1e-12)
-    close(doubt.epistemic, means.astype(np.float64).var(axis=0), rtol=1e-12)
-    assert (decompose_uncertainty(members, by="variance").total == doubt.total).all()
+    close(uncertainty.total, second - means.mean(axis=0, dtype=np.float64) ** 2, rtol=1e-10)
+    close(uncertainty.aleatoric, (stds.astype(np.float64) ** 2).mean(axis=0), rtol=1e-12)
+    close(uncertainty.epistemic, means.astype(np.float64).var(axis=0), rtol=1e-12)
+    assert (decompose_uncertainty(members, by="variance").total == uncertainty.total).all()
 
 
 def test_samples_stand_for_what_they_were_drawn_from() -> None:
     draws = np.random.default_rng(0).normal(5, 2, (3, 20, 100)) + np.arange(3)[:, None, None]
-    doubt = decompose_uncertainty([Samples(one) for one in draws])
-    close(doubt.aleatoric, draws.var(axis=2, ddof=1).mean(axis=0), rtol=1e-12)
-    close(doubt.epistemic, draws.mean(axis=2).var(axis=0), rtol=1e-12)
+    uncertainty = decompose_uncertainty([Samples(one) for one in draws])
+    close(uncertainty.aleatoric, draws.var(axis=2, ddof=1).mean(axis=0), rtol=1e-12)
+    close(uncertainty.epistemic, draws.mean(axis=2).var(axis=0), rtol=1e-12)
     single = decompose_uncertainty([Samples(one[:, :1]) for one in draws])
     assert (single.aleatoric == 0).all()
 
@@ -253,8 +253,8 @@ def test_equal_normals_or_samples_leave_no_epistemic_doubt(
     normal = Normal(np.full(n_rows, mean), np.full(n_rows, std))
     assert (decompose_uncertainty([normal] * n_members).epistemic == 0).all()
     samples = Samples(np.full((n_rows, 3), mean))
-    doubt = decompose_uncertainty((samples,) * n_members)
-    assert (doubt.total == 0).all()
+    uncertainty = decompose_uncertainty((samples,) * n_members)
+    assert (uncertainty.total == 0).all()
 
 
 def refused(kind: type[Exception], members: Any, by: Any = None) -> str:

@@ -35,7 +35,7 @@ DOUBTS: list[BaseOODScore] = [
     ClassConditionalDensity(covariance="per_class", shrinkage=0.2),
     ClassConditionalDensity(covariance="diagonal"),
 ]
-each_doubt = pytest.mark.parametrize("doubt", DOUBTS, ids=repr)
+each_doubt = pytest.mark.parametrize("uncertainty", DOUBTS, ids=repr)
 
 
 @final
@@ -56,26 +56,30 @@ class MeanOfColumns(BaseOODScore):
 
 
 def test_a_doubt_says_only_what_it_learns_and_how_it_scores() -> None:
-    doubt = MeanOfColumns().fit([[1.0], [3.0]], ["b", "a"], [1, 3])
-    assert (doubt.mean_, doubt.n_features_, doubt.classes_) == (2.5, 1, ("a", "b"))
-    found = doubt.score([[2.5], [0.0]])
+    uncertainty = MeanOfColumns().fit([[1.0], [3.0]], ["b", "a"], [1, 3])
+    assert (uncertainty.mean_, uncertainty.n_features_, uncertainty.classes_) == (
+        2.5,
+        1,
+        ("a", "b"),
+    )
+    found = uncertainty.score([[2.5], [0.0]])
     assert found.dtype == np.float64
     assert found.tolist() == [0, 6.25]
-    assert doubt.score(np.empty((0, 1))).shape == (0,)
+    assert uncertainty.score(np.empty((0, 1))).shape == (0,)
 
 
 def test_a_doubt_too_large_to_hold_is_the_largest() -> None:
-    doubt = MeanOfColumns().fit([[0.0]])
-    assert doubt.classes_ is None
-    assert doubt.score([[1e200]]).tolist() == [np.finfo(np.float64).max]
+    uncertainty = MeanOfColumns().fit([[0.0]])
+    assert uncertainty.classes_ is None
+    assert uncertainty.score([[1e200]]).tolist() == [np.finfo(np.float64).max]
 
 
 def test_a_fit_that_fails_leaves_nothing() -> None:
-    doubt = MeanOfColumns().fit([[1.0]])
+    uncertainty = MeanOfColumns().fit([[1.0]])
     with pytest.raises(RuntimeError):
-        doubt.fit([[-1.0]])
+        uncertainty.fit([[-1.0]])
     with pytest.raises(UnfittedError, match=r"MeanOfColumns.*fit"):
-        doubt.score([[1.0]])
+        uncertainty.score([[1.0]])
 
 
 def test_other_features_than_those_of_the_fit_are_refused() -> None:
@@ -86,68 +90,68 @@ def test_other_features_than_those_of_the_fit_are_refused() -> None:
 
 
 @each_doubt
-def test_missing_labels_are_left_out_and_told(doubt: BaseOODScore) -> None:
+def test_missing_labels_are_left_out_and_told(uncertainty: BaseOODScore) -> None:
     y = np.where(np.arange(300) % 3 == 0, np.nan, Y)
-    text = f"{type(doubt).__name__}: 100 of 300 rows have no label and were left out."
+    text = f"{type(uncertainty).__name__}: 100 of 300 rows have no label and were left out."
     with pytest.warns(MissingLabelsWarning) as caught:
-        found = clone(doubt).fit(X, y).score(NEW)
+        found = clone(uncertainty).fit(X, y).score(NEW)
     assert [str(one.message) for one in caught] == [text]
     assert caught[0].filename == __file__
     kept = ~np.isnan(y)
-    close(found, clone(doubt).fit(X[kept], Y[kept]).score(NEW), rtol=1e-9)
+    close(found, clone(uncertainty).fit(X[kept], Y[kept]).score(NEW), rtol=1e-9)
 
 
 @each_doubt
-def test_streams_learn_what_arrays_do(doubt: BaseOODScore) -> None:
+def test_streams_learn_what_arrays_do(uncertainty: BaseOODScore) -> None:
     batch = Batch.of(Y, Probabilities(np.full((300, 5), 0.2)), features=X)
-    expected = clone(doubt).fit(X, Y)
-    again = clone(doubt).fit(ArrayShards(batch))
+    expected = clone(uncertainty).fit(X, Y)
+    again = clone(uncertainty).fit(ArrayShards(batch))
     same(again.score(NEW), expected.score(NEW))
     assert again.classes_ == expected.classes_ == (0, 1, 2)
-    close(clone(doubt).fit(streamed(batch)).score(NEW), expected.score(NEW), rtol=1e-9)
+    close(clone(uncertainty).fit(streamed(batch)).score(NEW), expected.score(NEW), rtol=1e-9)
 
 
 @each_doubt
 def test_threads_and_the_order_of_new_rows_change_no_digit(
-    doubt: BaseOODScore, monkeypatch: pytest.MonkeyPatch
+    uncertainty: BaseOODScore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 128)
     found = []
     for threads in ("1", "3"):
         monkeypatch.setenv("DUBITO_THREADS", threads)
-        found.append(clone(doubt).fit(X, Y).score(NEW))
+        found.append(clone(uncertainty).fit(X, Y).score(NEW))
     same(*found)
 
 
 @each_doubt
-def test_the_callers_arrays_stay_as_they_are(doubt: BaseOODScore) -> None:
+def test_the_callers_arrays_stay_as_they_are(uncertainty: BaseOODScore) -> None:
     x, y, weight = X.copy(), Y.copy(), np.ones(300)
-    clone(doubt).fit(x, y, weight).score(x)
+    clone(uncertainty).fit(x, y, weight).score(x)
     same(x, X)
     same(y, Y)
 
 
 @each_doubt
-def test_whole_weights_are_rows_that_came_again(doubt: BaseOODScore) -> None:
+def test_whole_weights_are_rows_that_came_again(uncertainty: BaseOODScore) -> None:
     weight = RNG.integers(0, 4, 300)
-    for one in (doubt, clone(doubt).set_params(shrinkage=0.1)):
+    for one in (uncertainty, clone(uncertainty).set_params(shrinkage=0.1)):
         expected = clone(one).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
         close(clone(one).fit(X, Y, weight).score(NEW), expected.score(NEW), rtol=1e-8)
 
 
-@pytest.mark.parametrize("doubt", [DOUBTS[0], *DOUBTS[2:]], ids=repr)
-def test_moving_all_features_far_away_changes_little(doubt: BaseOODScore) -> None:
-    far = clone(doubt).fit(X + 1e7, Y).score(NEW + 1e7)
-    close(far, clone(doubt).fit(X, Y).score(NEW), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("uncertainty", [DOUBTS[0], *DOUBTS[2:]], ids=repr)
+def test_moving_all_features_far_away_changes_little(uncertainty: BaseOODScore) -> None:
+    far = clone(uncertainty).fit(X + 1e7, Y).score(NEW + 1e7)
+    close(far, clone(uncertainty).fit(X, Y).score(NEW), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
 @each_doubt
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_narrow_floats_are_read_as_what_they_are(doubt: BaseOODScore, kind: Any) -> None:
+def test_narrow_floats_are_read_as_what_they_are(uncertainty: BaseOODScore, kind: Any) -> None:
     x, new = X.astype(kind), NEW.astype(kind)
-    expected = clone(doubt).fit(x.astype(np.float64), Y).score(new.astype(np.float64))
-    close(clone(doubt).fit(x, Y).score(new), expected, rtol=1e-9)
+    expected = clone(uncertainty).fit(x.astype(np.float64), Y).score(new.astype(np.float64))
+    close(clone(uncertainty).fit(x, Y).score(new), expected, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -162,21 +166,21 @@ def test_narrow_floats_are_read_as_what_they_are(doubt: BaseOODScore, kind: Any)
 )
 @settings(max_examples=60)
 def test_any_rows_give_finite_doubt_or_a_clear_error(
-    doubt: BaseOODScore, x: Any, seed: int
+    uncertainty: BaseOODScore, x: Any, seed: int
 ) -> None:
     y = np.random.default_rng(seed).integers(0, 3, len(x))
     try:
-        fitted = clone(doubt).fit(x, y)
+        fitted = clone(uncertainty).fit(x, y)
     except BadValueError:
         used = x.astype(np.float64)
-        if getattr(doubt, "normalize", False):
+        if getattr(uncertainty, "normalize", False):
             used = used / np.maximum(np.linalg.norm(used, axis=1, keepdims=True), 1e-9)
-        lacks_classes = getattr(doubt, "relative", False) and np.unique(y).size < 2
+        lacks_classes = getattr(uncertainty, "relative", False) and np.unique(y).size < 2
         assert lacks_classes or not varies_within(used, y)
         return
     found = fitted.score(np.vstack([x.astype(np.float64), np.full(x.shape[1], 1e300)]))
     assert np.isfinite(found).all()
-    assert found[-1] >= found[:-1].max() or getattr(doubt, "normalize", False)
+    assert found[-1] >= found[:-1].max() or getattr(uncertainty, "normalize", False)
 
 
 def varies_within(x: Any, y: Any) -> bool:

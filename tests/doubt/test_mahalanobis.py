@@ -43,11 +43,11 @@ def test_distances_are_scipys(n_classes: int, apart: float) -> None:
 def test_normalized_features_are_directions() -> None:
     x, y = made(500, 6, 4)
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    doubt = MahalanobisDistance(normalize=True, shrinkage=0.0).fit(x, y)
-    close(doubt.score(x), expected(units, y, units), rtol=1e-8)
-    close(doubt.score(1e200 * x), doubt.score(x), rtol=1e-8)
-    close(doubt.score(1e-200 * x), doubt.score(x), rtol=1e-8)
-    assert np.isfinite(doubt.score(np.zeros((1, 6)))).all()
+    uncertainty = MahalanobisDistance(normalize=True, shrinkage=0.0).fit(x, y)
+    close(uncertainty.score(x), expected(units, y, units), rtol=1e-8)
+    close(uncertainty.score(1e200 * x), uncertainty.score(x), rtol=1e-8)
+    close(uncertainty.score(1e-200 * x), uncertainty.score(x), rtol=1e-8)
+    assert np.isfinite(uncertainty.score(np.zeros((1, 6)))).all()
 
 
 def test_without_labels_there_is_one_mean() -> None:

@@ -84,9 +84,9 @@ def test_distances_are_those_of_scikit_learn(dtype: Precision) -> None:
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_known_row_is_at_distance_0_from_itself(dtype: Precision, normalize: bool) -> None:
     known = made(500, 33, dtype) * 1e3 + 1e4
-    doubt = NearestNeighborDistance(1, normalize=normalize).fit(known)
-    assert (doubt.score(known) == 0).all()
-    assert (doubt.score(known[7:8]) == 0).all()
+    uncertainty = NearestNeighborDistance(1, normalize=normalize).fit(known)
+    assert (uncertainty.score(known) == 0).all()
+    assert (uncertainty.score(known[7:8]) == 0).all()
 
 
 @each_precision
@@ -177,26 +177,26 @@ def test_ties_repeats_and_extremes_are_measured_exactly(
 
 def test_distances_that_cannot_be_held_are_the_largest_number() -> None:
     known = np.array([[1e308, 1e308], [-1e308, -1e308]])
-    doubt = NearestNeighborDistance(2, normalize=False).fit(known)
-    assert doubt.score(known).tolist() == [np.finfo(np.float64).max] * 2
+    uncertainty = NearestNeighborDistance(2, normalize=False).fit(known)
+    assert uncertainty.score(known).tolist() == [np.finfo(np.float64).max] * 2
     nearest = NearestNeighborDistance(1, normalize=False).fit(known)
     close(nearest.score([[0.9e308, 1e308], [-1e308, -1e308]]), [1e307, 0], rtol=1e-12)
     assert (NearestNeighborDistance(1).fit(known).score(known * 1e-300) == 0).all()
 
 
 def test_rows_of_zeros_have_no_direction() -> None:
-    doubt = NearestNeighborDistance(1).fit([[3.0, 4.0], [0.0, -2.0]])
-    assert doubt.score([[0.0, 0.0]]).tolist() == [1.0]
-    close(doubt.score([[6.0, 8.0], [0.0, 9.0]]), [0, np.sqrt(0.4)], atol=1e-15)
+    uncertainty = NearestNeighborDistance(1).fit([[3.0, 4.0], [0.0, -2.0]])
+    assert uncertainty.score([[0.0, 0.0]]).tolist() == [1.0]
+    close(uncertainty.score([[6.0, 8.0], [0.0, 9.0]]), [0, np.sqrt(0.4)], atol=1e-15)
 
 
 def test_the_length_of_features_counts_only_if_not_normalized() -> None:
     known, queries = made(50, 4), made(9, 4, seed=1)
-    doubt = NearestNeighborDistance(3).fit(known)
-    close(doubt.score(queries * 1e-200), doubt.score(queries), rtol=1e-12)
+    uncertainty = NearestNeighborDistance(3).fit(known)
+    close(uncertainty.score(queries * 1e-200), uncertainty.score(queries), rtol=1e-12)
     close(
         NearestNeighborDistance(3).fit(known * 1e200).score(queries),
-        doubt.score(queries),
+        uncertainty.score(queries),
         rtol=1e-12,
     )
 
@@ -227,13 +227,13 @@ def test_a_sample_is_of_distinct_rows_and_hangs_on_the_seed() -> None:
 
 def test_blocks_and_threads_leave_every_digit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     known, queries = made(700, 12, np.float32), made(600, 12, np.float32, seed=1)
-    doubt = NearestNeighborDistance(9).fit(known)
-    expected = doubt.score(queries)
+    uncertainty = NearestNeighborDistance(9).fit(known)
+    expected = uncertainty.score(queries)
     monkeypatch.setattr(feature_distances, "BLOCK", 7)
     monkeypatch.setattr(feature_distances, "CHUNK_ENTRIES", 333)
-    assert (doubt.score(queries) == expected).all()
+    assert (uncertainty.score(queries) == expected).all()
     monkeypatch.setenv("DUBITO_THREADS", "1")
-    assert (doubt.score(queries) == expected).all()
+    assert (uncertainty.score(queries) == expected).all()
 
 
 def test_only_rows_with_weight_are_known() -> None:
@@ -245,39 +245,41 @@ def test_only_rows_with_weight_are_known() -> None:
 def test_the_callers_rows_are_left_alone() -> None:
     known = made(60, 4)
     before = known.copy()
-    doubt = NearestNeighborDistance(2, normalize=False).fit(known)
-    expected = doubt.score(before)
+    uncertainty = NearestNeighborDistance(2, normalize=False).fit(known)
+    expected = uncertainty.score(before)
     assert (known == before).all()
     known[:] = 0
-    assert (doubt.score(before) == expected).all()
+    assert (uncertainty.score(before) == expected).all()
 
 
 @each_precision
 @pytest.mark.parametrize("normalize", [True, False])
 def test_it_is_the_same_after_json_pickle_and_clone(dtype: Precision, normalize: bool) -> None:
     known, queries = made(80, 5, dtype), made(30, 5, dtype, seed=1)
-    doubt = NearestNeighborDistance(3, normalize).fit(known)
-    expected = doubt.score(queries)
-    kept = NearestNeighborDistance.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    uncertainty = NearestNeighborDistance(3, normalize).fit(known)
+    expected = uncertainty.score(queries)
+    kept = NearestNeighborDistance.from_dict(json.loads(json.dumps(uncertainty.to_dict())))
     assert (kept.score(queries) == expected).all()
-    assert (pickle.loads(pickle.dumps(doubt)).score(queries) == expected).all()
-    assert (clone(doubt).fit(known).score(queries) == expected).all()
-    assert len(pickle.dumps(doubt)) < 1.5 * known.nbytes + 2000  # what is searched is not kept
+    assert (pickle.loads(pickle.dumps(uncertainty)).score(queries) == expected).all()
+    assert (clone(uncertainty).fit(known).score(queries) == expected).all()
+    assert (
+        len(pickle.dumps(uncertainty)) < 1.5 * known.nbytes + 2000
+    )  # what is searched is not kept
 
 
 def test_a_new_fit_forgets_the_last() -> None:
-    doubt = NearestNeighborDistance(1, normalize=False).fit([[0.0], [1.0]])
-    assert doubt.score([[5.0]]).tolist() == [4.0]
-    assert doubt.fit([[9.0], [8.0]]).score([[5.0]]).tolist() == [3.0]
+    uncertainty = NearestNeighborDistance(1, normalize=False).fit([[0.0], [1.0]])
+    assert uncertainty.score([[5.0]]).tolist() == [4.0]
+    assert uncertainty.fit([[9.0], [8.0]]).score([[5.0]]).tolist() == [3.0]
 
 
 def test_no_rows_are_no_numbers() -> None:
     assert NearestNeighborDistance(1).fit([[1.0, 2.0]]).score(np.empty((0, 2))).shape == (0,)
 
 
-def refused(doubt: NearestNeighborDistance, known: Any) -> str:
+def refused(uncertainty: NearestNeighborDistance, known: Any) -> str:
     with pytest.raises(DubitoError) as caught:
-        doubt.fit(known)
+        uncertainty.fit(known)
     return str(caught.value)
 
 

@@ -100,9 +100,9 @@ def test_the_share_of_known_points_flagged_follows_its_law(alpha: float, n_rows:
     n_new, n_draws = 100, 2000
     counts = []
     for _ in range(n_draws):
-        doubt = rng.standard_cauchy(n_rows + n_new)
-        region = ConformalOutlierDetector(alpha).fit(doubt[:n_rows])
-        counts.append(int(region.predict(doubt[n_rows:]).sum()))
+        uncertainty = rng.standard_cauchy(n_rows + n_new)
+        region = ConformalOutlierDetector(alpha).fit(uncertainty[:n_rows])
+        counts.append(int(region.predict(uncertainty[n_rows:]).sum()))
     beyond = int(np.ceil(round(alpha * (n_rows + 1), 9))) - 1  # known doubts above the threshold
     law = stats.betabinom(n_new, beyond, n_rows + 1 - beyond)
     assert law.mean() <= alpha * n_new

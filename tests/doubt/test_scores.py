@@ -63,10 +63,10 @@ def reference(p: Floats) -> list[Floats]:
 def test_logits_against_scipy(dtype: Precision, n_classes: int) -> None:
     logits = some_logits(500, n_classes, dtype)
     wide = logits.astype(np.float64)
-    for doubt, expected in zip(
+    for uncertainty, expected in zip(
         FROM_PROBABILITIES, reference(special.softmax(wide, axis=1)), strict=True
     ):
-        found = doubt(Logits(logits))
+        found = uncertainty(Logits(logits))
         assert found.dtype == np.float64
         close(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     close(energy(Logits(logits)), -special.logsumexp(wide, axis=1), rtol=TOLERANCE[dtype])
@@ -77,9 +77,9 @@ def test_logits_against_scipy(dtype: Precision, n_classes: int) -> None:
 def test_probabilities_against_scipy(dtype: Precision, n_classes: int) -> None:
     p = special.softmax(some_logits(500, n_classes, np.float64), axis=1).astype(dtype)
     expected = reference(p.astype(np.float64))
-    for doubt, numbers in zip(FROM_PROBABILITIES, expected, strict=True):
-        close(doubt(p), numbers, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-        assert (doubt(Probabilities(p)) == doubt(p)).all()
+    for uncertainty, numbers in zip(FROM_PROBABILITIES, expected, strict=True):
+        close(uncertainty(p), numbers, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        assert (uncertainty(Probabilities(p)) == uncertainty(p)).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 100])
@@ -130,10 +130,10 @@ def test_many_blocks_over_threads_are_as_one(monkeypatch: pytest.MonkeyPatch) ->
     assert (uncertainty_scores(logits).entropy == whole).all()
 
 
-@pytest.mark.parametrize("doubt", FROM_PROBABILITIES)
-def test_members_doubt_by_their_mean(doubt: Doubt) -> None:
+@pytest.mark.parametrize("uncertainty", FROM_PROBABILITIES)
+def test_members_doubt_by_their_mean(uncertainty: Doubt) -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(4), (3, 20))
-    close(doubt(Members(p)), doubt(p.mean(axis=0)), rtol=1e-12)
+    close(uncertainty(Members(p)), uncertainty(p.mean(axis=0)), rtol=1e-12)
 
 
 def test_a_top_label_has_a_least_confidence() -> None:
@@ -211,32 +211,32 @@ def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -
         energy(outputs)
 
 
-@pytest.mark.parametrize("doubt", [entropy, margin_uncertainty, uncertainty_scores])
-def test_a_top_label_tells_no_more_than_its_confidence(doubt: Doubt) -> None:
+@pytest.mark.parametrize("uncertainty", [entropy, margin_uncertainty, uncertainty_scores])
+def test_a_top_label_tells_no_more_than_its_confidence(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`outputs` .*, got TopLabel\. Use least_confidence for TopLabel",
     ):
-        doubt(TopLabel([0.5], [1]))
+        uncertainty(TopLabel([0.5], [1]))
 
 
-@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
-def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
+@pytest.mark.parametrize("uncertainty", [*FROM_PROBABILITIES, uncertainty_scores])
+def test_a_regression_has_none_of_these_doubts(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`outputs` .*, got Normal\. Pass a classifier's outputs",
     ):
-        doubt(Normal([0.0], [1.0]))
+        uncertainty(Normal([0.0], [1.0]))
 
 
-@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
-def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
+@pytest.mark.parametrize("uncertainty", [*FROM_PROBABILITIES, uncertainty_scores])
+def test_logits_in_a_plain_array_are_refused(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`outputs` .*, got a sum of 4 in row 0\. Use Logits\(\.\.\.\) for logits, or "
         r"use MultiLabel\(array\) if several labels may apply",
     ):
-        doubt([[3.0, 1.0]])
+        uncertainty([[3.0, 1.0]])
 
 
 @pytest.mark.parametrize("kind", [Logits, Probabilities])

@@ -93,23 +93,23 @@ def test_scores_are_those_of_the_paper(
 ) -> None:
     known, weights, bias = made(300, n_features, n_classes, dtype)
     queries = np.concatenate([known[:20], 3 * known[20:40]])
-    doubt = VirtualLogitMatching(weights, bias, n_dimensions).fit(known)
-    found = doubt.score(queries)
+    uncertainty = VirtualLogitMatching(weights, bias, n_dimensions).fit(known)
+    found = uncertainty.score(queries)
     assert found.dtype == np.float64
     close(found, reference(known, queries, weights, bias, n_dimensions), rtol=1e-8, atol=1e-8)
 
 
 def test_without_a_bias_the_origin_is_0() -> None:
     known, weights, _ = made(200, 6, 3)
-    doubt = VirtualLogitMatching(weights, n_dimensions=2).fit(known)
-    assert doubt.origin_.tolist() == [0.0] * 6
-    close(doubt.score(known), reference(known, known, weights, np.zeros(3), 2), rtol=1e-8)
+    uncertainty = VirtualLogitMatching(weights, n_dimensions=2).fit(known)
+    assert uncertainty.origin_.tolist() == [0.0] * 6
+    close(uncertainty.score(known), reference(known, known, weights, np.zeros(3), 2), rtol=1e-8)
 
 
 def test_the_origin_is_where_all_logits_are_nearest_to_0() -> None:
     known, weights, bias = made(200, 6, 3)
-    doubt = VirtualLogitMatching(weights, bias).fit(known)
-    close(weights @ doubt.origin_ + bias, 0, atol=1e-12)
+    uncertainty = VirtualLogitMatching(weights, bias).fit(known)
+    close(weights @ uncertainty.origin_ + bias, 0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_the_origin_is_where_all_logits_are_nearest_to_0() -> None:
 def test_the_main_space_has_as_many_directions_as_the_authors_took(
     n_features: int, n_main: int
 ) -> None:
-    doubt = VirtualLogitMatching(np.ones((1, n_features)))
-    doubt.n_features_ = n_features
-    assert doubt._subspace_dimension() == n_main
+    uncertainty = VirtualLogitMatching(np.ones((1, n_features)))
+    uncertainty.n_features_ = n_features
+    assert uncertainty._subspace_dimension() == n_main
 
 
 def test_weights_of_rows_count_as_repeats() -> None:
     known, weights, bias = made(100, 6, 3)
     repeats = np.arange(100) % 3
-    doubt = VirtualLogitMatching(weights, bias, 2).fit(known, sample_weight=repeats)
+    uncertainty = VirtualLogitMatching(weights, bias, 2).fit(known, sample_weight=repeats)
     twin = VirtualLogitMatching(weights, bias, 2).fit(np.repeat(known, repeats, axis=0))
-    close(doubt.score(known), twin.score(known), rtol=1e-9, atol=1e-9)
+    close(uncertainty.score(known), twin.score(known), rtol=1e-9, atol=1e-9)
     expected = reference(known, known, weights, bias, 2, repeats.astype(np.float64))
-    close(doubt.score(known), expected, rtol=1e-8, atol=1e-8)
+    close(uncertainty.score(known), expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 7])
@@ -144,13 +144,13 @@ def test_streams_give_what_arrays_give(n_parts: int) -> None:
 
 def test_ood_inputs_off_the_main_space_are_doubted() -> None:
     known, weights, bias = made(500, 20, 4)
-    doubt = VirtualLogitMatching(weights, bias, 12).fit(known)
+    uncertainty = VirtualLogitMatching(weights, bias, 12).fit(known)
     strange = known[250:] + np.random.default_rng(0).normal(0, 1, (250, 20))
     is_outlier = np.arange(500) >= 250
-    scores = doubt.score(np.concatenate([known[:250], strange]))
+    scores = uncertainty.score(np.concatenate([known[:250], strange]))
     assert roc_auc(is_outlier, scores) > 0.9
     # On average, a known row's virtual logit is its largest logit.
-    virtual = doubt.score(known) + special.logsumexp(known @ weights.T + bias, axis=1)
+    virtual = uncertainty.score(known) + special.logsumexp(known @ weights.T + bias, axis=1)
     close(virtual.mean(), (known @ weights.T + bias).max(axis=1).mean(), rtol=1e-10)
 
 
@@ -178,12 +178,12 @@ def test_no_score_is_other_than_a_number(queries: Floats, dtype: Precision) -> N
 
 def test_it_is_the_same_after_json_pickle_and_clone() -> None:
     known, weights, bias = made(80, 5, 3)
-    doubt = VirtualLogitMatching(weights, bias, 2).fit(known)
-    expected = doubt.score(known)
-    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    uncertainty = VirtualLogitMatching(weights, bias, 2).fit(known)
+    expected = uncertainty.score(known)
+    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(uncertainty.to_dict())))
     assert (kept.score(known) == expected).all()
-    assert (pickle.loads(pickle.dumps(doubt)).score(known) == expected).all()
-    assert (clone(doubt).fit(known).score(known) == expected).all()
+    assert (pickle.loads(pickle.dumps(uncertainty)).score(known) == expected).all()
+    assert (clone(uncertainty).fit(known).score(known) == expected).all()
 
 
 def test_the_callers_arrays_are_left_alone() -> None:
@@ -194,9 +194,9 @@ def test_the_callers_arrays_are_left_alone() -> None:
     assert all((new == old).all() for new, old in zip(arrays, before, strict=True))
 
 
-def refused(doubt: VirtualLogitMatching, known: Any) -> str:
+def refused(uncertainty: VirtualLogitMatching, known: Any) -> str:
     with pytest.raises(BadValueError) as caught:
-        doubt.fit(known)
+        uncertainty.fit(known)
     return str(caught.value)
 
 
@@ -264,21 +264,21 @@ class Frame:
 
 def test_the_layer_is_copied_at_the_fit() -> None:
     features, weights, bias = made(80, 6, 3)
-    doubt = VirtualLogitMatching(weights, bias).fit(features)
-    expected = doubt.score(features)
+    uncertainty = VirtualLogitMatching(weights, bias).fit(features)
+    expected = uncertainty.score(features)
     weights *= -3
     bias += 5
-    assert (doubt.score(features) == expected).all()
-    doubt.set_params(weights=None, bias=None, n_dimensions=1)
-    assert (doubt.score(features) == expected).all()
+    assert (uncertainty.score(features) == expected).all()
+    uncertainty.set_params(weights=None, bias=None, n_dimensions=1)
+    assert (uncertainty.score(features) == expected).all()
 
 
 def test_weights_that_json_cannot_hold_are_kept_as_learned() -> None:
     features, weights, bias = made(80, 6, 3)
-    doubt = VirtualLogitMatching(Frame(weights), Frame(bias)).fit(features)
-    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    uncertainty = VirtualLogitMatching(Frame(weights), Frame(bias)).fit(features)
+    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(uncertainty.to_dict())))
     assert kept.weight_.tolist() == weights.tolist()
-    assert (kept.score(features) == doubt.score(features)).all()
+    assert (kept.score(features) == uncertainty.score(features)).all()
 
 
 def test_a_layer_that_is_missing_is_reported() -> None:

@@ -48,9 +48,9 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     assert after < before / 2
     story = "\n".join(told)
     assert f"{before:8.4f} {after:8.4f}" in story
-    doubt, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_class
-    assert doubt.aleatoric[is_kind].mean() > 2 * doubt.aleatoric[~is_kind].mean()
-    assert f"{doubt.aleatoric[is_kind].mean():17.3f}" in story
+    uncertainty, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_class
+    assert uncertainty.aleatoric[is_kind].mean() > 2 * uncertainty.aleatoric[~is_kind].mean()
+    assert f"{uncertainty.aleatoric[is_kind].mean():17.3f}" in story
     asked = demo.policy.decide(demo.ood.outputs, demo.ood.features).is_rejected.mean()
     assert asked > 0.5
     assert f"{100 * asked:.1f} %" in story

@@ -66,7 +66,7 @@ def test_any_bins_agree_with_the_twin(values: list[float], inner: list[float]) -
 
 class Columns(NamedTuple):
     confidence: Floats
-    doubt: Floats
+    uncertainty: Floats
     correct: Floats
     weights: Floats
 
@@ -87,9 +87,9 @@ def sums_of(columns: Columns, edges: list[float], sums: Floats | None = None) ->
 
 def plain_sums(columns: Columns, edges: list[float]) -> Floats:
     sums = np.zeros((6, len(edges) - 1))
-    for confidence, doubt, correct, weight in zip(*columns, strict=True):
+    for confidence, uncertainty, correct, weight in zip(*columns, strict=True):
         if weight > 0:
-            variance = weight * confidence * doubt
+            variance = weight * confidence * uncertainty
             each = [weight, 2 * weight**2, weight * confidence, weight * correct, variance, 1]
             sums[:, plain_index(confidence, edges)] += each
     return sums

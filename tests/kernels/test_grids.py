@@ -17,19 +17,19 @@ Floats = NDArray[np.floating[Any]]
 N_CELLS = 64
 
 
-def plain_cell(doubt: float) -> int:
-    near = doubt if doubt <= 0.5 else 1 - doubt
+def plain_cell(uncertainty: float) -> int:
+    near = uncertainty if uncertainty <= 0.5 else 1 - uncertainty
     cell = int(np.float64(near).view(np.int64)) >> CUT
-    return cell if doubt <= 0.5 else 2 * HALF - cell
+    return cell if uncertainty <= 0.5 else 2 * HALF - cell
 
 
 def columns(n_rows: int) -> tuple[Floats, Floats, Floats]:
     rng = np.random.default_rng(n_rows)
     near = 10 ** rng.uniform(-6, -0.31, n_rows)
-    doubt = np.where(rng.random(n_rows) < 0.5, near, 1 - near)
-    doubt[: n_rows // 3] = 0.5
+    uncertainty = np.where(rng.random(n_rows) < 0.5, near, 1 - near)
+    uncertainty[: n_rows // 3] = 0.5
     weights = rng.random(n_rows) * rng.integers(0, 2, n_rows)
-    return doubt, weights, rng.random(n_rows)
+    return uncertainty, weights, rng.random(n_rows)
 
 
 @pytest.mark.slow
@@ -47,20 +47,20 @@ def test_cells_are_numbered_as_doubt_rises(values: list[float]) -> None:
 
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 1000])
 def test_the_weight_of_a_cell_is_that_of_its_rows(n_rows: int) -> None:
-    doubt, weights, correct = map(freeze, columns(n_rows))
-    first, last = cell_bounds(doubt)
+    uncertainty, weights, correct = map(freeze, columns(n_rows))
+    first, last = cell_bounds(uncertainty)
     sums = np.zeros((last - first + 1, 2))
-    cell_sums(doubt, weights, correct, first, sums)
+    cell_sums(uncertainty, weights, correct, first, sums)
     expected = np.zeros_like(sums)
-    for one, weight, right in zip(doubt, weights, correct, strict=True):
+    for one, weight, right in zip(uncertainty, weights, correct, strict=True):
         expected[plain_cell(one) - first] += [weight, weight * (1 - right)]
     assert_allclose(sums, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 1000])
 def test_residuals_are_shared_between_the_nearest_middles(n_rows: int) -> None:
-    doubt, weights, correct = columns(n_rows)
-    confidence = np.concatenate([1 - doubt, [0.0, 1.0]])
+    uncertainty, weights, correct = columns(n_rows)
+    confidence = np.concatenate([1 - uncertainty, [0.0, 1.0]])
     weights, correct = np.concatenate([weights, [1, 2]]), np.concatenate([correct, [1, 0]])
     sums = np.zeros(N_CELLS)
     total = residual_sums(freeze(confidence), freeze(correct), freeze(weights), sums)

@@ -17,13 +17,13 @@ from dubito.kernels import row_statistics as rows
 from dubito.kernels.row_statistics import (
     BRIER,
     CONFIDENCE,
-    DOUBT,
     ENTROPY,
     LOG_SUM,
     LOSS,
     N_NUMBERS,
     SQUARES,
     TILE,
+    UNCERTAINTY,
     VARIANCE,
 )
 
@@ -77,14 +77,14 @@ def plain_row(row: Floats, label: int, is_logits: bool) -> tuple[int, list[float
     truth = (np.arange(x.size) == label).astype(float)
     loss, brier = (0.0, 0.0) if label < 0 else (-log_p[label], ((p - truth) ** 2).sum())
     loss = loss if loss < rows.HIGHEST_LOSS else np.inf
-    doubt, squares = p[is_other].sum(), (p**2).sum()
-    return top, [p[top], doubt, entropy, variance, squares, log_sum, loss, brier]
+    uncertainty, squares = p[is_other].sum(), (p**2).sum()
+    return top, [p[top], uncertainty, entropy, variance, squares, log_sum, loss, brier]
 
 
 def assert_same(got: Pass, expected: Pass, dtype: Precision) -> None:
     assert got.predicted.tolist() == expected.predicted.tolist()
     rtol, eps = TOLERANCE[dtype], float(np.finfo(dtype).eps)
-    for number in (CONFIDENCE, DOUBT, ENTROPY, LOSS):
+    for number in (CONFIDENCE, UNCERTAINTY, ENTROPY, LOSS):
         close(got.numbers[number], expected.numbers[number], rtol=rtol, atol=1e-34)
     # A square is off by twice the ratio of its root.
     close(got.numbers[SQUARES], expected.numbers[SQUARES], rtol=2 * rtol)
@@ -204,11 +204,11 @@ def test_doubt_of_float32_logits_keeps_its_ratio_down_to_1e_30(kernel: Any, n_cl
     logits = rng.normal(size=(400, n_classes)).astype(np.float32)
     logits[:, n_classes // 2] = logits.max(axis=1) + lead
     logits[::2, : n_classes // 2] = -1e4
-    doubt = plain(logits, np.full(400, -1), is_logits=True).numbers[DOUBT]
-    got = fused(kernel, logits, np.full(400, -1), is_logits=True).numbers[DOUBT]
-    is_in_range = doubt >= 1e-30
-    assert doubt.min() < 1e-28
-    close(got[is_in_range], doubt[is_in_range], rtol=1e-5)
+    uncertainty = plain(logits, np.full(400, -1), is_logits=True).numbers[UNCERTAINTY]
+    got = fused(kernel, logits, np.full(400, -1), is_logits=True).numbers[UNCERTAINTY]
+    is_in_range = uncertainty >= 1e-30
+    assert uncertainty.min() < 1e-28
+    close(got[is_in_range], uncertainty[is_in_range], rtol=1e-5)
 
 
 @each_kernel
@@ -275,12 +275,12 @@ def test_numbers_of_nasty_logits_stay_in_their_ranges(
     narrow = fused(rows.narrow_rows, array, labels, is_logits=True)
     wide = fused(rows.wide_rows, array, labels, is_logits=True)
     assert_same(narrow, wide, array.dtype.type)
-    confidence, doubt, entropy, variance, squares, _, loss, brier = wide.numbers
+    confidence, uncertainty, entropy, variance, squares, _, loss, brier = wide.numbers
     slack = 1e-6
     assert np.isfinite(np.delete(wide.numbers, LOSS, axis=0)).all()
     assert (np.isfinite(loss) | (loss == np.inf)).all()
     assert ((confidence >= 1 / n_classes - slack) & (confidence <= 1)).all()
-    close(confidence + doubt, 1, rtol=1e-15)
+    close(confidence + uncertainty, 1, rtol=1e-15)
     assert ((entropy >= 0) & (entropy <= np.log(n_classes) + slack)).all()
     assert (variance >= 0).all()
     assert ((squares >= 1 / n_classes - slack) & (squares <= 1 + slack)).all()

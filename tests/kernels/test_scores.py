@@ -92,8 +92,8 @@ def test_sums_of_a_test_agree_with_the_twin(n_rows: int, share_impossible: float
     w = rng.random(n_rows) * rng.integers(0, 2, n_rows)
     correct, c, entropy, variance, losses = rng.uniform(0.01, 1, (5, n_rows))
     losses[rng.random(n_rows) < share_impossible] = np.inf
-    sums, doubt = np.full(N_SURPRISES, np.nan), 1 - c
-    columns = (w, correct, c, doubt, entropy, variance, losses)
+    sums, uncertainty = np.full(N_SURPRISES, np.nan), 1 - c
+    columns = (w, correct, c, uncertainty, entropy, variance, losses)
     surprise_sums(*map(freeze, columns), sums)
     finite = np.where(np.isinf(losses), entropy, losses)
     expected = [
@@ -102,9 +102,9 @@ def test_sums_of_a_test_agree_with_the_twin(n_rows: int, share_impossible: float
         (w * (finite - entropy)).sum(),
         (w * (c - correct)).sum(),
         (w * variance).sum(),
-        (w * c * doubt).sum(),
+        (w * c * uncertainty).sum(),
         (w * c * (np.log(c) + entropy)).sum(),
         (w * (1 - correct)).sum(),
-        (w * doubt).sum(),
+        (w * uncertainty).sum(),
     ]
     assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)

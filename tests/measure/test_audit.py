@@ -37,11 +37,11 @@ def test_an_audit_holds_what_the_functions_return() -> None:
 def test_own_errors_are_found_as_any_outliers_are() -> None:
     y, logits = RNG.integers(0, 3, 300), RNG.normal(0, 2, (300, 3))
     result = audit(y, Logits(logits), n_resamples=0)
-    doubt = Batch.of(y, Logits(logits)).rows.least_confidence
+    uncertainty = Batch.of(y, Logits(logits)).rows.least_confidence
     is_wrong = logits.argmax(axis=1) != y
-    assert result.error_separation == roc_auc(is_wrong, doubt)
-    assert result.error_detection_average_precision == average_precision(is_wrong, doubt)
-    rate = false_positive_rate_at_recall(is_wrong, doubt)
+    assert result.error_detection_auroc == roc_auc(is_wrong, uncertainty)
+    assert result.error_detection_average_precision == average_precision(is_wrong, uncertainty)
+    rate = false_positive_rate_at_recall(is_wrong, uncertainty)
     assert result.error_detection_fpr95 == rate
 
 
@@ -98,12 +98,12 @@ def test_ten_rows_prove_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_rows", "doubt"), [(500, 0.1), (200, 0.002), (50, 0.3)])
-def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) -> None:
+@pytest.mark.parametrize(("n_rows", "uncertainty"), [(500, 0.1), (200, 0.002), (50, 0.3)])
+def test_calibrated_models_are_seldom_called_false(n_rows: int, uncertainty: float) -> None:
     rng = np.random.default_rng(0)
-    confidence = np.full(n_rows, 1 - doubt)
+    confidence = np.full(n_rows, 1 - uncertainty)
     verdicts = [
-        audit(None, TopLabel(confidence, rng.random(n_rows) >= doubt), n_resamples=0).verdict
+        audit(None, TopLabel(confidence, rng.random(n_rows) >= uncertainty), n_resamples=0).verdict
         for _ in range(400)
     ]
     weak = sum(one.startswith("Weak evidence") for one in verdicts)

@@ -10,11 +10,13 @@ from dubito.measure import average_precision, false_positive_rate_at_recall, roc
 FUNCTIONS = [roc_auc, average_precision, false_positive_rate_at_recall]
 
 
-def plain_false_positive_rate(is_outlier: np.ndarray, doubt: np.ndarray, recall: float) -> float:
+def plain_false_positive_rate(
+    is_outlier: np.ndarray, uncertainty: np.ndarray, recall: float
+) -> float:
     """Return the least share of known rows flagged by any threshold that catches enough."""
     rates = []
-    for threshold in np.unique(doubt):
-        flagged = doubt >= threshold
+    for threshold in np.unique(uncertainty):
+        flagged = uncertainty >= threshold
         if flagged[is_outlier].mean() >= recall:
             rates.append(flagged[~is_outlier].mean())
     return float(min(rates))
@@ -32,24 +34,26 @@ def test_figures_equal_scikit_learn_and_a_plain_search(
     seed: int, n: int, step: float, recall: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    doubt = rng.normal(size=n)
-    doubt = np.round(doubt / step) * step if step else doubt
+    uncertainty = rng.normal(size=n)
+    uncertainty = np.round(uncertainty / step) * step if step else uncertainty
     is_outlier = rng.random(n) < 0.4
     is_outlier[0], is_outlier[1] = True, False
-    assert roc_auc(is_outlier, doubt) == pytest.approx(metrics.roc_auc_score(is_outlier, doubt))
-    precision = metrics.average_precision_score(is_outlier, doubt)
-    assert average_precision(is_outlier, doubt) == pytest.approx(precision)
-    rate = false_positive_rate_at_recall(is_outlier, doubt, recall=recall)
-    assert rate == pytest.approx(plain_false_positive_rate(is_outlier, doubt, recall))
+    assert roc_auc(is_outlier, uncertainty) == pytest.approx(
+        metrics.roc_auc_score(is_outlier, uncertainty)
+    )
+    precision = metrics.average_precision_score(is_outlier, uncertainty)
+    assert average_precision(is_outlier, uncertainty) == pytest.approx(precision)
+    rate = false_positive_rate_at_recall(is_outlier, uncertainty, recall=recall)
+    assert rate == pytest.approx(plain_false_positive_rate(is_outlier, uncertainty, recall))
 
 
 def test_weights_count_rows() -> None:
     rng = np.random.default_rng(0)
-    doubt, is_outlier = np.round(rng.random(50), 1), rng.random(50) < 0.5
+    uncertainty, is_outlier = np.round(rng.random(50), 1), rng.random(50) < 0.5
     weight = rng.integers(0, 4, 50)
     for function in FUNCTIONS:
-        repeated = function(np.repeat(is_outlier, weight), np.repeat(doubt, weight))
-        weighted = function(is_outlier, doubt, sample_weight=weight)
+        repeated = function(np.repeat(is_outlier, weight), np.repeat(uncertainty, weight))
+        weighted = function(is_outlier, uncertainty, sample_weight=weight)
         assert weighted == pytest.approx(repeated)
 
 

@@ -135,9 +135,9 @@ def test_bins_resample_as_rows_do() -> None:
 
 def test_detection_and_regression_have_intervals_too() -> None:
     is_outlier = RNG.random(300) < 0.3
-    doubt = RNG.normal(size=300) + 5 * is_outlier
-    interval = confidence_interval(roc_auc, is_outlier, doubt, n_resamples=50)
-    assert interval.low <= interval.value == roc_auc(is_outlier, doubt) <= interval.high
+    uncertainty = RNG.normal(size=300) + 5 * is_outlier
+    interval = confidence_interval(roc_auc, is_outlier, uncertainty, n_resamples=50)
+    assert interval.low <= interval.value == roc_auc(is_outlier, uncertainty) <= interval.high
     few = confidence_interval(roc_auc, [True, False, False], [3.0, 1.0, 2.0], n_resamples=200)
     assert (few.low, few.high) == (1, 1)
     y = RNG.normal(size=300)
@@ -147,8 +147,8 @@ def test_detection_and_regression_have_intervals_too() -> None:
 
 
 def test_another_doubt_has_an_interval_too() -> None:
-    doubt = RNG.normal(size=400)
-    metric = partial(area_under_risk_coverage, doubt=doubt)
+    uncertainty = RNG.normal(size=400)
+    metric = partial(area_under_risk_coverage, uncertainty=uncertainty)
     interval = confidence_interval(metric, Y, Logits(LOGITS), n_resamples=50)
     assert interval.value == metric(Y, Logits(LOGITS))
 

@@ -13,17 +13,19 @@ from dubito.measure.detection import GRID_STEP, _on_grid
 @pytest.mark.slow
 @given(st.lists(st.floats(1e-300, 1.0), min_size=1, max_size=50))
 def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list[float]) -> None:
-    doubt = np.array(values)
-    grid = _on_grid(doubt)
-    assert (np.abs(doubt - grid) <= GRID_STEP * np.minimum(doubt, 1 - doubt) + 1e-15).all()
-    order = np.argsort(doubt, kind="stable")
+    uncertainty = np.array(values)
+    grid = _on_grid(uncertainty)
+    assert (
+        np.abs(uncertainty - grid) <= GRID_STEP * np.minimum(uncertainty, 1 - uncertainty) + 1e-15
+    ).all()
+    order = np.argsort(uncertainty, kind="stable")
     assert (np.diff(grid[order]) >= 0).all()
 
 
 def test_a_grid_holds_few_cells_however_many_rows() -> None:
-    doubt = 10 ** np.random.default_rng(0).uniform(-16, 0, 200_000)
-    assert np.unique(_on_grid(doubt)).size < 55_000
-    assert np.unique(_on_grid(1 - doubt)).size < 55_000
+    uncertainty = 10 ** np.random.default_rng(0).uniform(-16, 0, 200_000)
+    assert np.unique(_on_grid(uncertainty)).size < 55_000
+    assert np.unique(_on_grid(1 - uncertainty)).size < 55_000
 
 
 def test_ties_are_one_step_whatever_the_order_of_rows() -> None:

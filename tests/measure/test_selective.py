@@ -28,33 +28,33 @@ def audit_of(batch: Batch) -> Audit:
 
 def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Return doubts, rounded to make ties, and whether each row was wrong."""
-    doubt = RNG.random(n)
-    doubt = np.round(doubt / step) * step if step else doubt
-    return doubt, RNG.random(n) < doubt
+    uncertainty = RNG.random(n)
+    uncertainty = np.round(uncertainty / step) * step if step else uncertainty
+    return uncertainty, RNG.random(n) < uncertainty
 
 
-def plain_area(doubt: np.ndarray, wrong: np.ndarray) -> float:
+def plain_area(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
     """Return the mean over rows of the risk among all rows of no more doubt."""
-    return float(np.mean([wrong[doubt <= one].mean() for one in doubt]))
+    return float(np.mean([wrong[uncertainty <= one].mean() for one in uncertainty]))
 
 
 @pytest.mark.parametrize("step", [0.0, 0.1, 1.0])
 def test_areas_equal_their_definitions(step: float) -> None:
-    doubt, wrong = sample(300, step)
-    top = TopLabel(1 - doubt, ~wrong)
-    assert area_under_risk_coverage(None, top) == pytest.approx(plain_area(doubt, wrong))
+    uncertainty, wrong = sample(300, step)
+    top = TopLabel(1 - uncertainty, ~wrong)
+    assert area_under_risk_coverage(None, top) == pytest.approx(plain_area(uncertainty, wrong))
     error = wrong.mean()
-    auroc = roc_auc_score(wrong, doubt)
+    auroc = roc_auc_score(wrong, uncertainty)
     expected = (1 - auroc) * (1 - error) * error + error**2 / 2
     assert area_under_generalized_risk_coverage(None, top) == pytest.approx(expected)
 
 
 def test_a_perfect_ranking_has_almost_no_excess_and_a_reversed_one_much() -> None:
     wrong = np.arange(2000) >= 1700
-    doubt = np.linspace(0.1, 0.9, 2000)
-    top = TopLabel(1 - doubt, ~wrong)
+    uncertainty = np.linspace(0.1, 0.9, 2000)
+    top = TopLabel(1 - uncertainty, ~wrong)
     assert 0 <= excess_area_under_risk_coverage(None, top) < 1e-3
-    assert excess_area_under_risk_coverage(None, top, doubt=-doubt) > 0.2
+    assert excess_area_under_risk_coverage(None, top, uncertainty=-uncertainty) > 0.2
 
 
 def test_all_wrong_and_all_right_are_numbers() -> None:
@@ -75,24 +75,24 @@ def test_coverage_at_a_risk_is_the_largest_that_keeps_it() -> None:
 @given(seed=st.integers(0, 2**32 - 1), step=st.sampled_from([0.05, 0.5, 1.0]))
 def test_the_order_of_rows_does_not_matter_and_weights_count_rows(seed: int, step: float) -> None:
     rng = np.random.default_rng(seed)
-    doubt = np.round(rng.random(40) / step) * step
+    uncertainty = np.round(rng.random(40) / step) * step
     correct, weight, order = rng.random(40) < 0.6, rng.integers(0, 3, 40), rng.permutation(40)
     weight[0] = 1
-    value = area_under_risk_coverage(None, TopLabel(1 - doubt, correct), sample_weight=weight)
-    moved = TopLabel(1 - doubt[order], correct[order])
+    value = area_under_risk_coverage(None, TopLabel(1 - uncertainty, correct), sample_weight=weight)
+    moved = TopLabel(1 - uncertainty[order], correct[order])
     assert area_under_risk_coverage(None, moved, sample_weight=weight[order]) == pytest.approx(
         value
     )
-    repeated = TopLabel(np.repeat(1 - doubt, weight), np.repeat(correct, weight))
+    repeated = TopLabel(np.repeat(1 - uncertainty, weight), np.repeat(correct, weight))
     assert area_under_risk_coverage(None, repeated) == pytest.approx(value)
 
 
 def test_another_doubt_takes_the_place_of_least_confidence() -> None:
-    curve = risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[5.0, -1.0])
-    assert curve.doubt.tolist() == [-1.0, 5.0]
+    curve = risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], uncertainty=[5.0, -1.0])
+    assert curve.uncertainty.tolist() == [-1.0, 5.0]
     assert curve.risk.tolist() == [1.0, 0.5]
     with pytest.raises(BadValueError, match="length 2, like the outputs"):
-        risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[1.0])
+        risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], uncertainty=[1.0])
 
 
 def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
@@ -110,10 +110,10 @@ def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
     assert low <= streamed.area_under_risk_coverage <= high
     in_memory = audit_of(batch)
     assert streamed.error_separation_bounds is not None
-    assert in_memory.error_separation is not None
+    assert in_memory.error_detection_auroc is not None
     assert (
         streamed.error_separation_bounds[0]
-        <= in_memory.error_separation
+        <= in_memory.error_detection_auroc
         <= streamed.error_separation_bounds[1]
     )
 
@@ -123,5 +123,5 @@ def test_the_grid_is_fine_for_many_classes_too() -> None:
     batch = Batch.of(rng.integers(0, 500, 3000), Logits(rng.normal(size=(3000, 500))))
     rows = ArrayShards(batch).map(lambda batch: batch)
     streamed, exact = Audit.of(rows, n_resamples=0), audit_of(batch)
-    for name in ("area_under_risk_coverage", "error_separation"):
+    for name in ("area_under_risk_coverage", "error_detection_auroc"):
         assert getattr(streamed, name) == pytest.approx(getattr(exact, name), rel=2e-3)

@@ -27,12 +27,12 @@ def test_aurocs_and_detections_match_plain_references() -> None:
     assert found is not None
     assert found.distance is not None
     assert found.ood_distance is not None
-    assert found.ood_doubt is not None
+    assert found.ood_uncertainty is not None
     assert (found.n_fitted, found.distance.size, found.is_by_class) == (100, 100, True)
     is_ood = np.repeat([0, 1], [100, 80])
     for area, a, b in (
         (found.distance_auroc, found.distance, found.ood_distance),
-        (found.doubt_auroc, found.doubt, found.ood_doubt),
+        (found.doubt_auroc, found.uncertainty, found.ood_uncertainty),
     ):
         assert area == pytest.approx(roc_auc_score(is_ood, np.concatenate([a, b])))
     n_above = (found.distance >= found.ood_distance[:, np.newaxis]).sum(axis=1)
@@ -49,7 +49,7 @@ def test_rows_used_for_fitting_are_not_scored() -> None:
     assert known.features is not None
     np.testing.assert_array_equal(found.distance, fitted.score(known.features[scored]))
     np.testing.assert_array_equal(found.is_correct, known.rows.correct[scored] == 1)
-    assert found.ood_doubt is None
+    assert found.ood_uncertainty is None
 
 
 def test_without_features_only_confidence_is_used() -> None:

@@ -119,7 +119,7 @@ def fitted() -> Iterator[Serializable]:
     yield VarianceScaling().fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
     yield QuantileRecalibration().fit(SPREAD["Samples"], TARGETS)
     yield QuantileRecalibration([0.2, 0.8]).fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
-    for doubt in (
+    for uncertainty in (
         MahalanobisDistance(),
         MahalanobisDistance(normalize=True),
         ClassConditionalDensity(),
@@ -132,7 +132,7 @@ def fitted() -> Iterator[Serializable]:
         ReAct(np.eye(3, 4) + 1, np.ones(3)),
         DecisionBoundaryDistance(np.eye(3, 4)),
     ):
-        yield doubt.fit(FEATURES, names)
+        yield uncertainty.fit(FEATURES, names)
     yield SCALE(np.eye(3, 4) + 1).fit(np.abs(FEATURES))
     yield BayesianLogisticRegression().fit(FEATURES, names)
     yield BayesianLogisticRegression(covariance="diagonal", fit_intercept=False).fit(

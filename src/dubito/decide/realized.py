@@ -206,7 +206,7 @@ class CostCoverageCurve(ArrayResult):
 
     Attributes
     ----------
-    doubt : array of float
+    uncertainty : array of float
         The distinct scores, increasing.
     coverage : array of float
         The fraction of rows accepted up to each score.
@@ -216,7 +216,7 @@ class CostCoverageCurve(ArrayResult):
         The mean cost per row when the others are rejected, None without a reject action.
     """
 
-    doubt: FloatArray
+    uncertainty: FloatArray
     coverage: FloatArray
     cost: FloatArray
     total: FloatArray | None
@@ -254,7 +254,7 @@ def cost_coverage_curve(
     costs: CostMatrix,
     row_costs: Any = None,
     *,
-    doubt: Any = None,
+    uncertainty: Any = None,
     sample_weight: Any = None,
 ) -> CostCoverageCurve:
     """Return the cost when only the least uncertain rows are decided, at every coverage.
@@ -269,7 +269,7 @@ def cost_coverage_curve(
         The cost of each action in each class.
     row_costs : dict, data frame or array, optional
         As for `expected_costs`.
-    doubt : array, optional
+    uncertainty : array, optional
         One uncertainty score per row; rows with equal scores are accepted together. By default,
         how much more the best action is expected to cost than rejecting.
     sample_weight : array, optional
@@ -300,8 +300,8 @@ def cost_coverage_curve(
     scores = expected[:, acting].min(axis=1)
     if rejecting:
         scores = scores - expected[:, rejecting].min(axis=1)
-    if doubt is not None:
-        scores = as_numbers(doubt, "doubt", caller, paid.size)
+    if uncertainty is not None:
+        scores = as_numbers(uncertainty, "uncertainty", caller, paid.size)
     ranks, weight = Ranks.of(scores), realized.weight
     mass = ranks.sums(weight)
     held = mass > 0

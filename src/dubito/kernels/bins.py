@@ -33,7 +33,7 @@ def bin_indices(values, edges, indices):
 
 
 @kernel
-def reliability_sums(confidence, doubt, correct, weights, drawn_from, edges, sums):
+def reliability_sums(confidence, uncertainty, correct, weights, drawn_from, edges, sums):
     """Add each row to its bin of `sums` (sums x bins), all in one pass.
 
     The sums are: weight, noise, confidence, correct, variance if confidence is true, rows. Noise is
@@ -48,7 +48,7 @@ def reliability_sums(confidence, doubt, correct, weights, drawn_from, edges, sum
         sums[1, b] += weight * weight / drawn_from[i]
         sums[2, b] += weight * confidence[i]
         sums[3, b] += weight * correct[i]
-        sums[4, b] += weight * confidence[i] * doubt[i]
+        sums[4, b] += weight * confidence[i] * uncertainty[i]
         sums[5, b] += 1.0
 
 

@@ -6,7 +6,7 @@ from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, logarithm, logarithm_past_1, ordered
 
 # The position of each statistic in the output of the kernels.
-CONFIDENCE, DOUBT, ENTROPY, VARIANCE, SQUARES, LOG_SUM, LOSS, BRIER = range(8)
+CONFIDENCE, UNCERTAINTY, ENTROPY, VARIANCE, SQUARES, LOG_SUM, LOSS, BRIER = range(8)
 N_NUMBERS = 8
 
 NARROW = 64  # up to this many classes, SIMD lanes run over rows; above, over classes
@@ -91,12 +91,12 @@ def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
         e_top, d_top, total = top, np.log(top), 1.0
         log_total = 0.0
         log_sum = 0.0
-    doubt = rest / total
+    uncertainty = rest / total
     confidence = e_top / total
     others = squares / (total * total)
     mean = (spread + e_top * d_top) / total
     numbers[CONFIDENCE, i] = confidence
-    numbers[DOUBT, i] = doubt
+    numbers[UNCERTAINTY, i] = uncertainty
     numbers[ENTROPY, i] = max(log_total - mean, 0.0)
     numbers[VARIANCE, i] = max((bends + e_top * d_top * d_top) / total - mean * mean, 0.0)
     numbers[SQUARES, i] = confidence * confidence + others
@@ -107,7 +107,7 @@ def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
         return
     if label == predicted:
         numbers[LOSS, i] = log_total - d_top
-        numbers[BRIER, i] = doubt * doubt + others
+        numbers[BRIER, i] = uncertainty * uncertainty + others
         return
     if is_logits:
         d_label = at_label - top
@@ -196,13 +196,13 @@ def _finish_tile(labels, best, top, at_label, sums, numbers):
         loss[j] = exponential(at_label[j])
     for j in range(labels.size):
         confidence = 1.0 / (1.0 + rest[j])
-        doubt = rest[j] * confidence
+        uncertainty = rest[j] * confidence
         others = squares[j] * confidence * confidence
         numbers[CONFIDENCE, j] = confidence
-        numbers[DOUBT, j] = doubt
+        numbers[UNCERTAINTY, j] = uncertainty
         numbers[SQUARES, j] = confidence * confidence + others
         missed = numbers[SQUARES, j] - 2.0 * loss[j] * confidence + 1.0
-        brier = doubt * doubt + others if labels[j] == best[j] else missed
+        brier = uncertainty * uncertainty + others if labels[j] == best[j] else missed
         numbers[BRIER, j] = 0.0 if labels[j] < 0 else brier
     for j in range(labels.size):
         mean = spread[j] * numbers[CONFIDENCE, j]

@@ -35,7 +35,7 @@ def score_sums(weights, correct, confidence, entropy, squares, brier, losses, su
 
 
 @kernel
-def surprise_sums(weights, correct, confidence, doubt, entropy, variance, losses, sums):
+def surprise_sums(weights, correct, confidence, uncertainty, entropy, variance, losses, sums):
     """Fill `sums` with the sums of a calibration test.
 
     These are: rows of infinite loss, weight, loss above entropy (where finite), confidence above
@@ -51,11 +51,11 @@ def surprise_sums(weights, correct, confidence, doubt, entropy, variance, losses
         a += 0.0 if is_impossible else weight * (losses[i] - entropy[i])
         b += weight * (p - correct[i])
         v += weight * variance[i]
-        u += weight * p * doubt[i]
+        u += weight * p * uncertainty[i]
         # E[1(top) (log p + entropy)] = c (log c + entropy).
         c += weight * p * (logarithm(p) + entropy[i])
         wrong += weight * (1.0 - correct[i])
-        expected += weight * doubt[i]
+        expected += weight * uncertainty[i]
     sums[0], sums[1], sums[2], sums[3], sums[4] = n, w, a, b, v
     sums[5], sums[6], sums[7], sums[8] = u, c, wrong, expected
 
@@ -149,27 +149,27 @@ HALF = 1022 << (52 - CUT)  # the cell of a score of 1/2
 
 
 @inner
-def _cell_of(doubt):
+def _cell_of(uncertainty):
     """Return the cell of a score (1 - confidence)."""
-    near = bits_of(min(doubt, 1.0 - doubt)) >> np.int64(CUT)
-    return near if doubt <= 0.5 else 2 * HALF - near
+    near = bits_of(min(uncertainty, 1.0 - uncertainty)) >> np.int64(CUT)
+    return near if uncertainty <= 0.5 else 2 * HALF - near
 
 
 @kernel
-def cell_bounds(doubt):
+def cell_bounds(uncertainty):
     """Return the first and the last cell of the scores."""
-    lowest, highest = doubt[0], doubt[0]
-    for i in range(doubt.size):
-        lowest, highest = min(lowest, doubt[i]), max(highest, doubt[i])
+    lowest, highest = uncertainty[0], uncertainty[0]
+    for i in range(uncertainty.size):
+        lowest, highest = min(lowest, uncertainty[i]), max(highest, uncertainty[i])
     return _cell_of(lowest), _cell_of(highest)
 
 
 @kernel
-def cell_sums(doubt, weights, correct, first, sums):
+def cell_sums(uncertainty, weights, correct, first, sums):
     """Add each row's weight, and its weight if wrong, to its cell of `sums` (cells x 2)."""
-    for i in range(doubt.size):
+    for i in range(uncertainty.size):
         # Clamped, as a score that changed after the bounds were found must not be written outside.
-        cell = np.uint64(min(max(_cell_of(doubt[i]) - first, 0), sums.shape[0] - 1))
+        cell = np.uint64(min(max(_cell_of(uncertainty[i]) - first, 0), sums.shape[0] - 1))
         sums[cell, 0] += weights[i]
         sums[cell, 1] += weights[i] * (1.0 - correct[i])
 

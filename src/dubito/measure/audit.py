@@ -112,12 +112,12 @@ class Audit:
         AURC and E-AURC of least confidence.
     area_under_generalized_risk_coverage : float
         AUGRC of least confidence.
-    error_separation, error_detection_average_precision, error_detection_fpr95 : float or None
+    error_detection_auroc, error_detection_average_precision, error_detection_fpr95 : float or None
         How well least confidence detects the model's own errors: the probability that an error is
         less confident than a correct row (the AUROC of error detection, not of a class), average
         precision, and the false positive rate at 95 % recall.
     risk_coverage_bounds, error_separation_bounds : tuple of float
-        Range of AURC and error separation over all orders of tied rows; for streamed rows, the
+        Range of AURC and error detection AUROC over all orders of tied rows; for streamed rows, the
         error bounds of the fixed grid.
     curve : ReliabilityCurve
         Confidence and accuracy per bin.
@@ -170,7 +170,7 @@ class Audit:
     excess_area_under_risk_coverage: float
     area_under_generalized_risk_coverage: float
     risk_coverage_bounds: tuple[float, float]
-    error_separation: float | None
+    error_detection_auroc: float | None
     error_separation_bounds: tuple[float, float] | None
     error_detection_average_precision: float | None
     error_detection_fpr95: float | None
@@ -491,7 +491,7 @@ def _read(
         excess_area_under_risk_coverage=selective.excess_area,
         area_under_generalized_risk_coverage=selective.generalized_area,
         risk_coverage_bounds=area_bounds(state.ranked),
-        error_separation=auroc_of(ranked) if ranked else None,
+        error_detection_auroc=auroc_of(ranked) if ranked else None,
         error_separation_bounds=auroc_bounds(ranked) if ranked else None,
         error_detection_average_precision=average_precision_of(state.ranked) if wrong > 0 else None,
         error_detection_fpr95=false_positive_rate_of(ranked) if ranked else None,

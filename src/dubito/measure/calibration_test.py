@@ -114,9 +114,9 @@ class CalibrationTestState(State):
         CalibrationTestState
             The sums of these rows.
         """
-        confidence, doubt = rows.confidence, rows.least_confidence
-        gap, variance = confidence - rows.correct, confidence * doubt
-        odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
+        confidence, uncertainty = rows.confidence, rows.least_confidence
+        gap, variance = confidence - rows.correct, confidence * uncertainty
+        odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(uncertainty, 1e-300))
         return cls(
             n_impossible=0,
             weight=float(weight.sum()),
@@ -126,7 +126,7 @@ class CalibrationTestState(State):
             variance_overconfidence=float(weight @ variance),
             covariance=float(weight @ (variance * odds)),
             errors=float(weight @ (1 - rows.correct)),
-            expected_errors=float(weight @ doubt),
+            expected_errors=float(weight @ uncertainty),
         )
 
     @property

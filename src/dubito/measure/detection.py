@@ -26,25 +26,25 @@ from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import State
 
-GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its doubt or its confidence
+GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its uncertainty or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
 
 
-def as_scores(doubt: Any, caller: str) -> FloatArray:
+def as_scores(score: Any, name: str, caller: str) -> FloatArray:
     """Return one finite uncertainty score per row."""
-    scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
+    scores = as_finite(as_floats(score, name, caller), name, caller)
+    require_dimensions(scores, (1,), name, caller, "one number per row")
     return scores
 
 
-def _on_grid(doubt: FloatArray) -> FloatArray:
+def _on_grid(score: FloatArray) -> FloatArray:
     """Return scores between 0 and 1 moved to a fixed grid that keeps their order.
 
     The grid is relative to the score below 1/2 and to the confidence above: finest near 0, where
     good models are, and near 1, where models of many classes are. Rows that share a cell differ by
     less than one part in 1,024.
     """
-    return np.where(doubt <= 0.5, _shortened(doubt), 1 - _shortened(1 - doubt))
+    return np.where(score <= 0.5, _shortened(score), 1 - _shortened(1 - score))
 
 
 def _shortened(values: FloatArray) -> FloatArray:
@@ -62,14 +62,14 @@ def _doubt_of(cells: IntArray) -> FloatArray:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RankingState(State):
-    """For each distinct uncertainty score, ascending: the weight of its rows, and of the positives.
+    """For each distinct score, ascending: the weight of its rows, and of the positives.
 
     Positives are errors or outliers. In memory the scores are exact; streamed, they lie on a fixed
     grid, which bounds their number.
 
     Attributes
     ----------
-    doubt : array of shape (n_scores,)
+    score : array of shape (n_scores,)
         The distinct scores, ascending; larger means more uncertain.
     weight : array of shape (n_scores,)
         Weight of the rows with that score.
@@ -77,7 +77,7 @@ class RankingState(State):
         Weight of the positives among them.
     """
 
-    doubt: FloatArray
+    score: FloatArray
     weight: FloatArray
     positive: FloatArray
 
@@ -104,12 +104,12 @@ class RankingState(State):
         return cls.of_ranks(rows.ranks, weight, weight * (1 - rows.correct))
 
     @classmethod
-    def of_cells(cls, doubt: FloatArray, weight: FloatArray, correct: FloatArray) -> Self:
+    def of_cells(cls, score: FloatArray, weight: FloatArray, correct: FloatArray) -> Self:
         """Sum weights over the cells of the grid.
 
         Parameters
         ----------
-        doubt : array of shape (n_rows,)
+        score : array of shape (n_rows,)
             Scores between 0 and 1.
         weight : array of shape (n_rows,)
             Frequency weights.
@@ -121,11 +121,11 @@ class RankingState(State):
         RankingState
             The ranking on the grid.
         """
-        first, last = cell_bounds(doubt)
-        if last - first > MOST_CELLS_A_ROW * doubt.size:
-            return cls.of_ranks(Ranks.of(_on_grid(doubt)), weight, weight * (1 - correct))
+        first, last = cell_bounds(score)
+        if last - first > MOST_CELLS_A_ROW * score.size:
+            return cls.of_ranks(Ranks.of(_on_grid(score)), weight, weight * (1 - correct))
         sums = np.zeros((last - first + 1, 2))
-        cell_sums(doubt, weight, correct, first, sums)
+        cell_sums(score, weight, correct, first, sums)
         held = np.flatnonzero(sums[:, 0])
         return cls(_doubt_of(held + first), sums[held, 0], sums[held, 1])
 
@@ -152,14 +152,14 @@ class RankingState(State):
         return cls(ranks.values[held], total[held], ranks.sums(positive)[held])
 
     @classmethod
-    def of_scores(cls, is_positive: FloatArray, doubt: FloatArray, weight: FloatArray) -> Self:
+    def of_scores(cls, is_positive: FloatArray, score: FloatArray, weight: FloatArray) -> Self:
         """Rank any scores; `is_positive` is 0, 1 or a fraction.
 
         Parameters
         ----------
         is_positive : array of shape (n_rows,)
             Whether each row is an error or an outlier.
-        doubt : array of shape (n_rows,)
+        score : array of shape (n_rows,)
             Uncertainty scores.
         weight : array of shape (n_rows,)
             Frequency weights.
@@ -169,18 +169,18 @@ class RankingState(State):
         RankingState
             The exact ranking.
         """
-        is_plain = doubt.size > 0 and doubt.min() >= 0 and doubt.max() <= 1
+        is_plain = score.size > 0 and score.min() >= 0 and score.max() <= 1
         if is_plain and (weight == 1).all() and ((is_positive == 0) | (is_positive == 1)).all():
-            return cls._of_rows(is_positive, doubt)
-        return cls.of_ranks(Ranks.of(doubt), weight, weight * is_positive)
+            return cls._of_rows(is_positive, score)
+        return cls.of_ranks(Ranks.of(score), weight, weight * is_positive)
 
     @classmethod
-    def _of_rows(cls, is_positive: FloatArray, doubt: FloatArray) -> Self:
+    def _of_rows(cls, is_positive: FloatArray, score: FloatArray) -> Self:
         """Rank scores between 0 and 1 of rows without weights, sorted together with their labels.
 
         The bits of such scores are in their order. Below them, a bit holds the label.
         """
-        bits = (doubt.astype(np.float64) + 0.0).view(np.int64)  # 0.0 also for -0.0
+        bits = (score.astype(np.float64) + 0.0).view(np.int64)  # 0.0 also for -0.0
         keys = np.sort((bits << 1) | is_positive.astype(np.int64))
         bits = keys >> 1
         starts = np.append(0, np.flatnonzero(bits[1:] != bits[:-1]) + 1)
@@ -216,17 +216,17 @@ class RankingState(State):
         return self
 
 
-def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
+def roc_auc(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
     """Return the area under the ROC curve of an outlier or error score (AUROC).
 
     The probability that an outlier scores higher than an inlier; ties count half. 0.5 is random. To
-    detect the model's errors, pass `y_true != predicted` as `is_outlier`.
+    detect the model's errors, pass `labels != predictions` as `y_true`.
 
     Parameters
     ----------
-    is_outlier : array-like of shape (n_samples,)
+    y_true : array-like of shape (n_samples,)
         True or 1 for outliers (or errors), False or 0 for inliers.
-    doubt : array-like of shape (n_samples,)
+    y_score : array-like of shape (n_samples,)
         Uncertainty or OOD score per row, higher is more uncertain.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -242,19 +242,19 @@ def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
     >>> roc_auc([False, False, True], [0.1, 0.4, 0.4])
     0.75
     """
-    return auroc_of(_ranked_scores(is_outlier, doubt, sample_weight, "roc_auc"))
+    return auroc_of(_ranked_scores(y_true, y_score, sample_weight, "roc_auc"))
 
 
-def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
+def average_precision(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
     """Return the area under the precision-recall curve (AUPR) as average precision.
 
     A random score reaches the fraction of outliers, so compare only at the same fraction.
 
     Parameters
     ----------
-    is_outlier : array-like of shape (n_samples,)
+    y_true : array-like of shape (n_samples,)
         True or 1 for outliers (or errors), False or 0 for inliers.
-    doubt : array-like of shape (n_samples,)
+    y_score : array-like of shape (n_samples,)
         Uncertainty or OOD score per row, higher is more uncertain.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -270,25 +270,23 @@ def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None)
     >>> average_precision([False, True, True], [0.1, 0.4, 0.9])
     1.0
     """
-    return average_precision_of(
-        _ranked_scores(is_outlier, doubt, sample_weight, "average_precision")
-    )
+    return average_precision_of(_ranked_scores(y_true, y_score, sample_weight, "average_precision"))
 
 
 def false_positive_rate_at_recall(
-    is_outlier: Any, doubt: Any, *, recall: float = 0.95, sample_weight: Any = None
+    y_true: Any, y_score: Any, *, recall: float = 0.95, sample_weight: Any = None
 ) -> float:
     """Return the fraction of inliers flagged at a given recall of the outliers (FPR95).
 
     Outliers are the positives here. Papers on OOD detection mostly take the inliers for positives
     and mean by FPR95 the fraction of outliers accepted where 95 % of the inliers are accepted:
-    `false_positive_rate_at_recall(~is_outlier, -doubt)`, and `fpr95` of `diagnose_ood`.
+    `false_positive_rate_at_recall(~y_true, -y_score)`, and `fpr95` of `diagnose_ood`.
 
     Parameters
     ----------
-    is_outlier : array-like of shape (n_samples,)
+    y_true : array-like of shape (n_samples,)
         True or 1 for outliers (or errors), False or 0 for inliers.
-    doubt : array-like of shape (n_samples,)
+    y_score : array-like of shape (n_samples,)
         Uncertainty or OOD score per row, higher is more uncertain.
     recall : float, default=0.95
         Fraction of the outliers that must be flagged.
@@ -308,25 +306,25 @@ def false_positive_rate_at_recall(
     """
     caller = "false_positive_rate_at_recall"
     wanted = as_fraction(recall, "recall", caller)
-    state = _ranked_scores(is_outlier, doubt, sample_weight, caller)
+    state = _ranked_scores(y_true, y_score, sample_weight, caller)
     return false_positive_rate_of(state, wanted)
 
 
-def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
+def _ranked_scores(y_true: Any, y_score: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores; there must be outliers and inliers."""
-    scores = as_scores(doubt, caller)
-    flags = as_array(is_outlier, "is_outlier", caller)
+    scores = as_scores(y_score, "y_score", caller)
+    flags = as_array(y_true, "y_true", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
-    flags = as_fractions(flags, "is_outlier", caller)
-    require_rows(flags, len(scores), "is_outlier", caller)
+    flags = as_fractions(flags, "y_true", caller)
+    require_rows(flags, len(scores), "y_true", caller)
     weight = as_weights(sample_weight, len(scores), caller)
     state = RankingState.of_scores(flags, scores, weight)
     if not 0 < state.positive.sum() < state.weight.sum():
         kind = "outliers" if state.positive.sum() else "inliers"
         rule = "must hold outliers and inliers"
         fix = "Add rows of the other kind, with positive weight"
-        raise BadValueError("is_outlier", caller, rule, f"{kind} only", fix)
+        raise BadValueError("y_true", caller, rule, f"{kind} only", fix)
     return state
 
 

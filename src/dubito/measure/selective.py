@@ -17,16 +17,16 @@ from dubito.measure.state import labeled_batch
 class RiskCoverageCurve:
     """Selective risk at each coverage.
 
-    Accepting all rows with an uncertainty score up to `doubt` covers the fraction `coverage` of the
-    rows, and the fraction `risk` of these is wrong. There is one step for each distinct score.
+    Accepting all rows with a score up to `uncertainty` covers the fraction `coverage` of the rows,
+    and the fraction `risk` of these is wrong. There is one step for each distinct score.
 
     Attributes
     ----------
-    doubt, coverage, risk : ndarray
+    uncertainty, coverage, risk : ndarray
         Threshold, coverage and selective risk of each step, from the most certain rows to all rows.
     """
 
-    doubt: FloatArray
+    uncertainty: FloatArray
     coverage: FloatArray
     risk: FloatArray
 
@@ -45,7 +45,7 @@ class RiskCoverageCurve:
             One point per distinct score.
         """
         kept = np.cumsum(state.value.weight)
-        return cls(state.doubt, kept / kept[-1], np.cumsum(state.positive) / kept)
+        return cls(state.score, kept / kept[-1], np.cumsum(state.positive) / kept)
 
     @property
     def area(self) -> float:
@@ -99,20 +99,20 @@ def area_bounds(state: RankingState) -> tuple[float, float]:
 
 
 def _curve_of(
-    y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str
+    y_true: Any, outputs: Any, uncertainty: Any, sample_weight: Any, caller: str
 ) -> RiskCoverageCurve:
     """Return the curve of rows ranked by least confidence, or by another uncertainty score."""
     batch = labeled_batch(y_true, outputs, sample_weight, caller, stacklevel=5)
-    if doubt is None:
+    if uncertainty is None:
         return RiskCoverageCurve.of(RankingState.of(batch))
-    scores = as_scores(doubt, caller)
-    require_rows(scores, len(batch), "doubt", caller)
+    scores = as_scores(uncertainty, "uncertainty", caller)
+    require_rows(scores, len(batch), "uncertainty", caller)
     wrong, weight = 1 - batch.rows.correct, batch.labeled_weight
     return RiskCoverageCurve.of(RankingState.of_scores(wrong, scores, weight))
 
 
 def risk_coverage_curve(
-    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, uncertainty: Any = None, sample_weight: Any = None
 ) -> RiskCoverageCurve:
     """Return the selective risk (error rate of the accepted rows) at each coverage.
 
@@ -126,7 +126,7 @@ def risk_coverage_curve(
         Rows whose label is missing are left out, with a warning.
     outputs : array-like, Logits, Probabilities, Members or TopLabel
         Model outputs. A plain array holds probabilities; one column is the positive class.
-    doubt : array-like of shape (n_samples,), optional
+    uncertainty : array-like of shape (n_samples,), optional
         Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -145,11 +145,11 @@ def risk_coverage_curve(
     >>> risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]]).risk.tolist()
     [0.0, 0.5]
     """
-    return _curve_of(y_true, outputs, doubt, sample_weight, "risk_coverage_curve")
+    return _curve_of(y_true, outputs, uncertainty, sample_weight, "risk_coverage_curve")
 
 
 def area_under_risk_coverage(
-    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, uncertainty: Any = None, sample_weight: Any = None
 ) -> float:
     """Return the area under the risk-coverage curve (AURC).
 
@@ -160,7 +160,7 @@ def area_under_risk_coverage(
         Rows whose label is missing are left out, with a warning.
     outputs : array-like, Logits, Probabilities, Members or TopLabel
         Model outputs. A plain array holds probabilities; one column is the positive class.
-    doubt : array-like of shape (n_samples,), optional
+    uncertainty : array-like of shape (n_samples,), optional
         Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -181,11 +181,11 @@ def area_under_risk_coverage(
     >>> area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.25
     """
-    return _curve_of(y_true, outputs, doubt, sample_weight, "area_under_risk_coverage").area
+    return _curve_of(y_true, outputs, uncertainty, sample_weight, "area_under_risk_coverage").area
 
 
 def excess_area_under_risk_coverage(
-    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, uncertainty: Any = None, sample_weight: Any = None
 ) -> float:
     """Return AURC minus that of the best ranking at this error rate (E-AURC).
 
@@ -198,7 +198,7 @@ def excess_area_under_risk_coverage(
         Rows whose label is missing are left out, with a warning.
     outputs : array-like, Logits, Probabilities, Members or TopLabel
         Model outputs. A plain array holds probabilities; one column is the positive class.
-    doubt : array-like of shape (n_samples,), optional
+    uncertainty : array-like of shape (n_samples,), optional
         Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -220,11 +220,11 @@ def excess_area_under_risk_coverage(
     0.0966
     """
     caller = "excess_area_under_risk_coverage"
-    return _curve_of(y_true, outputs, doubt, sample_weight, caller).excess_area
+    return _curve_of(y_true, outputs, uncertainty, sample_weight, caller).excess_area
 
 
 def area_under_generalized_risk_coverage(
-    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, uncertainty: Any = None, sample_weight: Any = None
 ) -> float:
     """Return the area under the generalized risk-coverage curve (AUGRC).
 
@@ -238,7 +238,7 @@ def area_under_generalized_risk_coverage(
         Rows whose label is missing are left out, with a warning.
     outputs : array-like, Logits, Probabilities, Members or TopLabel
         Model outputs. A plain array holds probabilities; one column is the positive class.
-    doubt : array-like of shape (n_samples,), optional
+    uncertainty : array-like of shape (n_samples,), optional
         Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -260,11 +260,16 @@ def area_under_generalized_risk_coverage(
     0.125
     """
     caller = "area_under_generalized_risk_coverage"
-    return _curve_of(y_true, outputs, doubt, sample_weight, caller).generalized_area
+    return _curve_of(y_true, outputs, uncertainty, sample_weight, caller).generalized_area
 
 
 def coverage_at_risk(
-    y_true: Any, outputs: Any = None, *, risk: float, doubt: Any = None, sample_weight: Any = None
+    y_true: Any,
+    outputs: Any = None,
+    *,
+    risk: float,
+    uncertainty: Any = None,
+    sample_weight: Any = None,
 ) -> float:
     """Return the largest coverage whose selective risk is at most `risk`.
 
@@ -280,7 +285,7 @@ def coverage_at_risk(
         Model outputs. A plain array holds probabilities; one column is the positive class.
     risk : float
         Highest accepted error rate.
-    doubt : array-like of shape (n_samples,), optional
+    uncertainty : array-like of shape (n_samples,), optional
         Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
     sample_weight : array-like of shape (n_samples,), optional
         Frequency weights.
@@ -296,5 +301,5 @@ def coverage_at_risk(
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """
-    curve = _curve_of(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
+    curve = _curve_of(y_true, outputs, uncertainty, sample_weight, "coverage_at_risk")
     return curve.coverage_at(risk)

@@ -260,7 +260,7 @@ def _metric_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
         ("calibration p-value", "", audit.calibration_p_value, ""),
         ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverages"),
         ("AUGRC", "", audit.area_under_generalized_risk_coverage, "error rate / 2 if random"),
-        ("error separation", "", audit.error_separation, "0.5 if random"),
+        ("error detection AUROC", "", audit.error_detection_auroc, "0.5 if random"),
         ("error detection FPR95", "", audit.error_detection_fpr95, "0.95 if random"),
     ]
     cells = []

@@ -347,7 +347,7 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
         y_true: Any,
         outputs: Any = None,
         *,
-        doubt: Any = None,
+        uncertainty: Any = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
@@ -359,7 +359,7 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
             Labels. `TopLabel` outputs are passed alone, in this place.
         outputs : outputs or array-like
             Outputs of a classifier; a plain array holds probabilities.
-        doubt : array-like of shape (n_rows,), optional
+        uncertainty : array-like of shape (n_rows,), optional
             Uncertainty score by which rows are accepted; by default 1 - confidence.
         name : str, optional
             The name of the model in the legend.
@@ -370,7 +370,8 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
         -------
         RiskCoverageDisplay
         """
-        return cls(risk_coverage_curve(y_true, outputs, doubt=doubt), name=name).plot(ax)
+        curve = risk_coverage_curve(y_true, outputs, uncertainty=uncertainty)
+        return cls(curve, name=name).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         curve = self.curve
@@ -419,7 +420,7 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
         costs: CostMatrix,
         row_costs: Any = None,
         *,
-        doubt: Any = None,
+        uncertainty: Any = None,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
@@ -435,7 +436,7 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
             Costs of actions; a reject action adds the total cost of all rows.
         row_costs : dict, data frame or array, optional
             The columns that the costs depend on, or costs of rows x actions x classes.
-        doubt : array-like of shape (n_rows,), optional
+        uncertainty : array-like of shape (n_rows,), optional
             Score by which rows are accepted; by default the expected cost of acting less that of
             rejecting.
         name : str, optional
@@ -447,7 +448,7 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
         -------
         CostDisplay
         """
-        curve = cost_coverage_curve(y_true, outputs, costs, row_costs, doubt=doubt)
+        curve = cost_coverage_curve(y_true, outputs, costs, row_costs, uncertainty=uncertainty)
         return cls(curve, name=name).plot(ax)
 
     @classmethod

@@ -117,12 +117,12 @@ class Sample:
     def steps(self) -> tuple[Outcome, ...]:
         """The outcomes of thresholds from 0 to 1, in steps of 0.001."""
         order = np.argsort(self.answers.rows.least_confidence, kind="stable")
-        doubt, weight = self.answers.rows.least_confidence[order], self.weight[order]
+        uncertainty, weight = self.answers.rows.least_confidence[order], self.weight[order]
         rows, reject = np.arange(order.size), self.paid[order, self.costs.reject]
         acted = self.paid[order][rows, self.acting[order]]
         wrong = weight * self.wrong(self.acting)[order]
         limits = 1.0 - np.arange(N_STEPS + 1) / N_STEPS - MARGIN
-        n_kept = np.searchsorted(doubt, limits, side="left")
+        n_kept = np.searchsorted(uncertainty, limits, side="left")
         kept, errors, saved = (
             np.append(0.0, np.cumsum(each))[n_kept]
             for each in (weight, wrong, weight * (acted - reject))
@@ -152,7 +152,7 @@ class Sample:
         soft = labels.probabilities
         return {
             "probabilities": _packed(outputs.array),
-            "doubt": _packed(self.answers.rows.least_confidence),
+            "uncertainty": _packed(self.answers.rows.least_confidence),
             "label": _packed(labels.codes) if soft is None else None,
             "truth": None if soft is None else _packed(soft),
             "weight": _packed(self.weight),
@@ -271,7 +271,7 @@ class Thresholds:
         table = CostMatrix.zero_one(outputs.classes or 2) if costs is None else costs
         ranked, names = rank_positives(batch, column), class_names(batch)
         return cls(
-            ranked.doubt,
+            ranked.score,
             ranked.positive,
             ranked.weight,
             len(batch),

@@ -47,7 +47,7 @@ MIN_ROWS = 40
 class OODScores:
     """Uncertainty scores of held-out in-distribution rows, and of OOD rows where given.
 
-    `distance` is the Mahalanobis distance of the features, None without features; `doubt` is
+    `distance` is the Mahalanobis distance of the features, None without features; `uncertainty` is
     1 - confidence. `detected` is the fraction of OOD rows beyond the distance that 5 % of
     in-distribution rows exceed. The areas are OOD detection AUROCs.
     """
@@ -57,9 +57,9 @@ class OODScores:
     is_correct: BoolArray
     weight: FloatArray
     distance: FloatArray | None
-    doubt: FloatArray
+    uncertainty: FloatArray
     ood_distance: FloatArray | None
-    ood_doubt: FloatArray | None
+    ood_uncertainty: FloatArray | None
     detected: float | None
     distance_auroc: float | None
     doubt_auroc: float | None
@@ -88,20 +88,20 @@ def _ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
             with warnings.catch_warnings(action="ignore", category=DubitoWarning):
                 detector = ConformalOutlierDetector(ALPHA).fit(distance, batch.weight[scored])
             detected = float(detector.predict(ood_distance).mean())
-    doubt = batch.rows.least_confidence[scored]
-    ood_doubt = None if ood is None else row_statistics(ood.outputs, None).least_confidence
+    uncertainty = batch.rows.least_confidence[scored]
+    ood_uncertainty = None if ood is None else row_statistics(ood.outputs, None).least_confidence
     return OODScores(
         fitted_on.size,
         is_by_class,
         batch.rows.correct[scored] > 0.5,
         batch.weight[scored],
         distance,
-        doubt,
+        uncertainty,
         ood_distance,
-        ood_doubt,
+        ood_uncertainty,
         detected,
         _detection_auroc(distance, ood_distance),
-        _detection_auroc(doubt, ood_doubt),
+        _detection_auroc(uncertainty, ood_uncertainty),
     )
 
 

@@ -417,7 +417,7 @@ def monitor_cascade(
     times = [arrivals.times.get(name, (decided, 0)) for name, decided in pairs]
     order = np.array(sorted(range(len(times)), key=times.__getitem__), np.int64)
     rows, arrived = rows.take(order), np.array([times[k][0] for k in order], np.float64)
-    doubt = 1 - cascade.first_chance(arrivals.confidence)
+    first_confidence = cascade.first_chance(arrivals.confidence)
     sample, is_called = propensity_weights(rows), _is_called(rows, cascade)
     used = sample.rows[is_called[sample.rows]]
     reliability = None
@@ -434,9 +434,9 @@ def monitor_cascade(
             "calibration": SequentialAlarm(tolerance=TOLERANCE + history.missing).update(
                 history.confidence, history.is_correct
             ),
-            "uncertainty": uncertainty_alarm(doubt),
+            "uncertainty": uncertainty_alarm(1 - first_confidence),
         },
-        uncertainty=uncertainty_shift((1 - doubt[arrivals.heard >= since]).astype(np.float32)),
+        uncertainty=uncertainty_shift(first_confidence[arrivals.heard >= since].astype(np.float32)),
         waiting=dict(waiting),
         delay=rows.delay,
         reliability=reliability,

@@ -104,7 +104,7 @@ def test_the_risk_curve_is_drawn_with_its_area() -> None:
 
 
 def test_the_scale_suits_every_curve_but_not_the_first_few_rows() -> None:
-    curve = risk_coverage_curve(Y, P, doubt=np.arange(400))
+    curve = risk_coverage_curve(Y, P, uncertainty=np.arange(400))
     good = RiskCoverageDisplay.from_predictions(Y, P)
     top = good.ax_.get_ylim()[1]
     both = RiskCoverageDisplay.from_curve(curve, name="by order", ax=good.ax_)
@@ -145,9 +145,9 @@ def test_cost_over_coverage_with_its_minimum() -> None:
 
 
 def test_without_reject_there_is_no_total() -> None:
-    doubt = np.arange(400)
-    display = CostDisplay.from_predictions(Y, P, COSTS, doubt=doubt)
-    curve = cost_coverage_curve(Y, P, COSTS, doubt=doubt)
+    uncertainty = np.arange(400)
+    display = CostDisplay.from_predictions(Y, P, COSTS, uncertainty=uncertainty)
+    curve = cost_coverage_curve(Y, P, COSTS, uncertainty=uncertainty)
     (line,) = display.ax_.lines
     same(line, curve.coverage, curve.cost)
     again = CostDisplay.from_curve(curve, name="again", ax=display.ax_)

@@ -37,9 +37,9 @@ def test_error_figure_rows_are_counted(summary: Summary) -> None:
     is_right = summary.after.rows.correct == 1
     names = [name for _, name in figure.legend]
     assert names == [f"correct rows ({is_right.sum()})", f"wrong rows ({(~is_right).sum()})"]
-    area = summary.audit_after.error_separation
+    area = summary.audit_after.error_detection_auroc
     assert area is not None
-    assert f"Error separation: {area:.4f}" in figure.caption
+    assert f"Error detection AUROC: {area:.4f}" in figure.caption
 
 
 def test_the_fraction_of_detected_ood_rows_is_stated(summary: Summary) -> None:

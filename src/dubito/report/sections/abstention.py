@@ -264,11 +264,11 @@ def _error_figure(summary: Summary) -> Figure:
     populations = _by_correctness(rows.least_confidence, weight, rows.correct)
     title, label = "Correct and wrong rows", "1 - confidence, calibrated"
     caption = "The further apart, the more errors a threshold finds."
-    separation = summary.audit_after.error_separation
+    separation = summary.audit_after.error_detection_auroc
     area = ""
     if separation is not None:
         area = (
-            f" Error separation: {decimal(separation)}, the probability that an error is less "
+            f" Error detection AUROC: {decimal(separation)}, the probability that an error is less "
             "confident than a correct row (0.5: chance)."
         )
     return _histogram(title, label, populations, f"{caption}{area}")
@@ -289,10 +289,10 @@ def _ood_figures(scores: OODScores) -> list[Block]:
     """Return the scores of in-distribution and OOD rows: by confidence, and by distance."""
     figures: list[Block] = []
     caption = "Each kind adds up to 100 %; the last bin includes larger values."
-    if scores.ood_doubt is not None:
+    if scores.ood_uncertainty is not None:
         populations = [
-            _unweighted("in-distribution rows", "known", scores.doubt),
-            _unweighted("OOD rows", "ood", scores.ood_doubt),
+            _unweighted("in-distribution rows", "known", scores.uncertainty),
+            _unweighted("OOD rows", "ood", scores.ood_uncertainty),
         ]
         text = f"{caption}{_auroc_text(scores.doubt_auroc)}"
         label = "1 - confidence, uncalibrated"

@@ -112,7 +112,7 @@ def metrics_section(summary: Summary) -> Section:
         ("maximum calibration error", "maximum_calibration_error", ""),
         ("AURC", "area_under_risk_coverage", ""),
         ("AUGRC", "area_under_generalized_risk_coverage", ""),
-        ("error separation: errors less confident (0.5: chance)", "error_separation", ""),
+        ("error detection AUROC: errors less confident (0.5: chance)", "error_detection_auroc", ""),
     )
     rows = [
         (name, _cell(before, key), _cell(after, key), ideal)

@@ -27,9 +27,10 @@ def provenance_section(facts: tuple[tuple[str, str], ...], command: str | None) 
 
 def inspection_section(summary: Summary) -> Section:
     """Return tables of rows, confused classes, classes and groups."""
-    doubt, is_wrong = summary.after.rows.least_confidence, summary.after.rows.correct < 0.5
-    confident = np.argsort(doubt, kind="stable")
-    uncertain = _rows_table("The most uncertain rows", summary, np.argsort(-doubt, kind="stable"))
+    uncertainty, is_wrong = summary.after.rows.least_confidence, summary.after.rows.correct < 0.5
+    confident = np.argsort(uncertainty, kind="stable")
+    least = np.argsort(-uncertainty, kind="stable")
+    uncertain = _rows_table("The most uncertain rows", summary, least)
     caption = "The most confident errors: check their labels"
     wrong = _rows_table(caption, summary, confident[is_wrong[confident]])
     tables = [_confusion_table(summary.after), _class_table(summary), _group_table(summary)]

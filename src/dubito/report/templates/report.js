@@ -273,7 +273,7 @@
   const decisions = document.querySelector("[data-decisions]");
   if (!decisions) return;
   const n = data.n, nActions = data.costs.length, nClasses = data.costs[0].length, reject = data.reject;
-  const probabilities = unpack(data.probabilities), doubt = unpack(data.doubt), decided = unpack(data.decided);
+  const probabilities = unpack(data.probabilities), uncertainty = unpack(data.uncertainty), decided = unpack(data.decided);
   const label = unpack(data.label), truth = unpack(data.truth), weight = unpack(data.weight);
   const MARGIN = 1e-9, STEPS = 1000;
   const total = weight.reduce((sum, w) => sum + w, 0);
@@ -326,17 +326,17 @@
     }
     return { coverage: kept / total, risk: kept > 0 ? wrong / kept : 0, reviewed: 1000 * (1 - kept / total), cost: 1000 * cost / total };
   };
-  const byThreshold = (actions, theta) => (i) => (doubt[i] >= 1 - theta - MARGIN ? reject : actions[i]);
+  const byThreshold = (actions, theta) => (i) => (uncertainty[i] >= 1 - theta - MARGIN ? reject : actions[i]);
 
   // All thresholds at once: cumulative sums over rows sorted by uncertainty.
-  const order = Array.from({ length: n }, (_, i) => i).sort((a, b) => doubt[a] - doubt[b]);
+  const order = Array.from({ length: n }, (_, i) => i).sort((a, b) => uncertainty[a] - uncertainty[b]);
   const curve = (costs, actions) => {
     let cost = 0, kept = 0, place = 0;
     for (let i = 0; i < n; i++) cost += weight[i] * realizedCost(costs, i, reject);
     const points = [];
     for (let step = STEPS; step >= 0; step--) {
       const limit = 1 - step / STEPS - MARGIN;
-      for (; place < n && doubt[order[place]] < limit; place++) {
+      for (; place < n && uncertainty[order[place]] < limit; place++) {
         const i = order[place];
         kept += weight[i];
         cost += weight[i] * (realizedCost(costs, i, actions[i]) - realizedCost(costs, i, reject));
