@@ -14,6 +14,8 @@ from dubito.decide import (
     Answerer,
     CostMatrix,
     Policy,
+    Reviewer,
+    ReviewTeam,
     action_intervals,
     cost_report,
     estimate_confusion,
@@ -22,7 +24,7 @@ from dubito.decide import (
     realized_cost,
 )
 from dubito.errors import DubitoError
-from dubito.outputs import Logits
+from dubito.outputs import Logits, Scores
 
 
 def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> FloatArray:
@@ -227,3 +229,59 @@ def test_a_confusion_matrix_is_estimated_from_answers() -> None:
     rare = estimate_confusion([0, 0], [0, 0], 3)
     assert (rare > 0).all()
     np.testing.assert_allclose(rare.sum(axis=1), 1)
+
+
+def mean_cost_of_answers(p: FloatArray, error: FloatArray, combine: str, n: int = 200_000) -> float:
+    """The cost of asking about one answer, by drawing answers among 5: the model's, and theirs."""
+    rng = np.random.default_rng(0)
+    model = (rng.random(n) >= p[1]).astype(int)  # 0 is correct, 1 wrong
+    is_wrong = rng.random(n) < np.where(model == 0, error[1], error[0])
+    theirs = np.where(is_wrong, rng.integers(1, 5, n), 0)
+    taken = theirs
+    if combine == "bayes":  # keep the model's answer after all, if fewer are wrong
+        taken = min(model, theirs, key=np.count_nonzero)
+    return float((np.where(taken == 0, 0.1, 2.0)).mean())
+
+
+@pytest.mark.parametrize("combine", ["bayes", "replace"])
+def test_who_is_asked_about_an_answer_gives_one(combine: Any) -> None:
+    wrong = np.array([0.99, 0.6, 0.2, 0.02])
+    p = np.column_stack([wrong, 1 - wrong])
+    base = CostMatrix([[2.0, 0.1]], ["answer"], ["wrong", "correct"])
+    for rates in ([0.25, 0.25], [0.3, 0.05], [0.9, 0.9], [0.0, 0.0]):
+        costs = base.with_review("ann", cost=0.05, error_rate=rates, combine=combine)
+        found = expected_costs(p, costs)[:, -1]
+        drawn = [mean_cost_of_answers(row, np.array(rates), combine) + 0.05 for row in p]
+        np.testing.assert_allclose(found, drawn, atol=0.02)
+        team = ReviewTeam([Reviewer("ann", 1, rates, cost=0.05, combine=combine)])
+        saved = expected_costs(p, base)[:, 0] - found
+        np.testing.assert_allclose(team.values(p, base)[:, 0], saved, atol=1e-12)
+        by_row = CostMatrix([["amount", 0.1]], ["answer"], ["wrong", "correct"]).with_review(
+            "ann", cost=0.05, error_rate=rates, combine=combine
+        )
+        same = expected_costs(p, by_row, {"amount": np.full(4, 2.0)})[:, -1]
+        np.testing.assert_allclose(same, found)
+
+
+def test_a_careless_reviewer_of_answers_is_worth_little() -> None:
+    costs = CostMatrix.for_answers()
+    names = [("a", 0.25), ("b", 0.5), ("c", 0.9), ("d", 0.995), ("e", 0.0)]
+    team = ReviewTeam([Reviewer(name, 1, rate) for name, rate in names])
+    np.testing.assert_allclose(team.values([[0.99, 0.01]], costs), [[0.74, 0.49, 0.09, 0, 0.99]])
+    np.testing.assert_allclose(team.values([[0.2, 0.8]], costs), [[0, 0, 0, 0, 0.2]])
+
+
+def test_a_policy_of_scores_asks_someone_about_answers() -> None:
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=600)
+    is_correct = rng.random(600) < 1 / (1 + np.exp(-1.5 * score))
+    costs = CostMatrix.for_answers().with_review("ann", cost=0.05, error_rate=0.02)
+    policy = Policy.fit(Scores(score), is_correct, costs=costs)
+    decisions = policy.decide(Scores(score))
+    p = decisions.probabilities[:, 1]
+    assert (decisions.action == (1 - p >= 0.07)).all()  # a wrong answer costs 1
+    assert policy.report.cost.value < 0.08
+    assert [one.action for one in policy.thresholds] == ["ann", "answer"]
+    assert policy.thresholds[0].high == pytest.approx(0.93)
+    row = int(p.argmin())
+    assert "take the answer of ann where it differs" in policy.explain(Scores(score), row=row)

@@ -302,6 +302,21 @@ def test_costs_by_row_replace_those_of_reviewers(tmp_path: Path, combine: Any) -
         np.testing.assert_allclose(found["expected_cost"], wanted.expected_cost, rtol=1e-9)
 
 
+@pytest.mark.parametrize("combine", ["bayes", "replace"])
+@pytest.mark.parametrize("wrong", [6.0, "amount"])
+@pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
+def test_who_is_asked_about_an_answer_gives_one(tmp_path: Path, combine: Any, wrong: Any) -> None:
+    costs = CostMatrix([[0.5, wrong]], ["answer"])
+    costs = costs.with_review("ann", cost=0.2, error_rate=[0.1, 0.3], combine=combine)
+    settings: dict[str, Any] = {} if costs.columns else {"row_costs": None}
+    policy, p, columns = by_amount(costs=costs, **settings)
+    given = [columns] if costs.columns else []
+    wanted, found = policy.decide(p, None, *given), written(policy, tmp_path)(p, *given)
+    assert found["action"].tolist() == wanted.action.tolist()
+    np.testing.assert_allclose(found["expected_cost"], wanted.expected_cost, rtol=1e-9)
+    assert 0 < wanted.action.mean() < 1
+
+
 def test_a_file_of_numpy_refuses_what_a_policy_refuses(tmp_path: Path) -> None:
     policy, p, columns = by_amount()
     decide = written(policy, tmp_path)

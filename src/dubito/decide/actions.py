@@ -316,20 +316,27 @@ def action_intervals(costs: CostMatrix, column: int = 1) -> tuple[ActionInterval
 def _cost_lines(costs: CostMatrix) -> tuple[FloatArray, list[int]]:
     """Return the costs in both classes of all that can be done, and the action of each line.
 
-    To ask someone is one line per way to act on the two answers.
+    To ask someone is one line per way to act on the two answers. Where the only action is to
+    answer, these are to keep the answer, and to take that of the one who is asked.
     """
     asked = {costs.actions.index(one.name): one for one in costs.reviews}
     lines, owner = [], []
     decided = costs.array[list(costs.deciding)]
     for k, price in enumerate(costs.array):
+        if k in asked and len(decided) == 1:
+            kept = [decided[0]] if asked[k].needs_posterior else []
+            after = [*kept, asked[k].costs_of_own_answer(decided[0])]
+            lines += [price + one for one in after]
+            owner += [k] * len(after)
+            continue
         ways: list[FloatArray] = [np.zeros((2, 2))]
         if k in asked:
             ways = [decided[list(rule)] for rule in product(range(len(decided)), repeat=2)]
             if not asked[k].needs_posterior:
                 ways = [decided[decided.argmin(axis=0)]]
         for way in ways:
-            after = (asked[k].likelihoods * way.T).sum(axis=1) if k in asked else 0.0
-            lines.append(price + after)
+            added = (asked[k].likelihoods * way.T).sum(axis=1) if k in asked else 0.0
+            lines.append(price + added)
             owner.append(k)
     return np.array(lines), owner
 

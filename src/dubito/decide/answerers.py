@@ -42,6 +42,14 @@ class Answerer(Record):
 
     Made by `CostMatrix.with_review` and `CostMatrix.with_model`.
 
+    Of costs with a single action, to answer (`CostMatrix.for_answers`), the one who is asked gives
+    an answer of their own. It is wrong with the error rate of the class, that is, where the model's
+    answer is wrong, or where it is correct. If the two answers agree, there is nothing to choose.
+    If they differ, one of them is taken: the other one's ("replace"), or the one that is more
+    probably correct ("bayes"). So asking costs what the better of the two sources does, and
+    never less than the errors of the one who is asked leave; whether two wrong answers are the same
+    one makes no difference.
+
     Attributes
     ----------
     name : str
@@ -204,6 +212,8 @@ class Answerer(Record):
         array of float
         """
         n_rows, n_classes = p.shape
+        if base.shape == (1, 2):
+            return self._costs_of_answers(p, base, entries, values, by_class=by_class)
         expected = np.empty(n_rows)
         result = np.empty((n_rows, n_classes)) if by_class else NO_CONFUSION.copy()
         is_even = self.confusion is None
@@ -222,6 +232,44 @@ class Answerer(Record):
 
         run_in_order(fill, row_blocks(n_rows, n_classes))
         return result if by_class else expected
+
+    def costs_of_own_answer(self, costs: FloatArray) -> FloatArray:
+        """Return what their own answer costs where the model's answer is wrong, or correct.
+
+        Parameters
+        ----------
+        costs : array of shape (..., 2)
+            The cost of the model's answer in each class, of which the lower one is that of a
+            correct answer.
+
+        Returns
+        -------
+        array of shape (..., 2)
+            The mean over what they may answer in each class.
+        """
+        low, high = costs.min(axis=-1, keepdims=True), costs.max(axis=-1, keepdims=True)
+        return np.asarray(low + (high - low) * (1.0 - np.diag(self.likelihoods)))
+
+    def _costs_of_answers(
+        self,
+        p: FloatArray,
+        base: FloatArray,
+        entries: IntArray,
+        values: FloatArray,
+        *,
+        by_class: bool,
+    ) -> FloatArray:
+        """Return what `costs_after` does, of a single action: to answer."""
+        kept = np.repeat(base, len(p), axis=0)
+        for _, k, number in entries.tolist():
+            kept[:, k] += values[number]
+        own = self.costs_of_own_answer(kept)
+        expected = (p * own).sum(axis=1)
+        if self.needs_posterior:
+            is_kept = (p * kept).sum(axis=1) <= expected
+            own = np.where(is_kept[:, np.newaxis], kept, own)
+            expected = (p * own).sum(axis=1)
+        return own if by_class else expected
 
     def updated(self, p: FloatArray, answers: IntArray) -> FloatArray:
         """Return the probabilities of rows after an answer to each, rows x classes.

@@ -235,7 +235,8 @@ class CostMatrix(Record):
     def for_answers(cls, wrong: float = 1.0) -> CostMatrix:
         """Return the costs of a single action, to answer, for answers that are wrong or correct.
 
-        For `Scores` and `TopLabel` outputs; add `with_reject`.
+        For `Scores` and `TopLabel` outputs; add `with_reject`, or `with_review` where someone else
+        can answer instead.
 
         Parameters
         ----------
@@ -570,7 +571,9 @@ class CostMatrix(Record):
         """Return the same costs with one more action: to ask a reviewer who may err.
 
         Its expected cost is the price plus the expected cost of what is decided after the answer,
-        by the actions that do not reject. It rejects the row, and wins ties.
+        by the actions that do not reject. It rejects the row, and wins ties. Where the only
+        one of these is to answer (`for_answers`), the reviewer gives an answer of their own, which
+        is wrong with their error rate.
 
         Parameters
         ----------

@@ -539,8 +539,16 @@ class ReviewTeam(Record):
         -------
         array of float, rows x reviewers
             Negative where a review costs more than it saves, -inf where the most probable class is
-            none of the reviewer's skills. If there is one action, to answer, a reviewer corrects
-            answers that are wrong.
+            none of the reviewer's skills. They are what `expected_costs` of
+            `CostMatrix.with_review` say.
+
+        Notes
+        -----
+        If there is one action, to answer (`CostMatrix.for_answers`), a reviewer gives an answer of
+        their own, which is wrong with their error rate. Where it differs from the model's, the
+        better of the two is taken ("bayes") or always theirs ("replace"); where the two agree,
+        nothing changes. With wrong answers that cost 1 more than correct ones, a review saves
+        max(1 - P(correct) - error rate, 0) with "bayes", and without the maximum with "replace".
 
         Examples
         --------
@@ -568,7 +576,6 @@ class ReviewTeam(Record):
         price = RowCosts.of(row_costs if prices.columns else None, prices, n_rows, caller)
         asked = self.answerers(table.classes or wrapped.classes, wrapped.n_classes)
         values = np.empty((n_rows, len(asked)))
-        decided = _after_review(by_row, row_costs, caller)
         found = least_costs(wrapped, by_row.costs, by_row, caller)
 
         def fill(rows: slice) -> None:
@@ -577,7 +584,7 @@ class ReviewTeam(Record):
             share_rows(part, isinstance(wrapped, Logits), p)
             paid = price.take(rows).in_class(0)
             for r, one in enumerate(asked):
-                after = one.costs_after(p, *decided.terms(rows))
+                after = one.costs_after(p, *by_row.terms(rows))
                 values[rows, r] = found.cost[rows] - after - paid[r]
 
         run_in_order(fill, row_blocks(n_rows, wrapped.n_classes))
@@ -708,21 +715,6 @@ class ReviewTeam(Record):
         p = np.empty(wrapped.array.shape)
         share_rows(contiguous(wrapped.array), isinstance(wrapped, Logits), p)
         return Probabilities(asked.updated(p, codes), wrapped.classes)
-
-
-def _after_review(by_row: RowCosts, row_costs: Any, caller: str) -> RowCosts:
-    """Return the costs of what may be decided after a review.
-
-    Of a single action, such as to answer, a reviewer corrects what is wrong: that costs what a
-    correct answer does, and as much as a wrong one where the answer was correct.
-    """
-    costs = by_row.costs
-    is_single = costs.n_actions == 1 and costs.n_classes == 2
-    if not is_single or (np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping)):
-        return by_row
-    cells = np.vstack([costs.cells, costs.cells[:, ::-1]])
-    both = CostMatrix(cells, [costs.actions[0], f"{costs.actions[0]}, corrected"], costs.classes)
-    return RowCosts.of(row_costs if both.columns else None, both, by_row.n_rows, caller)
 
 
 def _listed_reviewers(path: str) -> list[dict[str, Any]]:

@@ -187,7 +187,7 @@ class _CostTerms:
             self.above = p @ (table - shift).T
             self.base = p @ cheapest[:, np.newaxis] if cheapest.any() else None
             decided = table[list(costs.deciding)] - cheapest
-            columns = {a: self._after_answers(asked[a], decided) for a in by_posterior}
+            columns = {a: self._after_answers(asked[a], decided, cheapest) for a in by_posterior}
         else:
             self.cells = self._cells()
             lowest = self._cheapest(priced)
@@ -205,9 +205,13 @@ class _CostTerms:
         """Return the whole cost of an action, from that above the best one in each class."""
         return above if self.base is None else above + self.base
 
-    def _after_answers(self, asked: Answerer, decided: FloatArray) -> Value:
+    def _after_answers(self, asked: Answerer, decided: FloatArray, cheapest: FloatArray) -> Value:
         """Return the cost after an answer that is combined by Bayes, over that of the best."""
         likelihoods = asked.likelihoods
+        if decided.shape == (1, 2):  # to answer: theirs, or the model's
+            [kept] = decided + cheapest
+            each = np.stack([kept, asked.costs_of_own_answer(kept)]) - cheapest
+            return (self.p @ each.T).min().named("after_answer")
         if likelihoods.size * len(decided) > MAX_TABLE:
             raise self._too_many(asked, MAX_TABLE)
         costs = [(self.p @ (one * decided).T).min() for one in likelihoods.T]
@@ -219,6 +223,13 @@ class _CostTerms:
         decided = [self.cells[a] for a in self.policy.costs.deciding]
         if asked.n_classes * len(decided) > MAX_ANSWERS:
             raise self._too_many(asked, MAX_ANSWERS)
+        if len(decided) == 1 and asked.n_classes == 2:
+            [kept] = decided
+            low, high = kept.min(), -(-kept).min()
+            own = low + (high - low) * (1.0 - np.diag(asked.likelihoods))
+            ways = [kept, own] if asked.needs_posterior else [own]
+            each = self.graph.concat([(self.p * (one - lowest)).sum() for one in ways])
+            return each.min().named("after_answer")
         weighted = [self.p * (cell - lowest) for cell in decided]
         costs = []
         for k, one in enumerate(asked.likelihoods.T):

@@ -181,6 +181,8 @@ def _answer_lines(policy: Policy, decisions: Decisions, row_costs: RowCosts) -> 
     if asked is None or len(policy.classes) > MAX_ACTIONS:
         return []
     others = row_costs.without_reject()
+    if others.costs.n_actions == 1 and asked.n_classes == 2:
+        return [f"Ask {asked}: take the answer of {asked.name} where it differs."]
     n_classes = len(policy.classes)
     p = np.repeat(posteriors(decisions.calibrated, slice(None)), n_classes, axis=0)
     after = asked.updated(p, np.arange(n_classes))
