@@ -1,6 +1,6 @@
-"""The claims under test, and the figures of the studies' tables that speak for or against them.
+"""The claims under test, and the estimates in the studies' tables that speak for or against them.
 
-Which figures: those at the ends of a table's scale (severities 1 and 5, 250 and 16,000 rows), and
+Which estimates: those at the ends of a table's scale (severities 1 and 5, 250 and 16,000 rows), and
 there all of its rows, kinds and data sets that the claim is about. None is left out for what it
 shows. "As good as" and "no loss" have a margin: 0.01 for errors, accuracies and ECE, 0.005 nats
 where differences of log loss are that small; "stays" and "estimates" are intervals around 0.
@@ -581,7 +581,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     ),
     "uncertain_labels": (
         Claim(
-            "ignoring uncertain labels is less effective than to take them for positive",
+            "ignoring uncertain labels is less effective than treating them as positive",
             "Irvin et al. 2019",
             tuple(
                 Evidence(
@@ -651,7 +651,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             ),
         ),
         Claim(
-            "with 5,000 rows, the Laplace approximation says the same as the trained weights",
+            "with 5,000 rows, the predictions of the Laplace approximation agree with those of the "
+            "trained weights",
             "MacKay 1992",
             tuple(
                 Evidence(f"distance, {method}, {row}", ("Distance to", row, method), "below", 0.01)
@@ -660,7 +661,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             ),
         ),
         Claim(
-            "with 5,000 rows, passes with dropout say the same as their network in one pass",
+            "with 5,000 rows, the predictions with dropout agree with those of the network in one "
+            "pass",
             "Gal and Ghahramani 2016",
             tuple(
                 Evidence(

@@ -60,7 +60,7 @@ FIGURES = ("ROC-AUC", "log loss", "ECE", "log loss, calibrated", "ECE, calibrate
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Which labels are marked, what marks are taken for, and the size of a run."""
+    """Which labels are marked, how they are treated, and the size of a run."""
 
     mechanism: str
     policy: str
@@ -264,7 +264,7 @@ def picture(rows: list[Compared]) -> Figure:
         axes.set_yticklabels([])
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle("What uncertain labels are taken for: log loss minus that of ignoring them")
+    figure.suptitle("Treatment of uncertain labels: log loss minus that of ignoring them")
     return figure
 
 

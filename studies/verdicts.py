@@ -1,15 +1,15 @@
-"""What the tables of the studies support: a verdict per claim, with the figures it rests on.
+"""What the tables of the studies support: a verdict per claim, with the estimates it rests on.
 
     python -m studies.verdicts    # read docs/studies/*.md again and rewrite all verdicts
 
 A verdict is never written by hand. `studies.claims` names the cells of a study's tables that speak
 for or against a claim, and where the claim puts each: above a bound, below it, or within a distance
-of a value. A figure agrees if its whole 95 % interval over seeds lies there, disagrees if no part
-of it does, and is undecided otherwise or with fewer than three seeds. A claim
+of a value. An estimate agrees if its whole 95 % interval over seeds lies there, disagrees if no
+part of it does, and is undecided otherwise or with fewer than three seeds. A claim
 
-- agrees or disagrees if all of its figures do;
+- agrees or disagrees if all of its estimates do;
 - agrees in part (disagrees in part) if some do and the others are undecided;
-- is mixed if some figures agree and others disagree;
+- is mixed if some estimates agree and others disagree;
 - is not shown if all are undecided.
 
 A cell is a mean ± standard deviation (Student's interval) or has its interval beside it. The
@@ -51,10 +51,10 @@ FEWEST_SEEDS = 3
 @final
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A figure of a study, and where the claim puts it: on a side of `bound`, or so close to 0.
+    """An estimate of a study, and where the claim puts it: on a side of `bound`, or so close to 0.
 
-    With `known`, the figure is the distance to a known value. `highest` is the largest value that
-    the figure can have.
+    With `known`, the estimate is the distance to a known value. `highest` is the largest value that
+    the estimate can have.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Evidence:
     highest: float = np.inf
 
     def interval(self, text: str) -> Interval:
-        """Return the figure in a study's report, with its interval over seeds, rounded outwards."""
+        """Return the estimate in a report, with its interval over seeds, rounded outwards."""
         cells = [_cell(text, place) for place in (self.at, self.minus) if place is not None]
         found = _student_or_welch(cells, self.seeds(text))
         unit = 10.0 ** -self.n_digits(text)
@@ -76,16 +76,16 @@ class Evidence:
         return Interval(found.value - self.known, float(low), float(high))
 
     def n_digits(self, text: str) -> int:
-        """Return the number of decimals with which the figure is printed, at least three."""
+        """Return the number of decimals with which the estimate is printed, at least three."""
         match = re.match(NUMBER, _cell(text, self.at))
         return max(3, len(match[1].partition(".")[2]) if match else 0)
 
     def seeds(self, text: str) -> int:
-        """Return the number of seeds behind the figure."""
+        """Return the number of seeds behind the estimate."""
         return self.n_seeds or int(re.findall(r"^Seeds: (\d+)\.$", text, re.MULTILINE)[-1])
 
     def side(self, text: str) -> Side:
-        """Return what the interval shows about this figure."""
+        """Return what the interval shows about this estimate."""
         found = self.interval(text)
         ends = {
             "above": (self.bound, np.inf),
@@ -100,15 +100,15 @@ class Evidence:
         return "disagrees" if found.high < low or high < found.low else "undecided"
 
     def name(self) -> str:
-        """Return what the figure is."""
+        """Return what the estimate is."""
         return self.what if self.minus is None else f"{self.what} (unpaired)"
 
     def place(self) -> str:
-        """Return where the claim puts the figure."""
+        """Return where the claim puts the estimate."""
         return f"{self.claimed} {'±' if self.claimed == 'within' else ''}{self.bound:g}"
 
     def formatted(self, text: str) -> str:
-        """Return the figure and its interval, with the digits of its cell."""
+        """Return the estimate and its interval, with the digits of its cell."""
         found, spec = self.interval(text), f"z.{self.n_digits(text)}f"
         return f"{found.value:{spec}} ({found.low:{spec}} to {found.high:{spec}})"
 
@@ -123,11 +123,11 @@ class Claim:
     evidence: tuple[Evidence, ...]
 
     def sides(self, text: str) -> Counter[Side]:
-        """Return how many figures agree, disagree and are undecided."""
+        """Return how many estimates agree, disagree and are undecided."""
         return Counter(one.side(text) for one in self.evidence)
 
     def verdict(self, text: str) -> str:
-        """Return the word for what all figures say."""
+        """Return the verdict from all estimates."""
         sides = set(self.sides(text))
         if {"agrees", "disagrees"} <= sides:
             return "mixed"
@@ -137,11 +137,11 @@ class Claim:
         return decided.pop() + (" in part" if "undecided" in sides else "")
 
     def counts(self, text: str) -> str:
-        """Return how many figures say what, as text."""
+        """Return how many estimates agree, disagree and are undecided, as text."""
         return ", ".join(f"{n} {WORDS[side]}" for side, n in sorted(self.sides(text).items()))
 
     def rows(self, text: str) -> list[list[str]]:
-        """Return one row per figure; the claim and its verdict are in the first."""
+        """Return one row per estimate; the claim and its verdict are in the first."""
         head = [f"{self.claim} ({self.source})", f"**{self.verdict(text)}**"]
         return [
             [
@@ -156,7 +156,7 @@ class Claim:
         ]
 
 
-HEADS = ["Claim", "Verdict", "Figure", "Claimed", "Found (95 % interval)", "Figure says", "Seeds"]
+HEADS = ["Claim", "Verdict", "Estimate", "Claimed", "Found (95 % interval)", "Result", "Seeds"]
 
 
 def with_verdicts(text: str, claims: Sequence[Claim]) -> str:
@@ -174,16 +174,18 @@ def overview(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> s
     for name, of_study in claims.items():
         for number, claim in enumerate(of_study):
             study = f"[{name}](../docs/studies/{name}.md)" if number == 0 else ""
-            figures = [f"{one.name()}: {one.formatted(reports[name])}" for one in claim.evidence]
+            estimates = [f"{one.name()}: {one.formatted(reports[name])}" for one in claim.evidence]
             seeds = sorted({one.seeds(reports[name]) for one in claim.evidence})
             verdict = f"**{claim.verdict(reports[name])}**"
             counts = ", ".join(map(str, seeds))
-            rows.append([study, claim.claim, claim.source, verdict, "; ".join(figures), counts])
-    return _table(["Study", "Claim", "Source", "Verdict", "Figures (95 % interval)", "Seeds"], rows)
+            rows.append([study, claim.claim, claim.source, verdict, "; ".join(estimates), counts])
+    return _table(
+        ["Study", "Claim", "Source", "Verdict", "Estimates (95 % interval)", "Seeds"], rows
+    )
 
 
 def claims_table(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) -> str:
-    """Return one line per claim, with its study, its verdict and what its figures say."""
+    """Return one line per claim, with its study, its verdict and what its estimates say."""
     rows = [
         [
             claim.claim,
@@ -195,7 +197,7 @@ def claims_table(reports: dict[str, str], claims: dict[str, tuple[Claim, ...]]) 
         for name, of_study in claims.items()
         for claim in of_study
     ]
-    return _table(["Claim", "Source", "Study", "Verdict", "Figures"], rows)
+    return _table(["Claim", "Source", "Study", "Verdict", "Estimates"], rows)
 
 
 def verdict_lines(text: str, claims: Sequence[Claim]) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts follow from the stored tables, and no word contradicts its figure."""
+"""Verdicts follow from the stored tables, and no word contradicts its estimate."""
 
 import re
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_rounded_cells_leave_their_last_digit_open() -> None:
         ("within", 1.0, -2.0, "disagrees"),
     ],
 )
-def test_a_figure_agrees_if_its_whole_interval_lies_where_claimed(
+def test_an_estimate_agrees_if_its_whole_interval_lies_where_claimed(
     claimed: Where, bound: float, known: float, side: str
 ) -> None:
     one = Evidence("", ("Error", "a", "two"), claimed, bound, known=known)  # -0.5 to 3.5
@@ -128,9 +128,9 @@ def test_a_figure_agrees_if_its_whole_interval_lies_where_claimed(
     assert one.side(TEXT.replace("Seeds: 4", "Seeds: 2")) == "undecided"
 
 
-def word(claimed: str, figure: str) -> str:
-    """Return what a printed figure says about where it is claimed to be."""
-    low, high = (float(one) for one in figure.split("(")[1].rstrip(")").split(" to "))
+def word(claimed: str, estimate: str) -> str:
+    """Return what a printed estimate says about where it is claimed to be."""
+    low, high = (float(one) for one in estimate.split("(")[1].rstrip(")").split(" to "))
     side, bound = claimed.split(" ")
     if side == "within":
         margin = float(bound.lstrip("±"))
@@ -143,13 +143,13 @@ def word(claimed: str, figure: str) -> str:
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_printed_words_follow_from_the_printed_figures(name: str) -> None:
+def test_printed_words_follow_from_the_printed_estimates(name: str) -> None:
     table = REPORTS[name].split("**Verdicts**\n\n")[1]
     verdict, sides = "", set()
     for line in reversed(table.splitlines()[2:]):
         cells = [one.strip() for one in re.split(r"(?<!\\)\|", line)[1:-1]]
-        verdict, _, claimed, figure, side = cells[1:6]
-        assert side == word(claimed, figure), line
+        verdict, _, claimed, estimate, side = cells[1:6]
+        assert side == word(claimed, estimate), line
         sides.add(side)
         if verdict:
             some = {one for one in ("agrees", "disagrees") if one in sides}
