@@ -146,6 +146,59 @@ def test_columns_are_named_by_the_fit_or_the_classes() -> None:
         scaling.set_output(transform="arrow")
 
 
+@pytest.mark.parametrize("wrap", [pd.DataFrame, pl.DataFrame, Probabilities], ids=str)
+def test_a_data_frame_has_the_columns_of_the_fit(wrap: Any) -> None:
+    def framed(columns: list[str]) -> Any:
+        p = P[:, [COLUMNS.index(one) for one in columns]]
+        frame = pd.DataFrame(p, columns=columns)
+        if wrap is Probabilities:
+            return Probabilities(frame)
+        return frame if wrap is pd.DataFrame else pl.DataFrame(p, schema=columns)
+
+    scaling: Any = VectorScaling().fit(framed(COLUMNS), Y).set_output(transform="pandas")
+    costs = CostMatrix.zero_one(3).with_reject(0.3)
+    fitted = Policy.fit(framed(COLUMNS), Y, costs=costs, calibrator=TemperatureScaling())
+    policy = Policy.from_json(fitted.to_json())
+    assert [*scaling.feature_names_in_] == COLUMNS
+    calls = [scaling.predict_proba, scaling.transform, scaling.predict]
+    for call in [*calls, policy.decide, policy.predict_proba, policy.explain]:
+        call(framed(COLUMNS)), call(P)
+        with pytest.raises(BadValueError, match=r"'p_fox' as column 0\. Pass frame\[\['p_cat'"):
+            call(framed(COLUMNS[::-1]))
+        others = pd.DataFrame(P, columns=["p_cat", "p_dog", "p_fish"])
+        with pytest.raises(BadValueError, match=r"'p_fish' as column 2\. Rename"):
+            call(others)
+        call(pd.DataFrame(P))  # without names
+    # Where classes are named, columns of other names can hold them.
+    named = TemperatureScaling().fit(Probabilities(framed_with("logit"), COLUMNS), _labels())
+    named.predict_proba(Probabilities(framed_with("p"), COLUMNS))
+    with pytest.raises(BadValueError, match="as column 0"):
+        named.predict_proba(Probabilities(framed_with("logit").iloc[:, ::-1], COLUMNS))
+
+
+def framed_with(prefix: str) -> pd.DataFrame:
+    return pd.DataFrame(P, columns=[f"{prefix}_{k}" for k in range(3)])
+
+
+def _labels() -> Any:
+    return np.array(COLUMNS)[Y]
+
+
+def test_without_a_data_frame_there_are_no_names() -> None:
+    scaling = TemperatureScaling().fit(P, Y)
+    assert not hasattr(scaling, "feature_names_in_")
+    scaling.predict_proba(pd.DataFrame(P, columns=COLUMNS))
+
+
+def test_fit_transform_is_fit_and_transform() -> None:
+    wanted = TemperatureScaling().fit(P, Y, sample_weight=np.arange(100)).transform(P)
+    found = TemperatureScaling().fit_transform(P, Y, sample_weight=np.arange(100))
+    np.testing.assert_array_equal(found.array, wanted.array)
+    frame = pd.DataFrame(P, columns=COLUMNS)
+    chosen = MultiLabelCalibrator().set_output(transform="pandas")
+    assert [*chosen.fit_transform(frame, P > 0.4).columns] == COLUMNS
+
+
 def test_what_users_chose_does_not_reach_the_inside() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0.3)
     chosen = TemperatureScaling().set_output(transform="pandas")

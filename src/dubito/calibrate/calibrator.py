@@ -59,8 +59,40 @@ def column_names_of(outputs: Any) -> tuple[str, ...] | None:
     return None if origin is None else origin.columns
 
 
+def require_columns(outputs: Any, fitted: Sequence[str] | None, caller: str) -> None:
+    """Raise unless a data frame has the columns of the fit, in their order, as scikit-learn does.
+
+    Columns without names, and a fit without a data frame, have nothing to compare. Outputs with
+    class names may come from other columns, though not from the same ones in another order.
+    """
+    given = column_names_of(outputs)
+    if given is None or fitted is None or len(given) != len(fitted) or given == (*fitted,):
+        return
+    numbered = [str(k) for k in range(len(given))]
+    is_permuted = sorted(given) == sorted(fitted)
+    if numbered in ([*given], [*fitted]) and not is_permuted:
+        return
+    if is_permuted or getattr(outputs, "classes", None) is None:
+        first = next(k for k, (a, b) in enumerate(zip(given, fitted, strict=True)) if a != b)
+        rule = f"must have the columns of the fit, in its order: {_shown(fitted)}"
+        fix = f"Pass frame[{_shown(fitted)}]" if is_permuted else "Rename the columns"
+        raise BadValueError("outputs", caller, rule, f"{given[first]!r} as column {first}", fix)
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Return a list of names as text, of which some are left out if there are many."""
+    listed = ", ".join(map(repr, names[:5]))
+    return f"[{listed}{', ...' if len(names) > 5 else ''}]"
+
+
 class OutputContainers(Serializable):
-    """What `predict_proba` and `transform` return: data frames on request, tensors for tensors."""
+    """What `predict_proba` and `transform` return: data frames on request, tensors for tensors.
+
+    Attributes
+    ----------
+    feature_names_in_ : array of str
+        The columns of the data frame that was fitted on, if it was one.
+    """
 
     _columns: tuple[str, ...] | None = None  # of the data frame that was fitted on
 
@@ -87,6 +119,29 @@ class OutputContainers(Serializable):
             self._sklearn_output_config = {"transform": transform}
         return self
 
+    def fit_transform(self, outputs: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return calibrated logits of the rows of the fit, as in scikit-learn.
+
+        They are not held out: what calibration achieves is measured on other rows, or by
+        `cross_validate_calibrator`.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, MultiLabel, Scores or array
+            Model outputs on rows that the model was not trained on.
+        y : array, optional
+            Labels, as `fit` takes them.
+        **fit_params : any
+            Passed to `fit`, such as `sample_weight`.
+
+        Returns
+        -------
+        Logits, array, tensor or data frame
+            What `transform` returns.
+        """
+        fitted: Any = self
+        return fitted.fit(outputs, y, **fit_params).transform(outputs)
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the columns of data frames that `transform` returns.
 
@@ -112,6 +167,16 @@ class OutputContainers(Serializable):
             caller = f"{type(self).__name__}.get_feature_names_out"
             raise BadValueError("input_features", caller, rule, f"{len(names)}", fix)
         return np.array(names, dtype=object)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns of the data frame that was fitted on; without one there is no such attribute.
+
+        A data frame with other columns, or these in another order, is then refused.
+        """
+        if self._columns is None:
+            raise AttributeError(f"{type(self).__name__} was not fitted on a data frame")
+        return np.array(self._columns, dtype=object)
 
     @abstractmethod
     def _output_names(self) -> tuple[list[str], bool]:
@@ -399,6 +464,7 @@ class BaseCalibrator(OutputContainers):
         """Return outputs over the classes of the fit, or raise."""
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
+        require_columns(outputs, self._columns, caller)
         known = self._as_outputs(outputs, caller)
         require_classes(known, self.n_classes_, self.classes_, caller)
         return known

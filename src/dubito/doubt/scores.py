@@ -245,6 +245,7 @@ def generalized_entropy(outputs: Any, gamma: float = 0.1, max_classes: int = 100
         part = wrapped.array[rows].astype(np.float64)
         with np.errstate(divide="ignore", over="ignore"):
             odds = -np.sort(-(part if isinstance(wrapped, Logits) else np.log(part)), axis=1)
+            odds -= odds[:, :1].copy()  # beside large logits a log-sum-exp would be lost
             rest = logsumexp(odds[:, 1:], axis=1) if odds.shape[1] > 1 else -np.inf
             total = np.logaddexp(odds[:, 0], rest)
             others = odds[:, 1:n_top] - total[:, np.newaxis]

@@ -69,11 +69,18 @@ def log_softmax_columns(array, is_logits, floor, result):
                 column = result[k, low : low + size]
                 for j in range(size):
                     column[j] = logarithm(max(column[j], floor))
+        # The top is subtracted in a loop of its own: sums may be reordered, and beside a top of
+        # 1e16 or more the log-sum-exp would be lost.
+        _fill_tops(result, low, size, top)
+        for k in range(array.shape[1]):
+            column = result[k, low : low + size]
+            for j in range(size):
+                column[j] -= top[j]
         _fill_log_sums(result, 1.0, low, size, top, total)
         for k in range(array.shape[1]):
             column = result[k, low : low + size]
             for j in range(size):
-                column[j] = max((column[j] - top[j]) - total[j], FARTHEST)
+                column[j] = max(column[j] - total[j], FARTHEST)
 
 
 @kernel

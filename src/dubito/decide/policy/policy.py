@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze, restored
-from dubito.calibrate.calibrator import BaseCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator, column_names_of, require_columns
+from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards
@@ -86,7 +87,7 @@ class Policy(BasePolicy):
     provenance : dict
         The version of dubito, the time, a fingerprint of the rows, the random seed, the medians of
         the columns that costs depend on, whether the costs themselves were given by row, and the
-        columns of outputs in the file, if any.
+        columns of outputs in the file or data frame, if any.
 
     Examples
     --------
@@ -106,6 +107,7 @@ class Policy(BasePolicy):
             positive=Omittable(text),
             medians=Omittable(dict_of(number())),
             row_costs=Omittable(text),
+            output_columns=Omittable(list_of(text)),
         ),
         report=record_of(PolicyReport),
         costs=record_of(CostMatrix),
@@ -213,6 +215,7 @@ class Policy(BasePolicy):
             risk=risk, random_state=random_state, current=current, pos_label=pos_label,
             max_review_rate=max_review_rate, evaluate_on=evaluate_on,
             feature_names=as_feature_names(feature_names, features, next(shards.batches())),
+            output_columns=column_names_of(outputs),
         )[0]  # fmt: skip
 
     @classmethod
@@ -222,6 +225,7 @@ class Policy(BasePolicy):
         *,
         evaluate_on: Any = "cross-fit",
         feature_names: tuple[str, ...] | None = None,
+        output_columns: tuple[str, ...] | None = None,
         pos_label: ClassName | None = None,
         **settings: Any,
     ) -> tuple[Policy, Evidence]:
@@ -235,6 +239,8 @@ class Policy(BasePolicy):
             The rows to report on: folds of these rows, or others.
         feature_names : tuple of str, optional
             Names of the features.
+        output_columns : tuple of str, optional
+            The columns of a data frame of outputs, which data frames to decide must then have.
         pos_label : str or int, optional
             The positive class of two.
         **settings : any
@@ -259,6 +265,8 @@ class Policy(BasePolicy):
             provenance["medians"] = medians
         if given is not None and given.ndim == 3:
             provenance["row_costs"] = "rows x actions x classes"
+        if output_columns is not None:
+            provenance["output_columns"] = [*output_columns]
         policy = cls(
             costs=config.costs,
             train_prior=config.train_prior,
@@ -287,6 +295,7 @@ class Policy(BasePolicy):
         array of float, rows x classes
             A tensor for tensors.
         """
+        self._require_columns(outputs, "Policy.predict_proba")
         known = self.calibrator._as_outputs(outputs, "Policy.predict_proba")
         is_same = self.deploy_prior is None
         p = self.calibrator._predict_proba(known) if is_same else self.calibrated(known).array
@@ -531,10 +540,16 @@ class Policy(BasePolicy):
         bounds_cost = self.risk.max_cost is not None
         return DecisionRule(self.costs, frequencies, self.risk.threshold_, bounds_cost)
 
+    def _require_columns(self, outputs: Any, caller: str) -> None:
+        """Raise unless a data frame has the columns of the fit; scores are put in order by name."""
+        if not isinstance(self.calibrator, ConfidenceCalibrator):
+            require_columns(outputs, self.provenance.get("output_columns"), caller)
+
     def _known(
         self, outputs: Any, features: Any, caller: str
     ) -> tuple[Logits | Probabilities, FloatArray | None]:
         """Return outputs, and features where the gate needs them, that fit the policy."""
+        self._require_columns(outputs, caller)
         known = self.calibrator._as_outputs(outputs, caller)
         mine, theirs = self.costs.classes, known.classes
         if mine and theirs and class_order(mine, theirs) == [*range(len(mine))]:
