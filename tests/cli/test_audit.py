@@ -228,7 +228,7 @@ def test_costs_of_groups_and_a_threshold_exclude_each_other(run: Run) -> None:
     assert done.exit_code == 1
     printed = json.loads(done.stdout)
     assert printed["mean_cost"] == pytest.approx(printed["cost"]["realized"]["value"])
-    assert "mean_cost" in printed["group_comparison"]["figures"]["north"]
+    assert "mean_cost" in printed["group_comparison"]["metrics"]["north"]
     assert "lowest expected cost" in run(*words).stdout
     refused = run(*words, "--threshold", "0.2")
     assert refused.exit_code == 2

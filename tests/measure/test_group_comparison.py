@@ -1,4 +1,4 @@
-"""Groups: figures equal scikit-learn's per group, and intervals hold for all groups at once."""
+"""Groups: metrics equal scikit-learn's per group, and intervals hold for all groups at once."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_figures_per_group_equal_scikit_learn(threshold: float) -> None:
     found = audit(y, p, groups=groups, sample_weight=weight, threshold=threshold, n_resamples=100)
     for name in NAMES:
         of = groups == name
-        figures = {key: one.value for key, one in compared(found).figures[name].items()}
+        metrics = {key: one.value for key, one in compared(found).metrics[name].items()}
         settings = {"sample_weight": weight[of]}
         (tn, fp), (fn, tp) = confusion_matrix(y[of], p[of] >= threshold, **settings)
         base = np.average(y[of], weights=weight[of])
@@ -59,8 +59,8 @@ def test_figures_per_group_equal_scikit_learn(threshold: float) -> None:
             "roc_auc": roc_auc_score(y[of], p[of], **settings),
             "average_precision": average_precision_score(y[of], p[of], **settings),
         }
-        error = figures.pop("positive_expected_calibration_error")
-        assert figures == pytest.approx(wanted, abs=1e-9)
+        error = metrics.pop("positive_expected_calibration_error")
+        assert metrics == pytest.approx(wanted, abs=1e-9)
         alone = audit(y[of], p[of], sample_weight=weight[of], n_resamples=0).positive
         assert alone is not None
         assert error == pytest.approx(alone.expected_calibration_error)
@@ -85,15 +85,15 @@ def test_figures_per_group_equal_scikit_learn(threshold: float) -> None:
 
 def test_intervals_are_those_of_clopper_and_pearson_and_of_student() -> None:
     y, p, groups, _ = rows()
-    figures = compared(audit(y, p, groups=groups, n_resamples=0)).figures
+    metrics = compared(audit(y, p, groups=groups, n_resamples=0)).metrics
     tail = (1 - 0.95 ** (1 / 3)) / 2
     for name in NAMES:
         of = groups == name
         n, k = of.sum(), (p[of] >= 0.5).sum()
-        one = figures[name]["selection_rate"]
+        one = metrics[name]["selection_rate"]
         assert one.low == pytest.approx(beta.ppf(tail, k, n - k + 1))
         assert one.high == pytest.approx(beta.ppf(1 - tail, k + 1, n - k))
-        gap, one = (p - y)[of], figures[name]["positive_gap"]
+        gap, one = (p - y)[of], metrics[name]["positive_gap"]
         margin = t.ppf(1 - tail, n - 1) * gap.std(ddof=1) / np.sqrt(n)
         assert (one.low, one.high) == pytest.approx((gap.mean() - margin, gap.mean() + margin))
 
@@ -102,7 +102,7 @@ def test_differences_combine_the_intervals_of_both_groups() -> None:
     y, p, groups, _ = rows()
     found = compared(audit(y, p, groups=groups, n_resamples=0))
     one = found.disparities["false_positive_rate"]
-    values = {name: figures["false_positive_rate"].value for name, figures in found.figures.items()}
+    values = {name: metrics["false_positive_rate"].value for name, metrics in found.metrics.items()}
     assert one.highest == max(values, key=lambda name: values[name])
     assert one.lowest == min(values, key=lambda name: values[name])
     assert one.interval.value == pytest.approx(values[one.highest] - values[one.lowest])
@@ -130,7 +130,7 @@ def test_costs_decide_instead_of_a_threshold() -> None:
     paid = np.stack([10.0 * y, 1.0 - y, np.full(p.size, 0.6)])[action, np.arange(p.size)]
     for name in NAMES:
         of = groups == name
-        one = compared(found).figures[name]
+        one = compared(found).metrics[name]
         assert one["mean_cost"].value == pytest.approx(np.average(paid[of], weights=weight[of]))
         assert one["selection_rate"].value == pytest.approx(
             np.average(action[of] == 1, weights=weight[of])
@@ -155,11 +155,11 @@ def test_many_classes_have_accuracy_gap_and_cost() -> None:
     found = compared(audit(y, Logits(logits), groups=groups, costs=costs, n_resamples=100))
     is_correct = logits.argmax(axis=1) == y
     for k in (0, 1):
-        figures = found.figures[str(k)]
+        metrics = found.metrics[str(k)]
         names = ["accuracy", "gap", "expected_calibration_error", "mean_cost"]
-        assert list(figures) == names
-        assert figures["accuracy"].value == pytest.approx(is_correct[groups == k].mean())
-        assert all(figures[name].low <= figures[name].value <= figures[name].high for name in names)
+        assert list(metrics) == names
+        assert metrics["accuracy"].value == pytest.approx(is_correct[groups == k].mean())
+        assert all(metrics[name].low <= metrics[name].value <= metrics[name].high for name in names)
 
 
 def test_few_rows_are_not_compared_but_still_audited() -> None:
@@ -167,7 +167,7 @@ def test_few_rows_are_not_compared_but_still_audited() -> None:
     groups = np.where(np.arange(60) < 5, "tiny", "large")
     found = audit(y, p, groups=groups, n_resamples=0)
     assert compared(found).too_few_rows == ("tiny",)
-    assert list(compared(found).figures) == ["large"]
+    assert list(compared(found).metrics) == ["large"]
     assert compared(found).disparities == {}
     assert found.groups["tiny"].n_rows == 5
     assert "Too few rows to compare: tiny." in str(found)
@@ -176,7 +176,7 @@ def test_few_rows_are_not_compared_but_still_audited() -> None:
 def test_rare_outcomes_have_an_exact_gap() -> None:
     found = compared(audit([0] * 400, [0.001] * 400, groups=["a", "b"] * 200, n_resamples=0))
     tail = (1 - 0.95**0.5) / 2
-    one = found.figures["a"]["positive_gap"]
+    one = found.metrics["a"]["positive_gap"]
     assert (one.low, one.high) == pytest.approx((0.001 - beta.ppf(1 - tail, 1, 200), 0.001))
 
 
@@ -191,8 +191,8 @@ def test_streamed_groups_equal_those_in_memory(tmp_path: Any) -> None:
     streamed = Audit.of(scan(tmp_path / "rows.parquet", columns), **settings)
     in_memory = audit(y, p, groups=groups, sample_weight=weight, **settings)
     for name in NAMES:
-        for key, one in compared(in_memory).figures[name].items():
-            other = compared(streamed).figures[name][key]
+        for key, one in compared(in_memory).metrics[name].items():
+            other = compared(streamed).metrics[name][key]
             abs_ = 2e-3 if key in ("roc_auc", "average_precision") else 1e-12  # of a fine grid
             assert other.value == pytest.approx(one.value, abs=abs_)
             assert (other.low, other.high) == pytest.approx((one.low, one.high), abs=abs_)
@@ -218,7 +218,7 @@ def test_intervals_hold_for_all_groups_at_once() -> None:
         groups = np.repeat(names, [len(one[0]) for one in parts])
         found = compared(audit(y, p, groups=groups, n_resamples=0))
         for name in rates:
-            held = [covers(found.figures[str(k)][name], truth[k][name]) for k in names]
+            held = [covers(found.metrics[str(k)][name], truth[k][name]) for k in names]
             rates[name] += all(held)
             one = found.disparities[name]
             wanted = truth[int(one.highest)][name] - truth[int(one.lowest)][name]

@@ -199,21 +199,21 @@ def test_groups_are_compared_as_by_binary_audits() -> None:
         binary, several = alone.group_comparison, found.group_comparison[name]
         assert binary is not None
         assert several.level == level
-        for site, figures in several.figures.items():
-            for figure, one in figures.items():
-                other = binary.figures[site][figure]
+        for site, intervals in several.metrics.items():
+            for metric, one in intervals.items():
+                other = binary.metrics[site][metric]
                 assert one.value == pytest.approx(other.value, abs=1e-9)
                 assert one.low <= other.low + 1e-9
                 assert one.high >= other.high - 1e-9
-        for figure, disparity in several.disparities.items():
-            other = binary.disparities[figure].interval
+        for metric, disparity in several.disparities.items():
+            other = binary.disparities[metric].interval
             assert disparity.interval.value == pytest.approx(other.value, abs=1e-9)
             assert disparity.interval.low <= other.low + 1e-9
     # Exact: the interval of a rate that holds for 3 groups and 4 labels at once.
     rows = (sites == "west") & ~np.isnan(y[:, 0])
     hits, n = y[rows, 0].sum(), rows.sum()
     tail = (1 - level ** (1 / 3)) / 2
-    rate = found.group_comparison["cough"].figures["west"]["base_rate"]
+    rate = found.group_comparison["cough"].metrics["west"]["base_rate"]
     assert rate.low == pytest.approx(stats.beta.ppf(tail, hits, n - hits + 1), abs=1e-9)
     assert found.figures["group.west.label.cough.base_rate.low"] == rate.low
     assert found.figures["disparity.label.pain.gap"] > 0.05

@@ -313,7 +313,7 @@ class Columns:
     only_labels : sequence of str, optional
         The labels to read, in this order, of those that `multilabel` selects. Default: all.
     uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
-        What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
+        How uncertain labels are treated, as in `LabelMatrix.of`; None raises an error.
     confidence, correct : str, optional
         The confidence in the predicted class, and whether it was correct: 0, 1, true, false or a
         fraction. With `scores`, the confidence is the one of them that is a probability, and

@@ -318,7 +318,7 @@ class LabelMatrix:
         argument, caller : str
             The names for error messages.
         uncertain : {"ignore", "zeros", "ones", "soft", "multi-class"} or float, optional
-            What uncertain labels are taken for (Irvin et al., 2019): unknown, 0, 1, the frequency
+            How uncertain labels are treated (Irvin et al., 2019): unknown, 0, 1, the frequency
             of 1 among the certain ones of the same label, or a probability of your own. With
             "multi-class", uncertain is a third class in training only (`learn.Bernoulli`), and
             unknown here. None raises an error.

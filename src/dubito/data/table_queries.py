@@ -95,7 +95,7 @@ def value_counts(sources: Sequence[Any], column: str, values: Sequence[str]) -> 
 def _number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str, pa.DataType]:
     """Return the columns of a text file that hold numbers only, or nothing, and their types.
 
-    Numbers with leading zeros or more than 15 digits are taken for identifiers, which stay text.
+    Numbers with leading zeros or more than 15 digits are treated as identifiers, which stay text.
     """
     opened, left = open_source(source), dict.fromkeys(columns, pa.null())
     gaps = pa.array(parsing.GAPS, pa.string())

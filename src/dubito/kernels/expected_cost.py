@@ -280,7 +280,7 @@ def answer_costs(
 ):
     """Fill the expected cost after an answer of someone who errs, per row, and by true class.
 
-    An answer is combined with the probabilities by Bayes (`is_bayes`), or is taken for the truth.
+    An answer is combined with the probabilities by Bayes (`is_bayes`), or is assumed to be correct.
     `by_class`, rows x classes, may be empty. `confusion`, classes x answers, is empty where the
     answer is right with probability hits_k and any other with misses_k.
     """

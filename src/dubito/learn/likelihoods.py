@@ -397,7 +397,7 @@ class Bernoulli(BaseRegressionLikelihood):
     n_targets : int, default=1
         The number of binary targets.
     uncertain : {"ignore", "zeros", "ones", "multi-class"} or float, optional
-        What the mark -1 is taken for: unknown, 0, 1, or a probability (soft). With "multi-class"
+        How the mark -1 is treated: unknown, 0, 1, or a probability (soft). With "multi-class"
         there are three outputs per target: the logits of 0 for all targets, then those of 1, then
         those of uncertain, trained by cross-entropy; the log odds compare 1 with 0 only. None
         raises an error.

@@ -147,25 +147,25 @@ class Disparity:
 @final
 @dataclass(frozen=True, slots=True)
 class GroupComparison:
-    """Figures of all groups with simultaneous intervals, and their largest differences.
+    """Metrics of all groups with simultaneous intervals, and their largest differences.
 
     `Audit.group_comparison` of an audit with groups. With probability `level`, all intervals of one
-    figure hold at once.
+    metric hold at once.
 
     Attributes
     ----------
-    figures : dict of str to dict
-        The interval of each figure, by group. Of two classes these are base rate, selection rate,
+    metrics : dict of str to dict
+        The interval of each metric, by group. For two classes these are base rate, selection rate,
         false positive and false negative rate, precision, calibration gap (mean probability minus
         base rate), calibration error, ROC-AUC and average precision of the positive class;
         otherwise accuracy, gap (confidence minus accuracy) and calibration error. With costs, the
         mean realized cost.
     disparities : dict of str to Disparity
-        The largest difference between two groups, by figure.
+        The largest difference between two groups, by metric.
     too_few_rows : tuple of str
         Groups of fewer than 20 rows, which are not compared.
     level : float
-        The level of the intervals of one figure, together.
+        The level of the intervals of one metric, together.
 
     Notes
     -----
@@ -193,7 +193,7 @@ class GroupComparison:
     ('b', 'a', 1.0)
     """
 
-    figures: dict[str, dict[str, Interval]]
+    metrics: dict[str, dict[str, Interval]]
     disparities: dict[str, Disparity]
     too_few_rows: tuple[str, ...] = ()
     level: float = LEVEL
@@ -278,7 +278,7 @@ class GroupComparison:
     ) -> GroupComparison:
         """Compare the groups that have estimates."""
         at_once = level ** (1 / max(len(estimates), 1))
-        figures = {
+        metrics = {
             name: {metric: interval(at_once) for metric, interval in one.items()}
             for name, one in estimates.items()
         }
@@ -288,14 +288,14 @@ class GroupComparison:
             if len(known) > 1:
                 disparities[metric] = _largest_difference(known, level)
         too_few = tuple(name for name in names if name not in estimates)
-        return cls(figures, disparities, too_few, level)
+        return cls(metrics, disparities, too_few, level)
 
     @property
     def numbers(self) -> dict[str, float]:
         """The ends of all intervals, and the differences, in a flat dictionary."""
         found: dict[str, float] = {}
-        for group, figures in self.figures.items():
-            for name, one in figures.items():
+        for group, metrics in self.metrics.items():
+            for name, one in metrics.items():
                 found |= {f"group.{group}.{name}.{end}": getattr(one, end) for end in ENDS}
         for name, disparity in self.disparities.items():
             interval = disparity.interval
@@ -311,7 +311,7 @@ def _estimates(
     has_costs: bool,
     seed: int,
 ) -> dict[str, _Estimate]:
-    """Return the figures of a group as functions from a level to an interval."""
+    """Return the metrics of a group as functions from a level to an interval."""
     found: dict[str, _Estimate] = {}
     if audit.positive is None:
         found["accuracy"] = partial(clopper_pearson, sums.outcome, sums.weight)
@@ -330,7 +330,7 @@ def _estimates(
 def _positive_estimates(
     positive: BinaryAudit, sums: DecisionState, n_resamples: int, seed: int
 ) -> dict[str, _Estimate]:
-    """Return the figures of the positive class in a group, as functions of the level."""
+    """Return the metrics of the positive class in a group, as functions of the level."""
     found: dict[str, _Estimate] = {}
     missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
     negatives = sums.weight - sums.outcome

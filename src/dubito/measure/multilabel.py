@@ -423,8 +423,8 @@ class MultiLabelAudit:
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         for label, comparison in self.group_comparison.items():
-            for group, figures in comparison.figures.items():
-                numbers |= _ends(f"group.{group}.label.{label}", figures)
+            for group, metrics in comparison.metrics.items():
+                numbers |= _ends(f"group.{group}.label.{label}", metrics)
             differences = {k: one.interval for k, one in comparison.disparities.items()}
             numbers |= _ends(f"disparity.label.{label}", differences, has_values=True)
         return numbers
@@ -478,7 +478,7 @@ def _compare(
         comparison = GroupComparison.of_positive(
             known, sums, n_resamples=n_resamples, seed=seed, level=1 - (1 - LEVEL) / len(names)
         )
-        if comparison.figures:
+        if comparison.metrics:
             found[label] = comparison
     return found
 

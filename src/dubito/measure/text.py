@@ -410,21 +410,21 @@ def _class_lines(audit: Audit) -> list[str]:
 
 
 def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
-    """Return the figures of groups with intervals, and the largest differences between them."""
+    """Return the metrics of groups with intervals, and the largest differences between them."""
     few = sorted(comparison.too_few_rows)
     lines = []
-    if comparison.figures:
-        n_groups = quantity(len(comparison.figures), "group")
+    if comparison.metrics:
+        n_groups = quantity(len(comparison.metrics), "group")
         about = f", {decided(audit.positive)}" if audit.positive is not None else ""
         lines += wrapped(f"Groups{about}; 95 % intervals that hold for {n_groups} at once", 80)
-    shown = sorted(comparison.figures, key=lambda name: -audit.groups[name].n_effective)
+    shown = sorted(comparison.metrics, key=lambda name: -audit.groups[name].n_effective)
     left_out, shown = len(shown[MAX_CLASSES:]), shown[:MAX_CLASSES]
-    names = [name for name in GROUP_HEADS if any(name in comparison.figures[g] for g in shown)]
+    names = [name for name in GROUP_HEADS if any(name in comparison.metrics[g] for g in shown)]
     for start in range(0, len(names), N_COLUMNS):
         columns = names[start : start + N_COLUMNS]
         lines += ["", f"  {'group':<18}" + "".join(f"{GROUP_HEADS[name]:>15}" for name in columns)]
         for group in shown:
-            found = comparison.figures[group]
+            found = comparison.metrics[group]
             cells = [figure_texts(found[n], n) if n in found else ("-", "") for n in columns]
             values, ends = ("".join(f"{cell[k]:>15}" for cell in cells) for k in (0, 1))
             lines.append(f"  {printable(group)[:18]:<18}{values}")

@@ -38,7 +38,7 @@ def test_charts_and_tables_are_those_of_the_audit(rows: ArrayShards) -> None:
     assert isinstance(shown, Figure)
     for row in shown.charts[0].marks:
         assert isinstance(row, SpanRow)
-        one = comparison.figures[row.title]["selection_rate"]
+        one = comparison.metrics[row.title]["selection_rate"]
         assert (row.spans[0].low, row.spans[0].value) == (one.low, one.value)
     assert isinstance(figures, Table)
     assert {row[0] for row in figures.rows} == {"<b>a", "c.d / e"}

@@ -174,7 +174,7 @@ class MultiLabelPolicy(BasePolicy):
         calibrator : MultiLabelCalibrator or "auto", default "auto"
             "auto" is `MultiLabelCalibrator()`.
         uncertain : {"ignore", "zeros", "ones", "soft", "multi-class"} or float, optional
-            What uncertain labels are taken for, as in `LabelMatrix.of`; None raises an error.
+            How uncertain labels are treated, as in `LabelMatrix.of`; None raises an error.
         sample_weight, groups : array, optional
             Weights of the rows, and groups that no fold may divide.
         evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"

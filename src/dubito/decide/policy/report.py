@@ -114,7 +114,7 @@ class CurrentRule:
             names = np.array([str(name) for name in batch.current_actions], dtype=object)
             return action_numbers(names, costs, "Policy.fit", "current_actions")
         if isinstance(batch.outputs, Scores) and self.threshold is None:
-            codes: IntArray = np.ones(len(batch), np.int64)  # every answer is taken for correct
+            codes: IntArray = np.ones(len(batch), np.int64)  # every answer is taken as correct
             return self._best(codes, row_costs)
         outputs = as_class_outputs(batch.outputs, "Policy.fit")
         if self.threshold is None:

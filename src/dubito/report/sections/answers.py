@@ -204,10 +204,10 @@ def _groups_table(audit: Audit) -> Table:
     comparison = audit.group_comparison
 
     def cell(name: str, key: str) -> str:
-        figures = {} if comparison is None else comparison.figures.get(name, {})
-        if key not in figures:
+        metrics = {} if comparison is None else comparison.metrics.get(name, {})
+        if key not in metrics:
             return ABSENT
-        one = figures[key]
+        one = metrics[key]
         return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"
 
     return Table.of(

@@ -200,7 +200,7 @@ MAX_NAME = 24
 
 
 def groups_section(summary: Summary) -> Section | None:
-    """Return the figures of all groups, if groups were given: of a policy's decisions, if any.
+    """Return the metrics of all groups, if groups were given: of a policy's decisions, if any.
 
     Without a policy, they are about the model before calibration.
     """
@@ -208,9 +208,9 @@ def groups_section(summary: Summary) -> Section | None:
     if summary.policy is not None:
         whole, whose = summary.audit_after, "the policy, with calibrated probabilities"
     comparison = whole.group_comparison
-    if comparison is None or not comparison.figures:
+    if comparison is None or not comparison.metrics:
         return None
-    shown = sorted(comparison.figures, key=lambda name: -whole.groups[name].n_effective)
+    shown = sorted(comparison.metrics, key=lambda name: -whole.groups[name].n_effective)
     left_out, shown = len(shown[MAX_GROUPS:]), shown[:MAX_GROUPS]
     intro = f"Figures of {whose}. "
     if whole.positive is not None:
@@ -218,8 +218,8 @@ def groups_section(summary: Summary) -> Section | None:
     if summary.has_other_rejects:
         intro += "What the OOD gate or the risk bound reject is decided like the others here. "
     intro += (
-        "All 95 % intervals of one figure hold at once, for "
-        f"{quantity(len(comparison.figures), 'group')}; differences hold for all pairs of groups."
+        "All 95 % intervals of one metric hold at once, for "
+        f"{quantity(len(comparison.metrics), 'group')}; differences hold for all pairs of groups."
     )
     if left_out:
         intro += f" {quantity(left_out, 'smaller group')} not shown."
@@ -236,11 +236,11 @@ def groups_section(summary: Summary) -> Section | None:
 
 
 def _disparity_table(comparison: GroupComparison) -> Table:
-    """Return the largest difference of each figure."""
+    """Return the largest difference of each metric."""
     return Table.of(
         "Largest differences between two groups",
         comparison.disparities.items(),
-        ("figure", lambda one: TITLES[one[0]]),
+        ("metric", lambda one: TITLES[one[0]]),
         ("difference", lambda one: figure_texts(one[1].interval, one[0], "points")[0]),
         ("95 % interval", lambda one: figure_texts(one[1].interval, one[0])[1]),
         ("highest", lambda one: one[1].highest),
@@ -251,10 +251,10 @@ def _disparity_table(comparison: GroupComparison) -> Table:
 
 
 def _figure(comparison: GroupComparison, name: str, groups: list[str]) -> Figure:
-    """Return a figure of all groups as dots with whiskers."""
+    """Return a metric of all groups as dots with whiskers."""
     rows = []
     for group in groups:
-        one = comparison.figures[group].get(name)
+        one = comparison.metrics[group].get(name)
         if one is not None:
             title = group if len(group) <= MAX_NAME else f"{group[: MAX_NAME - 1]}…"
             rows.append(SpanRow(title, (Span("neutral", one.low, one.value, one.high),)))
@@ -268,10 +268,10 @@ def _figure(comparison: GroupComparison, name: str, groups: list[str]) -> Figure
 
 
 def _figure_table(audit: Audit, comparison: GroupComparison, groups: list[str]) -> Table:
-    """Return all figures with their intervals."""
+    """Return all metrics with their intervals."""
 
     def cell(group: str, name: str) -> str:
-        one = comparison.figures[group].get(name)
+        one = comparison.metrics[group].get(name)
         return "-" if one is None else "{} ({})".format(*figure_texts(one, name))
 
     return Table.of(
@@ -282,6 +282,6 @@ def _figure_table(audit: Audit, comparison: GroupComparison, groups: list[str]) 
         *(
             (TITLES[name], lambda group, name=name: cell(group, name))
             for name in TITLES
-            if any(name in one for one in comparison.figures.values())
+            if any(name in one for one in comparison.metrics.values())
         ),
     )

@@ -180,7 +180,7 @@ def _means_table(audit: MultiLabelAudit) -> Table:
         "that the labels of a "
         "row stay together."
     )
-    return Table(caption, ("figure", *audit.means), tuple(lines))
+    return Table(caption, ("metric", *audit.means), tuple(lines))
 
 
 def _with_interval(value: float, interval: Interval | None) -> str:
@@ -200,13 +200,13 @@ def _groups_blocks(audit: MultiLabelAudit) -> list[Block]:
         return [*blocks, Text(none)]
     caption = (
         "Differences between two groups beyond chance, label by label; the 95 % intervals of one "
-        "figure hold for all labels and pairs of groups at once"
+        "metric hold for all labels and pairs of groups at once"
     )
     table = Table.of(
         caption,
         found,
         ("label", lambda one: one[0]),
-        ("figure", lambda one: GROUP_TITLES[one[1]]),
+        ("metric", lambda one: GROUP_TITLES[one[1]]),
         ("difference", lambda one: figure_texts(one[2].interval, one[1], "points")[0]),
         ("95 % interval", lambda one: figure_texts(one[2].interval, one[1])[1]),
         ("groups", lambda one: f"{one[2].highest} - {one[2].lowest}"),
