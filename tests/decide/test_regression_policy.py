@@ -458,3 +458,16 @@ def test_evaluation_rows_have_the_levels_of_the_fit() -> None:
     others = Batch.of(Y, Quantiles(QUANTILES.array[:, 1:4], LEVELS[1:4]))
     with pytest.raises(BadValueError, match=r"must have the levels .*, got 0\.25, 0\.5, 0\.75"):
         fitted(QUANTILES, evaluate_on=others, interval=0.9)
+
+
+def test_auto_compares_costs_with_reviews_and_prefers_a_calibrator() -> None:
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(2, 10, 600)
+    mean = rng.normal(50, 20, 600)
+    y = mean + 1.4 * spread * rng.normal(size=600)
+    costs = ErrorCosts([-10, -5, 0, 5, 10], [40, 10, 0, 5, 30])
+    policy = fitted(Normal(mean, spread), y, costs=costs, calibrator="auto", review_cost=12)
+    assert policy.calibrator is not None
+    assert policy.report.gap.low <= 0 <= policy.report.gap.high
+    exact = fitted(Normal(mean, 1.4 * spread), y, costs=ErrorCosts.linear(3, 1), calibrator="auto")
+    assert exact.calibrator is not None

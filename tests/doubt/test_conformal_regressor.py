@@ -564,3 +564,30 @@ def test_interval_scores_are_those_of_the_definition() -> None:
     found = PredictionIntervals(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 2.0]))
     assert found.interval_score([0.5, 4.0, 1.0], level=0.8) == pytest.approx((1 + 12 + 10) / 3)
     assert found.contains([0.5, 4.0, 2.0]).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("method", ["adaptive", "normalized", "quantiles", None])
+def test_quantiles_of_other_levels_are_refused(method: Any) -> None:
+    levels = [0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95]
+    y = np.random.default_rng(0).normal(size=400)
+    outputs = Quantiles(np.tile(stats.norm.ppf(levels), (400, 1)), levels)
+    regressor = ConformalRegressor(0.9, method).fit(outputs, y)
+    other = Quantiles(np.tile(stats.norm.ppf(levels[2::2]), (2, 1)), levels[2::2])
+    restored = ConformalRegressor.from_dict(regressor.to_dict())
+    for one in (regressor, restored):
+        with pytest.raises(BadValueError, match=r"must have the levels 0\.05, 0\.1.*got 0\.25, "):
+            one.predict(other)
+        assert one.predict(outputs.take(slice(0, 2))).low.shape == (2,)
+
+
+def test_bins_without_rows_are_refused_in_the_fit() -> None:
+    rng = np.random.default_rng(0)
+    mean, y = rng.normal(size=1000), rng.normal(size=1000)
+    outputs = Normal(mean, rng.uniform(1, 2, 1000))
+    with pytest.raises(
+        BadValueError, match=r"`n_bins` must leave rows.*got 500.*n_bins=50"
+    ) as info:
+        ConformalRegressor(0.9, n_bins=500).fit(outputs, y)
+    assert info.value.argument == "n_bins"
+    few = ConformalRegressor(0.9, n_bins=50).fit(outputs, y)
+    assert np.isfinite(few.predict(outputs).high).all()

@@ -197,3 +197,13 @@ class Streamed(Shards):
 def test_what_cannot_be_is_reported(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_quantiles_of_other_levels_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    outputs = Quantiles(np.tile([-1.0, 0.0, 1.0], (200, 1)), [0.1, 0.5, 0.9])
+    system = ConformalPredictiveSystem().fit(outputs, rng.normal(size=200))
+    other = Quantiles([[-0.5, 0.0, 0.5]], [0.25, 0.5, 0.75])
+    for one in (system, ConformalPredictiveSystem.from_dict(system.to_dict())):
+        with pytest.raises(BadValueError, match=r"must have the levels 0\.1, 0\.5, 0\.9"):
+            one.predict(other)

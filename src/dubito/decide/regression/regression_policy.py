@@ -207,8 +207,9 @@ class RegressionPolicy(BasePolicy):
         costs : ErrorCosts
             The cost of an error of the decided value.
         calibrator : BaseRegressionCalibrator, "auto" or None, default "auto"
-            "auto" is `VarianceScaling()`, or from 200 rows on `QuantileRecalibration(...)` or None
-            where decisions cost less on held-out rows. None leaves outputs uncalibrated.
+            "auto" is `VarianceScaling()`, or from 200 rows on `QuantileRecalibration(...)` where
+            decisions and reviews cost less on held-out rows, and None where they cost less by more
+            than one standard error. None leaves outputs uncalibrated.
         interval : ConformalRegressor or float, default 0.9
             The prediction interval, or its nominal coverage.
         review_cost : float, optional
@@ -796,27 +797,37 @@ def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
     folds = make_folds(batch, N_INNER_FOLDS, config.seed, CALLER)
     candidates = [VarianceScaling(), quantiles, None]
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        totals = [_held_out_cost(one, batch, folds, costs) for one in candidates]
-    return candidates[int(np.argmin(totals))]
+        paid = [_held_out_costs(one, batch, folds, config.rule) for one in candidates]
+    weight = np.concatenate([batch.take(test).labeled_weight for _, test in folds])
+    best = int(np.argmin([float(weight @ one) for one in paid[:-1]]))
+    # Uncalibrated outputs misstate expected costs: they must save more than chance explains.
+    saved = paid[best] - paid[-1]
+    mean = float(np.average(saved, weights=weight))
+    error = float(np.sqrt(np.average((saved - mean) ** 2, weights=weight) / weight.sum()))
+    return None if mean > error else candidates[best]
 
 
-def _held_out_cost(
+def _held_out_costs(
     calibrator: BaseRegressionCalibrator | None,
     batch: Batch,
     folds: Sequence[Fold],
-    costs: ErrorCosts,
-) -> float:
-    """Return the total cost of the values that are best after calibration by other folds."""
-    total = 0.0
+    rule: ValueRule,
+) -> FloatArray:
+    """Return the cost of each row, fold by fold, decided after calibration by the other folds.
+
+    Rows are reviewed by cost only: their intervals do not depend on the calibrator.
+    """
+    by_cost = ValueRule(rule.costs, rule.review_cost)
+    paid = []
     for train, test in folds:
         rows = batch.take(test)
         outputs = _as_one_target(rows.outputs, CALLER)
         if calibrator is not None:
             fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
             outputs = fitted.transform(rows.outputs)
-        value = costs.best(outputs).value
-        total += float(rows.labeled_weight @ costs.of_errors(value - values_of(rows)))
-    return total
+        none = np.zeros(len(rows))
+        paid.append(by_cost.paid(by_cost.decide(outputs, none, none), values_of(rows)))
+    return np.concatenate(paid)
 
 
 def _review_warnings(evidence: ValueEvidence, rule: ValueRule) -> tuple[str, ...]:

@@ -30,7 +30,10 @@ from dubito.doubt.conformal.regressor import (
     PredictionIntervals,
     Regression,
     as_regression,
+    checked_levels,
     kind_of,
+    levels_of,
+    require_fitted_kind,
     require_rows_for,
 )
 from dubito.errors import BadTypeError, BadValueError
@@ -38,7 +41,7 @@ from dubito.measure.regression import values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Quantiles
 from dubito.outputs.regression import as_levels
-from dubito.serialization.fields import Entry, declare, one_of, optional
+from dubito.serialization.fields import Entry, declare, list_of, number, one_of, optional
 from dubito.serialization.objects import clone, record_of
 
 Method = Literal["absolute", "normalized", "adaptive"]
@@ -81,6 +84,8 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
         The sorted scores of calibration rows with their weights, by group ("all" without).
     kind_, method_ : str
         The kind of outputs and the method in the fit.
+    levels_ : tuple of float or None
+        The levels of `Quantiles` in the fit.
     local_scale_ : LocalScale or None
         The learned center and scale.
 
@@ -103,11 +108,13 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
 
     kind_: str
     method_: Method
+    levels_: tuple[float, ...] | None
     local_scale_: LocalScale | None
 
     fitted_fields = declare(
         kind_=one_of(*METHODS),
         method_=one_of(*SPREAD_METHODS),
+        levels_=optional(list_of(number(0, 1))),
         local_scale_=optional(record_of(LocalScale)),
     )
 
@@ -129,7 +136,7 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
         Parameters
         ----------
         outputs : Normal, Samples, Quantiles or array-like of shape (n_rows,)
-            Outputs of the kind of the fit.
+            Outputs of the kind of the fit, `Quantiles` at its levels.
         groups : array-like of shape (n_rows,), optional
             The group of each row, if the fit had groups: each has scores of its own (Mondrian).
 
@@ -141,9 +148,7 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         wrapped = as_regression(outputs, caller)
-        if kind_of(wrapped) != self.kind_:
-            rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
-            raise BadTypeError("outputs", caller, rule, kind_of(wrapped), fix)
+        require_fitted_kind(wrapped, self.kind_, self.levels_, caller)
         assert self.weighted_scores_ is not None
         names = list(self.weighted_scores_)
         positions = self._group_positions(groups, wrapped.n_rows, caller)
@@ -180,6 +185,7 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
+        self.levels_ = checked_levels(self.levels_, self.kind_, entry)
         if self.method_ not in METHODS[self.kind_]:
             rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
             raise entry.at("method_").error(rule, repr(self.method_))
@@ -218,7 +224,8 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         learned = {name: getattr(self, name) for name in ("method_", "local_scale_")}
-        return {"kind_": kind_of(batch.outputs), **learned}
+        facts = {"kind_": kind_of(batch.outputs), "levels_": levels_of(batch.outputs)}
+        return {**facts, **learned}
 
     def _scores(self, batch: Batch) -> FloatArray:
         return self._spread(batch.outputs).scores(values_of(batch))

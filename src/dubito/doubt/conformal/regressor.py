@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, final
 
@@ -28,7 +28,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
-from dubito.doubt.conformal.predictor import BaseConformalPredictor
+from dubito.doubt.conformal.predictor import BaseConformalPredictor, rows_needed
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -36,7 +36,16 @@ from dubito.measure.regression import central_interval, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, boolean, declare, one_of, optional
+from dubito.serialization.fields import (
+    MOST,
+    Entry,
+    boolean,
+    declare,
+    list_of,
+    number,
+    one_of,
+    optional,
+)
 from dubito.serialization.objects import clone, record_of
 
 Method = Literal["absolute", "normalized", "quantiles", "adaptive"]
@@ -112,6 +121,8 @@ class ConformalRegressor(BaseConformalPredictor):
         The level of each threshold: (1 + level) / 2 with `symmetric=False`.
     kind_, method_, symmetric_, bin_by_ : str, str, bool, str
         The kind of outputs and the settings in the fit.
+    levels_ : tuple of float or None
+        The levels of `Quantiles` in the fit.
     bin_edges_ : array or None
         Where bins end.
     local_scale_ : LocalScale or None
@@ -136,6 +147,7 @@ class ConformalRegressor(BaseConformalPredictor):
     method_: Method
     symmetric_: bool
     bin_by_: str
+    levels_: tuple[float, ...] | None
     bin_edges_: FloatArray | None
     local_scale_: LocalScale | None
 
@@ -144,6 +156,7 @@ class ConformalRegressor(BaseConformalPredictor):
         method_=one_of(*NAMES),
         symmetric_=boolean,
         bin_by_=one_of("width", "mean"),
+        levels_=optional(list_of(number(0, 1))),
         bin_edges_=optional(array(None, low=-MOST, high=MOST, is_empty_allowed=True)),
         local_scale_=optional(record_of(LocalScale)),
     )
@@ -174,7 +187,7 @@ class ConformalRegressor(BaseConformalPredictor):
         Parameters
         ----------
         outputs : Normal, Samples, Quantiles or array-like of shape (n_rows,)
-            Outputs of the kind of the fit.
+            Outputs of the kind of the fit, `Quantiles` at its levels.
         groups : array-like of shape (n_rows,), optional
             The group of each row, if the fit had groups.
         density_ratio : array-like of shape (n_rows,), optional
@@ -189,10 +202,7 @@ class ConformalRegressor(BaseConformalPredictor):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         wrapped = self._as_outputs(outputs, caller)
-        kind = kind_of(wrapped)
-        if kind != self.kind_:
-            rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
-            raise BadTypeError("outputs", caller, rule, kind, fix)
+        require_fitted_kind(wrapped, self.kind_, self.levels_, caller)
         n_rows = wrapped.n_rows
         low, high, below, above = (np.empty(n_rows) for _ in range(4))
 
@@ -242,6 +252,7 @@ class ConformalRegressor(BaseConformalPredictor):
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
+        self.levels_ = checked_levels(self.levels_, self.kind_, entry)
         if self.method_ not in METHODS[self.kind_]:
             rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
             raise entry.at("method_").error(rule, repr(self.method_))
@@ -381,7 +392,17 @@ class ConformalRegressor(BaseConformalPredictor):
         # The last value is no edge: nothing lies beyond it.
         is_inside = edges < values.max()
         self.bin_edges_ = freeze(edges[is_inside])
-        return np.sort(np.delete(used, order[places[first[is_inside]]]))
+        at_edges = order[places[first[is_inside]]]
+        counts = np.bincount(
+            np.searchsorted(self.bin_edges_, np.delete(values, at_edges)),
+            minlength=self.bin_edges_.size + 1,
+        )
+        if not counts.all():
+            possible = min(used.size // (rows_needed(self.level_) + 1), int(n_bins) - 1)
+            rule = f"must leave rows in each bin; {used.size:,} rows calibrate"
+            fix = f"Use n_bins={possible}" if possible > 1 else "Use n_bins=None"
+            raise BadValueError("n_bins", name, rule, f"{n_bins}", fix)
+        return np.sort(np.delete(used, at_edges))
 
     def _group_column(self, batch: Batch) -> Any:
         """Return the name of each row's group."""
@@ -394,7 +415,8 @@ class ConformalRegressor(BaseConformalPredictor):
         if "method_" not in vars(self):
             self.method_ = self.method or METHODS[kind][0]
         learned = ("method_", "symmetric_", "bin_by_", "bin_edges_", "local_scale_")
-        return {"kind_": kind, **{name: getattr(self, name) for name in learned}}
+        facts = {"kind_": kind, "levels_": levels_of(batch.outputs)}
+        return {**facts, **{name: getattr(self, name) for name in learned}}
 
     def _scores(self, batch: Batch) -> FloatArray:
         y = values_of(batch)
@@ -626,3 +648,40 @@ def kind_of(outputs: BaseOutputs) -> str:
     """Return the kind of outputs; one sample per row is a plain prediction."""
     is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
     return POINTS if is_point else type(outputs).__name__
+
+
+def levels_of(outputs: BaseOutputs) -> tuple[float, ...] | None:
+    """Return the levels of quantiles, None for other outputs."""
+    if not isinstance(outputs, Quantiles):
+        return None
+    return tuple(outputs.levels.astype(np.float64).tolist())
+
+
+def require_fitted_kind(
+    outputs: BaseOutputs, kind: str, levels: Sequence[float] | None, caller: str
+) -> None:
+    """Raise unless outputs are of the kind of a fit, and quantiles at its levels."""
+    got = kind_of(outputs)
+    if got != kind:
+        rule, fix = f"must be {kind}, as during fit", "Fit on outputs of this kind"
+        raise BadTypeError("outputs", caller, rule, got, fix)
+    given = levels_of(outputs)
+    if given is None or levels is None:
+        return
+    if len(given) != len(levels) or not np.allclose(given, levels, rtol=0, atol=1e-6):
+        shown, got = (", ".join(f"{one:g}" for one in each) for each in (levels, given))
+        rule, fix = f"must have the levels {shown}, as during fit", "Pass the levels of the fit"
+        raise BadValueError("outputs", caller, rule, got, fix)
+
+
+def checked_levels(
+    levels: Sequence[float] | None, kind: str, entry: Entry
+) -> tuple[float, ...] | None:
+    """Return the levels read from a file, or raise unless they are those of quantiles."""
+    if (levels is not None) != (kind == "Quantiles"):
+        raise entry.at("levels_").error("given for Quantiles only", "otherwise")
+    if levels is None:
+        return None
+    if not all(a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)):
+        raise entry.at("levels_").error("increasing between 0 and 1", "others")
+    return tuple(levels)
