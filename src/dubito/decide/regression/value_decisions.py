@@ -336,7 +336,7 @@ class RegressionPolicyReport(BaseReport):
     interval_score : float or None
         Their mean width plus 2 / (1 - level) times the distance of targets outside (Winkler).
     bias : Interval
-        The mean of the calibrated mean minus the target.
+        The predicted mean, after calibration if there is any, minus the target, on average.
     review_rate : Interval
         The fraction of rows that are reviewed.
     reasons : dict
@@ -499,7 +499,7 @@ class RegressionPolicyReport(BaseReport):
         if self.mean_width is not None:
             text += f"; their mean width is {plain(self.mean_width)}"
         lines.append(f"{text}.")
-        lines.append(f"Bias of the calibrated mean: {self.bias:+}.")
+        lines.append(f"Bias of the predicted mean: {self.bias:+}.")
         few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
         rows_used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
         return [*lines, f"{rows_used}{few}"]

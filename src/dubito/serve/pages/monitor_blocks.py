@@ -290,7 +290,7 @@ def value_metric_blocks(report: ValueMonitorReport, policy: RegressionPolicy) ->
     cards = Cards(
         (
             _card(name, overall.coverage, percent),
-            _card("Bias of the calibrated mean", overall.bias, decimal),
+            _card("Bias of the predicted mean", overall.bias, decimal),
             _card("Interval score", overall.interval_score, decimal),
             _card("Cost per row", overall.cost, decimal),
             _card("Decided without review", overall.automatic, percent),
