@@ -39,6 +39,14 @@ __all__ = [
     "UnfittedError",
 ]
 
+PACKAGES = {  # that the extras install
+    "dask": "Dask",
+    "mlflow": "MLflow",
+    "plots": "Matplotlib",
+    "serve": "a set of web packages (FastAPI and others)",
+    "torch": "PyTorch",
+}
+
 
 class DubitoError(Exception):
     """The base class of all errors that dubito raises."""
@@ -246,14 +254,17 @@ class UnfittedError(DubitoError, ValueError, AttributeError):
         The class of the estimator.
     method : str
         The method that needs a fit.
+    first : str, default "fit"
+        The method to call before.
     """
 
-    def __init__(self, kind: str, method: str) -> None:
-        super().__init__(kind, method)
-        self.kind, self.method = kind, method
+    def __init__(self, kind: str, method: str, first: str = "fit") -> None:
+        super().__init__(kind, method, first)
+        self.kind, self.method, self.first = kind, method, first
 
     def __str__(self) -> str:
-        return f"This {self.kind} is not fitted yet. Call `fit` before `{self.method}`."
+        fix = f"Call `{self.first}` before `{self.method}`"
+        return f"This {self.kind} is not fitted yet. {fix}."
 
 
 class MissingExtraError(DubitoError, ImportError):
@@ -265,14 +276,17 @@ class MissingExtraError(DubitoError, ImportError):
         What needs the dependency, e.g. "dubito serve".
     extra : str
         The extra that installs it: the remedy is `pip install 'dubito[extra]'`.
+    package : str, optional
+        The dependency. Default: the one that the extra is for.
     """
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(feature, extra)
+    def __init__(self, feature: str, extra: str, package: str | None = None) -> None:
+        super().__init__(feature, extra, package)
         self.feature, self.extra = feature, extra
+        self.package = PACKAGES.get(extra, extra) if package is None else package
 
     def __str__(self) -> str:
-        return f"{self.feature} needs an optional dependency. {self.fix}."
+        return f"{self.feature} needs {self.package}, which is not installed. {self.fix}."
 
     @property
     def fix(self) -> str:

@@ -555,6 +555,14 @@ def test_classes_and_numbers_are_not_mixed(run: Run, weather: pd.DataFrame) -> N
     weather.to_csv("later.csv", index=False)
     done = run("forecast", "later.csv", *points, "--state", "s.json")
     assert "must hold class probabilities, as before" in " ".join(done.stderr.split())
+    weather["spread"] = weather["q_0.05"] = 0.5
+    weather["q_0.95"] = 0.6
+    weather.to_csv("later.csv", index=False)
+    for outputs in (["--mean", "p_sun", "--std", "spread"], ["--quantiles", "q_*"]):
+        words = [*points[:4], *outputs, "--label", "level"]
+        done = run("forecast", "later.csv", *words, "--state", "s.json")
+        assert done.exit_code == 2
+        assert "must hold class probabilities, as before" in " ".join(done.stderr.split())
     several = run("forecast", "later.csv", "--time", "day", "--multilabel", "p_*")
     assert "one label per row" in " ".join(several.stderr.split())
 
@@ -615,3 +623,38 @@ def test_truths_of_few_dates_count_by_date() -> None:
     found = forecast_coverage(y, None, bounds, time=np.arange(16.0) // 4, **rest).total
     wilson = binomtest(3, 4).proportion_ci(method="wilson")  # of 4 dates, not of 16 outcomes
     assert found.interval == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+
+
+def test_other_files_are_no_states(run: Run, frame: pd.DataFrame) -> None:
+    words = ["--quantiles", "q_*", "--label", "admissions"]
+    known = frame.dropna(subset="admissions")
+    known.to_csv("known.csv", index=False)
+    run("fit", "known.csv", *words, "--cost-under", 4, "--cost-over", 1, "-o", "p.json")
+    done = run("forecast", "all.csv", *OPTIONS, "--state", "p.json")
+    text = " ".join(done.stderr.split())
+    assert "p.json" in text
+    assert "a policy (RegressionPolicy), not a state of forecasts" in text
+    assert "dubito decide p.json" in text
+    run("calibrate", "known.csv", *words, "-o", "c.json")
+    done = run("forecast", "all.csv", *OPTIONS, "--state", "c.json")
+    assert "not a state of forecasts" in " ".join(done.stderr.split())
+    run("forecast", "all.csv", *OPTIONS, "--state", "s.json")
+    done = run("decide", "s.json", "all.csv", *words[:2])
+    text = " ".join(done.stderr.split())
+    assert "the state of forecasts, not a policy. Use `dubito forecast`" in text
+
+
+def test_horizons_that_are_missing_are_not_mentioned(run: Run, frame: pd.DataFrame) -> None:
+    frame["horizon"] += 1
+    frame.to_csv("later.csv", index=False)
+    done = run("forecast", "later.csv", *OPTIONS)
+    text = " ".join(done.stdout.split())
+    assert "horizon 0" not in text
+    assert "7 days after their forecast, times the horizon + 1 (--known" in text
+
+
+def test_the_report_of_sets_explains_no_column_of_intervals(
+    run: Run, weather: pd.DataFrame
+) -> None:
+    run("forecast", "weather.csv", *WEATHER, "--report", "page.html")
+    assert "score / raw" not in Path("page.html").read_text()

@@ -478,3 +478,13 @@ def test_months_are_steps() -> None:
     known = online.waiting_known_.astype("datetime64[D]")
     last = np.array(["2025-03-31", "2025-04-30", "2025-05-31", "2025-06-30"], "datetime64[D]")
     assert known.tolist() == last.tolist()
+
+
+def test_mistakes_with_ids_and_order_are_named() -> None:
+    online = OnlineConformal()
+    with pytest.raises(UnfittedError, match=r"Call `predict` before `update`"):
+        online.update([1.0])
+    with pytest.raises(
+        BadValueError, match=r"must not repeat: row 0 has the same id.*'x' in row 1"
+    ):
+        online.predict([1.0, 2.0], series=["a", "b"], ids=["x", "x"])

@@ -15,7 +15,7 @@ from dubito.cli.forecast_rows import (
     Resumed,
     read_forecast_rows,
 )
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -422,6 +422,11 @@ def _print_steps(online: OnlineConformal, first: int) -> None:
             "is the time until the next forecasts (--known says otherwise)."
         )
         return
+    if min(online.horizons_) > 0:
+        times = "times the horizon" if first else "times the horizon + 1"
+        known = f"{span} after their forecast, {times}"
+        say(f"\nOutcomes count as known {known} (--known says otherwise).")
+        return
     later = f", that of horizon {first + 1} after twice that" * (max(online.horizons_) > 0)
     say(
         f"\nThe outcome of horizon {first} counts as known {span} after its forecast"
@@ -432,11 +437,23 @@ def _print_steps(online: OnlineConformal, first: int) -> None:
 def _open_state(path: Path | None, level: float) -> OnlineConformal:
     """Return the state of a file, or a new one."""
     from dubito.doubt import OnlineConformal
+    from dubito.formatting import printable
     from dubito.serialization.documents import decode_document, read_text
 
     if path is None or not path.exists():
         return OnlineConformal(level)
-    online = OnlineConformal.from_dict(decode_document(read_text(path), str(path))[0])
+    document = decode_document(read_text(path), str(path))[0]
+    kind = document.get("class")
+    if kind != "OnlineConformal":
+        problem, fix = "it is not a state of forecasts", "Pass another --state"
+        if isinstance(kind, str) and (kind.endswith("Policy") or kind == "Cascade"):
+            problem = f"it is a policy ({kind}), not a state of forecasts"
+            command = "cascade decide" if kind == "Cascade" else "decide"
+            fix = f"Pass another --state, or use `dubito {command} {path}`"
+        elif isinstance(kind, str):
+            problem = f"{problem} (its class is {printable(kind[:50])})"
+        raise BadFileError(str(path), problem, fix)
+    online = OnlineConformal.from_dict(document)
     if online.level != level:
         rule, fix = f"must be {online.level:g}, as in {path}", f"Pass --level {online.level:g}"
         raise BadValueError("--level", CALLER, rule, f"{level:g}", fix)
@@ -487,7 +504,7 @@ def _write(
 def _print(coverage: ForecastCoverage) -> None:
     """Print the verdict, and tables by horizon, series and month."""
     from dubito.cli.printing import say, show_table
-    from dubito.formatting import percent
+    from dubito.formatting import percent, quantity
     from dubito.monitor.forecasts import in_percent
 
     say(coverage.verdict)
@@ -526,6 +543,8 @@ def _print(coverage: ForecastCoverage) -> None:
     if columns[-1][0] == "score / raw" and coverage.total.n_rows:
         say("\nscore / raw is the interval score divided by that as forecast: lower is better.")
     if coverage.n_future:
-        say(f"\n{coverage.n_future:,} forecasts have no outcome yet.")
+        have = "has" if coverage.n_future == 1 else "have"
+        say(f"\n{quantity(coverage.n_future, 'forecast')} {have} no outcome yet.")
     if coverage.n_warm_up:
-        say(f"{coverage.n_warm_up:,} outcomes came before the first correction.")
+        came = quantity(coverage.n_warm_up, "outcome")
+        say(f"{came} came before the first correction.")

@@ -280,8 +280,10 @@ def read_forecast_rows(
             order = _in_file_order(classes, one, names)
             if isinstance(labels, Labels):
                 y[rows] = np.where(labels.codes < 0, np.nan, labels.codes)
-        elif isinstance(labels, Targets):
-            y[rows] = labels.values.astype(np.float64)
+        else:
+            classes, order = None, ()  # also if the state has some, which `require_fits` refuses
+            if isinstance(labels, Targets):
+                y[rows] = labels.values.astype(np.float64)
         n_rearranged = getattr(outputs, "n_rearranged", 0)
         if forecast is not None:
             outputs = outputs.array[:, 0]

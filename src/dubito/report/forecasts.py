@@ -83,6 +83,10 @@ def forecast_report(
     figures = [_width_figure(found)]
     if found.reliability:
         figures.append(_reliability_figure(found))
+    explained = ""
+    if found.kind == "intervals":
+        explained = ' "score / raw" is the interval score divided by that as forecast: '
+        explained += "lower is better."
     blocks = (
         _coverage_row(found),
         Row(tuple(figures)),
@@ -91,8 +95,7 @@ def forecast_report(
         Text(
             "Intervals around coverages are 95 % confidence intervals (Wilson's, for the number of "
             "independent outcomes that vary as much as these, which are alike on one date and from "
-            'date to date). "score / raw" is the interval score divided by that as forecast: '
-            "lower is better."
+            f"date to date).{explained}"
         ),
     )
     known = (

@@ -39,7 +39,7 @@ from dubito.doubt.conformal.panel import (
     times_after,
 )
 from dubito.doubt.conformal.regressor import PredictionIntervals
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadTypeError, BadValueError, UnfittedError
 from dubito.kernels.online_updates import (
     ACI,
     HUGE,
@@ -265,6 +265,10 @@ class OnlineConformal(Serializable):
         self.transform = transform
         self.rate = rate
         self.max_waiting = max_waiting
+
+    def _require_fitted(self, method: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise UnfittedError(type(self).__name__, method, "predict")
 
     @property
     def n_waiting(self) -> int:
@@ -723,12 +727,15 @@ class OnlineConformal(Serializable):
         if column is None:
             return None
         names = [str(one) for one in column.tolist()]
-        seen = {one for one in self.waiting_ids_ if one is not None}
+        waiting = {one for one in self.waiting_ids_ if one is not None}
+        seen = dict[str, int]()
         for row, one in enumerate(names):
-            if one in seen:
+            if one in waiting:
                 rule, fix = "must be of no forecast that waits", "Call update() first"
                 raise BadValueError("ids", caller, rule, repr(one), fix, row)
-            seen.add(one)
+            if (first := seen.setdefault(one, row)) != row:
+                rule, fix = f"must not repeat: row {first} has the same id", "Pass one id per row"
+                raise BadValueError("ids", caller, rule, repr(one), fix, row)
         return list(names)
 
     def _cells(self, series: Any, horizon: Any, n: int, caller: str) -> tuple[IntArray, FloatArray]:
