@@ -51,7 +51,7 @@ def test_the_response_is_that_of_the_policy(api: Api, policy: Policy) -> None:
     assert [row["review_value"] for row in rows] == wanted.review_value.tolist()
     assert list(rows[0]) == [
         "id", "policy", "action", "class", "probability", "probability_positive", "expected_cost",
-        "reason", "review_value", "fallback_action",
+        "reason", "review_value", "fallback_action", "ask",
     ]  # fmt: skip
     assert [row["probability_positive"] for row in rows] == [None, None]  # of three classes
     fallback, _ = policy.rule.fallback(wanted, None)
@@ -395,7 +395,7 @@ def test_existing_ids_get_their_first_response(
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
         "probability_positive": None, "expected_cost": 0.25, "reason": "lowest_expected_cost",
-        "review_value": 0.0, "fallback_action": None,
+        "review_value": 0.0, "fallback_action": None, "ask": None,
     }  # fmt: skip
     assert answer["id"][0] == "x"
     assert 7 in requested
@@ -644,3 +644,9 @@ def test_scores_are_refused_by_a_policy_of_classes(api: Api) -> None:
         "`scores` must not be sent to a policy that decides on classes"
         in (refused.json()["detail"])
     )
+    # Answers are those of models that a policy asks; a text of that name is no field.
+    known = api.client.post("/v1/decide", json={"logits": [SURE], "ids": ["answers"]})
+    assert known.json()["decisions"][0]["ask"] is None
+    body = {"ids": ["answers"], "answers": {"large": ["a"]}}
+    refused = api.client.post("/v1/decide", json=body)
+    assert (refused.status_code, "asks no model" in refused.text) == (409, True)

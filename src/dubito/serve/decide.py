@@ -30,7 +30,7 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
-from dubito.serve import cascades, label_sets, schemas, value_rows
+from dubito.serve import answerers, cascades, label_sets, schemas, value_rows
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
@@ -159,7 +159,7 @@ def decide_batch(
     rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
     row_costs = rows.batch.row_costs
     decided: Decisions | MultiLabelDecisions | RegressionDecisions
-    confidence = None
+    confidence, is_asked = None, None
     with kept_threads():
         try:
             if isinstance(policy, MultiLabelPolicy):
@@ -171,6 +171,8 @@ def decide_batch(
                 decided = policy.decide(
                     rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
                 )
+                if policy.costs.reviews:
+                    is_asked = answerers.is_asked(decided.action, policy)
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
@@ -184,6 +186,7 @@ def decide_batch(
         confidence=confidence,
         digests=rows.digests,
         is_logits=rows.is_logits,
+        is_asked=is_asked,
         is_audit=rng.random(len(decided)) < fraction,
         audit_probability=1.0 if has_all else fraction,
         row_costs=row_costs,
@@ -200,7 +203,9 @@ def decide_batch(
 @router.post(
     "/decide",
     openapi_extra={
-        **schemas.request_body(schemas.DecideRequest, schemas.CascadeRequest, or_arrow=True),
+        **schemas.request_body(
+            schemas.DecideRequest, schemas.AnswersRequest, schemas.CascadeRequest, or_arrow=True
+        ),
         "parameters": [IDEMPOTENCY_KEY],
     },
     responses={200: {"model": schemas.DecideResponse}},
@@ -210,7 +215,8 @@ async def decide(
 ) -> Response:
     """Decide rows and store the decisions; the response is sent once they are on disk.
 
-    A cascade answers which model to call next, and takes its output under the same id.
+    A cascade answers which model to call next, and takes its output under the same id. So does a
+    policy that asks a model, for the class that it answers.
     """
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
@@ -220,6 +226,9 @@ async def decide(
             raise HTTPError(INVALID, "A cascade takes no Arrow streams", "Send the rows as JSON")
         steps = await cascades.decide_rows(service, cascade, body, key)
         columns = {name: [one[name] for one in steps] for name in steps[0]}
+        content = _as_json(columns)
+    elif (answered := await _decide_answers(service, body, is_arrow, key)) is not None:
+        columns = {name: [one[name] for one in answered] for name in answered[0]}
         content = _as_json(columns)
     elif is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
         async with service.bulk:
@@ -237,6 +246,15 @@ async def decide(
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(columns["id"])
     return Response(content, media_type=schemas.ARROW if is_arrow else "application/json")
+
+
+async def _decide_answers(
+    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
+) -> list[dict[str, Any]] | None:
+    """Return what the answers of models in a body lead to; None if it has none."""
+    if is_arrow or b'"answers"' not in body:
+        return None
+    return await answerers.decide_answers(service, body, key)
 
 
 def _idempotency_key(request: Request, token: Token, body: bytes) -> IdempotencyKey | None:
@@ -266,6 +284,7 @@ def _decide_bulk(
             "class": list(map(str, columns["class"])),
             "probability_positive": np.array(columns["probability_positive"], np.float64),
             "fallback_action": [one or "" for one in columns["fallback_action"]],
+            "ask": [one or "" for one in columns["ask"]],
         }
         return columns, write_stream({**columns, **typed})
     return columns, _as_json(columns)
@@ -346,6 +365,7 @@ def _response_columns(
         return value_rows.response_columns(columns)
     actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
     classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
+    asked = {policy_id: answerers.model_actions(policy) for policy_id, policy in policies.items()}
     return {
         "id": columns["id"],
         "policy": ids,
@@ -357,6 +377,7 @@ def _response_columns(
         "reason": [REASONS[code] for code in columns["reason"]],
         "review_value": columns["review_value"],
         "fallback_action": _fallback_actions(columns, policies),
+        "ask": [asked[k].get(code) for k, code in zip(ids, columns["action"], strict=True)],
     }
 
 
@@ -411,7 +432,8 @@ def get_decision(
 ) -> dict[str, Any]:
     """Return a stored decision, its label if known, the labels it had before, and the answers.
 
-    With a review team, also what the answers lead to: probabilities, and the action of lowest cost.
+    With a review team, or an action that asks a reviewer, also what the answers lead to:
+    probabilities, and the action of lowest cost.
     """
     service = get_service(request)
     store, name = service.store, schemas.check_name(decision_id, "The id")
@@ -442,7 +464,12 @@ def get_decision(
     classes = policy.classes
     answers = store.answers_of(name)
     given = [(reviewer, code) for reviewer, code, _ in answers]
-    after = service.team.outcome(row, given) if service.team is not None and given else None
+    facts |= answerers.describe_answers(store, name, policy)
+    after = None
+    if given and service.team is not None:
+        after = service.team.outcome(row, given)
+    elif given:
+        after = answerers.review_outcome(policy, row, facts["action"], given[-1][1], store)
     return facts | {
         "reviewer_answers": [
             {"reviewer": reviewer, "label": classes[code], "created": created}

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.decide import Policy
 from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
@@ -16,6 +17,7 @@ from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import ACTIONS
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
+from dubito.serve.answerers import updated_item
 from dubito.serve.auth import require_scope
 from dubito.serve.cascades import describe_review
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
@@ -120,6 +122,8 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     if isinstance(cascade := service.catalog.served(item.policy_id), Cascade):
         return describe_review(item, cascade, service)
     policy = service.catalog.policy(item.policy_id)
+    if isinstance(policy, Policy):
+        item = updated_item(item, policy, service.store)
     blind = service.settings.blind
     facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "lease_until", "created")}
     queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}

@@ -112,6 +112,7 @@ def _by_model(items: dict[str, Any]) -> WithJsonSchema:
 Confidences = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0, "maximum": 1})]
 Costs = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0})]
 Texts = Annotated[Any, _by_model({"type": ["string", "null"]})]
+ClassAnswers = Annotated[Any, _by_model({"type": ["string", "number", "null"]})]
 
 
 class RequestModel(BaseModel):
@@ -145,6 +146,16 @@ class DecideRequest(RequestModel):
     features: Matrix = None
     row_costs: RowCosts = None
     links: Links = None
+
+
+class AnswersRequest(RequestModel):
+    """What models answered that the policy asked (`ask`), by model, under the ids of the rows.
+
+    Each row has the class that one model answered, and null for the others.
+    """
+
+    ids: Ids
+    answers: ClassAnswers
 
 
 class CascadeRequest(RequestModel):
@@ -183,9 +194,9 @@ class ForecastsRequest(RequestModel):
 
 
 class LabelsRequest(RequestModel):
-    """Labels by the ids of their decisions; of several labels per row, 0, 1 or null by name.
+    """Labels by the ids of their decisions; for several labels per row, 0, 1 or null by name.
 
-    Of forecasts, labels are the truths; of a cascade, whether the last answer is correct.
+    For forecasts, labels are the outcomes; for a cascade, whether the last answer is correct.
     """
 
     ids: Ids
@@ -201,8 +212,8 @@ class LabelsRequest(RequestModel):
 class ReviewRequest(RequestModel):
     """What a reviewer does with a row; a label is given with the action "label" only.
 
-    It is a `label`, or with several labels per row `labels`, 0, 1 or null by name. Of a cascade it
-    says whether the last answer is correct.
+    It is a `label`, or with several labels per row `labels`, 0, 1 or null by name. For a cascade,
+    it says whether the last answer is correct.
     """
 
     action: Literal["claim", "label", "escalate", "skip", "undo"]
@@ -221,6 +232,8 @@ class Decision(BaseModel):
 
     `probability` is that of `class`, the most probable one, and `probability_positive` that of the
     positive of two classes. `fallback_action` is what a rejected row would get without a review.
+    `ask` is the model whose answer the row waits for: send it as `answers` under the same id. The
+    response to that has the `probabilities` of all classes.
     """
 
     id: str
@@ -233,6 +246,8 @@ class Decision(BaseModel):
     reason: str
     review_value: float
     fallback_action: str | int | None
+    ask: str | None
+    probabilities: list[float] | None = None
 
 
 class LabelDecision(BaseModel):
@@ -259,7 +274,7 @@ class MultiLabelDecision(BaseModel):
 
 
 class ValueDecision(BaseModel):
-    """The value decided for one row; of a reviewed row, what it would be otherwise.
+    """The value decided for one row; for a reviewed row, that without the review.
 
     `low` and `high` are its prediction interval, null where that is infinite.
     """
@@ -323,11 +338,22 @@ class ReviewerAnswer(BaseModel):
     created: float
 
 
+class GivenAnswer(BaseModel):
+    """What a model answered that the policy asked, and what was decided then."""
+
+    model: str
+    label: Label
+    created: float
+    action: str | int
+    probabilities: list[float]
+
+
 class StoredDecision(Decision):
     """A stored decision with its label, the labels it had before, and the answers of reviewers.
 
-    With a review team, the probabilities after review combine model and answers by Bayes' rule,
-    in the order of the classes; the action after review has the lowest expected cost by these.
+    With a review team, or if the action asks a reviewer who may err, the probabilities after review
+    combine model and answers, in the order of the classes; the action after review has the lowest
+    expected cost by these. After `model_answers` the decision is the one that they led to.
     """
 
     created: float
@@ -336,6 +362,7 @@ class StoredDecision(Decision):
     label: Label | None
     previous_labels: list[PreviousLabel]
     reviewer_answers: list[ReviewerAnswer]
+    model_answers: list[GivenAnswer]
     probabilities_after_review: list[float] | None
     action_after_review: str | None
 
@@ -537,7 +564,7 @@ class CascadeReviewRow(BaseModel):
 
 
 class ClaimResponse(BaseModel):
-    """The claimed row, or null if none waits; of a team, `note` says why there is none."""
+    """The claimed row, or null if none waits; for a team, `note` says why there is none."""
 
     note: str | None = None
     item: ReviewRow | MultiLabelReviewRow | ValueReviewRow | CascadeReviewRow | None
@@ -579,9 +606,9 @@ class ActiveResponse(BaseModel):
 class MonitorResponse(BaseModel):
     """Metrics, alarms and shifts of the active policy.
 
-    Class priors are of policies of one class per row, `labels` of those of several labels. Of a
+    Policies with one class per row have class priors, those with several labels have `labels`. For
     regression, `coverage` is that of the prediction intervals. With `--labels all`, `delay` says
-    after how many seconds 98 % of labels arrive, and how many are missing. Of a cascade, `waiting`
+    after how many seconds 98 % of labels arrive, and how many are missing. For a cascade, `waiting`
     counts the rows that wait for the output of each model.
     """
 
@@ -605,7 +632,7 @@ class ForecastMonitorResponse(BaseModel):
 
     `width` is that of intervals, or the number of classes in a set, `widening` the width of the
     last interval divided by that of its forecast. `method_weights` are those of the online state,
-    which waits for `n_waiting` truths and gave up on `n_dropped`.
+    which waits for `n_waiting` outcomes and gave up on `n_dropped`.
     """
 
     days: float

@@ -11,7 +11,6 @@ label is an answer; the probabilities after review, and the action they lead to,
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,13 +23,12 @@ from fastapi import APIRouter, Depends, Request
 from sqlalchemy import Connection
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.decide import Policy, ReviewTeam, optimal_actions
+from dubito.decide import Policy, ReviewTeam
 from dubito.decide.costs import CostMatrix
-from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
-from dubito.decide.row_costs import without_reject
 from dubito.errors import BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import Probabilities
+from dubito.serve.answerers import Outcome, cost_columns, outcome_of, stored_posterior
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, FORBIDDEN, NOT_FOUND, HTTPError
 from dubito.serve.service import DAY, PolicyCatalog, Settings, get_service
@@ -119,23 +117,6 @@ class TeamReport:
     expected: int
     n_pairs: int
     n_agreeing: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the model and the answers of reviewers lead to.
-
-    Attributes
-    ----------
-    probabilities : list of float
-        Of each class, by Bayes' rule with the known error rates.
-    action : str
-        The action of lowest expected cost under these.
-    """
-
-    probabilities: list[float]
-    action: str
 
 
 @router.get("/team")
@@ -413,13 +394,11 @@ class TeamQueue:
         names = ("id", "policy_id", "probabilities", "reason", "is_audit", "row_costs", "created")
         row = WaitingRow(**{name: decision[name] for name in names})
         row.answers = list(answers)
+        row.model_answers = self.store.find_model_answers([row.id]).get(row.id, ())
         [posterior], _ = self._valued(self._team(), [row])
         policy = self.catalog.policy(row.policy_id)
         assert isinstance(policy, Policy)
-        costs = without_reject(policy.costs)
-        outputs = Probabilities(posterior[np.newaxis], policy.classes)
-        [action] = optimal_actions(outputs, costs, _cost_columns(policy, [row]))
-        return Outcome(posterior.tolist(), str(costs.actions[action]))
+        return outcome_of(policy, posterior, row.row_costs)
 
     def report(self) -> TeamReport:
         """Return the state of the team."""
@@ -517,19 +496,16 @@ class TeamQueue:
         for policy_id, some in by_policy.items():
             policy = self.catalog.policy(policy_id)
             assert isinstance(policy, Policy)
-            classes, frequencies = policy.classes, policy.rule.frequencies
+            classes = policy.classes
             asked = dict(zip(team.names, team.answerers(classes, n_classes), strict=True))
             for k in some:
                 row = rows[k]
-                p = np.frombuffer(row.probabilities, "<f4").astype(np.float64)
-                p = np.asarray(
-                    frequencies if row.reason == OUT_OF_DISTRIBUTION else p / p.sum(), np.float64
-                )
+                p = stored_posterior(policy, row.probabilities, row.reason, row.model_answers)
                 for name, code in row.answers:
                     if name in asked:
                         p = asked[name].updated(p[np.newaxis], np.array([code]))[0]
                 posteriors[k] = p
-            columns = _cost_columns(policy, [rows[k] for k in some])
+            columns = cost_columns(policy, [rows[k].row_costs for k in some])
             outputs = Probabilities(posteriors[some], classes)
             values[some] = team.values(outputs, policy.costs, columns)
         for k, row in enumerate(rows):
@@ -541,8 +517,8 @@ class TeamQueue:
     def _label_of(self, team: ReviewTeam, row: WaitingRow, posterior: FloatArray) -> int:
         """Return the label of a row: one of the answers, the most credible if they differ.
 
-        That is the one under which all answers are most probable; the model decides only between
-        equals. Metrics and refits rest on labels, so that the model has no other say in them. Of an
+        That is the one under which all answers are most probable; the model only breaks
+        ties. Metrics and refits use labels, so the model has no other influence on them. For an
         audited row it is the last answer.
         """
         if row.is_audit:
@@ -626,16 +602,6 @@ class TeamQueue:
                 value = float(look.values[k, index])
                 return replace(item, review_value=value, n_answers=len(row.answers))
         return item
-
-
-def _cost_columns(policy: Policy, rows: Sequence[WaitingRow]) -> dict[str, FloatArray] | None:
-    """Return the columns that the costs of a policy depend on, of some rows."""
-    if not policy.costs.columns:
-        return None
-    given = [json.loads(row.row_costs or "{}") for row in rows]
-    return {
-        name: np.array([one.get(name, np.nan) for one in given]) for name in policy.costs.columns
-    }
 
 
 def _confirmed(answered: Sequence[AnsweredRow]) -> list[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import chain
 from math import inf
 from random import random
-from typing import Any, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 import sqlalchemy as sa
@@ -98,6 +98,7 @@ class NewDecisions:
         confidence: FloatArray | None = None,
         digests: Sequence[bytes],
         is_logits: bool = True,
+        is_asked: BoolArray | None = None,
         is_audit: BoolArray | None = None,
         audit_probability: float = 0.0,
         row_costs: NDArray[Any] | None = None,
@@ -108,7 +109,8 @@ class NewDecisions:
         """Return the columns of decisions; `is_audit` marks the rows drawn for the audit.
 
         `digests` identify the inputs of each row: an id that is sent again must have the same one.
-        Decided values need the `confidence` of each row.
+        Decided values need the `confidence` of each row. Rows of `is_asked` are rejected, but wait
+        for the answer of a model and not for a review.
         """
         n = len(decided)
         audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
@@ -122,6 +124,7 @@ class NewDecisions:
         else:
             found = decided.probabilities
             own, rejected = _class_columns(decided), decided.is_rejected
+            rejected = rejected if is_asked is None else rejected & ~is_asked
         return cls(
             columns={
                 "id": list(ids),
@@ -401,6 +404,45 @@ def find_decisions(connection: sa.Connection, ids: Sequence[str]) -> dict[str, d
     """
     query = sa.select(*(decisions.c[name] for name in RESPONSE_COLUMNS))
     return {row["id"]: dict(row) for row in rows_by_id(connection, query, decisions.c.id, ids)}
+
+
+class ModelAnswer(NamedTuple):
+    """What a model answered about a row, and what that led to: see `answerers`.
+
+    `number` counts from 1, and `label` is the position of the class.
+    """
+
+    number: int
+    model: str
+    label: int
+    created: float
+    response: dict[str, Any]
+
+
+def find_model_answers(
+    connection: sa.Connection, ids: Sequence[str]
+) -> dict[str, list[ModelAnswer]]:
+    """Return what models that a policy asked answered, in order; ids without any are left out.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of decisions of a policy, not of a cascade.
+
+    Returns
+    -------
+    dict of str to list of ModelAnswer
+        The answers by id.
+    """
+    found: dict[str, list[ModelAnswer]] = {}
+    query = sa.select(cascade_stages).order_by(cascade_stages.c.number)
+    for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
+        sent, response = json.loads(row["sent"]), json.loads(row["response"])
+        one = ModelAnswer(row["number"], sent["model"], sent["label"], row["created"], response)
+        found.setdefault(row["decision_id"], []).append(one)
+    return found
 
 
 def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows:

@@ -25,7 +25,15 @@ from sqlalchemy import (
 
 from dubito.formatting import quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
-from dubito.serve.store.decisions import MAX_IDS, Label, is_among, label_columns, label_of
+from dubito.serve.store.decisions import (
+    MAX_IDS,
+    Label,
+    ModelAnswer,
+    find_model_answers,
+    is_among,
+    label_columns,
+    label_of,
+)
 from dubito.serve.store.labels import add_labels
 from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
 from dubito.serve.store.writer import insert_rows
@@ -390,8 +398,8 @@ def periods(now: float, per_hour: int | None, per_day: int) -> list[Period]:
 class WaitingRow:
     """A row that waits for a label, with what reviewers did about it.
 
-    `answers` are pairs of a reviewer and a class, in order; `passed` escalated or skipped it, and
-    `holder` has claimed it.
+    `answers` are pairs of a reviewer and a class, in order, and `model_answers` those of models
+    that the policy asked; `passed` escalated or skipped it, and `holder` has claimed it.
     """
 
     id: str
@@ -403,6 +411,7 @@ class WaitingRow:
     created: float
     holder: str | None = None
     answers: list[tuple[str, int]] = field(default_factory=list)
+    model_answers: Sequence[ModelAnswer] = ()
     passed: set[str] = field(default_factory=set)
 
     @property
@@ -464,6 +473,8 @@ def waiting_rows(
                 row.answers.append((event["reviewer"], event["label"]))
             else:
                 row.passed.add(event["reviewer"])
+    for name, given in find_model_answers(connection, ids).items():
+        found[name].model_answers = given
     return list(found.values())
 
 

@@ -213,6 +213,7 @@ class Store:
 
     find_decisions = _reads(decisions.find_decisions)
     find_features = _reads(decisions.find_features)
+    find_model_answers = _reads(decisions.find_model_answers)
     decisions_since = _reads(decisions.decisions_since)
     alarm_history = _reads(decisions.alarm_history)
     label_delay = _reads(decisions.label_delay)

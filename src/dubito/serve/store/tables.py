@@ -159,7 +159,8 @@ forecast_events = sa.Table(
 
 # What was sent about a row of a cascade, request by request, and what was answered. The last
 # decision, once no further model is to be called, is in `decisions` too: its classes are wrong and
-# correct, and `row_costs` has what the calls of the models cost.
+# correct, and `row_costs` has what the calls of the models cost. Of a policy that asks models,
+# stages are their answers and what these led to, from number 1: `decisions` has the first one.
 cascade_stages = sa.Table(
     "cascade_stages",
     metadata,

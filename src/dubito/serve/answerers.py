@@ -1,0 +1,441 @@
+"""Actions that ask someone: a model, whose answer is sent under the same id, or a reviewer.
+
+The first decision about a row is one like any other. If its action asks a model, the row waits for
+that answer, not for a review. The answer is combined with the probabilities as the policy says, and
+the row is decided again, without those who were asked. Each answer is stored with what it led to as
+a stage of the row, in one commit; the first decision is unchanged, so metrics and refits rest on
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, TypeGuard, final
+
+import numpy as np
+from sqlalchemy import Connection
+from starlette.concurrency import run_in_threadpool
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.calibrate import ConfidenceCalibrator
+from dubito.decide import Policy, optimal_actions
+from dubito.decide.answerers import Answerer
+from dubito.decide.costs import CostMatrix
+from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS, DecisionRule
+from dubito.decide.row_costs import without_reject
+from dubito.outputs import Probabilities
+from dubito.serve import schemas
+from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
+from dubito.serve.rows import too_many
+from dubito.serve.service import Service
+from dubito.serve.store import ReviewItem, Store
+from dubito.serve.store.decisions import (
+    IdempotencyKey,
+    ModelAnswer,
+    add_key,
+    find_decisions,
+    find_model_answers,
+)
+from dubito.serve.store.policies import ServedPolicy
+from dubito.serve.store.tables import cascade_stages, reviews
+from dubito.serve.store.writer import PART_ROWS, insert_rows
+
+BULK_BYTES = 64_000  # larger bodies wait for their turn
+EXAMPLE = 'Send for example {"ids": ["order-17"], "answers": {"large": ["cat"]}}'
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the model and the answers of those who were asked lead to.
+
+    Attributes
+    ----------
+    probabilities : list of float
+        Of each class, given the answers and how those who gave them err.
+    action : str
+        The action of lowest expected cost under these.
+    """
+
+    probabilities: list[float]
+    action: str
+
+
+def asks_models(policy: ServedPolicy) -> TypeGuard[Policy]:
+    """Return whether a policy of one class per row asks models.
+
+    Those for answers do not: which of two answers to take is the question of a cascade.
+    """
+    if not isinstance(policy, Policy) or isinstance(policy.calibrator, ConfidenceCalibrator):
+        return False
+    return any(one.kind == "model" for one in policy.costs.reviews)
+
+
+def model_actions(policy: ServedPolicy) -> dict[int, str]:
+    """Return the actions that ask a model, by their index."""
+    if not asks_models(policy):
+        return {}
+    costs = policy.costs
+    return {costs.actions.index(one.name): one.name for one in costs.reviews if one.kind == "model"}
+
+
+def is_asked(action: IntArray, policy: ServedPolicy) -> BoolArray:
+    """Return the rows whose action asks a model."""
+    return np.isin(action, list(model_actions(policy)))
+
+
+def _answerers(policy: Policy) -> dict[str, Answerer]:
+    """Return who is asked by actions of a policy, by name."""
+    return {one.name: one for one in policy.costs.reviews}
+
+
+def stored_posterior(
+    policy: Policy, probabilities: bytes, reason: int, answers: Sequence[ModelAnswer]
+) -> FloatArray:
+    """Return the probabilities of a stored row, given what models answered.
+
+    Those of an out-of-distribution row say nothing: then the class frequencies are used.
+    """
+    p = np.frombuffer(probabilities, "<f4").astype(np.float64)
+    if reason == OUT_OF_DISTRIBUTION:
+        p = np.asarray(policy.rule.frequencies, np.float64)
+    p = p / p.sum()
+    asked = _answerers(policy) if answers else {}
+    for one in answers:
+        p = asked[one.model].updated(p[np.newaxis], np.array([one.label]))[0]
+    return np.asarray(p)
+
+
+def cost_columns(policy: Policy, row_costs: Sequence[str | None]) -> dict[str, FloatArray] | None:
+    """Return the columns that the costs of a policy depend on, of some rows."""
+    if not policy.costs.columns:
+        return None
+    given = [json.loads(one or "{}") for one in row_costs]
+    return {
+        name: np.array([one.get(name, np.nan) for one in given]) for name in policy.costs.columns
+    }
+
+
+@lru_cache(maxsize=64)
+def _without(costs: CostMatrix, asked: tuple[str, ...]) -> CostMatrix:
+    """Return the costs of all actions but those that asked someone."""
+    kept = [k for k, name in enumerate(costs.actions) if name not in asked]
+    names = [costs.actions[k] for k in kept]
+    return CostMatrix(
+        costs.cells[kept],
+        names,
+        costs.classes,
+        reject=costs.reject_name if costs.reject_name in names else None,
+        reviews=[one for one in costs.reviews if one.name not in asked],
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _NewStages:
+    """The answers that a request adds, and the rows that go to review, as database columns."""
+
+    stages: dict[str, list[Any]]
+    reviews: dict[str, list[Any]]
+    key: IdempotencyKey | None
+    created: float
+
+    def add(self, connection: Connection) -> bool:
+        """Store them; return False, and store none, if another request was faster for a row."""
+        if self.key is not None:
+            add_key(connection, self.key, self.created)
+        with connection.begin_nested() as nested:
+            n_new = insert_rows(connection, cascade_stages, self.stages)
+            if n_new < len(self.stages["decision_id"]):
+                nested.rollback()
+                return False
+            insert_rows(connection, reviews, self.reviews)
+        return True
+
+
+def _parse(content: Any, service: Service) -> dict[str, tuple[str, Any]] | None:
+    """Return the model and its answer by id; None if a body has no answers.
+
+    Rows may be of earlier policies, so the models are not those of the active one.
+    """
+    if not isinstance(content, dict) or content.get("answers") is None:
+        return None
+    fields = schemas.validate(schemas.AnswersRequest, content)
+    if len(fields.ids) > service.settings.max_rows:
+        raise too_many("rows", service.settings.max_rows)
+    if not fields.ids or len(set(fields.ids)) < len(fields.ids):
+        raise HTTPError(INVALID, "`ids` must be unique, one per answer", EXAMPLE)
+    if not isinstance(fields.answers, dict):
+        raise HTTPError(INVALID, "`answers` must be lists by model", EXAMPLE)
+    given: dict[str, dict[str, Any]] = {name: {} for name in fields.ids}
+    for model, answers in fields.answers.items():
+        if not isinstance(answers, list) or len(answers) != len(fields.ids):
+            got = f"{len(answers)}" if isinstance(answers, list) else type(answers).__name__
+            each = f"one entry for each of {len(fields.ids)} ids"
+            problem = f"`answers.{model[:50]}` must have {each}"
+            raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
+        for name, answer in zip(fields.ids, answers, strict=True):
+            if answer is not None:
+                given[name][model] = answer
+    for name, found in given.items():
+        if len(found) != 1:
+            problem = f"Id {name!r} must have the answer of one model, got {len(found)}"
+            raise HTTPError(INVALID, problem, EXAMPLE)
+    return {name: next(iter(found.items())) for name, found in given.items()}
+
+
+async def decide_answers(
+    service: Service, body: bytes, key: IdempotencyKey | None
+) -> list[dict[str, Any]] | None:
+    """Return what is decided after the answers of models, once it is on disk.
+
+    Parameters
+    ----------
+    service : Service
+        The service.
+    body : bytes
+        JSON: see `schemas.AnswersRequest`. A body without answers gives None.
+    key : IdempotencyKey or None
+        The idempotency key of the request.
+    """
+    store = service.store
+
+    def parse() -> dict[str, tuple[str, Any]] | None:
+        return _parse(schemas.parse_json(body, service.settings), service)
+
+    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
+        given = await run_in_threadpool(parse)
+        if given is None:
+            return None
+        while True:
+            answers, new = await run_in_threadpool(_plan, service, given, key)
+            futures = [asyncio.wrap_future(store.submit(part.add)) for part in new]
+            if all([await one for one in futures]):
+                return answers
+            # Another request has answered for one of the rows: plan again from what is stored now.
+
+
+def _plan(
+    service: Service, given: Mapping[str, tuple[str, Any]], key: IdempotencyKey | None
+) -> tuple[list[dict[str, Any]], list[_NewStages]]:
+    """Return the responses, and what is to be stored, part by part.
+
+    Raises if a row does not exist, or waits for no such answer.
+    """
+    ids = list(given)
+    stored = service.store.read(partial(find_decisions, ids=ids))
+    earlier = service.store.read(partial(find_model_answers, ids=ids))
+    found: dict[str, dict[str, Any]] = {}
+    alike: dict[tuple[int, tuple[str, ...]], dict[str, list[ModelAnswer]]] = defaultdict(dict)
+    for name, (model, answer) in given.items():
+        if name not in stored:
+            fix = "Send its outputs to POST /v1/decide first"
+            raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", fix)
+        policy_id = stored[name]["policy_id"]
+        policy = service.catalog.policy(policy_id)
+        if not asks_models(policy):
+            problem = f"Id {name!r} was decided by a policy that asks no model"
+            raise HTTPError(CONFLICT, problem, "Use the id of a row whose `ask` is a model")
+        [code] = schemas.encode_labels([answer], policy.classes)
+        known = earlier.get(name, [])
+        repeated = _repeated(name, model, code, known, policy)
+        if repeated is not None:
+            found[name] = {"id": name, "policy": policy_id, **repeated.response}
+            continue
+        waits_for = known[-1].response["ask"] if known else None
+        if not known:
+            waits_for = model_actions(policy).get(stored[name]["action"])
+        if waits_for != model:
+            problem = f"Id {name!r} waits for the answer of {waits_for}, not of {model[:50]}"
+            if waits_for is None:
+                problem = f"Id {name!r} is decided: the answer of {model[:50]} was not asked for"
+            raise HTTPError(CONFLICT, problem, "Send the answer of the model in `ask`")
+        new = ModelAnswer(len(known) + 1, model, code, 0.0, {})
+        sequence = tuple(one.model for one in (*known, new))
+        alike[policy_id, sequence][name] = [*known, new]
+    now, decided = time.time(), dict[str, dict[str, Any]]()
+    for (policy_id, asked), rows in alike.items():
+        policy = service.catalog.policy(policy_id)
+        assert isinstance(policy, Policy)
+        for name, response in _decide_again(policy, asked, rows, stored).items():
+            decided[name] = {"policy_id": policy_id, "answer": rows[name][-1], **response}
+            found[name] = {"id": name, "policy": policy_id, **response}
+    return [found[name] for name in ids], _new_stages(decided, service, key, now)
+
+
+def _repeated(
+    name: str, model: str, code: int, known: Sequence[ModelAnswer], policy: Policy
+) -> ModelAnswer | None:
+    """Return the stage that an answer repeats; raise if the model answered otherwise before."""
+    for one in known:
+        if one.model == model and one.label != code:
+            before, now = policy.classes[one.label], policy.classes[code]
+            problem = f"Id {name!r} has the answer {str(before)!r} of {model}, got {str(now)!r}"
+            raise HTTPError(CONFLICT, problem, "Use another id, or send the same answer")
+        if one.model == model:
+            return one
+    return None
+
+
+def _decide_again(
+    policy: Policy,
+    asked: tuple[str, ...],
+    rows: Mapping[str, Sequence[ModelAnswer]],
+    stored: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Return what is decided after the answers of the same models, by id."""
+    first = [stored[name] for name in rows]
+    p = np.array(
+        [
+            stored_posterior(policy, one["probabilities"], one["reason"], answers)
+            for one, answers in zip(first, rows.values(), strict=True)
+        ]
+    )
+    costs = _without(policy.costs, asked)
+    columns = cost_columns(policy, [one["row_costs"] for one in first])
+    needed = None if columns is None else {name: columns[name] for name in costs.columns} or None
+    outputs = Probabilities(p, policy.classes)
+    decided = DecisionRule(costs, policy.rule.frequencies).decide(outputs, None, needed)
+    others = without_reject(costs)
+    used = None if needed is None else {name: needed[name] for name in others.columns} or None
+    fallback = optimal_actions(outputs, others, used)
+    models = set(model_actions(policy).values())
+    is_rejected, found = decided.is_rejected, {}
+    for k, name in enumerate(rows):
+        action = costs.actions[decided.action[k]]
+        positive = float(p[k, policy.pos_column]) if len(policy.classes) == 2 else None
+        found[name] = {
+            "action": action,
+            "class": policy.classes[decided.class_[k]],
+            "probability": float(decided.probability[k]),
+            "probability_positive": positive,
+            "expected_cost": float(decided.expected_cost[k]),
+            "reason": REASONS[decided.reason[k]],
+            "review_value": float(decided.review_value[k]),
+            "fallback_action": others.actions[fallback[k]] if is_rejected[k] else None,
+            "ask": action if action in models else None,
+            "probabilities": p[k].tolist(),
+        }
+    return found
+
+
+def _new_stages(
+    decided: Mapping[str, Mapping[str, Any]],
+    service: Service,
+    key: IdempotencyKey | None,
+    now: float,
+) -> list[_NewStages]:
+    """Return what is to be stored of the answers, part by part."""
+    new, every = [], list(decided.items())
+    for start in range(0, max(len(every), key is not None), PART_ROWS):
+        part = every[start : start + PART_ROWS]
+        answers = [one["answer"] for _, one in part]
+        responses = [
+            {k: v for k, v in one.items() if k not in ("policy_id", "answer")} for _, one in part
+        ]
+        stages: dict[str, list[Any]] = {
+            "decision_id": [name for name, _ in part],
+            "number": [one.number for one in answers],
+            "policy_id": [one["policy_id"] for _, one in part],
+            "created": [now] * len(part),
+            "position": list(range(start, start + len(part))),
+            "next_model": [one["ask"] for one in responses],
+            "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
+            "response": [json.dumps(one) for one in responses],
+        }
+        sent = [
+            (name, one)
+            for name, one in part
+            if one["ask"] is None and one["fallback_action"] is not None
+        ]
+        queued: dict[str, list[Any]] = {
+            "decision_id": [name for name, _ in sent],
+            "created": [now] * len(sent),
+            "priority": [one["review_value"] for _, one in sent],
+            "is_audit": [False] * len(sent),
+            "is_open": [True] * len(sent),
+            "lease_until": [0.0] * len(sent),
+        }
+        new.append(_NewStages(stages, queued, None if start else key, now))
+    return new
+
+
+def describe_answers(store: Store, name: str, policy: Policy) -> dict[str, Any]:
+    """Return the last decision about a row whose models answered, and their answers."""
+    answers = store.find_model_answers([name]).get(name, [])
+    last = answers[-1].response if answers else {}
+    return last | {
+        "model_answers": [
+            {
+                "model": one.model,
+                "label": policy.classes[one.label],
+                "created": one.created,
+                "action": one.response["action"],
+                "probabilities": one.response["probabilities"],
+            }
+            for one in answers
+        ]
+    }
+
+
+def review_outcome(
+    policy: Policy, decision: Mapping[str, Any], action: str, code: int, store: Store
+) -> Outcome | None:
+    """Return what the answer of a reviewer leads to; None unless the action asks one who may err.
+
+    Parameters
+    ----------
+    policy : Policy
+        The policy that decided the row.
+    decision : mapping
+        The columns of the first decision.
+    action : str
+        The last action, after the answers of models.
+    code : int
+        The class that the reviewer answered.
+    store : Store
+        Has the answers of models.
+    """
+    asked = _answerers(policy).get(action)
+    if asked is None or asked.kind != "review":
+        return None
+    answers = store.find_model_answers([decision["id"]]).get(decision["id"], [])
+    p = stored_posterior(policy, decision["probabilities"], decision["reason"], answers)
+    p = asked.updated(p[np.newaxis], np.array([code]))[0]
+    return outcome_of(policy, p, decision["row_costs"])
+
+
+def outcome_of(policy: Policy, p: FloatArray, row_costs: str | None) -> Outcome:
+    """Return the action of lowest expected cost that asks no one, of a row."""
+    costs = without_reject(policy.costs)
+    columns = cost_columns(policy, [row_costs])
+    needed = None if columns is None else {name: columns[name] for name in costs.columns} or None
+    [action] = optimal_actions(Probabilities(p[np.newaxis], policy.classes), costs, needed)
+    return Outcome(p.tolist(), str(costs.actions[action]))
+
+
+def updated_item(item: ReviewItem, policy: Policy, store: Store) -> ReviewItem:
+    """Return a claimed row as it is after the answers of models, if there are any."""
+    if not asks_models(policy):
+        return item
+    answers = store.find_model_answers([item.id]).get(item.id, [])
+    if not answers:
+        return item
+    last = answers[-1].response
+    names = [str(name) for name in policy.classes]
+    return replace(
+        item,
+        action=policy.costs.actions.index(last["action"]),
+        class_=names.index(str(last["class"])),
+        probability=last["probability"],
+        probabilities=np.array(last["probabilities"], np.float32),
+        reason=REASONS.index(last["reason"]),
+        review_value=last["review_value"],
+    )
