@@ -10,7 +10,9 @@ errors among one half of the rows, means over 10 random halves; the other half f
 Every review is simulated: "by class" the reviewer errs at its rate in every row, and its wrong
 answer is drawn from the wrong votes of the class; "by image" its rate is proportional to the wrong
 votes of the row (a rate above 1 is 1), from which the wrong answer is drawn. Plans know only rates
-and votes by class. All plans of a half see the same answers of a reviewer to a row.
+and votes by class. All plans of a half see the same answers of a reviewer to a row. Other
+simulations of the same reviewers differ in detail, and so do their counts of errors: what can be
+compared are ratios to the exact plan of the same run.
 
 "exact" is the whole linear program, written here and solved by HiGHS; "prices" is
 `ReviewTeam.plan`; "online" is `ReviewTeam.queue`, which sees rows one by one and starts from the

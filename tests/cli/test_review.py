@@ -51,7 +51,7 @@ def test_a_plan_is_made_within_capacity(run: Run, files: Path) -> None:
     told = json.loads(run(*command, "--exact", "--json").stdout)
     prices = ReviewTeam.load("team.json").shadow_prices
     assert [one["row_saves"] for one in told["reviewers"]] == pytest.approx(prices.tolist())
-    assert told["reviewers"][0]["hour_saves"] == pytest.approx(2 * prices[0])
+    assert prices[0] < told["reviewers"][0]["hour_saves"] < 2 * prices[0]  # ever less
     assert told["saving"] == pytest.approx(sum(float(row["review_value"]) for row in plan))
 
 
@@ -86,3 +86,12 @@ def test_what_cannot_be_planned_is_said(run: Run, files: Path) -> None:
         done = run("review", "plan", "policy.json", "other.csv", "--team", "team.csv")
         assert done.exit_code == 2
         assert message in " ".join(done.stderr.split())
+
+
+def test_rows_that_are_not_decided_yet_are_refused_with_the_command(run: Run, files: Path) -> None:
+    Path("new.csv").write_text("id,probability_ok,probability_bad\nr1,0.5,0.5\n")
+    done = run("review", "plan", "policy.json", "new.csv", "--team", "team.csv")
+    assert done.exit_code == 2
+    text = " ".join(done.stderr.split())
+    assert "no column 'action'" in text
+    assert "Run dubito decide POLICY new.csv" in text

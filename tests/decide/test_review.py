@@ -92,6 +92,43 @@ def test_plans_are_optimal_within_capacity_and_prices_are_marginal(capacities: A
         assert price <= best - highest_total(values, less) + tolerance or not capacities[r]
 
 
+@pytest.mark.parametrize("method", ["prices", "exact"])
+def test_one_more_row_and_hour_save_what_planning_again_does(method: Any) -> None:
+    rng = np.random.default_rng(0)
+    rng.dirichlet([0.8, 0.8], 12)
+    p = rng.dirichlet([0.3, 0.3], 400)
+    capacities, rates = (20, 28, 17, 42, 26), (0.02, 0.05, 0.1, 0.15, 0.25)
+    team = ReviewTeam(
+        [
+            Reviewer(f"{r}", c, e, rows_per_hour=6.5)
+            for r, (c, e) in enumerate(zip(capacities, rates, strict=True))
+        ]
+    )
+    plan, values = team.plan(p, method=method), team.values(p)
+    best = highest_total(values, team.capacities)
+    assert plan.used[4] < 26
+    assert plan.shadow_prices[4] == plan.hour_savings[4] == 0
+    for r in range(5):
+        more = [team.capacities + n * (np.arange(5) == r) for n in (1, 6, 7)]
+        one, six, seven = (highest_total(values, each) - best for each in more)
+        tolerance = 1e-9 if method == "exact" else 1e-3
+        assert plan.shadow_prices[r] == pytest.approx(one, abs=tolerance)
+        assert plan.hour_savings[r] == pytest.approx((six + seven) / 2, abs=6 * tolerance)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_hours_never_save_more_than_there_is(seed: int) -> None:
+    p = np.random.default_rng(seed).dirichlet([0.8, 0.8, 0.8], 14)
+    for speed in (12, 500):
+        team = some_team(3, 2, 4, cost=0.01, rows_per_hour=speed)
+        plan, values = team.plan(p, method="exact"), team.values(p)
+        for r, saved in enumerate(plan.hour_savings):
+            most = highest_total(values, team.capacities + speed * (np.arange(3) == r))
+            assert saved == pytest.approx(most - plan.saving, abs=1e-9)
+    slow = ReviewTeam([Reviewer("a", 1, 0.0)]).plan(p[:3])
+    assert np.isnan(slow.hour_savings).all()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_exact_plans_are_optimal_with_ties(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -237,7 +274,10 @@ def test_a_team_is_saved_and_read(tmp_path: Path) -> None:
         ('[{"name": "ann"}]', "no 'capacity'"),
         ('[{"name": "ann", "capacity": -1}]', "from 0|at least 0"),
         ('[{"name": "a", "capacity": 1}]', "error_rate` must be given"),
-        (json.dumps([{"name": "a", "capacity": 1, "error_rate": 0.1}] * 2), "once|twice"),
+        (
+            json.dumps([{"name": "a", "capacity": 1, "error_rate": 0.1}] * 2),
+            "entry 1 and entry 2 .*'a'",
+        ),
         (json.dumps({"team": []}), "team"),
     ]:
         path.write_text(content)
@@ -274,7 +314,8 @@ def test_a_team_is_a_table(tmp_path: Path) -> None:
             "row 1, column error_rate .* from 0 to 1, got 2.0. .* divide percentages by 100",
         ),
         ("name,capacity_per_day\nann,1\n", "row 1, column error_rate must be given"),
-        ("name,capacity_per_day\n,3\n", "name"),
+        ("name,capacity_per_day\n,3\n", "row 1 has no name. Fill in"),
+        ("name,capacity_per_day,error_rate\na,3,0\na,4,0\n", "row 1 and row 2 .*'a'. Name each"),
         ("name,capacity_per_day\n", "must be reviewers, got none"),
     ]:
         path.write_text(content)
@@ -326,6 +367,16 @@ def test_skills_are_respected() -> None:
         (lambda: some_team(1).learn(["b"], [0], [0], n_classes=2), "one of a, got 'b'"),
         (lambda: some_team(1).learn(["a"], [2], [0], n_classes=2), "from 0 to 1, got 2"),
         (lambda: some_team(1).update([[0.5, 0.5]], "b", [0]), "one of a, got 'b'"),
+        (lambda: Reviewer("x", 3, 2), "error_rate.* between 0 and 1, got 2"),
+        (lambda: Reviewer("x", 3, {"a": 0.1, "b": -1}), "error_rate.* between 0 and 1, got -1"),
+        (
+            lambda: some_team(1, 1).queue(10).assign(np.ones((9, 2)), np.arange(5)),
+            r"hours.* one per row, got shape \(5,\). Pass 9 hours",
+        ),
+        (
+            lambda: some_team(1, 1).queue(10).assign(np.ones((9, 3))),
+            "rows x 2 reviewers, got shape",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(call: Any, message: str) -> None:

@@ -85,9 +85,14 @@ def plan(
                         "rows": int(n),
                         "capacity": one.capacity,
                         "row_saves": one.shadow_price,
-                        "hour_saves": one.rows_per_hour and one.rows_per_hour * one.shadow_price,
+                        "hour_saves": None if one.rows_per_hour is None else hour,
                     }
-                    for one, n in zip(found.team.reviewers, found.used, strict=True)
+                    for one, n, hour in zip(
+                        found.team.reviewers,
+                        found.used,
+                        found.hour_savings.tolist(),
+                        strict=True,
+                    )
                 ],
             }
         )
@@ -112,7 +117,7 @@ def _rejected(
 ) -> tuple[Any, FloatArray, dict[str, FloatArray]]:
     """Return ids, probabilities and cost columns of the rows that a policy rejected.
 
-    Of out-of-distribution rows nothing is known but how frequent classes are.
+    For out-of-distribution rows, only the class frequencies are known.
     """
     import numpy as np
 
@@ -127,6 +132,9 @@ def _rejected(
     try:
         cells = read_cells(decisions, [*texts, *names, *columns], texts)
     except BadValueError as error:
+        if "'action'" in error.rule or "'p_correct'" in error.rule:
+            fix = f"Run dubito decide POLICY {decisions} -o decisions.csv first, and plan these"
+            raise BadValueError("", decisions, error.rule, error.got, fix) from error
         if "probability_" not in error.rule:
             raise
         fix = "Run dubito decide with --all-probabilities"

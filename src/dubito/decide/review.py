@@ -36,6 +36,9 @@ from dubito.arrays import (
     IntArray,
     as_array,
     as_count,
+    as_floats,
+    as_fraction,
+    as_fractions,
     as_list,
     as_number,
     contiguous,
@@ -83,6 +86,7 @@ PRIOR_ANSWERS = 20.0  # that a stated error rate counts for, in each class
 OTHER_CLASS = 0.5  # of an answer: what one to another class counts at first
 MAX_PER_CLASS = 10.0  # answers to one class: many count for half of these elsewhere
 MAX_ROUNDS = 10  # of moving rows to capacity that is left
+MAX_STEPS = 300  # more reviews of one person that are added one by one
 ROUNDING = 1e-9  # of the highest value: choices that differ by less are tied
 LOWEST_ERROR, HIGHEST_ERROR = 1e-4, 0.95
 HOURS = 8.0  # of a day, where a file states a capacity per hour only
@@ -183,6 +187,14 @@ class Reviewer(Record):
         if self.error_rate is None and self.confusion is None and self.counts is None:
             rule, fix = "must be given", "Pass error_rate=0.05, or a confusion matrix"
             raise BadValueError("error_rate", f"Reviewer {self.name!r}", rule, "none", fix)
+        rates = self.error_rate
+        if rates is not None:
+            caller = f"Reviewer {self.name!r}"
+            if np.ndim(rates) == 0 and not isinstance(rates, Mapping):
+                as_fraction(rates, "error_rate", caller)
+            else:
+                listed = list(rates.values()) if isinstance(rates, Mapping) else rates
+                as_fractions(listed, "error_rate", caller)
         CostMatrix([[self.cost]])
         if not isinstance(self.cost, str):
             as_number(self.cost, "cost", "Reviewer", 0.0, fix="Pass what a review costs")
@@ -293,6 +305,10 @@ class ReviewTeam(Record):
             got = type(team[0]).__name__ if team else "none"
             raise BadTypeError("reviewers", "ReviewTeam", "must be reviewers", got, fix)
         names = [one.name for one in team]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            rule, fix = "must have a name of their own each", "Name each reviewer once"
+            raise BadValueError("reviewers", "ReviewTeam", rule, f"{twice!r} twice", fix)
         as_names(names, len(team), "reviewers", "reviewer", "ReviewTeam", "Name each one once")
         object.__setattr__(self, "reviewers", team)
         object.__setattr__(self, "classes", None if classes is None else tuple(classes))
@@ -327,6 +343,7 @@ class ReviewTeam(Record):
             fix = 'Write a list such as [{"name": "ann", "capacity": 40, "error_rate": 0.02}]'
             raise BadFileError(name, f"it is not JSON ({error})", fix) from error
         if isinstance(values, list):
+            _require_names(values, name, is_table)
             values = {"reviewers": values}
         if isinstance(values, dict):
             values = {"class": cls.__name__, "format": 1, **values}
@@ -613,11 +630,52 @@ class ReviewTeam(Record):
         >>> from dubito.decide import ReviewTeam, Reviewer
         >>> team = ReviewTeam([Reviewer("ann", capacity=1, error_rate=0.0)])
         >>> team.prices(team.values([[0.5, 0.5], [0.7, 0.3]])).round(1).tolist()
-        [0.4]
+        [0.3]
         """
         found = np.asarray(values, np.float64)
         left = self.capacities if capacities is None else np.asarray(capacities, np.int64)
-        return _shadow_prices(found, left)
+        prices = _smoothed_prices(found, left)
+        return _marginal_values(found, _assigned(found, prices, left), left, prices)
+
+    def savings_of_more(
+        self, values: Any, plan: Any, rows: Any, capacities: Any = None
+    ) -> FloatArray:
+        """Return what more reviews of each reviewer would save, beyond those of a plan.
+
+        Rows are reviewed that are not yet, or are passed on from one reviewer to another who is
+        better suited, as long as that saves anything.
+
+        Parameters
+        ----------
+        values : array, rows x reviewers
+            What `values` returns.
+        plan : array of int of shape (n_rows,)
+            The reviewer of each row, -1 for none: `ReviewPlan.reviewer`.
+        rows : array of float of shape (n_reviewers,)
+            How many more rows each could review; a fraction of a row saves that fraction.
+        capacities : array of int, optional
+            How many rows each can review in the plan, by default the capacity of each.
+
+        Returns
+        -------
+        array of float of shape (n_reviewers,)
+
+        Examples
+        --------
+        >>> from dubito.decide import ReviewTeam, Reviewer
+        >>> team = ReviewTeam([Reviewer("ann", capacity=1, error_rate=0.0)])
+        >>> values = team.values([[0.5, 0.5], [0.6, 0.4], [0.9, 0.1]])
+        >>> team.savings_of_more(values, [0, -1, -1], [12]).round(2).tolist()
+        [0.5]
+        """
+        found, taken = np.asarray(values, np.float64), np.asarray(plan, np.int64)
+        left = self.capacities if capacities is None else np.asarray(capacities, np.int64)
+        more = np.asarray(rows, np.float64)
+        is_optimal = _is_optimal(found, taken, left, self.shadow_prices)
+        prices = None if is_optimal else _smoothed_prices(found, left)
+        return np.array(
+            [_saving_of_more(found, taken, left, prices, r, n) for r, n in enumerate(more)]
+        )
 
     def plan(
         self,
@@ -639,8 +697,10 @@ class ReviewTeam(Record):
         row_costs : dict, data frame or array, optional
             The columns that the costs and the prices depend on.
         method : "prices" or "exact", default "prices"
-            "prices" finds shadow prices by a smoothed dual, and assigns rows by them; "exact" then
-            solves the linear program of the rows that prices leave open (HiGHS).
+            "prices" finds prices by a smoothed dual, and assigns rows by them; "exact" then solves
+            the linear program of the rows that prices leave open (HiGHS). Shadow prices are what
+            one more review saves over the plan: of an exact plan, the lowest optimal duals, and 0
+            for anyone with capacity left.
 
         Returns
         -------
@@ -653,13 +713,14 @@ class ReviewTeam(Record):
         """
         require_choice(method, ("prices", "exact"), "method", "ReviewTeam.plan")
         values, action, cost, table = self._valued(outputs, costs, row_costs, "ReviewTeam.plan")
-        prices = self.prices(values)
+        prices = _smoothed_prices(values, self.capacities)
         reviewer = _assigned(values, prices, self.capacities)
         if method == "exact":
             reviewer = _exact(values, prices, self.capacities, reviewer)
         value = np.where(reviewer < 0, 0.0, values[np.arange(len(values)), reviewer])
-        team = self.with_shadow_prices(prices)
-        return ReviewPlan(reviewer, value, action, cost, table.actions, team)
+        known = None if method == "exact" else prices
+        team = self.with_shadow_prices(_marginal_values(values, reviewer, self.capacities, known))
+        return ReviewPlan(reviewer, value, action, cost, values, table.actions, team)
 
     def queue(self, n_expected: int) -> ReviewQueue:
         """Return what assigns rows as they arrive, starting from the team's shadow prices.
@@ -715,6 +776,20 @@ class ReviewTeam(Record):
         p = np.empty(wrapped.array.shape)
         share_rows(contiguous(wrapped.array), isinstance(wrapped, Logits), p)
         return Probabilities(asked.updated(p, codes), wrapped.classes)
+
+
+def _require_names(values: list[Any], path: str, is_table: bool) -> None:
+    """Raise where reviewers in a file have no name, or that of another one."""
+    line_of: dict[Any, str] = {}
+    for k, one in enumerate(values):
+        name = one.get("name") if isinstance(one, dict) else "?"  # checked later
+        at = f"row {k + 1}" if is_table else f"entry {k + 1}"
+        if name is None or (isinstance(name, str) and not name.strip()):
+            raise BadFileError(path, f"{at} has no name", "Fill in `name` for each reviewer")
+        if isinstance(name, str) and name in line_of and name != "?":
+            problem = f"{line_of[name]} and {at} have the same name, {name!r}"
+            raise BadFileError(path, problem, "Name each reviewer once")
+        line_of[str(name)] = at
 
 
 def _listed_reviewers(path: str) -> list[dict[str, Any]]:
@@ -821,7 +896,7 @@ def _shrunk(counts: FloatArray, prior: FloatArray, preference: float) -> FloatAr
     return np.asarray(np.einsum("s,sgc->gc", weight, means))
 
 
-def _shadow_prices(values: FloatArray, capacities: IntArray) -> FloatArray:
+def _smoothed_prices(values: FloatArray, capacities: IntArray) -> FloatArray:
     """Return the price of each reviewer at which about as many rows ask as it can review.
 
     The dual of the linear program with a soft maximum, at falling temperatures; many rows at first
@@ -942,6 +1017,152 @@ def _exact(
     return result if is_within and _total(values, result) >= _total(values, plan) else plan
 
 
+def _marginal_values(
+    values: FloatArray, plan: IntArray, capacities: IntArray, prices: FloatArray | None
+) -> FloatArray:
+    """Return what one more review of each reviewer saves over a plan.
+
+    None for prices if the plan is optimal, otherwise those by which it was made.
+    """
+    moves = _Moves.of(values, plan, capacities, prices, 1)
+    return np.array([moves.copy().add(r, 1) for r in range(len(capacities))])
+
+
+def _saving_of_more(
+    values: FloatArray,
+    plan: IntArray,
+    capacities: IntArray,
+    prices: FloatArray | None,
+    reviewer: int,
+    n_more: float,
+) -> float:
+    """Return what more reviews of one reviewer save over a plan; prices as `_marginal_values`."""
+    n_more = min(float(n_more), float(len(values)))
+    whole = int(n_more)
+    if whole > MAX_STEPS:  # plan again
+        most = capacities.copy()
+        most[reviewer] += whole
+        again = _smoothed_prices(values, most)
+        found = _assigned(values, again, most)
+        if prices is None:
+            found = _exact(values, again, most, found)
+        return max(_total(values, found) - _total(values, plan), 0.0)
+    moves = _Moves.of(values, plan, capacities, prices, whole + 1)
+    saved = moves.add(reviewer, whole)
+    return saved + (n_more - whole) * moves.add(reviewer, 1)
+
+
+def _is_optimal(
+    values: FloatArray, plan: IntArray, capacities: IntArray, prices: FloatArray
+) -> bool:
+    """Whether prices prove that a plan is optimal: it saves as much as the dual says."""
+    dual = float(np.maximum(values - prices, 0.0).max(axis=1).sum() + capacities @ prices)
+    return dual - _total(values, plan) <= ROUNDING * max(abs(dual), 1e-300)
+
+
+@dataclass(slots=True, eq=False)
+class _Moves:
+    """Rows of a plan that may move if someone can review more, and what that saves.
+
+    One more review of reviewer r is a row that nobody reviews, or one of another reviewer s, who
+    is then free for one more in turn: a path of moves. The best path is found by Bellman's
+    recursion; paths one after the other keep an optimal plan optimal (successive shortest paths).
+    Only the best rows of each move from s to r can be on the first few paths. In a plan that is not
+    optimal, moves may pay without any further review: they count as no more than the difference of
+    prices, which is what they save in an optimal plan.
+    """
+
+    values: FloatArray  # of these rows, with a last column of zeros for no review
+    at: IntArray  # the reviewer of each, or the last column
+    left: IntArray
+    most: FloatArray  # that a move counts for, from s (a row) to r
+
+    @classmethod
+    def of(
+        cls,
+        values: FloatArray,
+        plan: IntArray,
+        capacities: IntArray,
+        prices: FloatArray | None,
+        n_more: int,
+    ) -> _Moves:
+        """Return the rows that may be on the first `n_more` paths."""
+        n_reviewers = values.shape[1]
+        at = np.where(plan < 0, n_reviewers, plan)
+        chosen = []
+        for s in range(n_reviewers + 1):
+            rows = np.flatnonzero(at == s)
+            own = values[rows, s] if s < n_reviewers else 0.0
+            for r in range(n_reviewers):
+                if r == s:
+                    continue
+                gain = values[rows, r] - own
+                best = np.arange(rows.size)
+                if rows.size > n_more:
+                    best = np.argpartition(-gain, n_more)[:n_more]
+                chosen.append(rows[best])
+        some = np.unique(np.concatenate([*chosen, np.empty(0, np.int64)]))
+        table = np.column_stack([values[some], np.zeros(some.size)])
+        used = np.bincount(plan[plan >= 0], minlength=n_reviewers)
+        most = np.full((n_reviewers + 1, n_reviewers), np.inf)
+        if prices is not None:
+            most = prices - np.append(prices, 0.0)[:, np.newaxis]
+        return cls(table, at[some], capacities - used, most)
+
+    def copy(self) -> _Moves:
+        """Return the same moves, which can be made independently."""
+        return _Moves(self.values, self.at.copy(), self.left, self.most)
+
+    def add(self, reviewer: int, n_more: int) -> float:
+        """Make the best moves for `n_more` reviews of a reviewer, and return what they save."""
+        total = 0.0
+        if self.left[reviewer] > 0:  # who has time left needs no more of it
+            return total
+        for _ in range(n_more):
+            saved = self._add_one(reviewer)
+            total += saved
+            if not saved:
+                break
+        return total
+
+    def _add_one(self, reviewer: int) -> float:
+        """Make the moves of the best path to a reviewer, and return what they save."""
+        n_reviewers = self.left.size
+        gain = np.full((n_reviewers + 1, n_reviewers), -np.inf)  # of the best move from s to r
+        row = np.zeros(gain.shape, np.int64)
+        for s in range(n_reviewers + 1):
+            own = np.flatnonzero(self.at == s)
+            if own.size:
+                moved = self.values[own, :-1] - self.values[own, s, np.newaxis]
+                best = moved.argmax(axis=0)
+                row[s], gain[s] = own[best], moved[best, np.arange(n_reviewers)]
+        gain = np.minimum(gain, self.most)
+        gain[np.arange(n_reviewers), np.arange(n_reviewers)] = -np.inf
+        least = 1e-12 * max(float(np.abs(gain[np.isfinite(gain)]).max(initial=0.0)), 1e-300)
+        best_from = np.full(n_reviewers, -1)
+        worth = np.zeros(n_reviewers)  # of one more review of each: 0 without any move
+        for _ in range(n_reviewers):
+            each = gain + np.append(worth, 0.0)[:, np.newaxis]
+            is_better = each.max(axis=0) > worth + least
+            best_from = np.where(is_better, each.argmax(axis=0), best_from)
+            worth = np.where(is_better, each.max(axis=0), worth)
+        path: list[tuple[int, int]] = []
+        seen, to = {reviewer}, reviewer
+        while to < n_reviewers and best_from[to] >= 0:
+            source = int(best_from[to])
+            if source in seen:  # by rounding only
+                break
+            seen.add(source)
+            path.append((source, to))
+            to = source
+        saved = sum(float(gain[move]) for move in path)
+        if saved <= least:
+            return 0.0
+        for move in path:
+            self.at[row[move]] = move[1]
+        return saved
+
+
 def _total(values: FloatArray, plan: IntArray) -> float:
     """Return what the reviews of a plan save."""
     return float(np.where(plan < 0, 0.0, values[np.arange(len(values)), plan]).sum())
@@ -964,6 +1185,8 @@ class ReviewPlan(ArrayResult):
         What is done without a review: an index into `actions`.
     expected_cost : array of float
         The expected cost of that.
+    values : array of float, rows x reviewers
+        What a review of each row by each reviewer is expected to save.
     actions : tuple of str
         The names of the actions.
     team : ReviewTeam
@@ -974,6 +1197,7 @@ class ReviewPlan(ArrayResult):
     value: FloatArray
     action: IntArray
     expected_cost: FloatArray
+    values: FloatArray
     actions: tuple[str, ...]
     team: ReviewTeam
 
@@ -982,8 +1206,18 @@ class ReviewPlan(ArrayResult):
 
     @property
     def shadow_prices(self) -> FloatArray:
-        """What one more review of each reviewer would save."""
+        """What one more review of each reviewer would save; 0 where capacity is left."""
         return self.team.shadow_prices
+
+    @property
+    def hour_savings(self) -> FloatArray:
+        """What one more hour of each reviewer would save, NaN without `rows_per_hour`.
+
+        It is computed from what further reviews save, each a little less than the one before.
+        """
+        speeds = [one.rows_per_hour or 0.0 for one in self.team.reviewers]
+        saved = self.team.savings_of_more(self.values, self.reviewer, speeds)
+        return np.where(np.array(speeds) > 0, saved, np.nan)
 
     @property
     def used(self) -> IntArray:
@@ -1025,12 +1259,10 @@ class ReviewPlan(ArrayResult):
     def _table(self) -> list[list[str]]:
         """Return a line for each reviewer: rows, capacity, and what they save."""
         head = ["reviewer", "rows", "capacity", "saves", "one more row saves", "one more hour"]
-        rows = []
+        rows, hours = [], self.hour_savings
         for r, one in enumerate(self.team.reviewers):
             saved = float(self.value[self.reviewer == r].sum())
-            hour = (
-                "" if one.rows_per_hour is None else decimal(one.rows_per_hour * one.shadow_price)
-            )
+            hour = "" if one.rows_per_hour is None else decimal(hours[r])
             more = decimal(one.shadow_price)
             cells = [one.name, f"{self.used[r]:,}", f"{one.capacity:,}", decimal(saved), more, hour]
             rows.append(cells)
@@ -1110,9 +1342,17 @@ class ReviewQueue:
         -------
         array of int
         """
-        rows = np.atleast_2d(np.asarray(values, np.float64))
+        caller = "ReviewQueue.assign"
+        rows = np.atleast_2d(as_floats(values, "values", caller).astype(np.float64))
+        if rows.ndim != 2 or rows.shape[1] != self.left.size:
+            rule, fix = f"must be rows x {self.left.size} reviewers", "Pass team.values(...)"
+            raise BadValueError("values", caller, rule, f"shape {rows.shape}", fix)
         result = np.full(len(rows), -1)
-        times = np.broadcast_to(np.floor(np.nan if hours is None else hours), len(rows))
+        known = as_floats(np.atleast_1d(np.nan if hours is None else hours), "hours", caller)
+        if known.shape not in ((1,), (len(rows),)):
+            rule, fix = "must be one number, or one per row", f"Pass {len(rows)} hours"
+            raise BadValueError("hours", caller, rule, f"shape {known.shape}", fix)
+        times = np.broadcast_to(np.floor(known), len(rows))
         for i, row in enumerate(rows):
             if times[i] > self._hour:
                 self._hour, self._used = float(times[i]), np.zeros(row.size)
