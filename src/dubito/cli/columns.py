@@ -73,6 +73,7 @@ PARTNERS = {"mean": "std", "std": "mean"}
 ANSWERS = ("confidence", "scores")
 PERCENT = "percent"  # the unit that a policy or calibrator stores
 REPEATED = {"scores": ("--scores", "--score")}  # options that may be given several times
+MAX_LABELS = 20  # distinct numbers, beyond which a column of two classes is no label
 MIN_ANSWERS = 50  # that a fit should have
 PANELS |= dict.fromkeys((*ANSWERS, "correct"), "Scored answers (e.g. of a language model)")
 
@@ -238,6 +239,8 @@ class ColumnOptions:
                 raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
             if kinds in (MULTILABEL, OUTPUTS[:3]):
                 _note_other_scale(policy.provenance.get("outputs"), path, one, got[0])
+        if isinstance(policy, Policy) and kinds == OUTPUTS[:3]:
+            require_classes(found, len(policy.classes), policy.classes, path, fitted)
         if isinstance(policy, RegressionPolicy) and policy.rearrange:
             return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
@@ -328,6 +331,31 @@ def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions, 
             f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option} "
             f"{shown}). Check the option."
         )
+
+
+def require_classes(
+    predictions: Sequence[Predictions],
+    n_classes: int,
+    classes: Sequence[ClassName] | None,
+    path: Path,
+    fitted: Mapping[str, str],
+) -> None:
+    """Raise unless files have as many classes as a policy or calibrator was fitted on."""
+    from dubito.data import scan
+
+    for file, source, columns in predictions:
+        bound = scan(source, columns).columns
+        if bound.kind not in OUTPUTS[:2]:
+            continue
+        names = bound.found[bound.kind]
+        n_found = bound.widths.get(names[0], max(len(names), 2))
+        if n_found != n_classes:
+            known = "" if classes is None else f" ({_first_few([str(one) for one in classes])})"
+            rule = f"must have {n_classes} classes{known}, as {path} was fitted on"
+            fix = "Pass the columns of the fit with --logits, --probabilities or --probability"
+            for role in (one for one in OUTPUTS[:3] if one in fitted):
+                fix = f"Pass --{role} {shlex.quote(fitted[role])}, as for the fit"
+            raise BadValueError("", file, rule, f"{n_found} from {_first_few(names)}", fix)
 
 
 def output_columns(columns: Columns) -> dict[str, str]:
@@ -553,6 +581,10 @@ def _two_classes(
     from dubito.data.table_queries import distinct_values
 
     values = distinct_values(source, label)
+    if len(values) > MAX_LABELS and all(map(_is_number, values)):
+        rule, got = "must be a column of labels", f"`{label}` with {len(values)} distinct numbers"
+        fix = f"Check --label; {source.name} has the columns {_first_few(source.schema.names)}"
+        raise BadValueError("--label", source.name, rule, got, fix)
     if positive is None:
         if NUMERIC_LABELS.issuperset(values):
             return None
@@ -571,13 +603,25 @@ def _two_classes(
     return others[0], positive
 
 
+def _is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     """Raise unless the positive class is one of two, where it was given."""
     names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
     if positive is None or (len(names) == 2 and positive in names):
         return
     rule, got = "must be one of two classes", f"{positive} and the classes {_first_few(names)}"
-    fix = _positive_choices(names) if len(names) == 2 else "Leave it out"
+    fix = _positive_choices(names)
+    if len(names) != 2:
+        rule, fix = "applies to 2 classes", "Leave it out"
+        got = f"{positive} and {len(names)} classes: {_first_few(names)}"
     raise BadValueError("--positive", file, rule, got, fix)
 
 
@@ -611,7 +655,7 @@ def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> Non
         say_note(
             f"All labels in {file} are '{names[code]}', so nothing is known about "
             f"{_first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
-            "are not to be trusted there, and metrics that compare classes are missing. Check "
+            "are unreliable there, and metrics that compare classes are missing. Check "
             f"{where}, or add rows."
         )
 

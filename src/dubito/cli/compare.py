@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,12 +67,10 @@ def compare(
         if options.id is not None:
             rows = _matched_by_id(files, _sampled(files, rows))
         require_positive(options.positive, next(rows[0].batches()).outputs, files[0])
-        comparison = compare_models(
-            None,
-            dict(zip(names, rows, strict=True)),
-            costs=given.read(next(rows[0].batches()).outputs) if given.is_given else None,
-            pos_label=options.positive,
-        )
+        table = given.read(next(rows[0].batches()).outputs) if given.is_given else None
+        models = dict(zip(names, rows, strict=True))
+        with _named_files(dict(zip((f"models[{name!r}]" for name in names), files, strict=True))):
+            comparison = compare_models(None, models, costs=table, pos_label=options.positive)
     if output is not None:
         from dubito.report import comparison_report
 
@@ -92,6 +92,26 @@ def compare(
         put(f"dubito: {one}", is_error=True)
     if findings:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _named_files(files: dict[str, str]) -> Iterator[None]:
+    """Report what is wrong with an argument as what is wrong with its file; the first is meant."""
+    from dubito.errors import BaseRuleError
+
+    first = next(iter(files.values()))
+    try:
+        yield
+    except BaseRuleError as error:
+        if error.argument not in files:
+            raise
+        rule = error.rule.replace("the first model", first).replace("`reference`", first)
+        fix = error.fix
+        if "same rows" in fix:
+            fix = "Pass the same rows in the same order, or match them with --id NAME"
+        elif fix == "Pass outputs of one model":
+            fix = "Pass predictions of one model, with the same columns"
+        raise type(error)("", files[error.argument], rule, error.got, fix) from error
 
 
 def _model_names(files: list[str]) -> list[str]:
@@ -193,7 +213,8 @@ def drift(
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():
         rows = [reader.rows(one) for one in predictions]
-        result = detect_drift(*rows)
+        with _named_files({"reference": reference, "current": current}):
+            result = detect_drift(*rows)
         n_rearranged = count_rearranged(*rows) if options.rearrange else 0
     if output is not None:
         from dubito.report import drift_report

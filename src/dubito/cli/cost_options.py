@@ -119,6 +119,10 @@ class CostOptions:
             rule = f"must be one of the actions ({', '.join(costs.actions)})"
             fix = f"Pass --reject-action {costs.actions[-1]}"
             raise BadValueError("", "--reject-action", rule, repr(reject), fix)
+        if adds_reject and reject is not None and not is_new:
+            rule = f"cannot be added to costs that reject with '{reject}'"
+            fix = f"Drop --reject-cost, or remove '{reject}' from the costs"
+            raise BadValueError("", "--reject-cost", rule, f"{self.reject_cost}", fix)
         classes = costs.classes or names_of(outputs)
         table: list[list[Any]] = costs.texts
         for cell in self.parsed:

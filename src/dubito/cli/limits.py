@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
+from dubito.cli.reading import nearest_first
 from dubito.errors import BadValueError
 from dubito.formatting import quantity
 
@@ -210,7 +211,8 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     own = {name for name in own if not name.endswith((".low", ".high")) and name[:2] != "n_"}
     short = {full: one for one, full in ABBREVIATIONS.items()}
     names = (".".join(short.get(part, part) for part in name.split(".")) for name in own)
-    rule, fix = "must name a metric", f"Use one of {', '.join(sorted(names))}"
+    choices = nearest_first(metric, sorted(names))
+    rule, fix = "must name a metric", f"Use one of {', '.join(choices)}"
     raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
 
 

@@ -36,6 +36,16 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Use MultiLabel\.from_logits\(\w+\)": "Pass --multilabel-logits instead of --multilabel",
     r"Pass these, and no others": "Pass a --multilabel pattern of their columns",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
+    r"[Aa]pply `\.clip\(0\)` if rounding made it negative": "write 0 if rounding made it negative",
+    r"; one dimension is a single column, so pass one row as array\[np\.newaxis\]": "",
+    r"or use None for a missing label": "or leave the cell blank for a missing label",
+    r"Use NaN or None for a missing label": "Leave the cell blank for a missing label",
+    r"Pass \w+\(array, classes=\['?0'?, '?1'?, \.\.\.\]\), or map the labels to these names": (
+        "Name the columns by the labels, such as p_0 and p_1, or write class names into the labels"
+    ),
+    r"Pass \w+\(array, classes=\[.*\]\), in the order of the columns": (
+        "Name the columns by class, such as p_cat, or pass --classes for a column of lists"
+    ),
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks
 MAX_WIDTH = 100  # longer lines are hard to read

@@ -174,9 +174,10 @@ class Reader:
         try:
             yield self.rows(Predictions(file, open_source(file), fitted.columns))
         except BaseRuleError as error:
-            if error.argument != "evaluate_on":
+            lacks = error.caller == file and error.rule.startswith("has no column")
+            if error.argument != "evaluate_on" and not lacks:
                 raise
-            fix = "Pass --evaluate-on a labeled file with the columns of the fit"
+            fix = f"Pass --evaluate-on a labeled file with the columns of {fitted.file}"
             raise error.moved(argument="", caller=file, fix=fix) from error
 
     def on_workers(self, predictions: Predictions, bad_rows: BadRows | None = None) -> DaskShards:

@@ -614,8 +614,8 @@ class Columns:
         if kind in (*REGRESSION, "confidence", "scores") or not patterns.is_several(wanted):
             return _as_names(self.classes, where)
         if self.classes is not None:
-            rule = "cannot be given if columns are named after classes"
-            got, fix = repr(list(self.classes)), "Use it for a single column only"
+            rule = "is for a single column, and these columns already carry names"
+            got, fix = repr(list(self.classes)), "Leave it out, or rename the columns"
             raise BadValueError("classes", where, rule, got, fix)
         if len(outputs) == 1 and kind not in MULTI:
             rule, got = "must match at least 2 columns", f"{outputs[0]!r} only"

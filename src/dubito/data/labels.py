@@ -76,25 +76,37 @@ def codes_of_values(
     is_fine = np.array([code is not None for code in found], dtype=bool)[positions]
     if not is_fine.all():
         row = int(np.argmin(is_fine))
-        raise _no_class(values[int(positions[row])], row, outputs, argument, caller)
+        raise _no_class(values[int(positions[row])], row, outputs, argument, caller, values)
     codes = np.array([MISSING if code is None else code for code in found], dtype=np.int64)
     return np.asarray(codes[positions])
 
 
 def _no_class(
-    value: Any, row: int, outputs: BaseClassOutputs, argument: str, caller: str
+    value: Any,
+    row: int,
+    outputs: BaseClassOutputs,
+    argument: str,
+    caller: str,
+    values: Sequence[Any] = (),
 ) -> BadValueError:
-    """Return the error for a label that is not a class."""
+    """Return the error for a label that is not a class; `values` are all distinct labels."""
     names = names_of(outputs)
     value = value.item() if isinstance(value, np.generic) else value
     if not _is_numbered(outputs):
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         rule = f"must be one of the classes ({shown})"
         fix = "Spell labels like the classes, or use None for a missing label"
+        is_number = isinstance(value, int | float) or str(value).isdecimal()
+        if is_number and all(isinstance(name, str) and not name.isdecimal() for name in names):
+            kind, shown = type(outputs).__name__, "'0', '1'" if isinstance(value, str) else "0, 1"
+            fix = f"Pass {kind}(array, classes=[{shown}, ...]), or map the labels to these names"
         return BadValueError(argument, caller, rule, repr(value), fix, row)
     rule = f"must be class indices from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
-        fix = "Pass classes=[...] to Logits or Probabilities, or in files columns matched by `*`"
+        known = [one for one in values if not is_absent(one)]
+        shown = ", ".join(map(repr, known)) if len(known) == len(names) else f"{value!r}, ..."
+        kind = type(outputs).__name__
+        fix = f"Pass {kind}(array, classes=[{shown}]), in the order of the columns"
     elif value < 0:
         fix = "Use NaN or None for a missing label"
     elif not np.isfinite(value):

@@ -43,7 +43,10 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
         fix = "Use one of its columns"
         if near:
             fix = f"Use {_like(pattern, near[0])!r}, or another of its columns"
-        use = ", which the costs depend on" if role == "row_costs" else f" for `{role}`"
+        use = f" for `{role}`"
+        if role == "row_costs":
+            use, fix = ", which the costs depend on", f"Add the column {pattern!r}"
+            fix += f", or rename {near[0]!r}" if near else ""
         raise BadValueError("", where, f"has no {what}{use}", _shown(names), fix)
     return sorted(found, key=natural_order)
 

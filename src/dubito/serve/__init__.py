@@ -13,4 +13,4 @@ try:
     ):  # fmt: skip
         import_module(name)
 except ImportError as error:
-    raise errors.MissingExtraError("dubito serve", "serve") from error
+    raise errors.MissingExtraError("The service (dubito serve, dubito token)", "serve") from error

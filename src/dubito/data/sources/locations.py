@@ -32,7 +32,7 @@ def _reach(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingExtraError(f"Reaching {url}", "dask") from error
+        raise MissingExtraError(f"Reaching {url}", "dask", "fsspec") from error
     system, path = url_to_fs(url)
     return system, path
 
