@@ -178,8 +178,8 @@ class AutoCalibrator(_BaseMixture):
     time_budget : float or None
         After this many seconds no further candidate is tried.
     max_samples : int
-        Of more rows, a random sample of this size is used to select; the selected calibrators are
-        fitted on a sample ten times as large, or on all rows of more than 100 classes.
+        With more rows, a random sample of this size is used to select; the selected calibrators are
+        fitted on a sample ten times as large, or on all rows if there are more than 100 classes.
     random_state : int, RandomState or None
         Seed of the folds and the sample.
     parametric_only : bool

@@ -750,7 +750,7 @@ def _group_posteriors(
 ) -> list[tuple[float, _Posterior]]:
     """Return posteriors for several variances between groups, and their weights.
 
-    Of few groups the variance is hardly known: weights are marginal likelihoods by Laplace's
+    With few groups the variance is hardly known: weights are marginal likelihoods by Laplace's
     approximation, times half-Cauchy priors of the deviations of intercepts and slopes.
     """
     logs = np.empty((len(GROUP_DEVIATIONS), len(SLOPE_DEVIATIONS)))

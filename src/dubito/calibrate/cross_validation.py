@@ -292,7 +292,7 @@ def cross_validate_calibrator(
     random_state : int, RandomState or None
         Seed of the folds, and of the sample where there are more than `max_samples` rows.
     max_samples : int
-        Of more rows, a random sample of this size is cross-validated.
+        With more rows, a random sample of this size is cross-validated.
 
     Returns
     -------

@@ -56,7 +56,7 @@ class ForestCalibration(BaseCalibrator):
     prior_weight : float
         How many rows vector scaling counts as in each leaf.
     max_samples : int
-        Of more rows, trees are grown on a random sample of this size.
+        With more rows, trees are grown on a random sample of this size.
     random_state : int, RandomState or None
         Seed of the sample and the trees.
 

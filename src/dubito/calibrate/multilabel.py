@@ -426,8 +426,8 @@ class MultiLabelCalibrator(OutputContainers):
     cv : int, scikit-learn splitter or list of splits
         Number of folds (fewer where there are fewer groups), or how to split.
     max_samples : int
-        Of more rows, a random sample of this size at most is used to select; fewer for many labels.
-        The result is fitted on all rows.
+        With more rows, a random sample of at most this size is used to select; fewer for many
+        labels. The result is fitted on all rows.
     random_state : int, RandomState or None
         Seed of the folds and the sample.
 
@@ -438,7 +438,7 @@ class MultiLabelCalibrator(OutputContainers):
     label_names_ : tuple of str or int, or None
         Names of the labels, if the outputs have any.
     coefficients_ : array of shape (n_labels, 4)
-        Of the log odds z, of 1, of -log p - log(1 - p), and of 2 p - 1.
+        Coefficients of the log odds z, of 1, of -log p - log(1 - p), and of 2 p - 1.
     other_weights_ : array of shape (n_labels, n_labels)
         The weights of all labels' log odds, clipped to +-8; absent where they are not used.
     limit_ : float

@@ -232,8 +232,8 @@ class VarianceScaling(BaseRegressionCalibrator):
 
     For `Normal` the factor has the highest likelihood: the root mean squared z-score. For
     `Samples` and `Quantiles` it has the lowest pinball loss over all levels, which for samples is
-    the CRPS, since squared z-scores of a few draws have no finite mean. Of several equally good
-    factors the one nearest to 1 is taken.
+    the CRPS, since squared z-scores of a few draws have no finite mean. Among equally good
+    factors, the one nearest to 1 is taken.
 
     Attributes
     ----------

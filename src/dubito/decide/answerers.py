@@ -42,8 +42,8 @@ class Answerer(Record):
 
     Made by `CostMatrix.with_review` and `CostMatrix.with_model`.
 
-    Of costs with a single action, to answer (`CostMatrix.for_answers`), the one who is asked gives
-    an answer of their own. It is wrong with the error rate of the class, that is, where the model's
+    With a single action, to answer (`CostMatrix.for_answers`), the one who is asked gives an
+    answer of their own. It is wrong with the error rate of the class, that is, where the model's
     answer is wrong, or where it is correct. If the two answers agree, there is nothing to choose.
     If they differ, one of them is taken: the other one's ("replace"), or the one that is more
     probably correct ("bayes"). So asking costs what the better of the two sources does, and

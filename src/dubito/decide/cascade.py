@@ -112,7 +112,7 @@ class CascadeReport(BaseReport):
     coverage : Interval
         The fraction of rows that are answered.
     accuracy : Interval or None
-        Of the answers, None without any.
+        Accuracy of the answers, None without any.
     """
 
     evaluation: str
@@ -561,7 +561,7 @@ class Cascade(BasePolicy):
         Parameters
         ----------
         confidence : array of shape (n_rows,)
-            Of the first tier.
+            Confidence of the first tier.
 
         Returns
         -------

@@ -200,7 +200,7 @@ class PriorLikelihood:
     def resampled(self, prior: FloatArray, seed: int) -> FloatArray:
         """Return the estimate from a bootstrap resample.
 
-        Of very many rows fewer are drawn, and the deviation is scaled to the number of all rows.
+        For very many rows, fewer are drawn, and the deviation is scaled to the number of all rows.
         """
         n_drawn = min(self.n_rows, MAX_DRAWN)
         rows = np.random.default_rng(seed).integers(self.n_rows, size=n_drawn)

@@ -230,8 +230,8 @@ class RowCosts:
     def least_in_class(self, class_: int) -> FloatArray:
         """Return the cost of the best decision in a class, for each row, or 1 if constant.
 
-        Of a single action, such as to answer, it is what a correct decision costs: its cost in the
-        class where it costs least.
+        With a single action, such as to answer, it is what a correct decision costs: its cost in
+        the class where it costs least.
         """
         others = self.without_reject()
         if others.costs.n_actions > 1:

@@ -58,7 +58,7 @@ class TierModel(Record):
     at_zero, at_one : array
         What is added to the log odds of these: many exact 1 are rounded, or a habit of the model.
     mean, covariance : array
-        Of these log odds.
+        Mean and covariance of these log odds.
     low, high : array
         Their range among the rows of the fit.
     coef, intercept : array

@@ -453,7 +453,7 @@ class JointDensity(BaseFeatureScore):
         Returns
         -------
         NormalMixture
-            A mixture per row; of several targets, each by itself. `log_density` and `sample` are
+            A mixture per row; with several targets, one for each. `log_density` and `sample` are
             of the targets together.
         """
         return self._mixture(features, "predict_mixture")

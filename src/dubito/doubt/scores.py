@@ -161,10 +161,10 @@ def margin_uncertainty(outputs: Any) -> FloatArray:
 
 
 def energy(outputs: Logits | MultiLabel) -> FloatArray:
-    """Return the energy: -logsumexp(logits), or of several labels the sum over their energies.
+    """Return the energy: -logsumexp(logits), or for several labels the sum of their energies.
 
     The softmax discards the magnitude of the logits; the energy keeps it, which often separates
-    OOD inputs better. Of several labels per row it is -sum(log(1 + exp(logits))) (JointEnergy).
+    OOD inputs better. For several labels per row it is -sum(log(1 + exp(logits))) (JointEnergy).
 
     Parameters
     ----------

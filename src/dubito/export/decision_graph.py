@@ -60,7 +60,7 @@ NUDGE = 1e-12  # relative: a row of the calibration set at the threshold of a ga
 def describe(exported: Any, outputs: str | None = None, *, by_row: bool | None = None) -> Graph:
     """Return what a fitted policy or calibrator computes from logits or probabilities.
 
-    By default those that a policy was fitted on; of calibrators, which do not know, logits. With
+    The default is what a policy was fitted on; for calibrators, which do not know, logits. With
     `by_row`, the costs of a policy are given as rows x actions x classes; by default as in the fit.
     """
     if outputs is None:

@@ -19,7 +19,7 @@ try:
     import onnx
     from onnx import ModelProto, TensorProto, helper, numpy_helper
 except ImportError as error:  # pragma: no cover
-    raise MissingExtraError("Export to ONNX", "onnx") from error
+    raise MissingExtraError("dubito.export.to_onnx", "onnx") from error
 
 OPSET = 18  # of the standard operators that files use
 OPSETS = range(13, 29)  # of networks that a policy can be appended to
@@ -47,8 +47,8 @@ def to_onnx(
     Its inputs are the outputs of the model ("logits" or "probabilities", rows x classes, or the
     "scores" of a `ConfidenceCalibrator`), if an OOD gate needs them "features", and the columns
     that costs depend on, by name ("row_costs", rows x actions x classes, if the costs themselves
-    are given by row). Its outputs are "calibrated_probabilities", and of a policy "action",
-    "expected_cost" and "reason"; of several labels per row "action" (rows x labels), "row_action"
+    are given by row). Its outputs are "calibrated_probabilities", and for a policy "action",
+    "expected_cost" and "reason"; for several labels per row "action" (rows x labels), "row_action"
     and "expected_cost". The names of actions, reasons and classes are in the metadata of the file,
     as JSON lists.
 
@@ -61,9 +61,9 @@ def to_onnx(
     outputs : {"logits", "probabilities"}, optional
         What the model returns. Default: what a policy was fitted on; for a calibrator, logits.
     precision : {"mixed", "float32", "float64"}, default="mixed"
-        Of inputs and outputs; "mixed" takes and returns float32 and computes in float64, as dubito
-        does. Pure float32 suits devices without float64: where a curve jumps or a tree splits,
-        a few rows then fall on the other side.
+        Precision of inputs and outputs; "mixed" takes and returns float32 and computes in float64,
+        as dubito does. Pure float32 suits devices without float64: where a curve jumps or a tree
+        splits, a few rows then fall on the other side.
     network : str or path, optional
         The ONNX file of a network, to write both as one model: the inputs of the network in,
         decisions out.

@@ -15,7 +15,7 @@ try:
     import torch
     from torch import Tensor, nn
 except ImportError as error:  # pragma: no cover
-    raise MissingExtraError("Export to PyTorch", "torch") from error
+    raise MissingExtraError("dubito.export.to_module", "torch") from error
 
 N_TRACED = 3  # rows that a program is traced with
 HALF = (torch.float16, torch.bfloat16)
@@ -114,7 +114,7 @@ class ExportedModule(nn.Module):
         Returns
         -------
         Tensor or dict of Tensor
-            Of a calibrator the probabilities, in the shape of `outputs`. Of a policy
+            For a calibrator the probabilities, in the shape of `outputs`; for a policy
             "calibrated_probabilities", "action", "expected_cost" and "reason".
         """
         rows, shape = self._rows(outputs)

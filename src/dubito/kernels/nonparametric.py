@@ -1,6 +1,6 @@
 """Nonparametric calibrators: monotone regression, and extremely randomized trees.
 
-Of a tree, a node is an entry of three arrays. A row goes on to node `child` if its number
+A node of a tree is an entry in three arrays. A row goes on to node `child` if its number
 `column` is at most `threshold`, else to the one after; where `child` is 0 it is at a leaf.
 """
 

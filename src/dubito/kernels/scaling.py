@@ -1,6 +1,6 @@
 """Rows scaled: softmax, temperature and affine maps, with their losses, and weights of mixtures.
 
-Of the temperature, loss, gradient and curvature are summed in one pass over the matrix. With
+For the temperature, loss, gradient and curvature are summed in one pass over the matrix. With
 x = beta (z - z_top) and e = exp(x), the sums s0 = sum e, s1 = sum x e, s2 = sum x^2 e of a row and
 its expected x under the label probabilities, t, give the loss, and its first and second derivative
 in beta times beta and beta^2:

@@ -1,8 +1,8 @@
 """Conformal prediction sets: scores of the labels, and the classes below a threshold, row by row.
 
 The score of a class depends on how its row ranks: the mass of more probable classes, its own, that
-of the others, and its rank. Of equally probable classes the first counts as more probable. Masses
-are in float64, whatever the precision of the array, and proportional to probabilities.
+of the others, and its rank. Among equally probable classes, the first counts as more probable.
+Masses are in float64, whatever the precision of the array, and proportional to probabilities.
 """
 
 from typing import Any

@@ -50,7 +50,7 @@ MIN_PROBABILITY = 1e-12  # so that rounding alone is never evidence
 def verdict_on(audit: Audit) -> str:
     """Return the verdict in one sentence; the calibration test decides.
 
-    Of two classes it is on the probability of the positive one.
+    For two classes, it is about the probability of the positive one.
     """
     if audit.positive is not None:
         return _verdict_on_positives(audit, audit.positive)

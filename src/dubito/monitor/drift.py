@@ -81,7 +81,7 @@ class Drift:
     shifts : dict of DistributionShift
         By name: "confidence", "predicted classes", "entropy", "energy", "OOD inputs"; with labels
         also "accuracy", "over-confidence", "log loss", "labels" and the ECE, which is not tested.
-        Of a regression: "prediction", "interval width", "OOD inputs"; with targets also "target",
+        For regression: "prediction", "interval width", "OOD inputs"; with targets also "target",
         "bias" (target - prediction), "absolute error", "CRPS", "coverage" and "PIT".
     wasserstein : float
         The Wasserstein distance of the confidences, or of the predictions of a regression.
@@ -176,8 +176,8 @@ def detect_drift(
     Parameters
     ----------
     reference, current : outputs, array-like or Shards
-        Outputs of one model on both periods; a plain array holds probabilities. Of shards, 100,000
-        rows are sampled. Rows are taken as independent.
+        Outputs of one model on both periods; a plain array holds probabilities. From shards,
+        100,000 rows are sampled. Rows are taken as independent.
     y_reference, y_current : array-like of shape (n_rows,), optional
         Labels or targets. Those of the reference improve the estimated priors and accuracy; those
         of both periods allow tests of accuracy, bias and calibration.

@@ -191,7 +191,7 @@ def forecast_coverage(
     time : ndarray of shape (n_rows,), optional
         When each forecast was made. Default: rows are in order of time.
     outputs : Normal, Quantiles, Samples, Probabilities or Logits, optional
-        The distributions as forecast, for their reliability. Of classes, the sets as forecast are
+        The distributions as forecast, for their reliability. For classes, the sets as forecast are
         the most probable classes that add up to the level.
 
     Returns

@@ -211,7 +211,8 @@ class DistributionShift:
     Attributes
     ----------
     p_value : float or None
-        Of the same distribution in both periods, adjusted for all tests; None if not tested.
+        Of the hypothesis that both periods have the same distribution, adjusted for all tests; None
+        if not tested.
     distance : float or None
         Between 0 and 1: the Kolmogorov-Smirnov distance, or the total variation distance of class
         frequencies.

@@ -263,7 +263,7 @@ class Scores(BaseClassOutputs):
     Parameters
     ----------
     array : array of shape (n_rows,) or (n_rows, n_scores), dict or data frame
-        One or several scores. Of several, some may be missing (NaN).
+        One or several scores. With several, some may be missing (NaN).
     names : sequence of str, optional
         The names of the scores; by default the columns of a data frame or dict.
     groups : array of shape (n_rows,), optional

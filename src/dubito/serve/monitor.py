@@ -105,7 +105,7 @@ class MonitorReport:
     delay : LabelDelay or None
         How late labels are, if those of all rows are expected.
     reliability : Reliability or None
-        Of the positive of two classes, or of the top label of more; None while withheld.
+        For two classes, of the positive one, otherwise of the top label; None while withheld.
     """
 
     overall: Window

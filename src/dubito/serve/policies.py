@@ -133,7 +133,7 @@ def _weighted_sample(rows: StoredRows) -> tuple[StoredRows, WeightedSample]:
 def _reviewed_wholly(rows: StoredRows) -> StoredRows:
     """Return rows of several labels as accepted unless they are reviewed as a whole.
 
-    Of a row whose labels are reviewed one by one only these are known, unless it is audited.
+    If labels of a row are reviewed one by one, only these are known, unless it is audited.
     """
     is_whole = rows.action == REVIEW_ROW
     return replace(rows, propensity=np.where(is_whole, 1.0, rows.audit_probability))

@@ -511,7 +511,7 @@ class _KnownLabels:
 def _paid(rule: LabelRule, decisions: MultiLabelDecisions, y: FloatArray) -> FloatArray:
     """Return the cost of each label of each row, by its truth or its probability.
 
-    Of a row that is reviewed as a whole it is the cost of what would be decided otherwise.
+    For a row that is reviewed as a whole, it is the cost of the decision without a review.
     """
     costs = rule.costs.arrays
     errors = costs.of_errors(y, decisions.fallback == POSITIVE)

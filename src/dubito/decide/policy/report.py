@@ -240,8 +240,8 @@ class PolicyReport(BaseReport):
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
-        The ECE: of two classes that of P(positive), in equally filled bins as in an audit, and
-        otherwise that of the top label, with 15 uniform bins. Of scores of answers it is that of
+        The ECE: for two classes that of P(positive), in equally filled bins as in an audit, and
+        otherwise that of the top label, with 15 uniform bins. For scores of answers it is that of
         P(correct), and None before calibration if no score is declared to be a probability.
     calibration_error_name : str
         Whose ECE it is, and its bins.

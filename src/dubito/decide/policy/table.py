@@ -82,10 +82,10 @@ def decision_columns(
 
     `probability` is that of `class`, the most probable one. It is left out if the probability of
     each class is written: then it is the largest of them. If there are too many classes for that,
-    `top_classes` names the most probable ones of rejected rows, for a review. Of several labels per
-    row, `action` is what is done with the row, and each label has a decision and a probability. Of
-    a regression, `value` is what is decided, and `low` to `high` the prediction interval. Of scores
-    of answers, `p_correct` is P(correct), with its interval.
+    `top_classes` names the most probable ones of rejected rows, for a review. For several labels
+    per row, `action` is what is done with the row, and each label has a decision and a probability.
+    For regression, `value` is what is decided, and `low` to `high` the prediction interval. For
+    scores of answers, `p_correct` is P(correct), with its interval.
     """
     if isinstance(policy, RegressionPolicy):
         values = policy.decide(batch.outputs, batch.features)

@@ -233,7 +233,7 @@ class ErrorCosts(Record):
         """Return the value of lowest expected cost of each row, and that cost.
 
         Exact for `Samples` and for `Quantiles`, which are uniform between levels; for `Normal` to
-        rounding if the slopes of the costs only increase. Of equally good values it is the lowest.
+        rounding if the slopes of the costs only increase. On a tie, it is the lowest.
 
         Parameters
         ----------

@@ -511,7 +511,7 @@ RegressionPolicyReport.fields = field_checks(RegressionPolicyReport)
 def _best_constant(costs: ErrorCosts, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
     """Return the best constant value for some targets, and its mean cost.
 
-    Of more than 2,000 targets, 2,000 of their quantiles stand for them.
+    More than 2,000 targets are replaced by 2,000 of their quantiles.
     """
     used, parts = y[weight > 0], weight[weight > 0]
     order = np.argsort(used, kind="stable")

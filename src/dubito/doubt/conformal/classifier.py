@@ -402,7 +402,7 @@ class PredictionSets:
     level : float or None
         The coverage that the sets were made for.
     thresholds : ndarray of shape (n_rows,) or None
-        Of `OnlineConformal`: the largest -log p in each set, infinite before the first correction.
+        For `OnlineConformal`: the largest -log p in each set, infinite before the first correction.
 
     Examples
     --------

@@ -800,10 +800,10 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
         ("weight", lambda one: percent(one[0])),
     )
     text = (
-        "Of a method, the first word is the scale on which errors are alike: identity as they "
-        "are, log1p relative to the forecast. aci moves the level of a quantile of past scores, "
-        "tracking the threshold itself, and pi adds the sum of past errors; two-sided ones have "
-        "a threshold for each side."
+        "The first word of a method is the scale on which errors are of similar size: identity "
+        "for absolute errors, log1p for relative ones. aci moves the level of a quantile of "
+        "past scores, tracking the threshold itself, and pi adds the sum of past errors; "
+        "two-sided ones have a threshold for each side."
     )
     return [Table.of(caption, cells, *columns), weights, Text(text)]
 
