@@ -523,13 +523,13 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: log_loss(["cat", "dog"], HALVES),
         BadValueError,
         "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
-        "classes=[...] to Logits or Probabilities, or in files columns matched by `*`.",
+        "Probabilities(array, classes=['cat', 'dog']), in the order of the columns.",
     ),
     "labels as text and None without names": (
         lambda: log_loss(np.array(["cat", None], object), HALVES),
         BadValueError,
         "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
-        "classes=[...] to Logits or Probabilities, or in files columns matched by `*`.",
+        "Probabilities(array, classes=['cat', ...]), in the order of the columns.",
     ),
     "a label that is no name of a class": (
         lambda: log_loss(["cat", "fox"], PETS),
@@ -540,8 +540,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a column number though classes have names": (
         lambda: log_loss([0, 1], PETS),
         BadValueError,
-        "log_loss: `y_true` must be one of the classes ('cat', 'dog'), got 0 in row 0. Spell "
-        "labels like the classes, or use None for a missing label.",
+        "log_loss: `y_true` must be one of the classes ('cat', 'dog'), got 0 in row 0. Pass "
+        "Probabilities(array, classes=[0, 1, ...]), or map the labels to these names.",
     ),
     "more labels than rows": (
         lambda: log_loss([0, 1, 1], HALVES),

@@ -84,7 +84,11 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
         ),
         (
             MissingExtraError("Training", "torch"),
-            "Training needs an optional dependency. Run `pip install 'dubito[torch]'`.",
+            "Training needs PyTorch, which is not installed. Run `pip install 'dubito[torch]'`.",
+        ),
+        (
+            MissingExtraError("Reading", "dask", "fsspec"),
+            "Reading needs fsspec, which is not installed. Run `pip install 'dubito[dask]'`.",
         ),
     ],
 )

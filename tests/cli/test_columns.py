@@ -160,6 +160,8 @@ def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
         f"{source.name}: `--positive` must be one of the two classes in `y`, "
         "got frad and the labels fraud, ok. Pass --positive fraud or --positive ok."
     )
+    with pytest.raises(BadValueError, match=r"`y` with 30 distinct numbers\. Check --label; "):
+        _two_classes(source_with(tmp_path, [f"0.{k}1" for k in range(30)]), "y", None)
     for names in (["a", "b", "c"], ["a", "b", "c", "d"]):
         got = f"got a and {len(names)} classes: {', '.join(names)}\\. .*one probability column per"
         with pytest.raises(BadValueError, match=got):

@@ -23,6 +23,9 @@ def test_rows_are_matched_by_id(run: Run, made: Path) -> None:
     done = run("compare", made / "sure.csv", "shuffled.csv", "--id", "id", "--json")
     for name, one in json.loads(done.stdout)["metrics"]["shuffled"].items():
         assert one == pytest.approx(straight["metrics"]["calm"][name])
+    told = run("compare", made / "sure.csv", "shuffled.csv").stderr
+    assert f"shuffled.csv must have the 400 rows of {made / 'sure.csv'}, got other labels" in told
+    assert "match them with --id NAME" in told
     frame.iloc[1:].to_csv("short.csv", index=False)
     told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
     assert f"short.csv: `--id` must hold the ids of {made / 'sure.csv'}" in told

@@ -65,6 +65,10 @@ def test_a_reject_cost_adds_an_action_of_the_given_name(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_text("action,well,ill\nok,0,10\nreview,1,1\n")
     assert CostOptions(path, (), "2", "ask").read(OUTPUTS).actions == ("ok", "review", "ask")
+    assert message_of(file=path, reject_cost="2", reject_action="review") == (
+        "--reject-cost cannot be added to costs that reject with 'review', got 2. "
+        "Drop --reject-cost, or remove 'review' from the costs."
+    )
 
 
 def test_an_action_that_sounds_like_a_review_gets_a_hint() -> None:

@@ -377,6 +377,7 @@ def test_the_columns_of_costs_are_found_and_needed(run: Run, made: Path) -> None
     done = run("decide", "fraud.json", "without.csv", "--probability", "chance", "-o", "e.csv")
     assert done.exit_code == 2
     assert "without.csv has no column 'amount', which the costs depend on" in done.stderr
+    assert "Add the column 'amount'." in done.stderr
     chance = kept["chance"].to_numpy()
     expected = policy.decide(
         np.column_stack([1 - chance, chance]), row_costs=kept["amount"].to_numpy()
@@ -401,6 +402,11 @@ def test_columns_unknown_to_the_policy_are_refused(run: Run, made: Path) -> None
     done = run("decide", made / "policy.json", "wolf.csv")
     assert done.exit_code == 2
     assert "must have the classes ('cat', 'dog', 'fox')" in done.stderr
+    frame.drop(columns="logit_fox").to_csv("two.csv", index=False)
+    done = run("decide", made / "policy.json", "two.csv", "--logits", "logit_*")
+    assert done.exit_code == 2
+    assert "two.csv must have 3 classes (cat, dog, fox), as " in done.stderr
+    assert "got 2 from logit_cat, logit_dog." in done.stderr
     frame.drop(columns=["feature_0", "feature_1"]).to_csv("bare.csv", index=False)
     done = run("decide", made / "policy.json", "bare.csv")
     assert done.exit_code == 2

@@ -49,6 +49,14 @@ def test_a_label_that_is_named_may_be_missing_from_the_new_period(run: Run, made
 
 
 @pytest.mark.slow
+def test_periods_of_other_outputs_are_named_by_their_files(run: Run, made: Path) -> None:
+    Path("new.csv").write_text("p,label\n0.2,0\n0.7,1\n")
+    done = run("drift", made / "sure.csv", "new.csv")
+    assert done.exit_code == 2
+    assert f"new.csv must be Logits over 3 classes, like {made / 'sure.csv'}, got" in done.stderr
+    assert "Pass predictions of one model, with the same columns." in done.stderr
+
+
 def test_drift_fails_a_check_only_where_asked_to(run: Run, made: Path) -> None:
     files = made / "sure.csv", made / "later.csv"
     assert run("drift", *files).exit_code == 0

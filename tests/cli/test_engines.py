@@ -271,7 +271,8 @@ def test_without_dask_it_is_told_what_to_install(
                "--engine", "dask")  # fmt: skip
     assert done.exit_code == 2
     assert done.stderr == (
-        "dubito: A Dask cluster needs an optional dependency.\nRun `pip install 'dubito[dask]'`.\n"
+        "dubito: A Dask cluster needs Dask, which is not installed.\n"
+        "Run `pip install 'dubito[dask]'`.\n"
     )
 
 

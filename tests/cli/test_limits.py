@@ -80,6 +80,11 @@ def test_an_unknown_metric_lists_those_that_exist() -> None:
     assert str(caught.value) == (
         "--fail-on must name a metric, got 'acuracy'. Use one of accuracy, ece."
     )
+    with pytest.raises(BadValueError) as caught:
+        crossed_limits(["log_los>0.9"], {"accuracy": 0.8, "log_loss": 0.1})
+    assert str(caught.value) == (
+        "--fail-on must name a metric, got 'log_los'. Use one of log_loss, accuracy."
+    )
 
 
 GROUPED = {

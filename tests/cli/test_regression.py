@@ -452,7 +452,7 @@ def test_a_policy_is_evaluated_on_another_file(run: Run, stored: Path) -> None:
     done = run("fit", stored / "sales.csv", *base, "--evaluate-on", "few.csv")
     assert done.exit_code == 2
     assert "few.csv must have the levels 0.05, 0.25, 0.5, 0.75, 0.95" in done.stderr
-    assert "Pass --evaluate-on a labeled file with the columns of the fit." in done.stderr
+    assert f"Pass --evaluate-on a labeled file with the columns of {stored}" in done.stderr
     others.assign(demand="").to_csv("unlabeled.csv", index=False)
     done = run("fit", stored / "sales.csv", *base, "--evaluate-on", "unlabeled.csv")
     assert "unlabeled.csv must have at least 1 labeled row, got 0." in done.stderr

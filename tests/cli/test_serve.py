@@ -187,7 +187,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     python = Path(SCRIPT).with_name("python")
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "dubito serve needs an optional dependency" in done.stderr
+    assert "dubito token) needs a set of web packages (FastAPI and others)" in done.stderr
     assert "pip install 'dubito[serve]'" in done.stderr
 
 

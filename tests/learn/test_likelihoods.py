@@ -184,7 +184,9 @@ def test_without_torch_it_says_what_to_install() -> None:
         "except dubito.errors.MissingExtraError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    wanted = "dubito.learn needs an optional dependency. Run `pip install 'dubito[torch]'`.\n"
+    wanted = (
+        "dubito.learn needs PyTorch, which is not installed. Run `pip install 'dubito[torch]'`.\n"
+    )
     assert done.stdout == wanted
 
 

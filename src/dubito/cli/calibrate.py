@@ -16,6 +16,7 @@ from dubito.cli.columns import (
     note_scores,
     note_single_class,
     output_columns,
+    require_classes,
     require_positive,
     with_columns,
 )
@@ -257,6 +258,8 @@ def _apply(
         predictions = [as_fitted(one, calibrator) for one in predictions]
         if calibrator.groups_ and options.group is None and "group" not in fitted:
             say_note(f"{path} has coefficients of groups: pass --group NAME to use them.")
+    elif not (is_regression or options.is_multilabel):
+        require_classes(predictions, calibrator.n_classes_, classes, path, remembered)
     bound = scan(predictions[0].source, predictions[0].columns).columns
     [first, *others] = bound.found[bound.kind]
     is_single = not others and first not in bound.widths

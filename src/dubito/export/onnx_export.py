@@ -19,7 +19,7 @@ try:
     import onnx
     from onnx import ModelProto, TensorProto, helper, numpy_helper
 except ImportError as error:  # pragma: no cover
-    raise MissingExtraError("dubito.export.to_onnx", "onnx") from error
+    raise MissingExtraError("Export to ONNX", "onnx") from error
 
 OPSET = 18  # of the standard operators that files use
 OPSETS = range(13, 29)  # of networks that a policy can be appended to

@@ -15,7 +15,7 @@ try:
     import torch
     from torch import Tensor, nn
 except ImportError as error:  # pragma: no cover
-    raise MissingExtraError("dubito.export.to_module", "torch") from error
+    raise MissingExtraError("Export to PyTorch", "torch") from error
 
 N_TRACED = 3  # rows that a program is traced with
 HALF = (torch.float16, torch.bfloat16)

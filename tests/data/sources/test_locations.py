@@ -142,6 +142,6 @@ def test_urls_need_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError) as caught:
         open_file("s3://bucket/f.parquet")
     assert str(caught.value) == (
-        "Reaching s3://bucket/f.parquet needs an optional dependency. Run `pip install "
+        "Reaching s3://bucket/f.parquet needs fsspec, which is not installed. Run `pip install "
         "'dubito[dask]'`."
     )
