@@ -56,6 +56,10 @@ def test_metrics_alarms_and_refits_use_the_labels_of_all_rows(
         assert found["delay"]["seconds"] is None
         assert found["overall"]["cost"]["interval"] is None
         assert "200 of 400 rows have no label yet" in found["overall"]["cost"]["unavailable"]
+        client, page = signed_in(api)
+        what = "true value" if kind == "values" else "label"
+        verdict = f"200 of 400 rows have no {what} yet, and metrics need"
+        assert verdict in client.get("/monitor").text
 
         rest = {"ids": ids[200:], "labels": labels[200:]}
         assert api.client.post("/v1/labels", json=rest).json()["new"] == 200
@@ -69,7 +73,6 @@ def test_metrics_alarms_and_refits_use_the_labels_of_all_rows(
         alarm = alarms[name]["alarm"] if kind == "labels" else alarms[name]
         assert alarm["n_labels"] == 400
 
-        client, page = signed_in(api)
         form = {"csrf": csrf_of(page)}
         page = client.get("/monitor").text
         assert "400 labels, 0 missing; 0 rows wait for" in page

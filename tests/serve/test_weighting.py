@@ -263,7 +263,10 @@ def test_metrics_of_all_labels_say_which_rows_they_are_of(policy: Any) -> None:
     rows, _ = rows_of_all(policy)
     sample = propensity_weights(rows)
     n_due = int((rows.created <= rows.delay.due).sum())
-    assert sample.note.startswith(f"All metrics but coverage are of the {n_due:,} rows decided")
+    assert sample.note.startswith(
+        f"All metrics but coverage are of the {n_due:,} rows whose labels are due: 98 % of labels "
+        "arrive within "
+    )
     lost = labels_where(rows, np.arange(2000) % 20 > 0)
     assert "above 2 %, metrics are withheld" in propensity_weights(lost).unavailable
     unknown = replace(lost, delay=LabelDelay.of(lost.created, np.full(2000, np.nan), 1e6))
@@ -273,6 +276,33 @@ def test_metrics_of_all_labels_say_which_rows_they_are_of(policy: Any) -> None:
     assert recent.unavailable.startswith("No row is older than ")
     some = propensity_weights(rows.take(slice(0, 10)))
     assert "10 labels of rows older than" in some.unavailable
+
+
+def test_metrics_of_rows_before_labels_stopped_arriving_stay(policy: Any) -> None:
+    rows, y = drawn_rows(policy, 3000, 0.0)
+    created = 100.0 * (np.arange(3000) // 100)  # requests of 100 rows
+    labeled = np.where(np.arange(3000) < 2500, created + 0.3, np.nan)
+    late = np.arange(3000) % 500 == 0
+    labeled[late] = np.nan
+    known = np.where(np.isnan(labeled), -1, y)
+    now = float(created[-1] + 300)
+    delay = LabelDelay.of(created, labeled, now)
+    assert (delay.missing_since, delay.n_missing) == (2500.0, 505)
+    assert delay.due < 2500 <= now - 300
+    ones = np.ones(3000)
+    rows = replace(rows, created=created, audit_probability=ones, label=known, delay=delay)
+    sample = propensity_weights(rows)
+    assert sample.is_available
+    assert sample.rows.tolist() == np.flatnonzero(known >= 0).tolist()
+    assert "of the 2,500 rows whose labels are due" in sample.note
+    assert "98 % of labels arrive within a second" in sample.note
+    assert "Rows decided since 1970-01-01 00:41 UTC are left out" in sample.note
+    after = propensity_weights(rows.take(slice(2600, None)))
+    assert after.unavailable == "Labels of rows decided since 1970-01-01 00:41 UTC are missing."
+    # Labels that are missing here and there leave no rows before: the first have theirs by chance.
+    some = np.where(np.arange(3000) % 3 == 2, np.nan, labeled)
+    found = LabelDelay.of(created, some, now)
+    assert (found.seconds, found.missing_since) == (None, None)
 
 
 def test_rows_of_both_modes_are_kept_apart(policy: Any) -> None:

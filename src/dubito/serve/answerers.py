@@ -68,7 +68,7 @@ class Outcome:
     action: str
 
 
-def asks_models(policy: ServedPolicy) -> TypeGuard[Policy]:
+def _asks_models(policy: ServedPolicy) -> TypeGuard[Policy]:
     """Return whether a policy of one class per row asks models.
 
     Those for answers do not: which of two answers to take is the question of a cascade.
@@ -80,7 +80,7 @@ def asks_models(policy: ServedPolicy) -> TypeGuard[Policy]:
 
 def model_actions(policy: ServedPolicy) -> dict[int, str]:
     """Return the actions that ask a model, by their index."""
-    if not asks_models(policy):
+    if not _asks_models(policy):
         return {}
     costs = policy.costs
     return {costs.actions.index(one.name): one.name for one in costs.reviews if one.kind == "model"}
@@ -240,7 +240,7 @@ def _plan(
             raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", fix)
         policy_id = stored[name]["policy_id"]
         policy = service.catalog.policy(policy_id)
-        if not asks_models(policy):
+        if not _asks_models(policy):
             problem = f"Id {name!r} was decided by a policy that asks no model"
             raise HTTPError(CONFLICT, problem, "Use the id of a row whose `ask` is a model")
         [code] = schemas.encode_labels([answer], policy.classes)
@@ -423,7 +423,7 @@ def outcome_of(policy: Policy, p: FloatArray, row_costs: str | None) -> Outcome:
 
 def updated_item(item: ReviewItem, policy: Policy, store: Store) -> ReviewItem:
     """Return a claimed row as it is after the answers of models, if there are any."""
-    if not asks_models(policy):
+    if not _asks_models(policy):
         return item
     answers = store.find_model_answers([item.id]).get(item.id, [])
     if not answers:

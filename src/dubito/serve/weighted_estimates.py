@@ -78,7 +78,7 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
 
     If the labels of all rows are expected (`rows.delay`), each row older than their usual delay
     counts once: early labels may differ from late ones. If more than 2 % of these are missing,
-    metrics are withheld.
+    metrics are withheld. If labels stopped arriving, those of the rows before still count.
 
     Parameters
     ----------
@@ -114,8 +114,7 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
         unavailable = unavailable or reason
     notes = []
     if first:
-        start = datetime.fromtimestamp(float(since.created[0]), UTC).strftime("%Y-%m-%d %H:%M")
-        which = f"{quantity(len(since))} decided since {start} UTC"
+        which = f"{quantity(len(since))} decided since {_at(float(since.created[0]))}"
         notes.append(f"All metrics but coverage are of the {which}: no earlier row was audited.")
     if n_unresolved:
         notes.append(f"Reviewers could not resolve {unresolved}; these are left out.")
@@ -145,9 +144,13 @@ def _due_rows(rows: StoredRows, delay: LabelDelay) -> WeightedSample:
             f"{duration(delay.oldest)}: metrics need 98 % of the labels of older rows."
         )
     else:
-        usual, unavailable = duration(delay.seconds), ""
+        usual, unavailable = usual_delay(delay.seconds), ""
         if not n_due:
-            unavailable = f"No row is older than {usual}, after which 98 % of labels have arrived."
+            unavailable = f"No row is older than {usual}, within which 98 % of labels arrive."
+            if delay.missing_since is not None:
+                unavailable = (
+                    f"Labels of rows decided since {_at(delay.missing_since)} are missing."
+                )
         elif n_missing > MAX_UNRESOLVED * n_due:
             limit = f"above {percent(MAX_UNRESOLVED, 0)}, metrics are withheld"
             unavailable = f"{missing} older than {usual}, the usual delay, have no label: {limit}."
@@ -155,12 +158,31 @@ def _due_rows(rows: StoredRows, delay: LabelDelay) -> WeightedSample:
             number = quantity(found.size, "label")
             unavailable = f"{number} of rows older than {usual}: at least {MIN_LABELS} are needed."
         notes.append(
-            f"All metrics but coverage are of the {quantity(n_due)} decided more than {usual} ago, "
-            "when 98 % of labels have arrived."
+            f"All metrics but coverage are of the {quantity(n_due)} whose labels are due: 98 % of "
+            f"labels arrive within {usual} of the decision."
         )
+        if delay.missing_since is not None:
+            notes.append(
+                f"Rows decided since {_at(delay.missing_since)} are left out, as most of their "
+                "labels are missing."
+            )
         if n_missing:
             notes.append(f"{missing} have no label all the same; these are left out.")
     return WeightedSample(found, np.ones(found.size), unavailable, " ".join(notes))
+
+
+def usual_delay(seconds: float) -> str:
+    """Return the usual delay of labels in words.
+
+    >>> usual_delay(0.2), usual_delay(90)
+    ('a second', '90 seconds')
+    """
+    return "a second" if seconds < 1.5 else duration(seconds)
+
+
+def _at(time: float) -> str:
+    """Return a time in words."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _is_expected(rows: StoredRows) -> BoolArray:

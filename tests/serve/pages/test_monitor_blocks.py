@@ -159,6 +159,13 @@ def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> Win
     return Window(start, end, 100, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
 
 
+def test_hints_count_in_english() -> None:
+    one = replace(window(Estimate(Interval(0.5, 0.25, 0.75))), n_labels=1)
+    figure = _chart("Log loss", [one], [one.log_loss], [None])
+    assert figure is not None
+    assert "0.75), 1 label, around" in draw_svg(figure.charts[0])
+
+
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
     day = 86_400.0

@@ -46,7 +46,7 @@ from dubito.serve.policy_metrics import (
 )
 from dubito.serve.store import StoredPolicy, StoredRows
 from dubito.serve.team import MemberReport, TeamReport
-from dubito.serve.weighted_estimates import MONITOR_DAYS, Estimate, Reliability
+from dubito.serve.weighted_estimates import MONITOR_DAYS, Estimate, Reliability, usual_delay
 
 MAX_CLASSES = 12  # rows of the table of priors
 MAX_LABELS, MAX_FIGURES = 50, 12  # rows of the table of labels, and small multiples
@@ -90,11 +90,12 @@ def describe_labels(rows: StoredRows, audit_fraction: float) -> tuple[str, str]:
             "it to /v1/labels."
         )
     oldest = f" (of the oldest row for {duration(delay.oldest)})" if delay.n_missing else ""
-    after = "" if delay.seconds is None else f", {duration(delay.seconds)}"
+    after = "" if delay.seconds is None else f" ({usual_delay(delay.seconds)})"
+    since = "" if delay.missing_since is None else ", if decided before labels stopped arriving"
     return f"{known}, {delay.n_missing:,} missing{oldest}", (
         "The label of every row is expected, sooner or later (--labels all), and no rows are "
         "audited. Early labels may differ from late ones, so metrics and alarms use the rows older "
-        f"than the usual delay{after}: by then 98 % of labels have arrived."
+        f"than the usual delay{after}, by which 98 % of labels have arrived{since}."
     )
 
 
@@ -105,7 +106,11 @@ def _source(report: AnyReport) -> str:
 
 def _unknown(report: AnyReport, what: str) -> Verdict:
     """Return the verdict without labels."""
-    which = "audited row" if report.delay is None else "row older than the usual delay"
+    delay = report.delay
+    if delay is not None and delay.seconds is None and delay.n_missing:
+        text = f"{delay.n_missing:,} of {quantity(delay.n_rows)} have no {what} yet"
+        return Verdict("Unknown.", (f"{text}, and metrics need 98 % of those of older rows.",))
+    which = "audited row" if delay is None else "row older than the usual delay"
     return Verdict("Unknown.", (f"No {which} has a {what} yet.",))
 
 
@@ -432,7 +437,7 @@ def _chart(
             text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
             around = datetime.fromtimestamp((window.start + window.end) / 2, UTC)
             when = around.strftime("%Y-%m-%d %H:%M")
-            hint = f"{text}, {window.n_labels:,} labels, around {when}"
+            hint = f"{text}, {quantity(window.n_labels, 'label')}, around {when}"
             marks.append(Line([middle, middle], [one.low, one.high], "after"))
             marks.append(Points([middle], [one.value], "after", hints=(hint,)))
     y = Axis.of(heights, name, show)
@@ -651,8 +656,8 @@ def team_blocks(report: TeamReport) -> list[Block]:
         pairs = quantity(report.n_pairs, "pair")
         agreement = (
             f"Agreement: {report.n_agreeing:,} of {pairs} of answers to the same row, "
-            f"{_percentage(found)}. Second opinions go to doubtful rows, on which people agree "
-            "less than on others."
+            f"{_percentage(found)}. Second opinions go to uncertain rows, on which people "
+            "agree less than on others."
         )
     return [Text(waits), Table.of(caption, report.reviewers, *columns), Text(agreement)]
 

@@ -51,6 +51,7 @@ ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
 # Rows whose labels were all expected when they were decided: certain to be labeled, not drawn.
 EXPECTED = (~decisions.c.is_audit, decisions.c.audit_probability >= 1)
 MAX_MISSING = 0.02  # fraction of labels that are still to come after the usual delay
+MIN_GAP = 0.5  # fraction of labels that are missing where they stopped arriving
 
 
 @final
@@ -206,6 +207,9 @@ class LabelDelay:
     ----------
     seconds : float or None
         The usual delay: after it, 98 % of the labels have arrived. None if so many never did.
+    missing_since : float or None
+        If labels stopped arriving: those of rows decided since then are missing, and all else is
+        of the rows before. None if they did not.
     n_rows, n_missing : int
         Rows decided so, and how many of them have no label yet.
     oldest : float
@@ -219,6 +223,7 @@ class LabelDelay:
     n_missing: int
     oldest: float
     now: float
+    missing_since: float | None = None
 
     @classmethod
     def of(cls, created: FloatArray, labeled: FloatArray, now: float) -> Self:
@@ -233,18 +238,54 @@ class LabelDelay:
         """
         is_missing = np.isnan(labeled)
         age = np.maximum(np.where(is_missing, now, labeled) - created, 0.0)
-        seconds = None
-        if not is_missing.all():
-            found = ecdf(CensoredData.right_censored(age, is_missing)).sf
-            reached = found.quantiles[found.probabilities <= MAX_MISSING + 1e-12]
-            seconds = float(reached[0]) if reached.size else None
+        seconds, since = _usual_delay(age, is_missing), None
+        if seconds is None and (since := _missing_since(created, is_missing)) is not None:
+            is_before = created < since
+            seconds = _usual_delay(age[is_before], is_missing[is_before])
+            since = None if seconds is None else since
         n_missing, oldest = int(is_missing.sum()), float(age[is_missing].max(initial=0.0))
-        return cls(seconds, created.size, n_missing, oldest, now)
+        return cls(seconds, created.size, n_missing, oldest, now, since)
 
     @property
     def due(self) -> float:
         """Rows decided until then have their labels; -inf if the usual delay is unknown."""
-        return -inf if self.seconds is None else self.now - self.seconds
+        if self.seconds is None:
+            return -inf
+        due = self.now - self.seconds
+        since = self.missing_since
+        return due if since is None else min(due, float(np.nextafter(since, -inf)))
+
+
+def _usual_delay(age: FloatArray, is_missing: BoolArray) -> float | None:
+    """Return the age at which 98 % of labels have arrived; None if so many never did."""
+    if is_missing.all():
+        return None
+    found = ecdf(CensoredData.right_censored(age, is_missing)).sf
+    reached = found.quantiles[found.probabilities <= MAX_MISSING + 1e-12]
+    return float(reached[0]) if reached.size else None
+
+
+def _missing_since(created: FloatArray, is_missing: BoolArray) -> float | None:
+    """Return when labels stopped arriving: of the rows before, 98 % have one.
+
+    None unless most of the rows since have none. Where labels are missing here and there, the first
+    rows have them by chance, or because theirs come early: these represent nothing.
+
+    >>> _missing_since(np.arange(6.0), np.array([False, False, False, True, True, True]))
+    3.0
+    >>> _missing_since(np.arange(6.0), np.array([False, True, False, False, True, False]))
+    """
+    order = np.argsort(created, kind="stable")
+    times, missing = created[order], is_missing[order]
+    is_end = np.append(times[1:] > times[:-1], False)  # rows of one request are not told apart
+    n_missing = np.cumsum(missing)
+    complete = np.flatnonzero(is_end & (n_missing <= MAX_MISSING * np.arange(1, times.size + 1)))
+    if not complete.size:
+        return None
+    labeled = np.flatnonzero(~missing[: complete[-1] + 1])
+    first = int(np.searchsorted(times, times[labeled[-1]], side="right"))
+    is_gap = first < times.size and missing[first:].mean() >= MIN_GAP
+    return float(times[first]) if is_gap else None
 
 
 @final
