@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from dubito import Cascade, TopLabel
 from dubito.decide import load_policy
-from dubito.errors import BadFileError
+from dubito.errors import BadFileError, DubitoError
 
 COSTS = {"small": 0.002, "large": 0.12}
 
@@ -95,7 +95,7 @@ def test_confidences_of_exactly_0_and_1_leave_the_others_calibrated() -> None:
     confidence = np.where(is_one, 1.0, np.where(is_zero, 0.0, expit(odds)))
     truth = np.where(is_one, 0.74, np.where(is_zero, 0.3, expit(odds)))
     found = Cascade.fit({"a": TopLabel(confidence, rng.random(n) < truth)}, costs={"a": 0})
-    chance = found.decide({"a": [0.0, 0.5, 0.9, 0.99, 1.0]}).chance
+    chance = found.decide({"a": [0.0, 0.5, 0.9, 0.99, 1.0]}).p_correct
     assert np.abs(chance - [0.3, 0.5, 0.9, 0.99, 0.74]).max() < 0.06
 
 
@@ -105,7 +105,36 @@ def test_confidences_beyond_the_range_of_the_fit() -> None:
     odds = rng.normal(1, 1, 400)
     top = TopLabel(expit(odds), rng.random(400) < expit(odds))
     found = Cascade.fit({"a": top}, costs={"a": 0}, abstain_cost=0.3)
-    chance = found.decide({"a": [0.0, 1e-9, 1 - 1e-9, 1.0]}).chance
+    chance = found.decide({"a": [0.0, 1e-9, 1 - 1e-9, 1.0]}).p_correct
     assert chance[0] == chance[1] > 0.01
     assert chance[2] == chance[3] < 0.999
     assert found.thresholds[-1].high == 1.0
+
+
+def test_nothing_is_known_before_the_first_call(cascade: Cascade) -> None:
+    found = cascade.decide({"small": [np.nan, 0.9]})
+    assert np.isnan(found.p_correct).tolist() == [True, False]
+    assert found.names[0] == "call small"
+
+
+def test_folds_that_choose_other_tiers_are_counted() -> None:
+    reports = [
+        Cascade.fit(models(80, seed), costs=COSTS, abstain_cost=0.2).report for seed in range(6)
+    ]
+    assert any(one.n_other_folds for one in reports)
+    for one in reports:
+        sentence = f"{one.n_other_folds} of 5 folds chose other tiers, which these figures include"
+        assert (sentence in str(one)) == (one.n_other_folds > 0)
+        assert "It is no significant" not in str(one)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"review_error_rate": 0.1}, "review_error_rate.* without a review_cost"),
+        ({"cost_per_second": 0.1}, "cost_per_second.* without latencies"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(settings: Any, message: str) -> None:
+    with pytest.raises(DubitoError, match=message):
+        Cascade.fit(models(60), costs=COSTS, **settings)

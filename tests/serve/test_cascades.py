@@ -108,7 +108,7 @@ def test_a_row_is_decided_stage_by_stage_as_by_the_library(
     assert [one["action"] for one in first] == ["call large", "answer small", "answer large"]
     for found, one in zip(first, expected, strict=True):
         assert [found["action"]] == one.names
-        assert found["p_correct"] == pytest.approx(one.chance[0])
+        assert found["p_correct"] == pytest.approx(one.p_correct[0])
         assert found["expected_cost"] == pytest.approx(one.expected_cost.min())
         finite = np.isfinite(one.expected_cost[0])
         assert list(found["expected_costs"]) == [one.actions[k] for k in np.flatnonzero(finite)]
@@ -119,7 +119,7 @@ def test_a_row_is_decided_stage_by_stage_as_by_the_library(
         second = sent(client, "q-1", large=0.9)
         both = cascade.decide({"small": 0.7, "large": 0.9})
         assert second["action"] == "answer large"
-        assert second["p_correct"] == pytest.approx(both.chance[0])
+        assert second["p_correct"] == pytest.approx(both.p_correct[0])
         assert decide(client, ids=ids, confidences=known, costs=costs) == first  # as then
         assert sent(client, "q-1", large=0.9) == sent(client, "q-1", small=0.7, large=0.9) == second
         stored = client.get("/v1/decisions/q-1").json()
@@ -462,7 +462,7 @@ def test_another_cascade_takes_over_rows_that_wait(
         found = sent(client, "a", large=0.6)
         expected = newer.decide({"small": 0.7, "large": 0.6})
         assert ([found["action"]], found["policy"]) == (expected.names, number)
-        assert found["p_correct"] == pytest.approx(expected.chance[0])
+        assert found["p_correct"] == pytest.approx(expected.p_correct[0])
         assert sent(client, "b", small=0.7)["policy"] == number  # the other model is unknown now
         assert sent(client, "a", small=0.7)["policy"] == 1
         assert client.post("/v1/policies/rollback").json() == {"active": 1}

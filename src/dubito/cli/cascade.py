@@ -10,13 +10,14 @@ import typer
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
-    from dubito.arrays import FloatArray
+    from dubito.arrays import BoolArray, FloatArray
     from dubito.decide import Cascade
 
 cascade = typer.Typer(
     help="Call a larger model only where its answer is worth the price.", no_args_is_help=True
 )
 FIT, DECIDE = "dubito cascade fit", "dubito cascade decide"
+UNIT, PERCENT = "unit", "percent"
 COST = " cost"  # follows the name of a model in the columns that a policy file keeps
 EXAMPLE = "small=conf_small:ok_small:0.002"
 
@@ -35,9 +36,14 @@ def fit(
     error_cost: Annotated[float, typer.Option(help="Cost of a wrong answer.")] = 1.0,
     abstain_cost: Annotated[float | None, typer.Option(help="Cost of no answer.")] = None,
     review_cost: Annotated[float | None, typer.Option(help="Cost of asking a person.")] = None,
-    review_error_rate: Annotated[float, typer.Option(help="How often the person is wrong.")] = 0.0,
+    review_error_rate: Annotated[
+        float, typer.Option(help="How often the person is wrong, from 0 to 1.", min=0, max=1)
+    ] = 0.0,
     cost_per_second: Annotated[float, typer.Option(help="Cost of waiting a second.")] = 0.0,
     max_calls: Annotated[int, typer.Option(help="Largest number of models to call.")] = 3,
+    percent: Annotated[
+        bool, typer.Option("--percent", help="Confidences are percentages, from 0 to 100.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the cascade, e.g. cascade.json.")
@@ -54,37 +60,49 @@ def fit(
     from dubito import Cascade, TopLabel
     from dubito.cli.printing import say, say_json
     from dubito.cli.reading import require_output_paths
+    from dubito.formatting import quantity
 
     require_output_paths({"--output": output}, [file], {"--output": (".json",)})
-    table = _Table(file, [_Model.of(one, FIT, 3) for one in model], FIT)
+    models = [_Model.of(one, FIT, 3) for one in model]
+    _require_used(models, review_cost, review_error_rate, cost_per_second)
+    table = _Table(file, models, FIT, percent=percent)
+    is_known, n_unknown = table.known_answers()
     outputs = {
         one.name: TopLabel(
-            table.columns[one.confidence].numbers(), table.columns[one.correct].shares()
+            table.confidences(one.confidence)[is_known],
+            table.columns[one.correct].shares(has_gaps=True)[is_known],
         )
         for one in table.models
     }
-    latencies = {one.name: table.amount(one.seconds) for one in table.models}
+    has_seconds = any(one.seconds for one in models)
+    latencies = {one.name: table.amount(one.seconds, is_known) for one in table.models}
     fitted = Cascade.fit(
         outputs,
-        costs={one.name: table.amount(one.cost) for one in table.models},
+        costs={one.name: table.amount(one.cost, is_known) for one in table.models},
         error_cost=error_cost,
         abstain_cost=abstain_cost,
         review_cost=review_cost,
         review_error_rate=review_error_rate,
-        latencies=latencies,
+        latencies=latencies if has_seconds else None,
         cost_per_second=cost_per_second,
         max_calls=max_calls,
         random_state=seed,
     )
     columns = {one.name: one.confidence for one in table.models}
     columns |= {f"{one.name}{COST}": one.cost for one in table.models if one.cost in table.columns}
+    columns |= {UNIT: PERCENT} if percent else {}
     fitted = replace(fitted, provenance={**fitted.provenance, "columns": columns})
     if output is not None:
         fitted.save(output)
     if as_json:
-        say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict()})
+        left_out = {"n_unlabeled": n_unknown} if n_unknown else {}
+        say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict(), **left_out})
         return
     say(str(fitted))
+    if n_unknown:
+        say(
+            f"Left out: {quantity(n_unknown)} in which it is not known whether answers are correct."
+        )
     if output is not None:
         say(f"\nThe cascade is in {output}. Next: dubito cascade decide {output} NEW.csv")
 
@@ -102,6 +120,13 @@ def decide(
             help="NAME=CONFIDENCE or NAME=CONFIDENCE:COST, where columns differ from the fit."
         ),
     ] = None,
+    percent: Annotated[
+        bool | None,
+        typer.Option(
+            "--percent/--no-percent",
+            help="Confidences are percentages, from 0 to 100; as for the fit if not given.",
+        ),
+    ] = None,
     ids: Annotated[str | None, typer.Option("--id", help="Column of row ids.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the decisions, e.g. next.csv.")
@@ -113,6 +138,7 @@ def decide(
     Example: dubito cascade decide cascade.json new.csv --id id -o next.csv
     """
     import numpy as np
+    import pyarrow as pa
 
     from dubito import Cascade
     from dubito.cli.printing import say, say_json
@@ -123,22 +149,26 @@ def decide(
     require_output_paths({"--output": output}, [file, rows])
     with policy_first(DECIDE, file, [rows]):
         loaded = Cascade.load(file)
-    table = _Table(rows, _models_of(loaded, model or []), DECIDE, ids, is_partial=True)
+    if percent is None:
+        percent = loaded.provenance.get("columns", {}).get(UNIT) == PERCENT
+    models = _models_of(loaded, model or [])
+    table = _Table(rows, models, DECIDE, ids, is_partial=True, percent=percent)
+    _require_distinct(table, ids)
     known = {loaded.models[0]: np.full(table.n_rows, np.nan)}  # also if no output is known yet
     for one in table.models:
-        if (column := table.known(one.confidence)) is not None:
-            known[one.name] = column
+        if one.confidence in table.columns:
+            known[one.name] = table.confidences(one.confidence, has_gaps=True)
     decisions = loaded.decide(
         known,
         costs={
             one.name: table.amount(one.cost)
             for one in table.models
-            if one.cost and one.cost not in table.missing
+            if one.name in loaded.tiers and one.cost and one.cost not in table.missing
         },
     )
     notes = []
     for one in table.models:
-        if one.cost in table.missing:
+        if one.name in loaded.tiers and one.cost in table.missing:
             price = plain(float(loaded.call_costs[loaded.tiers.index(one.name)]))
             mean = f"a call of {one.name} counts as {price}, the mean of the fit"
             notes.append(f"{rows} has no column {one.cost}: {mean}.")
@@ -148,8 +178,10 @@ def decide(
     }
     if output is not None:
         key = {ids: table.columns[ids].values()} if ids else {"row": np.arange(len(decisions))}
+        found = decisions.columns()
+        found["p_correct"] = pa.array(found["p_correct"], from_pandas=True)  # blank where unknown
         with Sink(output) as sink:
-            sink.write({**key, **decisions.columns()})
+            sink.write({**key, **found})
     if as_json:
         say_json({"n_rows": len(decisions), "actions": counts, "notes": notes})
         return
@@ -216,7 +248,7 @@ def _models_of(loaded: Cascade, given: list[str]) -> list[_Model]:
     if not found:
         fix = f"Pass --model {loaded.models[0]}=conf_{loaded.models[0]}"
         raise BadValueError("", DECIDE, "needs the columns of models", "none", fix)
-    return [one for one in found.values() if one.name in loaded.tiers]
+    return list(found.values())
 
 
 class _Table:
@@ -230,6 +262,7 @@ class _Table:
         ids: str | None = None,
         *,
         is_partial: bool = False,
+        percent: bool = False,
     ) -> None:
         from dubito.data.files import read_cells
         from dubito.data.sources import open_source
@@ -254,19 +287,74 @@ class _Table:
                 ids = present[0]
                 wanted = [ids]
         texts = [one.correct for one in models] + [ids or ""]
-        self.models, self.file, self.caller = models, file, caller
+        self.models, self.file, self.caller, self.percent = models, file, caller, percent
         self.columns = read_cells(file, wanted, texts)
         self.n_rows = len(next(iter(self.columns.values())).values())
 
-    def known(self, name: str) -> FloatArray | None:
-        """Return confidences, NaN for blank cells; None if there is no such column."""
-        if name not in self.columns:
-            return None
-        return self.columns[name].numbers(has_gaps=True)
+    def known_answers(self) -> tuple[BoolArray, int]:
+        """Return in which rows it is known of every model whether it is correct, and the others."""
+        import numpy as np
 
-    def amount(self, name: str) -> Any:
-        """Return a number, or a column of numbers; 0 for neither."""
-        return self.columns[name].numbers() if name in self.columns else float(name or 0)
+        blank = [self.columns[one.correct].is_blank for one in self.models]
+        is_known = ~np.any(blank, axis=0)
+        if not is_known.any():
+            first, fix = self.models[0].correct, "Enter 1 or 0 for each answer"
+            raise BadValueError(first, self.file, "must be known in some rows", "none", fix)
+        return is_known, int(np.count_nonzero(~is_known))
+
+    def confidences(self, name: str, *, has_gaps: bool = False) -> FloatArray:
+        """Return confidences from 0 to 1, NaN for blank cells where these are allowed."""
+        import numpy as np
+
+        given = self.columns[name].numbers(has_gaps=has_gaps)
+        found = given / 100 if self.percent else given
+        is_wrong = (found < 0) | (found > 1)
+        if is_wrong.any():
+            row, most = int(np.argmax(is_wrong)), 100 if self.percent else 1
+            fix = "Fix the cell" if self.percent else "Pass --percent for percentages"
+            got = f"{given[row]:g}"
+            raise BadValueError(name, self.file, f"must be from 0 to {most}", got, fix, row)
+        return np.asarray(found)
+
+    def amount(self, name: str, rows: Any = slice(None)) -> Any:
+        """Return a number, or a column of numbers in some rows; 0 for neither."""
+        import numpy as np
+
+        if name not in self.columns:
+            if not 0 <= float(name or 0) < np.inf:
+                rule, fix = "must have costs and seconds of at least 0", f"Pass --model {EXAMPLE}"
+                raise BadValueError("--model", self.caller, rule, name, fix)
+            return float(name or 0)
+        found = self.columns[name].numbers()
+        is_wrong = ~((found >= 0) & (found < np.inf))
+        if is_wrong.any():
+            row, fix = int(np.argmax(is_wrong)), "Fix the cell, or name the column of the costs"
+            rule, got = "must be at least 0, as calls cost money or time", f"{found[row]:g}"
+            raise BadValueError(name, self.file, rule, got, fix, row)
+        return found[rows]
+
+
+def _require_used(
+    models: list[_Model], review_cost: float | None, error_rate: float, per_second: float
+) -> None:
+    """Raise for options that would have no effect."""
+    if error_rate and review_cost is None:
+        rule, fix = "needs a person to ask", "Pass --review-cost 0.3"
+        raise BadValueError("--review-error-rate", FIT, rule, "no --review-cost", fix)
+    if per_second and not any(one.seconds for one in models):
+        rule, fix = "needs the latency of models", f"Pass --model {EXAMPLE}:1.5"
+        raise BadValueError("--cost-per-second", FIT, rule, "none", fix)
+
+
+def _require_distinct(table: _Table, ids: str | None) -> None:
+    """Raise for two rows with the same id."""
+    seen: dict[Any, int] = {}
+    for row, key in enumerate(table.columns[ids].values() if ids else []):
+        if key in seen:
+            rule, fix = "must be different in each row", "Remove the row, or name another --id"
+            got = f"{key!r}, as in row {seen[key]}"
+            raise BadValueError(str(ids), table.file, rule, got, fix, row)
+        seen[key] = row
 
 
 def _is_number(text: str) -> bool:

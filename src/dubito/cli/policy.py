@@ -21,19 +21,22 @@ def show(
     file: File,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Show what a policy does and its out-of-sample results.
+    """Show what a policy or a cascade does, and its out-of-sample results.
 
     Example: dubito policy show policy.json
     """
     from dubito.cli.printing import put, say, say_json
-    from dubito.decide import MultiLabelPolicy, Policy, load_policy
+    from dubito.decide import Cascade, MultiLabelPolicy, Policy
+    from dubito.decide.policy.loading import load_policy_or_cascade
 
-    loaded = load_policy(file)
+    loaded = load_policy_or_cascade(file)
     if as_json:
         say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
         return
     say(str(loaded))
-    if isinstance(loaded, MultiLabelPolicy):
+    if isinstance(loaded, Cascade):
+        say(f"Costs: {', '.join(f'{name} {cost:.4g}' for name, cost in loaded.costs.items())}.")
+    elif isinstance(loaded, MultiLabelPolicy):
         say(f"Costs: {loaded.costs}.")
     elif isinstance(loaded, Policy) and max(loaded.costs.array.shape) <= MAX_SHOWN:
         put(cost_table(loaded.costs, [str(name) for name in loaded.classes]))

@@ -113,6 +113,10 @@ class CascadeReport(BaseReport):
         The fraction of rows that are answered.
     accuracy : Interval or None
         Accuracy of the answers, None without any.
+    n_folds : int
+        The number of folds.
+    n_other_folds : int
+        In how many folds other tiers were chosen than those of the cascade.
     """
 
     evaluation: str
@@ -128,6 +132,8 @@ class CascadeReport(BaseReport):
     answers: dict[str, float]
     coverage: Interval
     accuracy: Interval | None
+    n_folds: int
+    n_other_folds: int
 
     @classmethod
     def of(cls, held: Held, rows: _Rows, fold_of: IntArray, seed: int) -> CascadeReport:
@@ -151,9 +157,12 @@ class CascadeReport(BaseReport):
         """
         n_rows, names = fold_of.size, rows.names
         chosen, single = (np.empty(n_rows, np.int64) for _ in range(2))
-        for fold in range(int(fold_of.max()) + 1):
+        n_folds, n_other = int(fold_of.max()) + 1, 0
+        for fold in range(n_folds):
             others, here = fold_of != fold, fold_of == fold
-            chosen[here] = held.best(others)
+            own = held.best(others)
+            chosen[here] = own
+            n_other += held.chains[own] != held.chains[held.best()]
             single[here] = held.best(others, single=True)
         each = np.arange(n_rows)
         cost, alone = held.cost[chosen, each], held.cost[single, each]
@@ -180,7 +189,7 @@ class CascadeReport(BaseReport):
         }
         some = ones[is_answered]
         return cls(
-            evaluation=f"cross-fitted in {int(fold_of.max()) + 1} folds",
+            evaluation=f"cross-fitted in {n_folds} folds",
             n_rows=n_rows,
             cost=means[0],
             single=names[best],
@@ -193,6 +202,8 @@ class CascadeReport(BaseReport):
             answers=dict(zip(names, (answers / n_rows).tolist(), strict=True)),
             coverage=proportion(is_answered, ones, ones),
             accuracy=proportion(is_correct[is_answered], some, some) if some.size else None,
+            n_folds=n_folds,
+            n_other_folds=int(n_other),
         )
 
     def __str__(self) -> str:
@@ -206,7 +217,11 @@ class CascadeReport(BaseReport):
         if self.reject_cost is not None and self.reject_saved is not None:
             against = f"rejecting all rows ({self.reject_cost:.4g})"
             compared = cost_difference(self.reject_saved, against)
-            lines.append(f"It is {compared}.")
+            is_same = self.reject_saved.low <= 0 <= self.reject_saved.high
+            sentence = f"Rejecting all rows ({self.reject_cost:.4g}) is not significantly different"
+            sentence += f": the cascade saves {self.reject_saved:+}."
+            is_equal = compared.startswith("the same")
+            lines.append(sentence if is_same and not is_equal else f"It is {compared}.")
             if isclose(self.single_cost, self.reject_cost):  # the single model is never called
                 nothing = "No model alone is worth a call."
                 lines = [f"Mean cost per row: {self.cost}, {compared}. {nothing}"]
@@ -216,6 +231,9 @@ class CascadeReport(BaseReport):
             found += f", of which {percent(one.value)} are correct "
             found += f"({percent(one.low)} to {percent(one.high)})"
         few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
+        if self.n_other_folds:
+            which = f"{self.n_other_folds} of {self.n_folds} folds chose other tiers"
+            few = f" {which}, which these figures include.{few}"
         used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses.{few}"
         return [*lines, f"{found}.", used]
 
@@ -235,15 +253,15 @@ class CascadeDecisions(ArrayResult):
     expected_cost : array of float, rows x actions
         The expected further cost of each action; infinite where it is not possible, such as the
         answer of a tier that has not been called. What was paid for calls is not included.
-    chance : array of float
-        The probability that the last tier called is correct, 0 before the first call.
+    p_correct : array of float
+        The probability that the last tier called is correct, NaN before the first call.
     actions : tuple of str
         "call NAME" and "answer NAME" for each tier, and "abstain" and "review" where allowed.
     """
 
     action: IntArray
     expected_cost: FloatArray
-    chance: FloatArray
+    p_correct: FloatArray
     actions: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -279,12 +297,13 @@ class CascadeDecisions(ArrayResult):
         Returns
         -------
         dict of str to array
-            `action`, `p_correct` and `expected_cost`, one entry per row.
+            `action`, `p_correct` (NaN before the first call) and `expected_cost`, one entry per
+            row.
         """
         lowest = self.expected_cost[np.arange(len(self)), self.action]
         return {
             "action": np.array(self.names, dtype=np.str_),
-            "p_correct": self.chance,
+            "p_correct": self.p_correct,
             "expected_cost": lowest,
         }
 
@@ -442,6 +461,12 @@ class Cascade(BasePolicy):
             error_cost, abstain_cost, review_cost, review_error_rate, cost_per_second
         )
         as_count(max_calls, "max_calls", FIT)
+        if settings.review_error_rate and review_cost is None:
+            rule, fix = "must be 0 without a review_cost", "Pass review_cost=0.3"
+            raise BadValueError("review_error_rate", FIT, rule, f"{review_error_rate:g}", fix)
+        if settings.cost_per_second and latencies is None:
+            rule, fix = "must be 0 without latencies", "Pass the seconds of each call as latencies"
+            raise BadValueError("cost_per_second", FIT, rule, f"{cost_per_second:g}", fix)
         seed = draw_seed(random_state, FIT)
         rows = _Rows.of(outputs, y, costs, latencies, settings.cost_per_second)
         n_rows = len(rows.correct)
@@ -486,6 +511,11 @@ class Cascade(BasePolicy):
         return (*each, *self._rejects)
 
     @property
+    def costs(self) -> dict[str, float]:
+        """The costs of a wrong answer, and of each way to reject a row, errors included."""
+        return {"wrong answer": self.error_cost, **self._rejects}
+
+    @property
     def _rejects(self) -> dict[str, float]:
         """The ways to reject a row, and their expected costs."""
         return _rejects(
@@ -517,7 +547,7 @@ class Cascade(BasePolicy):
         n_tiers, rejects = len(self.tiers), self._rejects
         expected = np.full((n_rows, len(self.actions)), np.inf)
         expected[:, 2 * n_tiers :] = list(rejects.values())
-        chance = np.zeros(n_rows)
+        p_correct = np.full(n_rows, np.nan)
         if self.tier_model is not None:
             x = self.tier_model.log_odds(scores)
             is_known = ~np.isnan(scores)
@@ -526,16 +556,16 @@ class Cascade(BasePolicy):
                 rows = np.flatnonzero(which.ravel() == k)
                 for start in range(0, rows.size, BLOCK_ROWS):
                     some = rows[start : start + BLOCK_ROWS]
-                    self._fill(expected, chance, x, prices, np.flatnonzero(pattern), some)
+                    self._fill(expected, p_correct, x, prices, np.flatnonzero(pattern), some)
         # At equal cost the reject action wins.
         order = np.r_[2 * n_tiers : expected.shape[1], 0 : 2 * n_tiers]
         action = order[expected[:, order].argmin(axis=1)]
-        return CascadeDecisions(action, expected, chance, self.actions)
+        return CascadeDecisions(action, expected, p_correct, self.actions)
 
     def _fill(
         self,
         expected: FloatArray,
-        chance: FloatArray,
+        p_correct: FloatArray,
         x: FloatArray,
         prices: FloatArray,
         known: IntArray,
@@ -551,11 +581,11 @@ class Cascade(BasePolicy):
         answer, call = run.costs(known_x, prices[np.ix_(rows, chain[0])][np.newaxis])
         if known.size:
             expected[rows, n_tiers + last] = answer[0, :, 0]
-            chance[rows] = run.chance(known_x, known.size)[0, :, 0]
+            p_correct[rows] = run.chance(known_x, known.size)[0, :, 0]
         if call is not None:
             expected[rows, last + 1] = call[0, :, 0]
 
-    def first_chance(self, confidence: Any) -> FloatArray:
+    def first_p_correct(self, confidence: Any) -> FloatArray:
         """Return the probability that the first tier is correct, from its confidence alone.
 
         Parameters
@@ -566,9 +596,10 @@ class Cascade(BasePolicy):
         Returns
         -------
         array of shape (n_rows,)
+            NaN if no model is called.
         """
         if self.tier_model is None:
-            return np.zeros(len(confidence))
+            return np.full(len(confidence), np.nan)
         first = self.tier_model.of_tiers((0,))
         scores = _scores_so_far(confidence, self.tiers[0])[:, np.newaxis]
         return first.chances(first.log_odds(scores))[:, 0]

@@ -312,7 +312,7 @@ def _next_steps(rows: Sequence[SentRow], cascade: Cascade) -> list[dict[str, Any
         for row, k, chance, costs in zip(
             rows,
             found.action.tolist(),
-            found.chance.tolist(),
+            found.p_correct.tolist(),
             found.expected_cost.tolist(),
             strict=True,
         )

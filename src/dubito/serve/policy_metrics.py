@@ -417,7 +417,7 @@ def monitor_cascade(
     times = [arrivals.times.get(name, (decided, 0)) for name, decided in pairs]
     order = np.array(sorted(range(len(times)), key=times.__getitem__), np.int64)
     rows, arrived = rows.take(order), np.array([times[k][0] for k in order], np.float64)
-    first_confidence = cascade.first_chance(arrivals.confidence)
+    first_confidence = cascade.first_p_correct(arrivals.confidence)
     sample, is_called = propensity_weights(rows), _is_called(rows, cascade)
     used = sample.rows[is_called[sample.rows]]
     reliability = None

@@ -40,6 +40,23 @@ def load_policy(path: str | PathLike[str]) -> AnyPolicy:
     return policy_from_json(read_text(path), fspath(path))
 
 
+def load_policy_or_cascade(path: str | PathLike[str]) -> AnyPolicy | Cascade:
+    """Return the policy or the cascade in a file, to show what it does.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    Policy, MultiLabelPolicy, RegressionPolicy or Cascade
+    """
+    document, is_intact = decode_document(read_text(path), fspath(path))
+    kind = Cascade if document.get("class") == Cascade.__name__ else _class_of(document)
+    return kind.from_document(document, is_intact, fspath(path))
+
+
 def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
     """Return the policy in the text of a file, of any kind.
 
