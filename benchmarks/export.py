@@ -5,10 +5,10 @@
 
 Each line is the largest difference of calibrated probabilities, and of expected costs relative to
 the largest cost, from what Python computes for the same rows: random ones, and extreme ones
-(saturated, very negative, constant). "mixed" takes and returns float32 and computes in float64;
-"float32" does all in float32. `actions` counts rows of another action, unless the two expected
-costs differ by less than 1e-5 of the largest cost, over all targets but float32, whose count is in
-the last column.
+(saturated, very negative, constant up to 1e30). "mixed" takes and returns float32 and computes in
+float64; "float32" does all in float32. `actions` counts rows of another action or reason, unless
+the two expected costs differ by less than 1e-5 of the largest cost, over all targets but float32,
+whose count is in the last column.
 """
 
 import argparse
@@ -47,6 +47,7 @@ from dubito.calibrate import (
     VectorScaling,
 )
 from dubito.decide import OODGate, RiskBound, expected_costs
+from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 from dubito.doubt import (
     SCALE,
     ClassConditionalDensity,
@@ -66,6 +67,7 @@ __all__ = ["Case", "compare", "fitted_calibrators", "fitted_policies", "main", "
 
 Arrays = dict[str, NDArray[Any]]
 N_KNOWN = 2_000  # rows that everything is fitted on
+N_EXTREME = 14  # rows: saturated, constant, tied
 TIE = 1e-5  # of the largest cost: actions that differ by less are as good
 TARGETS = ("onnx float64", "onnx mixed", "NumPy file", "torch.export", "onnx float32")
 
@@ -289,7 +291,7 @@ def fitted_policies(n_rows: int = N_KNOWN, names: Sequence[str] = ()) -> Iterato
 
 def extreme_inputs(case: Case, graph: Any) -> Arrays:
     """Return saturated, very negative, constant and tied rows."""
-    inputs = sample_inputs(case.exported, graph, 12, seed=7)
+    inputs = sample_inputs(case.exported, graph, N_EXTREME, seed=7)
     first = next(iter(inputs))
     n_classes = inputs[first].shape[1]
     if first == "scores":
@@ -298,11 +300,12 @@ def extreme_inputs(case: Case, graph: Any) -> Arrays:
             ends.is_probability_, np.array([[0.0], [1.0], [0.5], [1e-9]]), ends.low_ * 9
         )
         return inputs
-    rows = np.zeros((12, n_classes))
+    rows = np.zeros((N_EXTREME, n_classes))
     rows[0, 0], rows[1, -1], rows[2, 0] = 1e4, 80.0, -1e4
     rows[3], rows[4], rows[5] = -1e4, 1e4, -1e4 + np.arange(n_classes)
     rows[6, :2], rows[7, :2], rows[8] = 50.0, [30.0, 30.0001], np.linspace(-800, 0, n_classes)
     rows[9, 1], rows[10] = 1e-6, np.linspace(0, 1e-3, n_classes)
+    rows[11], rows[12], rows[13, 0] = 1e30, -1e30, 1e30
     if first == "probabilities" and "labels" in graph.metadata:
         rows = np.clip(np.abs(rows), 0, 1)
     elif first == "probabilities":
@@ -315,7 +318,7 @@ def extreme_inputs(case: Case, graph: Any) -> Arrays:
 
 
 class Comparison(NamedTuple):
-    """The largest difference of a target from Python, and rows of another action."""
+    """The largest difference of a target from Python, and rows of another action or reason."""
 
     difference: float
     n_actions: int
@@ -370,15 +373,14 @@ def run_onnx(path: Path, inputs: Arrays) -> Arrays:
 
 def run_torch(module: Any, inputs: Arrays) -> Arrays:
     """Return what a module or program of PyTorch computes, by name."""
-    names = ("outputs", "features", "row_costs")
-    pairs = zip(names, call_arguments(inputs, is_padded=True), strict=True)
-    tensors: dict[str, Any] = {}
-    for name, one in pairs:
-        if isinstance(one, dict):
-            tensors[name] = {key: torch.from_numpy(value) for key, value in one.items()}
-        elif one is not None:
-            tensors[name] = torch.from_numpy(one)
-    results = module(**tensors)
+    tensors: list[Any] = []
+    for one in call_arguments(inputs, is_padded=True):
+        is_table = isinstance(one, dict)
+        columns = {key: torch.from_numpy(value) for key, value in one.items()} if is_table else one
+        tensors.append(columns if is_table or one is None else torch.from_numpy(one))
+    while tensors[-1] is None:
+        tensors.pop()
+    results = module(*tensors)
     if not isinstance(results, dict):
         results = {"calibrated_probabilities": results}
     return {name: one.numpy() for name, one in results.items()}
@@ -396,8 +398,12 @@ def _difference(case: Case, inputs: Arrays, truth: Arrays, found: Arrays) -> Com
         costs = _costs_by_action(case.exported, inputs, wanted)
         rows = np.arange(len(costs))
         gap = np.abs(costs[rows, found["action"]] - costs[rows, truth["action"]])
-        is_other |= (found["reason"] != truth["reason"]) & (gap > TIE * largest)
         is_other &= gap > TIE * largest
+        # A tie of the two best actions may give another reason as well, though not that of a gate.
+        reasons, best = np.stack([found["reason"], truth["reason"]]), np.sort(costs, axis=1)
+        is_near = best[:, 1] - best[:, 0] <= TIE * largest
+        is_near &= (reasons != OUT_OF_DISTRIBUTION).all(axis=0)
+        is_other |= (reasons[0] != reasons[1]) & ~is_near
     is_same = ~is_other.reshape(len(is_other), -1).any(axis=1)
     gaps = np.abs(found["expected_cost"] - truth["expected_cost"]) / largest
     differences.append(gaps[is_same].max())

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from benchmarks.export import Case, compare, fitted_calibrators, fitted_policies, run_onnx
@@ -40,6 +41,7 @@ from dubito.calibrate import (
     TemperatureScaling,
     VarianceScaling,
 )
+from dubito.decide import CostSensitiveClassifier
 from dubito.doubt import ConformalClassifier
 from dubito.errors import BadTypeError, BadValueError
 from dubito.export import to_module, to_numpy, to_onnx
@@ -190,6 +192,9 @@ def test_what_cannot_be_exported_says_why() -> None:
     )
     others: list[tuple[Any, str]] = [
         (cascade, r"got Cascade\. Fit a Policy with costs\.with_model"),
+        (Cascade, r"got the class Cascade\. Fit it"),
+        ("policy.json", r"got 'policy\.json'\. Pass load_policy\('policy\.json'\)"),
+        (CostSensitiveClassifier(LogisticRegression(), CostMatrix.zero_one(3)), r"Fit a Policy"),
         (numbers, r"got RegressionPolicy\. .*RegressionPolicy\.decide"),
         (ConformalClassifier().fit(Logits(z), y), r"got ConformalClassifier\. Export the calib"),
     ]
@@ -286,6 +291,48 @@ def test_a_file_of_numpy_takes_the_row_costs_of_a_policy(tmp_path: Path) -> None
         assert decide(p, row_costs)["action"].tolist() == wanted.action.tolist()
 
 
+@pytest.mark.parametrize("name", ["len", "RULE_1", "TABLE_1", "np", "checked", "decide", "above"])
+def test_columns_may_have_the_names_of_functions(tmp_path: Path, name: str) -> None:
+    costs = CostMatrix([[0, f"5 + {name} / 2"], [5, 0]], ["pass", "block"])
+    policy, p, columns = by_amount(
+        costs=costs, row_costs={name: np.linspace(0, 9, 200)}, calibrator=TemperatureScaling()
+    )
+    amounts = {name: columns["amount"]}
+    wanted = policy.decide(p, row_costs=amounts).action.tolist()
+    assert written(policy, tmp_path)(p, amounts)["action"].tolist() == wanted
+    to_onnx(policy, tmp_path / "policy.onnx", precision="float64")
+    found = run_onnx(tmp_path / "policy.onnx", {"probabilities": p, **amounts})
+    assert found["action"].tolist() == wanted
+
+
+@pytest.mark.parametrize("name", ["logits", "features", "action", "calibrated_probabilities"])
+def test_columns_of_inputs_and_outputs_are_refused(tmp_path: Path, name: str) -> None:
+    costs = CostMatrix([[0, name], [5, 0]], ["pass", "block"])
+    policy, _, _ = by_amount(costs=costs, row_costs={name: np.linspace(0, 9, 200)})
+    for export in (to_numpy, to_onnx):
+        with pytest.raises(BadValueError, match=f"column called '{name}'.*Rename the column"):
+            export(policy, tmp_path / "policy")
+
+
+def test_a_file_of_numpy_is_tidy_and_says_what_it_computes(tmp_path: Path) -> None:
+    policy = fitted()
+    for one, words in ((policy, "What a policy decides,"), (policy.calibrator, "Calibrated prob")):
+        to_numpy(one, tmp_path / "written.py", source="policy.json" if one is policy else None)
+        text = (tmp_path / "written.py").read_text()
+        assert text.startswith(f'"""{words}')
+        assert ("from policy.json: Policy(" in text) == (one is policy)
+        command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E3,W,F,I",
+                   "--preview", "-"]  # fmt: skip
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    # Logits that are far apart overflow without a warning.
+    names: dict[str, Any] = {"__name__": "exported"}
+    exec(text, names)
+    with np.errstate(over="raise", invalid="raise"):
+        p = names["predict_proba"]([[1.7e308, -1.7e308, 0.0]])["calibrated_probabilities"]
+    assert p.round(6).tolist() == [[1, 0, 0]]
+
+
 @pytest.mark.parametrize("combine", ["bayes", "replace"])
 @pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")  # some actions never optimal
 def test_costs_by_row_replace_those_of_reviewers(tmp_path: Path, combine: Any) -> None:
@@ -342,7 +389,9 @@ def test_a_file_of_numpy_refuses_what_a_policy_refuses(tmp_path: Path) -> None:
         (altered(2, np.inf), rows["costs"], r"`probabilities` must be finite.*inf in row 2"),
         (altered(1, 7.0), rows["costs"], r"rows that sum to 1, got a sum of 7.* in row 1\. .*soft"),
         (altered(1, -0.5), rows["costs"], r"non-negative.*got -0\.5 in row 1"),
-        (rows["p"][:, :1], rows["costs"], r"rows x 2, got the shape \(5, 1\)\. Pass the columns"),
+        (np.ones((5, 3)), rows["costs"], r"rows x 2, got the shape \(5, 3\)\. Pass the columns"),
+        (rows["p"] > 0.5, rows["costs"], r"must be numbers, rows x 2, got bool"),
+        (rows["p"] * 1j, rows["costs"], r"must be numbers, rows x 2, got complex128"),
         ([["a", "b"]] * 5, rows["costs"], r"must be numbers.*got list"),
         (rows["p"], changed("amount", 4, np.nan), r"`row_costs\['amount'\]`.*nan in row 4\. Fix"),
         (

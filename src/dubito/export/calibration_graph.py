@@ -47,6 +47,8 @@ REMEDIES = {  # for what is no policy or calibrator of classes
     "Cascade": "Fit a Policy with costs.with_model(...), whose decision to call a larger model "
     "can be exported",
     "CalibratedClassifier": "Pass its calibrator_",
+    "CostSensitiveClassifier": "Fit a Policy with its costs on held-out outputs of the model, or "
+    "pass model_.calibrator_",
     "ConformalClassifier": "Export the calibrator, or a Policy with costs.with_reject(...): the "
     "threshold of a set is no cost",
 }

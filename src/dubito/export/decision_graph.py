@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -51,28 +52,47 @@ from dubito.export.graph import FARTHEST, TINY, Graph, Value
 from dubito.kernels.expected_cost import TIE
 
 OUTPUTS = ("logits", "probabilities")
+RESERVED = {  # names of inputs and outputs, which no column may have
+    *OUTPUTS, "scores", "features", "row_costs", "calibrated_probabilities", "action", "row_action",
+    "expected_cost", "reason",
+}  # fmt: skip
 N_GENERALIZED = 100  # most probable classes that the generalized entropy sums over
 GAMMA = 0.1  # its exponent
 MAX_ANSWERS = 1024  # answers x actions, where what is decided after an answer differs by row
 NUDGE = 1e-12  # relative: a row of the calibration set at the threshold of a gate is no outlier
 
 
-def describe(exported: Any, outputs: str | None = None, *, by_row: bool | None = None) -> Graph:
+def describe(
+    exported: Any,
+    outputs: str | None = None,
+    *,
+    by_row: bool | None = None,
+    is_guarded: bool = True,
+) -> Graph:
     """Return what a fitted policy or calibrator computes from logits or probabilities.
 
     The default is what a policy was fitted on; for calibrators, which do not know, logits. With
     `by_row`, the costs of a policy are given as rows x actions x classes; by default as in the fit.
+    If `is_guarded`, rows with NaN or infinite numbers are rejected, where some action rejects; a
+    runtime that refuses such rows itself needs no guard.
     """
+    if isinstance(exported, type):
+        rule, fix = "needs a fitted object", f"Fit it: {exported.__name__}.fit(...)"
+        raise BadTypeError("", "dubito.export", rule, f"the class {exported.__name__}", fix)
+    if isinstance(exported, str | PathLike):
+        rule, fix = "needs a policy rather than its file", f"Pass load_policy({str(exported)!r})"
+        raise BadTypeError("", "dubito.export", rule, repr(str(exported)), fix)
     if outputs is None:
-        outputs = getattr(exported, "provenance", {}).get("outputs", "logits")
+        stated = getattr(exported, "provenance", {}).get("outputs")
+        outputs = stated if stated in OUTPUTS else "logits"
     if outputs not in OUTPUTS:
         rule, fix = "must be 'logits' or 'probabilities'", "Pass outputs='logits'"
         raise BadValueError("outputs", "dubito.export", rule, repr(outputs), fix)
     if isinstance(exported, Policy):
         is_given = "row_costs" in exported.provenance if by_row is None else by_row
-        return _policy_graph(exported, outputs, is_given)
+        return _policy_graph(exported, outputs, is_given, is_guarded)
     if isinstance(exported, MultiLabelPolicy | MultiLabelCalibrator):
-        return _label_graph(exported, outputs)
+        return _label_graph(exported, outputs, is_guarded)
     if not isinstance(exported, BaseCalibrator):
         raise unsupported(exported)
     if not exported.__sklearn_is_fitted__():
@@ -100,7 +120,7 @@ def _rows_of(calibrator: BaseCalibrator, graph: Graph, outputs: str) -> Rows:
     return Rows(graph, given, n_classes, is_logits=False)
 
 
-def _policy_graph(policy: Policy, outputs: str, is_given: bool) -> Graph:
+def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool) -> Graph:
     graph, costs = Graph(), policy.costs
     reject = costs.reject
     graph.title = repr(policy)
@@ -151,7 +171,14 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool) -> Graph:
             is_risky = (loss >= accepted_below(policy.risk.threshold_)).named("is_risky")
             reason = is_risky.where(np.int64(RISK_BOUND), reason)
             flags.append(is_risky)
-        if gate is not None and (is_ood := _is_ood(gate, rows, features)) is not None:
+        is_ood = None if gate is None else _is_ood(gate, rows, features, is_guarded)
+        if is_guarded:
+            graph.comment("Rows with NaN or infinite numbers are rejected as well.")
+            # 0 times a number is 0, unless the number is NaN or infinite; so is the sum.
+            numbers = [*graph.inputs.values(), above]
+            is_finite = _sum([(one * 0.0).sum() for one in numbers]).equals(0.0)
+            is_ood = ~is_finite if is_ood is None else is_ood | ~is_finite
+        if is_ood is not None:
             reason = is_ood.where(np.int64(OUT_OF_DISTRIBUTION), reason)
             flags.append(is_ood)
         for flag in flags:
@@ -256,6 +283,12 @@ class _CostTerms:
             given = graph.input("row_costs", "cube", n_actions, n_classes)
             starts = range(0, n_actions * n_classes, n_classes)
             return [given.columns(range(low, low + n_classes)) for low in starts]
+        for name in costs.columns:
+            if name in RESERVED or name.startswith("dubito_"):
+                rule = f"cannot export costs that depend on a column called {name!r}"
+                got = "the name of an input or output of exported policies"
+                fix = "Rename the column, and fit with costs that use the new name"
+                raise BadValueError("", "dubito.export", rule, got, fix)
         columns = {name: graph.input(name, "column") for name in costs.columns}
         values = [_expression(one, columns, graph) for one in costs.expressions]
         cells: list[Value] = []
@@ -349,8 +382,11 @@ def _apply(sign: str, first: Value, second: Value) -> Value:
     return first.maximum(second)
 
 
-def _is_ood(gate: OODGate, rows: Rows, features: Value | None) -> Value | None:
-    """Return which rows a gate rejects; None if its detectors can flag no row."""
+def _is_ood(gate: OODGate, rows: Rows, features: Value | None, is_guarded: bool) -> Value | None:
+    """Return which rows a gate rejects; None if its detectors can flag no row.
+
+    If `is_guarded`, also those whose score overflows.
+    """
     detectors = gate.detector_ if isinstance(gate.detector_, list) else [gate.detector_]
     rows.graph.comment(f"OOD gate: {gate.name} above what {gate.alpha:g} of known rows reach.")
     flags = []
@@ -366,7 +402,8 @@ def _is_ood(gate: OODGate, rows: Rows, features: Value | None) -> Value | None:
         else:
             assert features is not None
             value = _feature_score(score, features)
-        flags.append(value.named("ood_score") > threshold + NUDGE * abs(threshold))
+        score_of_row, limit = value.named("ood_score"), threshold + NUDGE * abs(threshold)
+        flags.append(~(score_of_row <= limit) if is_guarded else score_of_row > limit)
     if not flags:
         return None
     found = flags[0]
@@ -510,7 +547,9 @@ def _boundary_distance(score: DecisionBoundaryDistance, features: Value) -> Valu
     return (spread > 0.0).where(typical, -FARTHEST)
 
 
-def _label_graph(exported: MultiLabelPolicy | MultiLabelCalibrator, outputs: str) -> Graph:
+def _label_graph(
+    exported: MultiLabelPolicy | MultiLabelCalibrator, outputs: str, is_guarded: bool
+) -> Graph:
     graph = Graph()
     is_policy = isinstance(exported, MultiLabelPolicy)
     calibrator = exported.calibrator if isinstance(exported, MultiLabelPolicy) else exported
@@ -525,12 +564,16 @@ def _label_graph(exported: MultiLabelPolicy | MultiLabelCalibrator, outputs: str
     graph.output("calibrated_probabilities", p.named("calibrated"))
     if isinstance(exported, MultiLabelPolicy):
         graph.metadata |= {"actions": [*ACTIONS], "row_actions": [*ROW_ACTIONS]}
-        _decide_labels(exported, graph, p)
+        _decide_labels(exported, graph, p, given if is_guarded else None)
     return graph
 
 
-def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value) -> None:
-    """Add the decisions on several labels per row, as `LabelRule.decide` takes them."""
+def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value, guarded: Value | None) -> None:
+    """Add the decisions on several labels per row, as `LabelRule.decide` takes them.
+
+    If outputs are `guarded`, labels and rows with numbers that are not finite are reviewed if they
+    can be.
+    """
     costs = policy.costs.arrays
     if policy.f_beta is not None and policy.f_thresholds is None:
         rule = "cannot search the best set of labels of each row"
@@ -550,7 +593,11 @@ def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value) -> None:
         graph.comment("A label is reviewed where that costs less.")
         margin = LABEL_TIE * np.maximum(costs.false_positive, costs.false_negative)
         review = np.minimum(costs.review, FARTHEST)
-        is_reviewed = (cost + margin >= review).named("is_reviewed")
+        is_reviewed = cost + margin >= review
+        if guarded is not None:
+            is_unusable = (~(guarded * 0.0).sum().equals(0.0)).as_float()
+            is_reviewed = is_reviewed | (is_unusable * np.isfinite(costs.review) > 0.5)
+        is_reviewed = is_reviewed.named("is_reviewed")
         cost = is_reviewed.where(review, cost)
         action = is_reviewed.where(np.int64(ACTIONS.index("review")), action)
         is_any = is_reviewed.as_float().max() > 0.5
@@ -558,7 +605,10 @@ def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value) -> None:
     row_action = total.as_int() * np.int64(0) if is_any is None else is_any.as_int()
     if np.isfinite(costs.review_row):
         graph.comment("A row is reviewed as a whole where that costs less than all of its labels.")
-        is_row = (total * (1 - LABEL_TIE) > costs.review_row).named("is_row")
+        is_row = total * (1 - LABEL_TIE) > costs.review_row
+        if guarded is not None:
+            is_row = is_row | ~(guarded * 0.0).sum().equals(0.0)
+        is_row = is_row.named("is_row")
         action = is_row.where(np.int64(ACTIONS.index("review")), action)
         row_action = is_row.where(np.int64(ROW_ACTIONS.index("review row")), row_action)
         total = is_row.where(costs.review_row, total)

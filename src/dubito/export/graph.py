@@ -75,6 +75,9 @@ class Value:
     def __or__(self, other: Value) -> Value:
         return self._binary("or", other, "bool")
 
+    def __invert__(self) -> Value:
+        return self._unary("not")
+
     def equals(self, other: Any) -> Value:
         """Return where two values are equal."""
         return self._binary("equal", other, "bool")
@@ -219,6 +222,13 @@ class Graph:
     metadata: dict[str, list[str]] = field(default_factory=dict)
     title: str = ""
     log_proba: Value | None = None
+
+    @property
+    def takes_one_column(self) -> bool:
+        """Whether outputs may be one column: of two classes, that of the second."""
+        name, first = next(iter(self.inputs.items()))
+        is_of_classes = name != "scores" and "labels" not in self.metadata
+        return is_of_classes and first.attributes["sizes"] == (2,)
 
     def add(self, op: str, inputs: tuple[Value, ...], kind: Kind, **attributes: Any) -> Value:
         """Append the result of an operation."""

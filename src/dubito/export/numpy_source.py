@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import builtins
+import json
 import re
 import zlib
 from collections import Counter
@@ -24,6 +26,7 @@ from dubito.export.graph import Graph, Value
 from dubito.export.samples import sample_inputs, true_outputs
 
 WIDTH = 100
+MAX_LIST = 80  # characters of a list of names on one line
 MAX_INLINE = 4  # numbers of a constant that stand where they are used
 N_TEST_ROWS = 8
 MAX_LISTED = 2000  # numbers of a constant that are listed; more are encoded
@@ -44,16 +47,22 @@ CALLS = {
 }  # fmt: skip
 BY_ROW = "Return what `decide` returns, for costs given as rows x actions x classes."
 HELPERS = {
+    "below_top": '''
+def below_top(x):
+    """Return how far numbers are below the largest of their row."""
+    with np.errstate(over="ignore"):
+        return x - np.max(x, axis=1, keepdims=True)
+''',
     "log_softmax": '''
 def log_softmax(x):
     """Return the log of the softmax of each row."""
-    x = x - np.max(x, axis=1, keepdims=True)
+    x = below_top(x)
     return x - np.log(np.sum(np.exp(x), axis=1, keepdims=True))
 ''',
     "softmax": '''
 def softmax(x):
     """Return the softmax of each row."""
-    p = np.exp(x - np.max(x, axis=1, keepdims=True))
+    p = np.exp(below_top(x))
     return p / np.sum(p, axis=1, keepdims=True)
 ''',
     "sigmoid": '''
@@ -96,24 +105,33 @@ def quotient(a, b):
         return a / b
 ''',
     "as_floats": '''
-def as_floats(x, name, shape, fix):
-    """Return an array of floats of a shape, in which None is any length, or raise."""
+def as_floats(x, name, shape, fix, first=None):
+    """Return an array of floats of a shape, in which None is any length, or raise.
+
+    One column may be that of the second of two classes; `first` makes the other one of it.
+    """
     wanted = " x ".join("rows" if one is None else str(one) for one in shape)
     try:
-        found = np.asarray(x, np.float64)
+        found = np.asarray(x)
+        if found.dtype.kind not in "fiuO":  # neither booleans nor complex numbers nor text
+            raise TypeError(found.dtype)
+        found = found.astype(np.float64)
     except (TypeError, ValueError) as error:
-        got = f"got {type(x).__name__}. {fix}"
+        got = f"got {getattr(x, 'dtype', type(x).__name__)}. {fix}"
         raise ValueError(f"{name} must be numbers, {wanted}, {got}") from error
+    if first is not None and found.ndim in (1, 2) and found.size == len(found):
+        found = found.reshape(-1, 1)
+        found = np.concatenate([first(found), found], axis=1)
     is_fine = [a in (None, b) for a, b in zip(shape, found.shape)]
     if found.ndim != len(shape) or not all(is_fine):
         raise ValueError(f"{name} must be numbers, {wanted}, got the shape {found.shape}. {fix}")
     return found
 ''',
     "as_matrix": '''
-def as_matrix(x, name, n_columns, n_rows=None):
+def as_matrix(x, name, n_columns, n_rows=None, first=None):
     """Return rows of finite numbers, or raise for the first row that has others."""
     fix = "Pass the columns of the fit, in its order."
-    x = as_floats(x, f"`{name}`", (n_rows, n_columns), fix)
+    x = as_floats(x, f"`{name}`", (n_rows, n_columns), fix, first)
     return checked(x, f"`{name}` must be finite")
 ''',
     "as_fractions": '''
@@ -128,10 +146,10 @@ def as_fractions(probabilities, n_labels):
     return p
 ''',
     "as_distributions": '''
-def as_distributions(probabilities, n_classes):
+def as_distributions(probabilities, n_classes, first=None):
     """Return rows that sum to 1, divided by their sum where it is off by up to 0.001, or raise."""
     rounding = 1e-6 if getattr(probabilities, "dtype", None) == np.float32 else 1e-12
-    p = as_matrix(probabilities, "probabilities", n_classes)
+    p = as_matrix(probabilities, "probabilities", n_classes, first=first)
     sums = np.sum(p, axis=1, keepdims=True)
     distance = np.abs(sums - 1)
     is_fine = (p >= 0).all(axis=1) & (distance[:, 0] <= 0.001)
@@ -171,6 +189,8 @@ def decoded(text, kind, shape):
 ''',
 }
 USES = {  # helpers that others need
+    "log_softmax": ("below_top",),
+    "softmax": ("below_top",),
     "as_matrix": ("as_floats", "checked"),
     "as_fractions": ("as_matrix",),
     "as_distributions": ("as_matrix",),
@@ -184,7 +204,7 @@ def to_numpy(
     path: str | PathLike[str],
     *,
     outputs: str | None = None,
-    source: str = "a policy",
+    source: str | None = None,
 ) -> None:
     """Write a policy or calibrator as one Python file that needs NumPy and nothing else.
 
@@ -201,8 +221,8 @@ def to_numpy(
         The file to write.
     outputs : {"logits", "probabilities"}, optional
         What the model returns. Default: what a policy was fitted on; for a calibrator, logits.
-    source : str
-        What the file says it was written from.
+    source : str, optional
+        What the file says it was written from, such as "policy.json".
 
     Examples
     --------
@@ -217,11 +237,12 @@ def to_numpy(
     >>> module["predict_proba"]([[3.0, 0.0]])["calibrated_probabilities"].round(4).tolist()
     [[0.6667, 0.3333]]
     """
-    graph = describe(exported, outputs)
+    # Rows with numbers that are not finite are refused, so that nothing guards against them.
+    graph = describe(exported, outputs, is_guarded=False)
     by_row = None
     if isinstance(exported, Policy) and exported.costs.columns:
-        by_row = describe(exported, outputs, by_row=True)
-        graph = describe(exported, outputs, by_row=False)
+        by_row = describe(exported, outputs, by_row=True, is_guarded=False)
+        graph = describe(exported, outputs, by_row=False, is_guarded=False)
     text = _Source(graph, exported, source, by_row).text()
     names: dict[str, Any] = {"__name__": "exported"}
     exec(compile(text, str(path), "exec"), names)
@@ -233,7 +254,9 @@ def to_numpy(
 class _Source:
     """The text of a file, statement by statement."""
 
-    def __init__(self, graph: Graph, exported: Any, source: str, by_row: Graph | None) -> None:
+    def __init__(
+        self, graph: Graph, exported: Any, source: str | None, by_row: Graph | None
+    ) -> None:
         self.graph, self.exported, self.source = graph, exported, source
         self.by_row = by_row  # the same policy with costs given as rows x actions x classes
         self._start(graph)
@@ -246,7 +269,7 @@ class _Source:
         """Begin the function of a graph."""
         self.graph, self.needed = graph, graph.needed()
         self.n_uses = Counter(one.number for value in self.needed for one in value.inputs)
-        self.taken = {*HELPERS, "np", "features", "row_costs"}
+        self.taken = {*HELPERS, "np", "features", "row_costs", "decide_by_row"}
         self.variables: dict[int, str] = {}
 
     def text(self) -> str:
@@ -285,11 +308,13 @@ class _Source:
         costs = costs if is_cube else f"{columns}, or {costs}"
         notes = wrap(_plain(f"`row_costs` is {costs}."), WIDTH - 4)
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        head = f"Written by dubito {__version__} on {when} from {self.source}: {self.graph.title}."
+        origin = self.graph.title if self.source is None else f"{self.source}: {self.graph.title}"
+        head = f"Written by dubito {__version__} on {when} from {origin}."
+        what = "What a policy decides" if self.function == "decide" else "Calibrated probabilities"
         # Tables may be encoded, which needs a helper before them.
         decoder = [one for one in helpers if "def decoded" in one]
         lines = [
-            '"""What a policy decides, with NumPy and nothing else.',
+            f'"""{what}, with NumPy and nothing else.',
             "",
             *wrap(_plain(head), WIDTH),
             "Run it to compare its results with those of dubito for a few rows.",
@@ -299,10 +324,9 @@ class _Source:
             "import numpy as np",
             "",
             *names,
-            *("".join(decoder).splitlines()),
-            "",
-            *self.constants,
-            *("".join(one for one in helpers if one not in decoder)).splitlines(),
+            *_spaced(decoder),
+            *(["", *[""] * bool(decoder), *self.constants] if self.constants else []),
+            *_spaced([one for one in helpers if one not in decoder]),
             "",
             "",
             *others,
@@ -348,7 +372,9 @@ class _Source:
         """Return a name for a value that no other one has."""
         name = self.graph.names.get(value.number, f"{value.op}")
         name = re.sub(r"\W", "_", name)
-        name = f"{name}_" if iskeyword(name) or name in HELPERS or name in CALLS else name
+        is_used = name in HELPERS or name in CALLS or hasattr(builtins, name)
+        is_constant = name.partition("_")[0] in ("RULE", "TABLE")
+        name = f"{name}_" if iskeyword(name) or is_used or is_constant else name
         found, number = name, 1
         while found in self.taken:
             number += 1
@@ -374,12 +400,14 @@ class _Source:
         if form == "cube":
             return f"    {variable} = as_costs(row_costs, {n_rows}, {sizes})"
         if name != first:
-            return f"    {variable} = as_matrix({name}, {name!r}, {sizes}, {n_rows})"
+            return f'    {variable} = as_matrix({name}, "{name}", {sizes}, {n_rows})'
         if name == "probabilities":
             check = "as_fractions" if "labels" in self.graph.metadata else "as_distributions"
             self.helpers.add(check)
-            return f"    {variable} = {check}({name}, {sizes})"
-        return f"    {variable} = as_matrix({name}, {name!r}, {sizes})"
+            other = ", lambda p: 1 - p" if self.graph.takes_one_column else ""
+            return f"    {variable} = {check}({name}, {sizes}{other})"
+        other = ", first=np.zeros_like" if self.graph.takes_one_column else ""
+        return f'    {variable} = as_matrix({name}, "{name}", {sizes}{other})'
 
     def _expression(self, value: Value) -> tuple[str, int]:
         """Return a value as text, with its check if it has one, and how tightly it is bound."""
@@ -478,13 +506,23 @@ class _Source:
         ]
 
 
+def _spaced(functions: list[str]) -> list[str]:
+    """Return functions in lines, each after two blank ones."""
+    return [line for one in functions for line in ["", "", *one.strip("\n").splitlines()]]
+
+
 def _plain(text: str) -> str:
     """Return text that can stand in a docstring."""
     return text.replace("\\", "/").replace('"""', "'''")
 
 
 def _listed(names: list[str]) -> str:
-    return repr(tuple(names))
+    """Return names as a list in lines that are not too long; quoted as in JSON."""
+    texts = [json.dumps(name, ensure_ascii=False) for name in names]
+    line = f"[{', '.join(texts)}]"
+    if len(line) <= MAX_LIST:
+        return line
+    return "\n".join(["[", *(f"    {text}," for text in texts), "]"])
 
 
 def _columns(columns: list[int]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dubito import __version__
 from dubito.arrays import require_choice
-from dubito.errors import BadValueError, MissingExtraError
+from dubito.errors import BadFileError, BadValueError, MissingExtraError
 from dubito.export.decision_graph import describe
 from dubito.export.graph import Graph, Value
 
@@ -29,7 +29,7 @@ OPERATORS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "matmul": "MatMul", "neg": "Neg",
     "minimum": "Min", "maximum": "Max", "exp": "Exp", "log": "Log", "abs": "Abs", "sqrt": "Sqrt",
     "sigmoid": "Sigmoid", "less": "Less", "less_equal": "LessOrEqual", "equal": "Equal",
-    "and": "And", "or": "Or", "where": "Where",
+    "and": "And", "or": "Or", "not": "Not", "where": "Where",
 }  # fmt: skip
 
 
@@ -44,13 +44,13 @@ def to_onnx(
 ) -> None:
     """Write a policy or calibrator as an ONNX file of standard operators.
 
-    Its inputs are the outputs of the model ("logits" or "probabilities", rows x classes, or the
-    "scores" of a `ConfidenceCalibrator`), if an OOD gate needs them "features", and the columns
-    that costs depend on, by name ("row_costs", rows x actions x classes, if the costs themselves
-    are given by row). Its outputs are "calibrated_probabilities", and for a policy "action",
-    "expected_cost" and "reason"; for several labels per row "action" (rows x labels), "row_action"
-    and "expected_cost". The names of actions, reasons and classes are in the metadata of the file,
-    as JSON lists.
+    Its inputs are the outputs of the model ("logits" or "probabilities", rows x classes, of two
+    classes also one column, that of the second; or the "scores" of a `ConfidenceCalibrator`), if an
+    OOD gate needs them "features", and the columns that costs depend on, by name ("row_costs", rows
+    x actions x classes, if the costs themselves are given by row). Its outputs are
+    "calibrated_probabilities", and for a policy "action", "expected_cost" and "reason"; for several
+    labels per row "action" (rows x labels), "row_action" and "expected_cost". The names of actions,
+    reasons and classes are in the metadata of the file, as JSON lists.
 
     Parameters
     ----------
@@ -70,6 +70,8 @@ def to_onnx(
     network_outputs : dict, optional
         Which outputs of the network are the inputs of the policy, such as
         ``{"logits": "fc.out", "features": "pool"}``. Not needed for a network with one output.
+        Inputs, outputs and values of the network that are called as those of the policy are
+        renamed: "features" becomes "network_features".
 
     Examples
     --------
@@ -78,7 +80,8 @@ def to_onnx(
     >>> import tempfile
     >>> from dubito import Logits
     >>> from dubito.calibrate import TemperatureScaling
-    >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
+    >>> logits = Logits([[3.0, 0.0, 0.0], [3.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+    >>> scaling = TemperatureScaling().fit(logits, [0, 1, 1])
     >>> path = f"{tempfile.mkdtemp()}/scaling.onnx"
     >>> to_onnx(scaling, path)
     >>> [node.op_type for node in onnx.load(path).graph.node]
@@ -89,8 +92,9 @@ def to_onnx(
     if network is None:
         model = _model_of(graph, precision, OPSET, IR_VERSION)
     else:
-        model = _composed(graph, precision, onnx.load(fspath(network)), network_outputs)
-    entries = {
+        model = _composed(graph, precision, network, network_outputs)
+    entries = {entry.key: entry.value for entry in model.metadata_props}  # of the network
+    entries |= {
         name: json.dumps(names, ensure_ascii=False) for name, names in graph.metadata.items()
     }
     helper.set_model_props(model, {**entries, "dubito": __version__})
@@ -99,33 +103,176 @@ def to_onnx(
     onnx.save(model, fspath(path))
 
 
+def model_names(path: str | PathLike[str]) -> dict[str, list[str]]:
+    """Return the names of the inputs and outputs of an ONNX file."""
+    graph = onnx.load(fspath(path), load_external_data=False).graph
+    constants = {one.name for one in graph.initializer}
+    return {
+        "inputs": [one.name for one in graph.input if one.name not in constants],
+        "outputs": [one.name for one in graph.output],
+    }
+
+
 def _composed(
-    graph: Graph, precision: str, network: ModelProto, mapped: Mapping[str, str] | None
+    graph: Graph, precision: str, path: str | PathLike[str], mapped: Mapping[str, str] | None
 ) -> ModelProto:
     """Return a network and what follows it as one model."""
-    [opset] = [one.version for one in network.opset_import if one.domain in ("", "ai.onnx")]
+    network = _loaded(path)
+    opset = _standard_opset(network, fspath(path))
+    have = {one.name: one.type.tensor_type for one in network.graph.output}
+    pairs = _connected(graph, [*have], mapped)
+    for ours, theirs in pairs.items():
+        _require_shape(graph, ours, theirs, have[theirs])
+    given = {ours: have[theirs] for ours, theirs in pairs.items()}
+    model = _model_of(graph, precision, opset, network.ir_version, given)
+    renamed = _rename_clashes(network, model, {*pairs})
+    try:
+        merged = onnx.compose.merge_models(
+            network, model, [(renamed.get(theirs, theirs), ours) for ours, theirs in pairs.items()]
+        )
+        _standard_opset(merged, fspath(path))  # `merge_models` imports it from both
+        onnx.checker.check_model(merged, full_check=True)
+    except (
+        ValueError,
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+    ) as error:
+        reason = f"{error}".strip().splitlines()[0]
+        rule, fix = "must be a model that a policy can follow", "Check what it returns"
+        raise BadValueError("network", "to_onnx", rule, f"an error of onnx ({reason})", fix) from (
+            error
+        )
+    return merged
+
+
+def _loaded(path: str | PathLike[str]) -> ModelProto:
+    """Return the network of a file."""
+    fix = "Pass the ONNX file of the network"
+    try:
+        network = onnx.load(fspath(path))
+    except OSError as error:
+        raise BadFileError(fspath(path), error.strerror or "it cannot be opened", fix) from error
+    except Exception as error:  # of protobuf, whose errors differ by implementation
+        raise BadFileError(fspath(path), "it is not an ONNX file", fix) from error
+    if not network.graph.output:
+        raise BadFileError(fspath(path), "it is not an ONNX file with outputs", fix)
+    return network
+
+
+def _standard_opset(network: ModelProto, path: str) -> int:
+    """Return the version of the standard operators, whose import is made the only one of them."""
+    versions = [one.version for one in network.opset_import if one.domain in ("", "ai.onnx")]
+    opset = max(versions, default=0)
     if opset not in OPSETS:
         rule = f"must have an opset from {OPSETS[0]} to {OPSETS[-1]}"
         fix = "Convert it with onnx.version_converter.convert_version(network, 18)"
-        raise BadValueError("network", "to_onnx", rule, f"{opset}", fix)
-    model = _model_of(graph, precision, opset, network.ir_version)
-    have = [one.name for one in network.graph.output]
+        got = f"{opset or 'none'} in {path}"
+        raise BadValueError("network", "to_onnx", rule, got, fix)
+    others = [one for one in network.opset_import if one.domain not in ("", "ai.onnx")]
+    imports = [helper.make_opsetid("", opset), *others]
+    del network.opset_import[:]
+    network.opset_import.extend(imports)
+    return opset
+
+
+def _connected(graph: Graph, have: list[str], mapped: Mapping[str, str] | None) -> dict[str, str]:
+    """Return which output of the network each input is."""
     first = next(iter(graph.inputs))
     pairs = {first: have[0]} if mapped is None and len(have) == 1 else dict(mapped or {})
     wrong = [name for name in pairs.values() if name not in have]
-    if not pairs or wrong or not {*pairs} <= {*graph.inputs}:
+    unknown = [name for name in pairs if name not in graph.inputs]
+    if first not in pairs or wrong or unknown:
         rule = f"must name the outputs of the network that are {', '.join(graph.inputs)}"
-        got = repr(wrong[0]) if wrong else f"{dict(mapped or {})}"
-        fix = f"The network has {', '.join(have)}: pass {{{first!r}: {have[0]!r}}}"
+        got = repr([*wrong, *unknown][0]) if wrong or unknown else f"{dict(mapped or {})}"
+        needed = [name for name, one in graph.inputs.items() if one.attributes["form"] == "matrix"]
+        names = [*have, *["..."] * len(needed)]
+        example = dict(zip(needed, names, strict=False))
+        fix = f"The network has {', '.join(have)}: pass {example}"
         raise BadValueError("network_outputs", "to_onnx", rule, got, fix)
-    return onnx.compose.merge_models(
-        network, model, [(theirs, ours) for ours, theirs in pairs.items()]
-    )
+    return pairs
 
 
-def _model_of(graph: Graph, precision: str, opset: int, ir_version: int) -> ModelProto:
-    """Return a graph as a model."""
-    writer = _Writer(graph, precision, opset)
+def _require_shape(graph: Graph, ours: str, theirs: str, type_: Any) -> None:
+    """Raise if an output of the network is known to have other columns than its input needs."""
+    if not type_.HasField("shape"):
+        return
+    sizes = [one.dim_value if one.HasField("dim_value") else None for one in type_.shape.dim]
+    is_first = ours == next(iter(graph.inputs))
+    wanted = [*graph.inputs[ours].attributes["sizes"]]
+    accepted = [wanted]
+    if is_first and graph.takes_one_column:
+        accepted += [[1], []]
+    if not any(
+        len(one) == len(sizes) - 1
+        and all(b in (None, a) for a, b in zip(one, sizes[1:], strict=True))
+        for one in accepted
+    ):
+        shape = " x ".join("rows" if k == 0 else f"{one or '?'}" for k, one in enumerate(sizes))
+        rule = f"must give {ours} of shape {' x '.join(['rows', *map(str, wanted)])}"
+        fix = "Name another output in network_outputs, or export the policy of this network"
+        raise BadValueError("network", "to_onnx", rule, f"{shape} of {theirs!r}", fix)
+
+
+def _rename_clashes(network: ModelProto, model: ModelProto, joined: set[str]) -> dict[str, str]:
+    """Rename what a network calls as a policy does; return its old and new names.
+
+    The documented names of the policy stay as they are. `joined` inputs of the policy are no more.
+    """
+    theirs, ours = _names_in(network.graph), _names_in(model.graph) - joined
+    renamed: dict[str, str] = {}
+    for name in sorted(theirs & ours):
+        new = f"network_{name}"
+        while new in theirs or new in ours:
+            new = f"network_{new}"
+        renamed[name] = new
+    if renamed:
+        _rename(network.graph, renamed)
+    return renamed
+
+
+def _graphs_in(node: Any) -> list[Any]:
+    """Return the graphs inside a node, such as the branches of an If."""
+    every = [[one.g] if one.HasField("g") else [*one.graphs] for one in node.attribute]
+    return [graph for some in every for graph in some]
+
+
+def _names_in(graph: Any) -> set[str]:
+    """Return the names of all values and nodes of a graph, and of graphs inside its nodes."""
+    found = {one.name for one in (*graph.input, *graph.output, *graph.value_info)}
+    found |= {one.name for one in graph.initializer}
+    found |= {one.values.name for one in graph.sparse_initializer}
+    for node in graph.node:
+        found |= {node.name, *node.input, *node.output}
+        for inner in _graphs_in(node):
+            found |= _names_in(inner)
+    return found - {""}
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename values and nodes of a graph, and of graphs inside its nodes."""
+    for one in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        one.name = names.get(one.name, one.name)
+    for one in graph.sparse_initializer:
+        one.values.name = names.get(one.values.name, one.values.name)
+    for one in graph.quantization_annotation:
+        one.tensor_name = names.get(one.tensor_name, one.tensor_name)
+    for node in graph.node:
+        node.name = names.get(node.name, node.name)
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for inner in _graphs_in(node):
+            _rename(inner, names)
+
+
+def _model_of(
+    graph: Graph,
+    precision: str,
+    opset: int,
+    ir_version: int,
+    given: Mapping[str, Any] | None = None,
+) -> ModelProto:
+    """Return a graph as a model; `given` are the types of what a network gives its inputs."""
+    writer = _Writer(graph, precision, opset, given or {})
     made = helper.make_graph(
         writer.nodes, "dubito", writer.inputs, writer.outputs, writer.initializers
     )
@@ -143,7 +290,10 @@ def _model_of(graph: Graph, precision: str, opset: int, ir_version: int) -> Mode
 class _Writer:
     """Nodes and constants of ONNX for the values of a graph."""
 
-    def __init__(self, graph: Graph, precision: str, opset: int) -> None:
+    def __init__(self, graph: Graph, precision: str, opset: int, given: Mapping[str, Any]) -> None:
+        self.first = next(iter(graph.inputs))
+        self.takes_one_column = graph.takes_one_column
+        self.given = given
         self.is_axis_input = opset >= 18  # of ReduceMax and ReduceMin
         self.n_columns = len(graph.metadata.get("classes") or graph.metadata["labels"])
         single, double = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -236,13 +386,40 @@ class _Writer:
 
     def _input(self, name: str, form: str, sizes: tuple[int, ...]) -> str:
         shape: list[str | int | None] = ["rows", *sizes]
-        self.inputs.append(helper.make_tensor_value_info(name, self.outer, shape))
+        is_any = name == self.first and self.takes_one_column  # one column or two
+        if is_any:
+            shape = ["rows", "columns"]
+        kind, known = self.outer, self.given.get(name)
+        if known is not None:
+            kind = known.elem_type
+            if len(known.shape.dim) == 1 and known.HasField("shape"):
+                shape, form = ["rows"], "column"
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         value = name
         if form == "column":
             value = self._node("Unsqueeze", value, self._constant(np.array([1])))
         elif form == "cube":
             value = self._node("Flatten", value, axis=1)
-        return value if self.inner == self.outer else self._node("Cast", value, to=self.inner)
+        value = value if self.inner == kind else self._node("Cast", value, to=self.inner)
+        return self._both_columns(value, is_logits=name == "logits") if is_any else value
+
+    def _both_columns(self, x: str, *, is_logits: bool) -> str:
+        """Return the columns of two classes, of which that of the first may be missing.
+
+        A logit is then 0 and a probability 1 minus the other. Multiplying by two factors makes two
+        columns of one, and fails for three.
+        """
+        sizes = self._node("Shape", x)
+        n_columns = self._node("Gather", sizes, self._constant(np.array([1])), axis=0)
+        has_both = self._node("Cast", n_columns, to=self.inner)
+        has_both = self._node("Sub", has_both, self._constant(np.array([1.0])))
+        one = self._constant(np.array([1.0]))
+        if is_logits:
+            return self._node("Mul", x, self._node("Concat", has_both, one, axis=0))
+        missing = self._node("Sub", one, has_both)
+        factors = self._node("Concat", self._node("Sub", has_both, missing), one, axis=0)
+        offsets = self._node("Concat", missing, self._constant(np.array([0.0])), axis=0)
+        return self._node("Add", self._node("Mul", x, factors), offsets)
 
     def _top_k(self, x: str, k: int) -> str:
         name = f"dubito_{len(self.nodes)}_TopK"

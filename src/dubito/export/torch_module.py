@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from os import PathLike, fspath
 from typing import Any, final
 
+from dubito.decide import Policy
 from dubito.errors import BadTypeError, BadValueError, MissingExtraError
 from dubito.export.decision_graph import describe
 from dubito.export.graph import Graph, Value
@@ -18,13 +20,14 @@ except ImportError as error:  # pragma: no cover
     raise MissingExtraError("Export to PyTorch", "torch") from error
 
 N_TRACED = 3  # rows that a program is traced with
+MAX_NAMED = 10  # actions that the representation names
 HALF = (torch.float16, torch.bfloat16)
 OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "neg": torch.neg,
     "matmul": torch.matmul, "minimum": torch.minimum, "maximum": torch.maximum, "exp": torch.exp,
     "log": torch.log, "abs": torch.abs, "sqrt": torch.sqrt, "sigmoid": torch.sigmoid,
     "less": torch.lt, "less_equal": torch.le, "equal": torch.eq, "and": torch.logical_and,
-    "or": torch.logical_or, "where": torch.where,
+    "or": torch.logical_or, "not": torch.logical_not, "where": torch.where,
     "softmax": lambda x: x.softmax(1),
     "log_softmax": lambda x: x.log_softmax(1),
     "sum": lambda x: x.sum(1, keepdim=True),
@@ -67,7 +70,10 @@ def to_module(exported: Any, *, outputs: str | None = None) -> ExportedModule:
     >>> to_module(scaling)(torch.tensor([[3.0, 0.0]]))
     tensor([[0.6667, 0.3333]])
     """
-    return ExportedModule(describe(exported, outputs))
+    graph, by_row = describe(exported, outputs), None
+    if isinstance(exported, Policy) and exported.costs.columns:
+        by_row = describe(exported, outputs, by_row=True)
+    return ExportedModule(graph, by_row)
 
 
 @final
@@ -76,17 +82,21 @@ class ExportedModule(nn.Module):
 
     Made by `to_module`. It has nothing to train. It computes in float64 and returns the precision
     of its input; on devices without float64, call `.float()` before `.to(device)`. It never
-    computes in less than float32.
+    computes in less than float32, within `torch.autocast` neither. A policy rejects rows with NaN
+    or infinite numbers, as out-of-distribution, if it has an action that rejects.
 
     Parameters
     ----------
     graph : Graph
         What the policy or calibrator computes, as `to_module` builds it.
+    by_row : Graph, optional
+        The same policy for costs given as rows x actions x classes, if they are columns otherwise.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, by_row: Graph | None = None) -> None:
         super().__init__()
         self.graph = graph
+        self.by_row = None if by_row is None else ExportedModule(by_row)
         self.needed = graph.needed()
         every = self.needed if graph.log_proba is None else graph.needed(graph.log_proba)
         self.metadata = dict(graph.metadata)
@@ -108,8 +118,8 @@ class ExportedModule(nn.Module):
         features : Tensor of shape (n_rows, n_features), optional
             Needed where the OOD gate looks at features.
         row_costs : dict of Tensor, or Tensor, optional
-            The columns that costs depend on, by name; or the costs themselves, rows x actions x
-            classes.
+            The columns that costs depend on, by name; the only column itself; or the costs
+            themselves, rows x actions x classes.
 
         Returns
         -------
@@ -117,8 +127,11 @@ class ExportedModule(nn.Module):
             For a calibrator the probabilities, in the shape of `outputs`; for a policy
             "calibrated_probabilities", "action", "expected_cost" and "reason".
         """
+        if self.by_row is not None and isinstance(row_costs, Tensor) and row_costs.ndim == 3:
+            return self.by_row(outputs, features, row_costs)
         rows, shape = self._rows(outputs)
-        found = self._computed(self.needed, rows, features, row_costs)
+        with _full_precision(rows):
+            found = self._computed(self.needed, rows, features, row_costs)
         results = {
             name: found[value.number].to(outputs.dtype)
             if value.kind == "float"
@@ -152,7 +165,9 @@ class ExportedModule(nn.Module):
             caller = "ExportedModule.log_probabilities"
             raise BadTypeError("", caller, rule, self.graph.title, fix)
         rows, shape = self._rows(outputs)
-        found = self._computed(self.graph.needed(wanted), rows)[wanted.number].to(outputs.dtype)
+        with _full_precision(rows):
+            every = self._computed(self.graph.needed(wanted), rows)
+        found = every[wanted.number].to(outputs.dtype)
         return found if shape is None else found.reshape(shape).movedim(-1, 1)
 
     def _rows(self, outputs: Tensor) -> tuple[Tensor, list[int] | None]:
@@ -160,21 +175,21 @@ class ExportedModule(nn.Module):
         name, n_columns = next(
             (name, one.attributes["sizes"][0]) for name, one in self.graph.inputs.items()
         )
-        if not outputs.is_floating_point():
-            rule, fix = "must be floating point", "Call .float()"
-            raise BadTypeError(name, "ExportedModule", rule, f"{outputs.dtype}", fix)
+        _require_floats(outputs, name)
         columns = outputs[:, None] if outputs.ndim == 1 else outputs
-        if (
-            columns.shape[1] == 1 and n_columns == 2 and name != "scores"
-        ):  # that of the second of two classes
+        if columns.ndim > 1 and columns.shape[1] == 1 and self.graph.takes_one_column:
             first = torch.zeros_like(columns) if name == "logits" else 1 - columns
             columns = torch.cat([first, columns], 1)
-        if columns.shape[1] != n_columns:
+        if columns.ndim < 2 or columns.shape[1] != n_columns:
             rule = f"must have {n_columns} columns, as during fit"
             got = f"shape {tuple(outputs.shape)}"
             raise BadValueError(name, "ExportedModule", rule, got, "Pass the same columns")
         if columns.ndim == 2:
             return columns, None
+        if len(self.graph.outputs) > 1:
+            rule, fix = "must be rows x columns for a policy", "Reshape images to rows of pixels"
+            got = f"shape {tuple(outputs.shape)}"
+            raise BadValueError(name, "ExportedModule", rule, got, fix)
         last = columns.movedim(1, -1)
         return last.reshape(-1, n_columns), [*last.shape]
 
@@ -191,25 +206,63 @@ class ExportedModule(nn.Module):
         first = next(iter(self.graph.inputs))
         for value in values:
             if value.op == "input":
-                name, form = value.attributes["name"], value.attributes["form"]
-                given: Any = rows
-                if name != first:
-                    given = features if form == "matrix" else row_costs
-                    given = given[name] if form == "column" and isinstance(given, dict) else given
-                    if given is None:
-                        argument = "features" if form == "matrix" else "row_costs"
-                        rule, fix = "must be given for this policy", f"Pass {argument}=..."
-                        raise BadTypeError(argument, "ExportedModule", rule, "None", fix)
-                given = given.to(kind)
-                found[value.number] = (
-                    given.reshape(given.shape[0], -1) if form != "matrix" else given
-                )
+                given = rows
+                if value.attributes["name"] != first:
+                    given = self._given(value, rows.shape[0], features, row_costs)
+                found[value.number] = given.to(kind)
             elif value.op == "constant":
                 found[value.number] = self.get_buffer(f"constant_{value.number}")
             else:
                 inputs = [found[one.number] for one in value.inputs]
                 found[value.number] = _applied(value, inputs, kind)
         return found
+
+    def _given(self, value: Value, n_rows: int, features: Tensor | None, row_costs: Any) -> Tensor:
+        """Return an input besides the outputs as a matrix, or raise."""
+        name, form, sizes = (value.attributes[one] for one in ("name", "form", "sizes"))
+        given: Any = features if form == "matrix" else row_costs
+        argument = "features" if form == "matrix" else "row_costs"
+        if form == "column":
+            columns = [one.attributes["name"] for one in self.graph.inputs.values()]
+            columns = [one for one in columns if one not in (*columns[:1], "features")]
+            if isinstance(row_costs, dict) or (row_costs is not None and len(columns) > 1):
+                if not isinstance(row_costs, dict) or name not in row_costs:
+                    has = ", ".join(row_costs) if isinstance(row_costs, dict) else "no columns"
+                    fix = f"Pass a dict with {', '.join(map(repr, columns))}"
+                    rule = f"must have a column {name!r}"
+                    raise BadValueError(argument, "ExportedModule", rule, has or "none", fix)
+                given, argument = row_costs[name], f"row_costs[{name!r}]"
+        if given is None:
+            rule, fix = "must be given for this policy", f"Pass {argument}=..."
+            raise BadTypeError(argument, "ExportedModule", rule, "None", fix)
+        _require_numbers(given, argument)
+        if form == "column" and given.ndim == 2 and given.shape[1] == 1:
+            given = given[:, 0]
+        shape = tuple(given.shape)
+        if given.ndim != len(sizes) + 1 or shape[1:] != sizes or shape[0] != n_rows:
+            wanted = " x ".join(["rows", *map(str, sizes)])
+            rule, fix = f"must be {wanted}, with the rows of the outputs", "Pass one of each row"
+            raise BadValueError(argument, "ExportedModule", rule, f"shape {shape}", fix)
+        flat: Tensor = given.reshape(n_rows, -1) if form != "matrix" else given
+        return flat
+
+    def extra_repr(self) -> str:
+        """Return the inputs, the outputs and the names of the actions, for `repr`.
+
+        Returns
+        -------
+        str
+        """
+        inputs = [
+            " x ".join([name, *map(str, one.attributes["sizes"])])
+            for name, one in self.graph.inputs.items()
+        ]
+        text = f"{', '.join(inputs)} -> {', '.join(self.graph.outputs)}"
+        if "actions" in self.metadata:
+            names = self.metadata["actions"]
+            some = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
+            text += f"; actions: {some}"
+        return text
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedModule:
         """Move or convert the constants, never below float32: 1e-12 would become 0."""
@@ -221,6 +274,30 @@ class ExportedModule(nn.Module):
             return result
 
         return super()._apply(at_least_single, recurse)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _full_precision(rows: Tensor) -> Any:
+    """Return the context in which nothing is computed in half precision."""
+    kind = rows.device.type
+    # Not where it has no effect: it would be a node of exported programs.
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
+
+
+def _require_numbers(given: Any, argument: str) -> None:
+    """Raise unless a value is a tensor."""
+    if not isinstance(given, Tensor):
+        rule, fix = "must be a tensor", "Pass torch.as_tensor(...)"
+        raise BadTypeError(argument, "ExportedModule", rule, type(given).__name__, fix)
+
+
+def _require_floats(given: Any, argument: str) -> None:
+    """Raise unless a value is a tensor of floats."""
+    _require_numbers(given, argument)
+    if not given.is_floating_point():
+        rule, fix = "must be floating point", "Call .float()"
+        raise BadTypeError(argument, "ExportedModule", rule, f"{given.dtype}", fix)
 
 
 def _applied(value: Value, inputs: list[Tensor], kind: torch.dtype) -> Tensor:
@@ -245,6 +322,9 @@ def _applied(value: Value, inputs: list[Tensor], kind: torch.dtype) -> Tensor:
 def to_program(exported: Any, path: str | PathLike[str], *, outputs: str | None = None) -> None:
     """Write a policy or calibrator as a program of `torch.export` with any number of rows.
 
+    ``torch.export.load(path).module()(logits)`` runs it, in float32; features and row costs follow
+    in this order, where the policy needs them: ``(logits, None, {"amount": amount})``.
+
     Parameters
     ----------
     exported : Policy, MultiLabelPolicy, BaseCalibrator or MultiLabelCalibrator
@@ -256,17 +336,19 @@ def to_program(exported: Any, path: str | PathLike[str], *, outputs: str | None 
     """
     module = to_module(exported, outputs=outputs)
     inputs = sample_inputs(exported, module.graph, N_TRACED, precision="float32")
-    names = ("outputs", "features", "row_costs")
-    pairs = zip(names, call_arguments(inputs, is_padded=True), strict=True)
-    given = {name: one for name, one in pairs if one is not None}
-    arguments = _mapped(torch.from_numpy, given)
-    shapes = _mapped(lambda _: {0: torch.export.Dim("rows")}, given)
-    program = torch.export.export(module, (), arguments, dynamic_shapes=shapes)
+    given = call_arguments(inputs, is_padded=True)
+    while given[-1] is None:
+        given.pop()
+    arguments = tuple(_mapped(torch.from_numpy, one) for one in given)
+    shapes = tuple(_mapped(lambda _: {0: torch.export.Dim("rows")}, one) for one in given)
+    program = torch.export.export(module, arguments, dynamic_shapes=shapes)
     torch.export.save(program, fspath(path))
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     """Return a function of an array, or of each array in a dict."""
+    if value is None:
+        return None
     if isinstance(value, dict):
         return {name: _mapped(function, one) for name, one in value.items()}
     return function(value)
