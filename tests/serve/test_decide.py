@@ -591,13 +591,22 @@ def _decide_answers(api: Api, policy: Policy) -> None:
     np.testing.assert_allclose([row["probability_positive"] for row in rows], p, rtol=1e-6)
     assert [row["action"] for row in rows] == ["answer", "reject"]
     stream = pa.table(
-        {"ids": ["a", "b"], "scores": pa.array([{"logprob": -2.0, "judge": 1.0}] * 2)}
+        {
+            "ids": ["a", "b"],
+            "scores": pa.array([{"logprob": -2.0, "judge": 1.0}] * 2),
+            "groups": ["law", ""],
+        }
     )
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, stream.schema) as writer:
         writer.write_table(stream)
     headers = {"content-type": ARROW}
     assert api.client.post("/v1/decide", content=sink.getvalue(), headers=headers).is_success
+    unknown = [
+        api.client.post("/v1/decide", json={**body, "groups": groups, "ids": ids}).json()
+        for groups, ids in ((["law", None], ["n1", "n2"]), (["law", ""], ["n3", "n4"]))
+    ]
+    assert unknown[0]["decisions"][1]["probability"] == unknown[1]["decisions"][1]["probability"]
     # The same id with another group is another row.
     assert api.client.post("/v1/decide", json={**body, "groups": ["law", "law"]}).status_code == 409
     labels = {"ids": ["x", "y"], "labels": ["correct", "wrong"]}
@@ -625,6 +634,10 @@ def _decide_answers(api: Api, policy: Policy) -> None:
         ({"scores": {"judge": [1.0], "logprob": [None]}}, "`scores.logprob` must not be missing"),
         ({"scores": {"judge": [1.0], "logprob": [-1.0, -2.0]}}, "the same number of rows"),
         ({"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": ["a", "b"]}, "number of rows"),
+        (
+            {"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": [{}]},
+            "`groups[0]` must be a text or a number, got an object",
+        ),
     ],
 )
 def test_wrong_scores_are_refused(

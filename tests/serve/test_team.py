@@ -208,6 +208,25 @@ def test_no_one_idles_while_others_cannot_reach_rows(store: Store, new: New, clo
     assert queue.next_ids("cy") == ["less"]
 
 
+def test_queues_keep_to_capacity_and_add_up(store: Store, new: New, clock: Clock) -> None:
+    ann, bob = Reviewer("ann", 3, 0.02), Reviewer("bob", 2, 0.2, rows_per_hour=20)
+    queue = queue_of(store, ann, bob, Reviewer("cy", 0, 0.01))
+    store.add_decisions(new({f"{k}": [0.1 * k, 0.0, -9.0] for k in range(7)}))
+    store.add_decisions(new({"drawn": SURE, "too": SURE}, audit_fraction=1.0))
+    store.add_decisions(new({"mild": [1.9, 0.0, -9.0]}))
+    ask(queue, "ann")
+    for _ in range(3):
+        report = queue.report()
+        rows = [one.queue for one in report.reviewers]
+        left = [one.left_today for one in report.reviewers]
+        assert all(n <= most for n, most in zip(rows, left, strict=True))
+        assert sum(rows) + report.beyond_capacity + report.unassigned == report.waiting
+        queue.label(ask(queue, "ann"), "ann", 0)
+    assert rows == [1, 2, 0]  # of the last round: ann has one review left
+    assert report.audited == 0
+    assert report.beyond_capacity + report.unassigned == report.waiting - 3
+
+
 def test_a_row_is_final_when_no_one_can_be_asked(store: Store, new: New, clock: Clock) -> None:
     queue = queue_of(store, Reviewer("ann", 9, 0.1), Reviewer("bob", 9, 0.1))
     store.add_decisions(new({"x": DOUBTS[0]}))
@@ -313,6 +332,9 @@ def test_the_api_of_a_team(small_store: Store, running: Callable[..., Api]) -> N
     item = api.client.post("/v1/review").json()["item"]
     assert item["is_second_opinion"] is False
     first = item
+    stored = api.client.get(f"/v1/decisions/{first['id']}").json()
+    assert first["review_value"] == stored["review_value"] != first["value_with_reviewer"]
+    assert first["value_with_reviewer"] > 0
     api.client.post(f"/v1/review/{item['id']}", json={"action": "label", "label": "a"})
     full = api.client.post("/v1/review")
     assert full.status_code == 429
@@ -332,10 +354,12 @@ def test_the_api_of_a_team(small_store: Store, running: Callable[..., Api]) -> N
     found = eve.get("/v1/team").json()
     ann = found["reviewers"][0]
     assert (ann["used_today"], ann["capacity"], ann["rows_per_hour"]) == (1, 1, 5)
+    assert (ann["error_rate"], ann["queue"], ann["left_today"]) == (0.02, 0, 0)
+    assert (found["beyond_capacity"], found["unassigned"]) == (2, 0)
     assert (found["waiting"], ann["shadow_price"] > 0) == (2, True)
     page = api.client.get("/monitor").text
     assert "Review team" in page
-    assert "2 rows wait; 2 are worth no review at current prices.<" in page
+    assert "2 rows wait: 2 beyond today&#39;s capacity.<" in page
     assert "0 more" not in page
     refused = eve.get("/review")
     assert refused.status_code == 403

@@ -149,6 +149,8 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
         facts["is_second_opinion"] = item.n_answers > 0
     if blind:
         return facts
+    if service.team is not None:
+        facts["value_with_reviewer"] = item.value_with_reviewer
     return facts | {
         "action": policy.costs.actions[item.action],
         "class": policy.classes[item.class_],

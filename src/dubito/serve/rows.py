@@ -207,7 +207,9 @@ def _as_scores(
     if len(lengths) > 1:
         problem = f"`scores` must have the same number of rows each, got {sorted(lengths)}"
         raise HTTPError(INVALID, problem, fix)
-    groups = None if fields.groups is None else [str(one) for one in fields.groups]
+    groups = None
+    if fields.groups is not None:  # one that is empty is unknown
+        groups = ["" if one is None else str(one) for one in fields.groups]
     try:
         return calibrator._check_outputs(Scores(found, groups=groups), "decide")
     except BadValueError as error:

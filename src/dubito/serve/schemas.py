@@ -5,6 +5,7 @@ Matrices are not validated by pydantic, element by element, but by numpy: see `r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -137,7 +138,7 @@ class DecideRequest(RequestModel):
     logits: Matrix = None
     probabilities: Matrix = None
     scores: AnswerScores = None
-    groups: list[Label] | None = None
+    groups: Annotated[list[Label | None] | None, BeforeValidator(_as_list)] = None
     mean: Numbers = None
     std: Numbers = None
     quantiles: Matrix = None
@@ -477,7 +478,11 @@ class QueueResponse(BaseModel):
 
 
 class ReviewRow(BaseModel):
-    """A claimed row; in blind mode nothing of what the model predicts."""
+    """A claimed row; in blind mode nothing of what the model predicts.
+
+    `review_value` is that of the decision. With a team, `value_with_reviewer` is what the answer of
+    this reviewer is expected to save, given how often they err, what they cost, and other answers.
+    """
 
     id: str
     lease_until: float
@@ -492,6 +497,7 @@ class ReviewRow(BaseModel):
     probabilities: list[float] | None = None
     reason: str | None = None
     review_value: float | None = None
+    value_with_reviewer: float | None = None
     is_audit: bool | None = None
     n_escalations: int | None = None
 
@@ -748,6 +754,14 @@ def validate(model: type[Model], content: Any) -> Model:
             problem, fix = f"The body has an unknown field {name[:50]!r}", f"Use only {names}"
         case "missing":
             problem, fix = f"The field `{name}` is missing", "Add it"
+        case _ if len(first["loc"]) == 3 and isinstance(first["loc"][1], int):
+            # One of several types: pydantic reports each of them, by its own name.
+            field, row, _ = first["loc"]
+            got = json.dumps(first["input"], default=str)[:50]
+            if isinstance(first["input"], dict | list):
+                got = "an object" if isinstance(first["input"], dict) else "a list"
+            problem = f"`{field}[{row}]` must be a text or a number, got {got}"
+            fix = f"Fix it, or leave `{field}` out"
         case _:
             problem, fix = f"`{name}`: {first['msg']}", "See /v1/openapi.json for the schema"
     raise HTTPError(INVALID, problem, fix)

@@ -12,7 +12,7 @@ label is an answer; the probabilities after review, and the action they lead to,
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +50,7 @@ ABSENT_SECONDS = DAY  # without a claim: then rows are not left for a reviewer
 TOLERANCE = 0.01  # of the highest value: prices are no more precise
 CARE = 0.005  # of an error rate: reviewers who differ by less are equally careful
 LEAST = 1e-9  # value of a review: below, it is rounding
+DIGITS = 6  # of an error rate that is reported
 MAX_ATTEMPTS = 5  # others may claim the same rows at the same time
 CALLER = "dubito serve"
 
@@ -61,8 +62,9 @@ class MemberReport:
 
     Attributes
     ----------
-    queue : int
-        Rows that wait and are best reviewed by this reviewer.
+    queue, left_today : int
+        Rows that wait and are planned for this reviewer today, the one it holds included, and how
+        many it can still review: `queue` is at most that.
     used_today, capacity : int
         Answers of today, and how many are possible.
     used_this_hour, rows_per_hour : int, int or None
@@ -81,6 +83,7 @@ class MemberReport:
 
     name: str
     queue: int
+    left_today: int
     used_today: int
     capacity: int
     used_this_hour: int
@@ -102,8 +105,13 @@ class TeamReport:
     Attributes
     ----------
     waiting : int
-        Rows that wait for a label, of which `second_opinions` have an answer already, and
-        `unassigned` are worth no review at current prices, or nobody's to do.
+        Rows that wait for a label: the sum of all queues, `beyond_capacity` and `unassigned`.
+    beyond_capacity : int
+        Rows that nobody has time for today.
+    unassigned : int
+        Rows that are worth no review at current prices, or nobody's to do.
+    audited, second_opinions : int
+        How many of those that wait were drawn for the audit, and have an answer already.
     expected : int
         Rows that are expected until midnight: as many as yesterday.
     n_pairs, n_agreeing : int
@@ -112,8 +120,10 @@ class TeamReport:
 
     reviewers: list[MemberReport]
     waiting: int
-    second_opinions: int
+    beyond_capacity: int
     unassigned: int
+    audited: int
+    second_opinions: int
     expected: int
     n_pairs: int
     n_agreeing: int
@@ -171,6 +181,36 @@ class _Look:
             return np.zeros(0, np.int64)
         net = self.net
         return np.where(net.max(axis=1) > -self.tolerance, net.argmax(axis=1), -1)
+
+    def planned(self) -> tuple[IntArray, int]:
+        """Return how many rows each reviewer would review today, and for how many no one has time.
+
+        Audited rows come first, for the most careful; then those of highest value, each for whom it
+        is worth most with among those who have time left.
+        """
+        queue, left = np.zeros(len(self.names), np.int64), self.left.copy()
+        n_beyond = 0
+        is_able = np.isfinite(self.values) & (self.is_audit[:, np.newaxis] | (self.values > LEAST))
+        pays = np.where(self.left > 0, self.net > -self.tolerance, is_able)
+        pays &= is_able
+        pays[self.is_audit] = is_able[self.is_audit]
+        pays[:, self.left == 0] &= ~(is_able & (self.left > 0)).any(axis=1, keepdims=True)
+        highest = np.where(is_able, self.values, 0.0).max(axis=1, initial=0.0)
+        for k in np.lexsort((-highest, ~self.is_audit)).tolist():
+            holder = self.rows[k].holder
+            if holder is not None:
+                n_beyond += holder not in self.names
+                queue[[one == holder for one in self.names]] += 1
+                continue
+            open_to = np.flatnonzero(pays[k] & (left > 0))
+            if open_to.size:
+                best = -self.errors if self.is_audit[k] else self.net[k]
+                r = open_to[np.argmax(best[open_to])]
+                queue[r] += 1
+                left[r] -= 1
+            else:
+                n_beyond += bool(pays[k].any())
+        return queue, n_beyond
 
     def order_of(self, reviewer: int) -> list[int]:
         """Return the rows that a reviewer gets, in order.
@@ -348,7 +388,7 @@ class TeamQueue:
         team, now = self._team(), time.time()
         members = self.store.team_members()
         prices = np.array([members[name][0] for name in team.names])
-        left = self._left(now, set(), members)
+        left = self._left(now, Counter(), members)
 
         def resolve(connection: Connection) -> int | None:
             [row] = waiting_rows(connection, now, 1, item_id)
@@ -405,7 +445,8 @@ class TeamQueue:
         now = time.time()
         team = self._team(is_new=True)
         look, members = self._look(now), self.store.team_members()
-        best, errors = look.best, self._error_rates(team)
+        (queue, n_beyond), errors = look.planned(), self._error_rates(team)
+        held = _count_held(look.rows)
         hour, day = periods(now, 0, 0)
         used, this_hour = self.store.used_capacity(day.start), self.store.used_capacity(hour.start)
         pairs, agreeing = _agreement(self.answered)
@@ -417,13 +458,14 @@ class TeamQueue:
             found.append(
                 MemberReport(
                     name=one.name,
-                    queue=int(np.count_nonzero(best == r)),
+                    queue=int(queue[r]),
+                    left_today=int(look.left[r]) + held[one.name],
                     used_today=used.get(one.name, 0),
                     capacity=one.capacity,
                     used_this_hour=this_hour.get(one.name, 0),
                     rows_per_hour=speed,
                     is_present=now - members[one.name][1] < ABSENT_SECONDS,
-                    error_rate=errors[r],
+                    error_rate=round(errors[r], DIGITS),
                     n_confirmed=sum(name == one.name for name, _, _ in confirmed),
                     n_pairs=pairs[one.name],
                     n_agreeing=agreeing[one.name],
@@ -431,11 +473,14 @@ class TeamQueue:
                     hour_saves=None if speed is None else price * speed,
                 )
             )
+        n_unseen = max(self.store.queue_length() - len(look.rows), 0)
         return TeamReport(
             reviewers=found,
-            waiting=self.store.queue_length(),
+            waiting=len(look.rows) + n_unseen,
+            beyond_capacity=n_beyond + n_unseen,
+            unassigned=len(look.rows) - int(queue.sum()) - n_beyond,
+            audited=int(look.is_audit.sum()),
             second_opinions=sum(bool(row.answers) for row in look.rows),
-            unassigned=int(np.count_nonzero((best < 0) & ~look.is_audit)),
             expected=look.n_expected,
             n_pairs=sum(pairs.values()) // 2,
             n_agreeing=sum(agreeing.values()) // 2,
@@ -530,25 +575,25 @@ class TeamQueue:
         given = sorted({code for _, code in row.answers})
         return max(given, key=lambda code: (round(float(fit[code]), 9), float(posterior[code])))
 
-    def _left_this_hour(self, now: float, held: set[str], left: IntArray) -> IntArray:
+    def _left_this_hour(self, now: float, held: Counter[str], left: IntArray) -> IntArray:
         """Return how many rows each reviewer can still review in this hour."""
         used = self.store.used_capacity(periods(now, 0, 0)[0].start)
         result = left.copy()
         for r, one in enumerate(self.stated.reviewers):
             if one.rows_per_hour is not None:
-                n = max(int(one.rows_per_hour), 1) - used.get(one.name, 0) - (one.name in held)
+                n = max(int(one.rows_per_hour), 1) - used.get(one.name, 0) - held[one.name]
                 result[r] = min(result[r], max(n, 0))
         return result
 
     def _left(
-        self, now: float, held: set[str], members: dict[str, tuple[float, float]]
+        self, now: float, held: Counter[str], members: dict[str, tuple[float, float]]
     ) -> IntArray:
         """Return how many rows each reviewer who is there can still review today."""
         [day] = periods(now, None, 0)
         used = self.store.used_capacity(day.start)
         left = []
         for one in self.stated.reviewers:
-            n = one.capacity - used.get(one.name, 0) - (one.name in held)
+            n = one.capacity - used.get(one.name, 0) - held[one.name]
             if one.rows_per_hour is not None:
                 n = min(n, int(np.ceil(one.rows_per_hour * (day.end - now) / 3600)))
             is_present = now - members[one.name][1] < ABSENT_SECONDS
@@ -566,7 +611,7 @@ class TeamQueue:
             members[name] = (members[name][0], now)
         rows = self.store.waiting_rows(now, MAX_ROWS)
         posteriors, values = self._valued(team, rows)
-        held = {row.holder for row in rows if row.holder is not None}
+        held = _count_held(rows)
         left = self._left(now, held, members)
         [day] = periods(now, None, 0)
         arrived, n_expected = self.store.arrived_rows(now - DAY, day.end - DAY, MAX_ROWS)
@@ -600,8 +645,13 @@ class TeamQueue:
         for k, row in enumerate(look.rows):
             if row.id == item.id and np.isfinite(look.values[k, index]):
                 value = float(look.values[k, index])
-                return replace(item, review_value=value, n_answers=len(row.answers))
+                return replace(item, value_with_reviewer=value, n_answers=len(row.answers))
         return item
+
+
+def _count_held(rows: Sequence[WaitingRow]) -> Counter[str]:
+    """Return how many rows each reviewer has claimed."""
+    return Counter(row.holder for row in rows if row.holder is not None)
 
 
 def _confirmed(answered: Sequence[AnsweredRow]) -> list[tuple[str, int, int]]:

@@ -621,19 +621,34 @@ def policy_table(policies: Sequence[StoredPolicy]) -> Table:
 def team_blocks(report: TeamReport) -> list[Block]:
     """Return what the review team does: queues, capacity, prices and agreement."""
     waits = f"{quantity(report.waiting)} {'waits' if report.waiting == 1 else 'wait'}"
-    if report.second_opinions:
-        waits += f", {report.second_opinions:,} for a second opinion"
-    if report.unassigned:
-        are = "is" if report.unassigned == 1 else "are"
-        waits += f"; {report.unassigned:,} {are} worth no review at current prices"
-    waits += "."
+    n_planned = sum(one.queue for one in report.reviewers)
+    parts = [
+        f"{n:,} {what}"
+        for n, what in (
+            (n_planned, "in the queues below"),
+            (report.beyond_capacity, "beyond today's capacity"),
+            (report.unassigned, "worth no review at current prices"),
+        )
+        if n
+    ]
+    waits += f": {join_words(parts)}." if parts else "."
+    kinds = [
+        f"{n:,} {what}"
+        for n, what in (
+            (report.audited, "drawn for the audit"),
+            (report.second_opinions, "with an answer, for a second opinion"),
+        )
+        if n
+    ]
+    waits += f" Among them: {join_words(kinds)}." if kinds else ""
     if report.expected:
         are = "is" if report.expected == 1 else "are"
         waits += f" {report.expected:,} more {are} expected until midnight, as many as yesterday."
     columns: list[tuple[str, Callable[[MemberReport], str]]] = [
         ("reviewer", lambda one: one.name if one.is_present else f"{one.name} (absent)"),
         ("queue", lambda one: f"{one.queue:,}"),
-        ("today", lambda one: f"{one.used_today:,}\u00a0of\u00a0{one.capacity:,}"),
+        ("left today", lambda one: f"{one.left_today:,}"),
+        ("done today", lambda one: f"{one.used_today:,}\u00a0of\u00a0{one.capacity:,}"),
     ]
     columns.append(("one more row saves", lambda one: decimal(one.shadow_price)))
     if any(one.hour_saves is not None for one in report.reviewers):
@@ -646,8 +661,9 @@ def team_blocks(report: TeamReport) -> list[Block]:
         ("agreement", _agreement),
     ]
     caption = (
-        "Reviewers now: rows that are best left for each, capacity used, error rate (as stated, "
-        "updated by answers that the truth or two people confirm), and agreement with others"
+        "Reviewers now: rows planned for each today, capacity left and used, error rate (as "
+        "stated, updated by answers that the truth or two people confirm), and agreement with "
+        "others"
     )
     if not report.n_pairs:
         agreement = "No row has answers of two people yet, so agreement is unknown."

@@ -48,7 +48,7 @@ class ReviewItem:
     """A row that a reviewer holds until `lease_until`.
 
     `n_escalations` counts the reviewers who escalated it before, `n_answers` those of a team who
-    answered.
+    answered. `value_with_reviewer` is what the answer of this member of a team is expected to save.
     """
 
     id: str
@@ -68,6 +68,7 @@ class ReviewItem:
     label_actions: bytes | None
     n_escalations: int
     n_answers: int = 0
+    value_with_reviewer: float | None = None
 
 
 def claim_review(
@@ -113,9 +114,9 @@ def _lease(connection: Connection, item_id: str, reviewer: str, until: float) ->
     hold = update(reviews).where(reviews.c.decision_id == item_id)
     connection.execute(hold.values(is_open=True, reviewer=reviewer, lease_until=until))
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
-    own = ("reviewer", "lease_until", "probabilities", "n_escalations", "n_answers")
+    names = [one.name for one in fields(ReviewItem) if one.name in row]
     return ReviewItem(
-        **{one.name: row[one.name] for one in fields(ReviewItem) if one.name not in own},
+        **{name: row[name] for name in names if name != "probabilities"},
         reviewer=reviewer,
         lease_until=until,
         probabilities=np.frombuffer(row["probabilities"], "<f4"),
