@@ -121,6 +121,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str]] = {  # how to make it, and wha
     "regression audit": (lambda: audit(T, NORMAL, groups=GROUPS), "interval score"),
     "costs": (lambda: COSTS, "rejects"),
     "costs of rows": (lambda: CostMatrix([[0, "amount"], ["2 * fee", 0]]), "2 * fee"),
+    "costs of labels": (lambda: LabelCosts(1, {HOSTILE: 5, "*": 2}, [0.3, None]), "other labels"),
     "many costs": (lambda: CostMatrix.zero_one(40).with_reject(0.1), "28 more"),
     "policy": (policy, "perfect information"),
     "decisions": (lambda: policy().decide(Z), "expected cost"),

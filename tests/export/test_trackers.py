@@ -52,6 +52,9 @@ def test_other_audits_are_logged_as_well() -> None:
     log_audit(audit(Z[:, 0], Normal(Z[:, 1], np.ones(120))), kept, prefix="test")
     assert kept.metrics["test_coverage_0_9"] > 0
     assert [*kept.files] == ["test/audit.json", "test/audit.txt"]
+    log_audit(audit(Z[:, 0], Normal(Z[:, 1], np.ones(120))), kept, prefix="../x y")
+    assert kept.metrics["x_y_coverage_0_9"] > 0
+    assert [*kept.files] == ["x_y/audit.json", "x_y/audit.txt"]
 
 
 @pytest.mark.slow

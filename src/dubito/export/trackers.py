@@ -44,7 +44,7 @@ def log_audit(
         A policy, or its file.
     prefix : str, optional
         What the names of all metrics start with, such as "validation"; files are then in a folder
-        of that name.
+        of that name. What is neither a letter nor a digit becomes an underscore.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def log_audit(
     if policy is not None:
         is_policy = isinstance(policy, BasePolicy)
         files["policy.json"] = policy.to_json() if is_policy else _text_of(policy, "policy")
-    if prefix:
-        files = {f"{prefix}/{name}": text for name, text in files.items()}
+    if folder := _plain_name(prefix):
+        files = {f"{folder}/{name}": text for name, text in files.items()}
     if callable(to):
         return to(metrics, files)
     if to != "mlflow":
@@ -94,7 +94,7 @@ def _metric_names(figures: Mapping[str, float], prefix: str = "") -> dict[str, f
     for name, value in figures.items():
         if not isfinite(value):
             continue
-        plain = re.sub(r"[^A-Za-z0-9]+", "_", f"{prefix}.{name}" if prefix else name).strip("_")
+        plain = _plain_name(f"{prefix}.{name}" if prefix else name)
         plain = f"_{plain}" if plain[:1].isdigit() else plain
         unique, number = plain[:MAX_NAME], 1
         while unique in found:
@@ -102,6 +102,15 @@ def _metric_names(figures: Mapping[str, float], prefix: str = "") -> dict[str, f
             unique = f"{plain[: MAX_NAME - 10]}_{number}"
         found[unique] = float(value)
     return found
+
+
+def _plain_name(name: str) -> str:
+    """Return a name of letters, digits and underscores.
+
+    >>> _plain_name("../x y")
+    'x_y'
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
 
 
 def _text_of(path: str | PathLike[str], argument: str) -> str:

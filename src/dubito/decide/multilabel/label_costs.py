@@ -14,7 +14,7 @@ from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.actions import too_costly
 from dubito.decide.costs import read_cells
 from dubito.errors import BadFileError, BadValueError
-from dubito.formatting import join_words
+from dubito.formatting import HTMLTable, html_view, join_words, plain
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import best_sets
 from dubito.outputs import ClassName
@@ -39,6 +39,7 @@ CALLER = "LabelCosts"
 COLUMNS = ("false_positive", "false_negative", "review")
 EVERY = "*"  # stands for all labels that a mapping does not name
 TIE = 1e-9  # relative: at equal cost a label is reviewed
+N_LISTED = 20  # labels in a notebook
 N_SHOWN = 5  # names of labels in a message
 
 
@@ -101,6 +102,23 @@ class LabelCosts(Record):
             object.__setattr__(self, "review", _as_costs(self.review, "review"))
         if self.review_row is not None:
             object.__setattr__(self, "review_row", _as_cost(self.review_row, "review_row"))
+
+    def _repr_html_(self) -> str:
+        given = [getattr(self, name) for name in COLUMNS]
+        labels: list[Any] = [key for one in given if isinstance(one, Mapping) for key in one]
+        labels = list(dict.fromkeys(labels))
+        labels += range(max((len(one) for one in given if isinstance(one, tuple)), default=0))
+        rows = [
+            (
+                "other labels" if label == EVERY else str(label),
+                *(_cell(one, label) for one in given),
+            )
+            for label in labels[:N_LISTED] or ["all labels"]
+        ]
+        more = f"and {len(labels) - N_LISTED:,} more labels" if len(labels) > N_LISTED else ""
+        names = [name.replace("_", " ") for name in COLUMNS]
+        row = "" if self.review_row is None else f"Review of a whole row: {plain(self.review_row)}."
+        return html_view("Costs per label.", HTMLTable(("label", *names), rows), more, row)
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], **others: Any) -> LabelCosts:
@@ -299,6 +317,15 @@ def _as_cost(value: Any, argument: str) -> float:
     return float(plain)
 
 
+def _cell(given: Any, label: Any) -> str:
+    """Return the cost of a label as text; nothing if there is none."""
+    if isinstance(given, Mapping):
+        given = given.get(label, given.get(EVERY))
+    elif isinstance(given, tuple):
+        given = given[label] if isinstance(label, int) and label < len(given) else None
+    return "" if given is None else plain(given)
+
+
 def _by_label(
     value: Costs, names: Sequence[ClassName], argument: str, caller: str
 ) -> tuple[float | None, ...]:
@@ -314,8 +341,9 @@ def _by_label(
     shown = join_words([*known[:N_SHOWN], *(["others"] if len(known) > N_SHOWN else [])])
     for name in value:
         if name not in known and name != EVERY:
-            rule, fix = f"must be by name of the labels {shown}", "Correct the name"
-            raise BadValueError(argument, caller, rule, repr(name), fix)
+            rule = f"must have costs only for the labels {shown}"
+            got = f"one for {name!r}, which is not a label"
+            raise BadValueError(argument, caller, rule, got, "Correct the name, or remove it")
     missing = [name for name in known if name not in value]
     if missing and EVERY not in value:
         rule, fix = "must be a cost for each label", "Add it, or '*' for all other labels"
