@@ -53,6 +53,15 @@ def short_percent(value: float) -> str:
     return f"{value * 100:.6g} %"
 
 
+def level_percent(value: float) -> str:
+    """Return the level of an interval in three digits, in more only near 100 %.
+
+    >>> level_percent(0.9), level_percent(27 / 31), level_percent(0.9999)
+    ('90 %', '87.1 %', '99.99 %')
+    """
+    return f"{value * 100:.{3 if value < 0.9995 else 6}g} %"
+
+
 def points(value: float | None) -> str:
     """Return a difference of fractions in percentage points, with its sign, or a dash for None.
 
@@ -97,10 +106,10 @@ def align_table(rows: Sequence[Sequence[str]]) -> list[str]:
 def plain(value: float) -> str:
     """Return a number in its shortest readable form.
 
-    >>> plain(1500.0), plain(0.25)
-    ('1,500', '0.25')
+    >>> plain(1500.0), plain(0.25), plain(6.926e200)
+    ('1,500', '0.25', '6.926e+200')
     """
-    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return f"{value:,.0f}" if 10_000 <= abs(value) < 1e12 else f"{value:,.4g}"
 
 
 def number_format(*values: float) -> str:

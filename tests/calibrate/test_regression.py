@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 from dubito import Normal, Quantiles, Samples
 from dubito.calibrate.regression import VarianceScaling
-from dubito.errors import BoundWarning
+from dubito.errors import BoundWarning, DubitoWarning
 from dubito.measure import (
     continuous_ranked_probability_score,
     negative_log_likelihood,
@@ -237,3 +237,25 @@ def test_the_summary_begins_with_what_was_wrong(factors: list[float], words: str
         )
     )
     assert VarianceScaling().fit(outputs, y).summary() == words
+
+
+def test_a_single_row_that_determines_the_factor_is_named() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=50)
+    y[17] = 1e9
+    outputs = Normal(np.zeros(50), np.ones(50))
+    with pytest.warns(DubitoWarning, match=r"target of row 17 is 1e\+09 .* standard deviations"):
+        VarianceScaling().fit(outputs, y)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        (Quantiles([[-1.0, 0.0, 1.0]] * 4, [0.25, 0.5, 0.75]), "widths of predicted intervals"),
+        (Samples([[-1.0, 0.0, 1.0]] * 4), "the spread of draws"),
+    ],
+    ids=["quantiles", "samples"],
+)
+def test_only_normals_have_standard_deviations(outputs: Any, expected: str) -> None:
+    found = VarianceScaling().fit(outputs, [-2.0, 0.5, 1.5, 3.0]).summary()
+    assert found.startswith(expected)

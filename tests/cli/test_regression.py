@@ -1,6 +1,7 @@
 """Regression on the command line: means with deviations, quantiles, draws and ensembles."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -572,3 +573,36 @@ def test_large_values_keep_their_decimals_in_text_files(run: Run) -> None:
         run("calibrate", "--apply", "large.json", "large.csv", "-o", f"large_out.{ending}")
     text, exact = pd.read_csv("large_out.csv"), pd.read_parquet("large_out.parquet")
     assert text["calibrated_s"].to_numpy() == pytest.approx(exact["calibrated_s"], abs=6e-4, rel=0)
+
+
+def test_the_report_of_a_policy_selects_its_calibrator(run: Run, stored: Path) -> None:
+    words = [*KINDS["members"], "--label", "demand", *COSTS, *REVIEW]
+    for name in ("QuantileRecalibration", "none"):
+        done = run("fit", stored / "sales.csv", *words, "--calibrator", name, "--report", "r.html")
+        assert done.exit_code == 0, done.output
+        text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", Path("r.html").read_text()))
+        selected = text.partition("largest coverage gap")[2].partition("Which rows")[0]
+        rows = re.split("(?=uncalibrated|VarianceScaling|QuantileRecalibration)", selected)
+        [chosen] = [one.split()[0] for one in rows if "selected" in one]
+        assert chosen == ("uncalibrated" if name == "none" else name)
+        assert "aleatoric std of the members" in text
+        assert "otherwise the cost, otherwise the width" in text
+    assert json.loads(Path("policy.json").read_text())["provenance"]["outputs"] == "normal"
+
+
+def test_a_chosen_calibrator_and_one_that_does_not_help_are_stated(run: Run, stored: Path) -> None:
+    words = [*KINDS["quantiles"], "--label", "demand"]
+    done = run("fit", stored / "sales.csv", *words, *COSTS)
+    assert "chosen by the cost of held-out decisions" in " ".join(done.stdout.split())
+    sales(3, seed=13).to_csv("three.csv", index=False)
+    done = run("calibrate", "three.csv", *words, "-o", "c.json")
+    assert "did not help on held-out rows" in " ".join(done.stderr.split())
+
+
+def test_a_standard_deviation_that_is_not_positive_has_a_remedy(run: Run, stored: Path) -> None:
+    frame = sales()
+    frame.loc[3, "s"] = 0.0
+    frame.to_csv("zero.csv", index=False)
+    done = run("calibrate", "zero.csv", *KINDS["normal"], "--label", "demand", "-o", "c.json")
+    text = " ".join(done.stderr.split())
+    assert "`s` must be positive, got 0.0 in row 3. Fix the cell, or" in text

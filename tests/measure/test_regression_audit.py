@@ -142,3 +142,16 @@ def test_quantiles_on_one_side_of_the_median_have_no_point_prediction() -> None:
     found = compare(Y, {"a": upper, "b": upper})
     assert list(found.metrics["a"]) == ["crps_from_quantiles", "pinball_loss"]
     assert "bias" not in detect_drift(upper, upper, y_reference=Y, y_current=Y).shifts
+
+
+def test_figures_of_any_size_are_readable_without_numpy_warnings() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=40)
+    for size, shown in ((1e-7, "e-0"), (1e9, "e+0"), (1e200, "e+20")):
+        text = str(audit(size * y, Normal(np.zeros(40), np.full(40, size))))
+        assert shown in text
+        assert max(map(len, text.splitlines()[2:])) < 60
+    y[3] = 1e300
+    found = audit(y, Normal(np.zeros(40), np.ones(40)))
+    assert found.root_mean_squared_error == np.inf
+    assert audit(y[:3], Samples(np.zeros((3, 30)))).verdict.count("93.5 %") == 1

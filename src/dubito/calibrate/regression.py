@@ -17,6 +17,7 @@ from dubito.errors import (
     BadTypeError,
     BadValueError,
     BoundWarning,
+    DubitoWarning,
     EmptyStateError,
     StateMismatchError,
 )
@@ -33,6 +34,8 @@ Regression = Normal | Samples | Quantiles
 MIN_FACTOR, MAX_FACTOR = 1e-12, 1e12
 N_EDGES = 4096  # between 1 and either bound; each round of a search is that many times finer
 N_ROUNDS = 3
+MIN_ROWS = 10  # of fewer, any row may outweigh all others
+EXTREME = 100.0  # standard deviations: an error beyond these that outweighs all others is reported
 ROUNDING = 1e-12  # a slope below this fraction of the sum of all its jumps counts as 0
 
 
@@ -263,6 +266,8 @@ class VarianceScaling(BaseRegressionCalibrator):
     def _learn(self, shards: Shards) -> None:
         fit_factor = _normal_factor if self.kind_ == "Normal" else _pinball_factor
         self.factor_ = np.clip(fit_factor(shards), MIN_FACTOR, MAX_FACTOR)
+        if self.kind_ == "Normal" and self.factor_.max() > 2:
+            _warn_of_one_row(shards)
         for at in self.factor_[(self.factor_ <= MIN_FACTOR) | (self.factor_ >= MAX_FACTOR)]:
             why = "no spread at all fits best" if at < 1 else "no spread is wide enough"
             text = f"The factor ended at its bound of {at:.3g}: {why}. Check the targets."
@@ -293,7 +298,12 @@ class VarianceScaling(BaseRegressionCalibrator):
         )
         if max(high - 1, 1 - low) < 0.005:
             verdict = "right already"
-        return f"predicted standard deviations were {verdict}: multiplied by {factors}{over}"
+        of_kind = {
+            "Normal": "predicted standard deviations were",
+            "Samples": "the spread of draws was",
+            "Quantiles": "widths of predicted intervals were",
+        }
+        return f"{of_kind[self.kind_]} {verdict}: multiplied by {factors}{over}"
 
 
 def _normal_factor(shards: Shards) -> FloatArray:
@@ -310,6 +320,34 @@ def _normal_factor(shards: Shards) -> FloatArray:
 
     *squares, weight = shards.sum(sums)
     return np.asarray(np.sqrt(np.array(squares) / weight))
+
+
+def _warn_of_one_row(shards: Shards) -> None:
+    """Warn if a single row determines the factor: its error is extreme."""
+
+    def largest(batch: Batch) -> list[tuple[int, int, float, float, float]]:
+        outputs, y = batch.outputs, values_of(batch)
+        assert isinstance(outputs, Normal)
+        with np.errstate(over="ignore"):
+            z = np.abs(y - outputs.mean) / outputs.std.astype(np.float64)
+        z = np.where(batch.labeled_weight > 0, z.reshape(len(batch), -1).max(axis=1), 0.0)
+        squares = batch.labeled_weight * np.square(np.minimum(z, 10 * MAX_FACTOR))
+        row = int(z.argmax()) if z.size else 0
+        return [(len(batch), row, float(z.max(initial=0.0)), squares[row : row + 1].sum(),
+                 squares.sum())]  # fmt: skip
+
+    parts = shards.sum(largest)
+    k = int(np.argmax([one[2] for one in parts]))
+    first = sum(one[0] for one in parts[:k])
+    _, row, z, square, _ = parts[k]
+    n_rows = sum(one[0] for one in parts)
+    if n_rows >= MIN_ROWS and z > EXTREME and square > 0.5 * sum(one[4] for one in parts):
+        text = (
+            f"VarianceScaling: the target of row {first + row} is {z:.3g} predicted standard "
+            "deviations from its mean, and alone determines the factor. Correct or drop the row, "
+            "or use QuantileRecalibration."
+        )
+        warnings.warn(text, DubitoWarning, stacklevel=4)
 
 
 def _pinball_factor(shards: Shards) -> FloatArray:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     RegressionCalibrator = QuantileRecalibration | VarianceScaling
 
 NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
+WORSE = 1.01  # a CRPS after calibration by this factor above that before is warned about
 FAR = 3.0  # standard errors of a coverage from the nominal one
 CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
 MAX_GROUPS = 20  # in the text
@@ -86,6 +87,7 @@ def fit_calibrator(
         title = evidence[0].before.crps_title
         reason = f"held-out {title}: {changes}; the second must be 1 % better than the first, "
         reason += "or as good and clearly closer to the nominal coverage"
+    _warn_if_worse(evidence[best])
     if as_json:
         scores = [{"name": each, **_scores(one)} for each, one in zip(names, evidence, strict=True)]
         found: dict[str, Any] = {"chosen": names[best], "reason": reason, "leaderboard": scores}
@@ -116,6 +118,20 @@ def _gain(evidence: RegressionEvidence) -> float:
     """Return the CRPS after calibration in relation to that before."""
     scores = _scores(evidence)
     return scores["crps_after"] / max(scores["crps_before"], 1e-300)
+
+
+def _warn_if_worse(evidence: RegressionEvidence) -> None:
+    """Print a warning if calibration did not help on held-out rows."""
+    from dubito.cli.printing import say_note
+    from dubito.formatting import decimal, quantity
+
+    if _gain(evidence) > WORSE:
+        before, after = map(decimal, _scores(evidence).values())
+        say_note(
+            f"Calibration did not help on held-out rows: {evidence.before.crps_title} {after} "
+            f"after it, {before} before. Calibrate on more than {quantity(evidence.n_rows)}, or "
+            "use the uncalibrated outputs."
+        )
 
 
 def _is_better(flexible: RegressionEvidence, simple: RegressionEvidence) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dubito.arrays import FloatArray, as_numbers, freeze, require_everywhere
 from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
-from dubito.data.cells import Cells, is_text, whole
+from dubito.data.cells import FIX, Cells, is_text, whole
 from dubito.data.expressions import Expression, quoted_name
 from dubito.data.labels import (
     LabelMatrix,
@@ -264,7 +264,9 @@ class BoundColumns:
         if error.caller != self.where:
             argument, column = self.place(argument, column)
         row = None if error.row is None else error.row + first_row
-        return error.moved(argument=argument, caller=self.where, row=row, column=column)
+        # What helps with an array is no option of a command.
+        fix = FIX if error.fix.startswith("Set a floor") else error.fix
+        return error.moved(argument=argument, caller=self.where, row=row, column=column, fix=fix)
 
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
         """Return the column of an argument of outputs or a batch, and the entry of its list."""

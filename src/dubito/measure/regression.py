@@ -21,6 +21,8 @@ from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Sa
 
 Regression = Normal | Samples | Quantiles
 
+FAR = 40.0  # standard deviations from the mean, where the density is 0
+
 
 def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     """Return the mean negative log density of the targets under `Normal` outputs, in nats.
@@ -309,7 +311,15 @@ def nll_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     """Return the negative log density of each target."""
     assert isinstance(outputs, Normal)
     std = outputs.std.astype(np.float64)
-    return np.asarray(0.5 * np.log(2 * np.pi) + np.log(std) + 0.5 * ((y - outputs.mean) / std) ** 2)
+    with np.errstate(over="ignore"):  # a target that is too far away has an infinite loss
+        squares = ((y - outputs.mean) / std) ** 2
+    return np.asarray(0.5 * np.log(2 * np.pi) + np.log(std) + 0.5 * squares)
+
+
+def squared_errors(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
+    """Return the squared error of the mean (median of quantiles), infinite if it overflows."""
+    with np.errstate(over="ignore"):
+        return np.asarray((y - point_of_rows(outputs)) ** 2)
 
 
 def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
@@ -317,7 +327,7 @@ def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     if isinstance(outputs, Normal):
         std = outputs.std.astype(np.float64)
         z = (y - outputs.mean) / std
-        density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+        density = np.exp(-0.5 * np.minimum(np.abs(z), FAR) ** 2) / np.sqrt(2 * np.pi)
         from scipy.special import ndtr
 
         return np.asarray(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))

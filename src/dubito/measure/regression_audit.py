@@ -12,7 +12,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
-from dubito.formatting import HTMLTable, html_view, percent, quantity
+from dubito.formatting import HTMLTable, decimal, html_view, level_percent, percent, quantity
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
@@ -22,8 +22,8 @@ from dubito.measure.regression import (
     nll_of_rows,
     pinballs,
     pit_of_rows,
-    point_of_rows,
     require_targets,
+    squared_errors,
     values_of,
 )
 from dubito.measure.state import GroupedState, State, json_fields
@@ -115,7 +115,7 @@ class RegressionState(State):
         pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
         error = None
         if has_median(outputs):
-            error = float(weight @ _over_targets((y - point_of_rows(outputs)) ** 2))
+            error = float(weight @ _over_targets(squared_errors(outputs, y)))
         nll = _over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
         pinball = None
         if isinstance(outputs, Quantiles):
@@ -252,7 +252,7 @@ class RegressionAudit:
             )
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
         level, covered = float(self.levels[k]), float(self.coverage[k])
-        coverage = f"{level * 100:.0f} % intervals contain {percent(covered)} of the targets"
+        coverage = f"{level_percent(level)} intervals contain {percent(covered)} of the targets"
         if self.n_rows < MIN_ROWS:
             return f"Too few rows for a verdict ({quantity(self.n_rows, 'row')}): {coverage}."
         if abs(covered - level) <= 3 * self.coverage_deviation[k]:
@@ -328,13 +328,13 @@ class RegressionAudit:
             "aleatoric std": self.aleatoric_std,
             "epistemic std": self.epistemic_std,
         }
-        return [(name, f"{value:.4f}") for name, value in figures.items() if value is not None]
+        return [(name, decimal(value)) for name, value in figures.items() if value is not None]
 
     def _interval_cells(self) -> list[tuple[str, str, str, str]]:
         """Return level, coverage, width and score of each interval."""
         columns = zip(self.levels, self.coverage, self.width, self.interval_score, strict=True)
         return [
-            (f"{level * 100:.3g} %", percent(covered), f"{width:.4f}", f"{score:.4f}")
+            (level_percent(level), percent(covered), decimal(width), decimal(score))
             for level, covered, width, score in columns
         ]
 

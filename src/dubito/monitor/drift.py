@@ -18,7 +18,7 @@ from dubito.decide import PriorEstimate, estimate_prior
 from dubito.decide.priors import log_posteriors, probabilities_of
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import short_percent
+from dubito.formatting import level_percent
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
 from dubito.measure.regression import (
@@ -429,7 +429,7 @@ def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
     rows[crps_title(outputs)] = crps_of_rows(outputs, y)
     if central is not None:
         low, high = central_interval(outputs, central, CALLER)
-        name = f"coverage ({short_percent(central)})"
+        name = f"coverage ({level_percent(central)})"
         rows[name] = ((low <= y) & (y <= high)).astype(np.float64)
     return {**rows, "PIT": pit_of_rows(outputs, y)}
 

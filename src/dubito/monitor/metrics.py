@@ -27,6 +27,7 @@ from dubito.measure.regression import (
     pinballs,
     point_of_rows,
     require_targets,
+    squared_errors,
     values_of,
 )
 from dubito.measure.selective import RiskCoverageCurve
@@ -148,7 +149,7 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
             losses[f"interval_score_{level}"] = interval_scores(y, *ends, level / 100)
     if has_median(outputs):
         losses["mean_absolute_error"] = np.abs(y - point_of_rows(outputs))
-        losses["mean_squared_error"] = (y - point_of_rows(outputs)) ** 2
+        losses["mean_squared_error"] = squared_errors(outputs, y)
     return {
         name: np.asarray(rows if rows.ndim == 1 else rows.mean(axis=1), dtype=np.float64)
         for name, rows in losses.items()
@@ -309,7 +310,8 @@ def _welch_shift(reference: FloatArray, current: FloatArray, level: float) -> Di
 
 def mean_with_error(values: FloatArray) -> tuple[float, float]:
     """Return a mean and its standard error, which is 0 for a single number."""
-    spread = values.std(ddof=1) if values.size > 1 else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # of values whose squares overflow
+        spread = values.std(ddof=1) if values.size > 1 else 0.0
     return float(values.mean()), float(spread / np.sqrt(values.size))
 
 

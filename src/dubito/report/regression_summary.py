@@ -14,6 +14,8 @@ from dubito.calibrate import QuantileRecalibration, VarianceScaling
 from dubito.calibrate.quantile_recalibration import DEFAULT_LEVELS
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, joined, sample_rows
+from dubito.decide import RegressionPolicy
+from dubito.decide.regression.value_decisions import ValueEvidence
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoError, DubitoWarning, EmptyStateError
 from dubito.measure import Interval, RegressionAudit
@@ -24,7 +26,7 @@ from dubito.measure.regression import (
     has_median,
     interval_scores,
     nll_of_rows,
-    point_of_rows,
+    squared_errors,
     values_of,
 )
 from dubito.outputs import Normal, Quantiles
@@ -35,6 +37,14 @@ N_FOLDS = 5
 MIN_ROWS = 10
 N_RESAMPLES = 500
 CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
+BY_CRPS = (
+    "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more than "
+    "1 %."
+)
+BY_COST = (
+    "Selected is what the policy takes: with “auto” the calibrator whose decisions cost least on "
+    "held-out rows, which need not be the one with the lowest CRPS."
+)
 
 
 @final
@@ -59,7 +69,8 @@ class RegressionSummary:
     """The results of a report on a regression model.
 
     `whole` audits all rows. The first of `candidates` has the uncalibrated rows, a sample if there
-    are more than 40,000; the candidate number `chosen` is shown as “after”.
+    are more than 40,000; the candidate number `chosen` is shown as “after”, and `selection` says
+    why it is that one.
     """
 
     whole: RegressionAudit
@@ -67,6 +78,7 @@ class RegressionSummary:
     chosen: int
     method: str
     provenance: Provenance
+    selection: str = BY_CRPS
 
     @classmethod
     def of(
@@ -89,6 +101,54 @@ class RegressionSummary:
         provenance = Provenance.of([rows, calibration], seed, command)
         method = _method(len(rows), calibration, len(candidates) > 1)
         return cls(whole, tuple(candidates), _select(candidates), method, provenance)
+
+    @classmethod
+    def of_policy(
+        cls,
+        policy: RegressionPolicy,
+        evidence: ValueEvidence,
+        *,
+        members: RegressionAudit | None = None,
+        command: str | None = None,
+        seed: int = 0,
+    ) -> RegressionSummary:
+        """Audit the rows that a policy decided, before and after its own calibrator.
+
+        `members` is the audit of an ensemble, if the policy was fitted on one: its two parts of the
+        variance are shown.
+        """
+        batch = replace(evidence.batch, outputs=evidence.raw)
+        whole = RegressionAudit.of(ArrayShards(batch))
+        if members is not None:
+            parts = {name: getattr(members, name) for name in ("aleatoric_std", "epistemic_std")}
+            whole = replace(whole, **parts)
+        used = np.flatnonzero(batch.labeled_weight > 0)
+        if used.size > MAX_ROWS_MEASURED:
+            chosen = np.random.default_rng(seed).choice(used, MAX_ROWS_MEASURED, replace=False)
+            used = np.sort(chosen)
+        rows = batch.take(used)
+        candidates, name = [Candidate.of("uncalibrated", "unchanged", rows)], ""
+        if policy.calibrator is not None:
+            name = type(policy.calibrator).__name__
+            summary = policy.calibrator.summary().partition(";")[0]
+            after = replace(rows, outputs=evidence.decisions.calibrated.take(used))
+            candidates.append(Candidate.of(name, summary, after))
+        if len(rows) >= MIN_ROWS:
+            candidates += [one for one in _recalibrated(rows, None, seed) if one.name != name]
+        method = (
+            f"The calibrator is that of the policy: {name}. Every metric “after” is about the "
+            "distributions behind its report"
+            if name
+            else "The policy takes the outputs uncalibrated. Its report is about the same rows"
+        )
+        return cls(
+            whole,
+            tuple(candidates),
+            int(bool(name)),
+            f"{method}: {len(rows):,} rows, {evidence.evaluation}.",
+            Provenance.of([rows], seed, command),
+            BY_COST,
+        )
 
     @property
     def before(self) -> Candidate:
@@ -176,7 +236,7 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
         likelihood = interval(target_mean(nll_of_rows(outputs, y)), weight)
         found["negative log-likelihood"] = likelihood
     if has_median(outputs):
-        squares = interval(target_mean((y - point_of_rows(outputs)) ** 2), weight)
+        squares = interval(target_mean(squared_errors(outputs, y)), weight)
         roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
         found["root mean squared error"] = Interval(*roots)
     for level in RegressionAudit.of(ArrayShards(batch)).levels.tolist():

@@ -156,7 +156,7 @@ class Report:
             as_costs(costs, "costs", CALLER)
         outputs: BaseOutputs = next(shards.batches()).outputs
         if isinstance(outputs, RegressionMembers):
-            if policy is None and not isinstance(audit, RegressionAudit):
+            if not isinstance(audit, RegressionAudit):
                 audit = RegressionAudit.of(shards)
             shards = moment_matched_shards(shards)
             outputs = outputs.normal
@@ -187,7 +187,8 @@ class Report:
             assert not isinstance(others, BaseCalibrator)
             if isinstance(policy, RegressionPolicy):
                 assert evidence is None or isinstance(evidence, ValueEvidence)
-                return _value_policy_report(policy, evidence, shards, title, command, seed)
+                members = audit if isinstance(audit, RegressionAudit) else None
+                return _value_policy_report(policy, evidence, shards, title, command, seed, members)
             found = RegressionSummary.of(
                 shards,
                 calibration=others,
@@ -488,6 +489,7 @@ def _value_policy_report(
     title: str,
     command: str | None,
     seed: int,
+    members: RegressionAudit | None,
 ) -> Report:
     """Return the report on a regression policy: the decisions come first.
 
@@ -498,7 +500,9 @@ def _value_policy_report(
         batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
         evidence = policy.evidence_on(batch, "the rows of this report")
         figures = RegressionPolicyReport.of(evidence, policy.rule, seed)
-    summary = RegressionSummary.of(ArrayShards(evidence.batch), command=command, seed=seed)
+    summary = RegressionSummary.of_policy(
+        policy, evidence, members=members, command=command, seed=seed
+    )
     facts = (
         ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
         INTERVALS,

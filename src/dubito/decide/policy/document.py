@@ -11,7 +11,7 @@ from dubito import __version__, calibrate
 from dubito.data.shards import Shards, fingerprint
 from dubito.data.sink import write_atomic
 from dubito.errors import BadFileError, BadTypeError, BadValueError
-from dubito.outputs import Logits
+from dubito.outputs import Logits, Normal, Quantiles, Samples
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import (
     RESTORE,
@@ -202,7 +202,11 @@ PROVENANCE: Mapping[str, Check] = declare(
 def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
     """Return where a policy comes from: the version, the time, the rows, and how it was fitted."""
     outputs = next(shards.batches()).outputs
-    is_logits = isinstance(outputs, Logits) or getattr(outputs, "odds", None) is not None
+    kind = "probabilities"
+    if isinstance(outputs, Normal | Samples | Quantiles):
+        kind = type(outputs).__name__.lower()
+    elif isinstance(outputs, Logits) or getattr(outputs, "odds", None) is not None:
+        kind = "logits"
     return {
         "dubito": __version__,
         "created": _utc_now(),
@@ -210,7 +214,7 @@ def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
         "n_rows": int(shards.sum(len)),
         "calibrator": calibrator,
         "random_state": seed,
-        "outputs": "logits" if is_logits else "probabilities",
+        "outputs": kind,
     }
 
 

@@ -305,10 +305,13 @@ class RegressionPolicy(BasePolicy):
                 draw_seed(random_state, CALLER),
             )  # fmt: skip
             counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
+            n_used = int(counts[1] - counts[0])
             warn_of_missing(int(counts[0]), int(counts[1]), CALLER, stacklevel=3)
             with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
                 fitted, gate, evidence = _fit_parts(rows, config, others)
             name = "none" if fitted.calibrator is None else _description(fitted.calibrator)
+            if config.calibrator == "auto" and _is_compared(costs, first.outputs, n_used):
+                name += "; chosen by the cost of held-out decisions"
             provenance = provenance_of(rows, name, config.seed)
         report = RegressionPolicyReport.of(evidence, config.rule, config.seed)
         for sentence in (*report.notes, *report.better_baselines):
@@ -627,14 +630,26 @@ def _require_review_cost(limits: Mapping[str, float | None], ood: OODGate | None
 
 def _require_fractile(costs: ErrorCosts, outputs: Any) -> None:
     """Raise where the best value lies beyond the outermost levels of quantiles."""
-    level = costs.fractile
-    if level is None or not isinstance(outputs, Quantiles):
-        return
-    first, last = float(outputs.levels[0]), float(outputs.levels[-1])
-    if not first - 1e-9 <= level <= last + 1e-9:
+    if _is_beyond(costs, outputs):
+        level = costs.fractile
+        first, last = outputs.levels[[0, -1]].tolist()
         rule = f"must have their best value, the quantile at {level:g}, between the levels "
         fix = "Use calibrator='auto', or pass Quantiles with a wider range of levels"
         raise BadValueError("costs", CALLER, rule + f"{first:g} and {last:g}", f"{costs}", fix)
+
+
+def _is_beyond(costs: ErrorCosts, outputs: Any) -> bool:
+    """Whether the best value lies beyond the outermost levels of quantiles."""
+    level = costs.fractile
+    if level is None or not isinstance(outputs, Quantiles):
+        return False
+    first, last = outputs.levels[[0, -1]].tolist()
+    return not first - 1e-9 <= level <= last + 1e-9
+
+
+def _is_compared(costs: ErrorCosts, outputs: Any, n_rows: int) -> bool:
+    """Whether "auto" compares calibrators: there are enough rows, and a choice."""
+    return n_rows >= FEW_ROWS and not _is_beyond(costs, outputs)
 
 
 def _as_one_target(outputs: Any, caller: str) -> Regression:
@@ -788,12 +803,8 @@ def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
     costs = config.rule.costs
     level = costs.fractile
     quantiles = QuantileRecalibration(sorted({*LEVELS, *([] if level is None else [level])}))
-    try:
-        _require_fractile(costs, batch.outputs)
-    except BadValueError:
-        return quantiles
-    if len(batch) < FEW_ROWS:
-        return VarianceScaling()
+    if not _is_compared(costs, batch.outputs, len(batch)):
+        return quantiles if _is_beyond(costs, batch.outputs) else VarianceScaling()
     folds = make_folds(batch, N_INNER_FOLDS, config.seed, CALLER)
     candidates = [VarianceScaling(), quantiles, None]
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):

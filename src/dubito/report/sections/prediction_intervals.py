@@ -7,10 +7,18 @@ import numpy as np
 from dubito.arrays import IntArray
 from dubito.decide import RegressionPolicy, RegressionPolicyReport
 from dubito.decide.regression.value_decisions import CURRENT, REASON_TEXTS, REASONS
-from dubito.formatting import decimal, or_dash, percent, plain, quantity, short_percent
+from dubito.formatting import (
+    decimal,
+    level_percent,
+    or_dash,
+    percent,
+    plain,
+    quantity,
+    short_percent,
+)
 from dubito.measure import Interval, RegressionAudit, RiskCoverageCurve
 from dubito.measure.detection import RankingState
-from dubito.measure.regression import point_of_rows, values_of
+from dubito.measure.regression import point_of_rows, squared_errors, values_of
 from dubito.report.chart_builders import (
     Curve,
     coverage_chart,
@@ -23,6 +31,7 @@ from dubito.report.regression_summary import RegressionSummary, target_mean, wid
 from dubito.report.verdict import split_verdict
 
 N_ROWS = 15
+LARGEST = 1e300  # squared errors beyond this are clipped, so that they can be divided
 SAME_WIDTH = 1e-6  # relative difference of widths that is rounding
 
 
@@ -36,7 +45,7 @@ def regression_verdict(summary: RegressionSummary) -> Verdict:
         k = int(np.argmax(np.abs(before.coverage - before.levels) / before.coverage_deviation))
         level = before.levels[k]
         corrected = (
-            f"{summary.after.name} corrects it ({summary.after.summary}): {percent(level, 0)} "
+            f"{summary.after.name} corrects it ({summary.after.summary}): {level_percent(level)} "
             f"intervals then contain {percent(after.coverage[_nearest(after, level)])} of the "
             "targets, out of sample."
         )
@@ -94,7 +103,7 @@ def _cards(summary: RegressionSummary) -> Cards:
     before, after = summary.before.audit, summary.after.audit
     if before.levels.size:
         k = _nearest(before, 0.9)
-        name = f"coverage of {percent(before.levels[k], 0)} intervals"
+        name = f"coverage of {level_percent(before.levels[k])} intervals"
         now = after.coverage[_nearest(after, before.levels[k])]
         note = f"after: {percent(now)}" if summary.chosen else ""
         cards.append(Card(name, percent(before.coverage[k]), note))
@@ -120,7 +129,7 @@ def _coverage_table(audits: list[tuple[str, RegressionAudit]]) -> Table:
     return Table.of(
         f"{audits[0][1].n_rows:,} rows",
         lines,
-        ("nominal coverage", lambda line: f"{percent(line[1], 0)}, {line[0]}"),
+        ("nominal coverage", lambda line: f"{level_percent(line[1])}, {line[0]}"),
         ("observed coverage", lambda line: percent(line[2])),
         ("95 % range", lambda line: f"±\u00a0{percent(1.96 * line[3])}"),
         ("mean width", lambda line: decimal(line[4])),
@@ -178,11 +187,11 @@ def _metrics_section(summary: RegressionSummary) -> Section:
 def _calibrators_section(summary: RegressionSummary) -> Section:
     """Return the CRPS and coverage of each calibrator."""
     text = (
-        "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more "
-        "than 1 %. The CRPS of quantiles is an average over their levels, which is slightly "
-        "lower than that of a density."
+        f"{summary.selection} The CRPS of quantiles is an average over their levels, which is "
+        "slightly lower than that of a density."
     )
     title = summary.before.audit.crps_title
+    selected = summary.after
     table = Table.of(
         "Every metric is out of sample",
         summary.candidates,
@@ -190,7 +199,7 @@ def _calibrators_section(summary: RegressionSummary) -> Section:
         ("summary", lambda one: one.summary),
         (title, lambda one: _crps(one.audit, title)),
         ("largest coverage gap", lambda one: percent(_largest_gap(one.audit))),
-        ("", lambda one: "selected" if one is summary.after else ""),
+        ("", lambda one: "selected" if one is selected else ""),
         texts=(0, 1, 4),
     )
     return Section("calibrators", "Calibrators", (Text(text), table))
@@ -210,7 +219,8 @@ def _largest_gap(audit: RegressionAudit) -> float | None:
 def _decisions_section(summary: RegressionSummary) -> Section:
     """Return the error of the rows accepted by the width of their interval."""
     batch = summary.after.batch
-    squares = target_mean(np.square(values_of(batch) - point_of_rows(batch.outputs)))
+    squares = target_mean(squared_errors(batch.outputs, values_of(batch)))
+    squares = np.minimum(squares, LARGEST)
     scale = max(float(squares.max()), 1e-300)
     state = RankingState.of_scores(squares / scale, widths_of(batch), batch.labeled_weight)
     curve = RiskCoverageCurve.of(state)
@@ -330,7 +340,8 @@ def _reason_table(figures: RegressionPolicyReport) -> Table:
     """Return why rows are reviewed."""
     pairs = zip(REASONS[1:], REASON_TEXTS[1:], strict=True)
     return Table.of(
-        "Why rows are reviewed: of several reasons, the last one counts.",
+        "Why rows are reviewed. Of several reasons one counts: an out-of-distribution input, "
+        "otherwise the cost, otherwise the width.",
         [(text, figures.reasons[name]) for name, text in pairs],
         ("reason", lambda one: one[0]),
         ("rows", lambda one: percent(one[1])),
