@@ -34,8 +34,10 @@ from dubito.measure import (
     accuracy,
     brier_score,
     expected_calibration_error,
+    false_positive_rate_at_recall,
     log_loss,
     reliability_curve,
+    roc_auc,
 )
 
 HALVES = [[0.5, 0.5], [0.5, 0.5]]
@@ -55,6 +57,59 @@ def add_states_of(*edges: list[float]) -> None:
 
 
 CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
+    "labels and outputs swapped": (
+        lambda: audit([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]], [2, 1]),
+        BadValueError,
+        "audit: `outputs` must be between 0 and 1, got 2.0 in row 0. Arguments are audit(y_true, "
+        "outputs).",
+    ),
+    "one label per row for several": (
+        lambda: audit([0, 1], MultiLabel(HALVES)),
+        BadValueError,
+        "audit: `y_true` must be rows x 2 labels, got shape (2,). Pass one column per label; for "
+        "one class per row, use Probabilities(...).",
+    ),
+    "an audit without labels": (
+        lambda: audit([None, None], HALVES),
+        EmptyStateError,
+        "audit needs at least 1 labeled row of positive weight, got 0. Check that not all labels "
+        "are missing and not all weights are 0.",
+    ),
+    "a positive class of three": (
+        lambda: audit([0], [[0.2, 0.3, 0.5]], pos_label=1),
+        BadValueError,
+        "audit: `pos_label` applies to 2 classes, got 1 with 3 classes. Leave it out.",
+    ),
+    "answers as text": (
+        lambda: TopLabel([0.5, 0.6], ["no", "Yes"]),
+        BadTypeError,
+        "TopLabel: `correct` must be booleans or numbers, got text such as 'Yes'. Pass "
+        "np.asarray(correct) == 'Yes'.",
+    ),
+    "standard deviations per target": (
+        lambda: Normal([[0.0, 1.0]] * 3, [1.0, 2.0]),
+        BadValueError,
+        "Normal: `std` must have the shape of `mean`, (3, 2), got shape (2,). Pass "
+        "np.broadcast_to(std, (3, 2)).",
+    ),
+    "a ranking of one class": (
+        lambda: roc_auc([0, 0], [0.1, 0.2]),
+        BadValueError,
+        "roc_auc: `y_true` must hold both 0 and 1, got only 0. Add rows of 1, with positive "
+        "weight.",
+    ),
+    "a ranking of three classes": (
+        lambda: false_positive_rate_at_recall([0, 2], [0.1, 0.2]),
+        BadValueError,
+        "false_positive_rate_at_recall: `y_true` must be between 0 and 1, got 2.0 in row 1. Pass 0 "
+        "and 1, e.g. y_true == 1.",
+    ),
+    "costs of errors for other names": (
+        lambda: CostMatrix.from_errors(false_positive=1, false_negative=5, classes=["ok", "fraud"]),
+        BadValueError,
+        "CostMatrix: `pos_label` must be one of the classes ('ok', 'fraud'), got 1. Pass "
+        "pos_label='ok' or pos_label='fraud' to from_errors.",
+    ),
     "a NaN among logits": (
         lambda: Logits([[0.0, 1.0], [nan, 1.0]]),
         BadValueError,
@@ -403,8 +458,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "text for what was right": (
         lambda: TopLabel([0.9], ["yes"]),
         BadTypeError,
-        "TopLabel: `correct` must be an array of real numbers, got text (dtype <U3). Convert it "
-        "with `.astype(float)`.",
+        "TopLabel: `correct` must be booleans or numbers, got text such as 'yes'. Pass "
+        "np.asarray(correct) == 'yes'.",
     ),
     "a standard deviation of 0": (
         lambda: Normal([1.0], [0.0]),
@@ -419,8 +474,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "fewer standard deviations than means": (
         lambda: Normal([1.0, 2.0], [1.0]),
         BadValueError,
-        "Normal: `std` must have the shape of `mean`, (2,), got shape (1,). Broadcast it to that "
-        "shape.",
+        "Normal: `std` must have the shape of `mean`, (2,), got shape (1,). Pass "
+        "np.broadcast_to(std, (2,)).",
     ),
     "one standard deviation for all": (
         lambda: Normal([1.0, 2.0], 1.0),

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 
 from dubito import errors
+from dubito.calibrate import CalibratedClassifier, TemperatureScaling
+from dubito.decide import CostMatrix, CostSensitiveClassifier
 from dubito.errors import (
     BadFileError,
     BadTypeError,
@@ -138,3 +142,16 @@ def test_the_tree_is_drawn_as_it_grows() -> None:
     assert sorted(name for name, _ in drawn) == errors.__all__
     for name, parent in drawn:
         assert parent in ("", *(base.__name__ for base in getattr(errors, name).__bases__))
+
+
+def test_unfitted_estimators_raise_an_error_that_scikit_learn_knows() -> None:
+    unfitted = (
+        TemperatureScaling(),
+        CalibratedClassifier(LogisticRegression()),
+        CostSensitiveClassifier(LogisticRegression(), CostMatrix.zero_one(2)),
+    )
+    for one in unfitted:
+        with pytest.raises(NotFittedError, match=f"This {type(one).__name__} .* before") as caught:
+            one.predict_proba([[0.5, 0.5]])
+        assert isinstance(caught.value, errors.UnfittedError)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

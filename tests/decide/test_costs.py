@@ -196,7 +196,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix.zero_one(["a", "b"]).for_classes(("a", "c"), 2),
         BadValueError,
-        r"`classes` .*got \('a', 'c'\)\. Use the same class",
+        r"has the classes .*got outputs with \('a', 'c'\)\. Use the same names",
     ),
     (
         lambda: as_costs([[0, 1], [1, 0]], "costs", "f"),
@@ -283,14 +283,14 @@ def test_the_positive_class_is_found_by_its_name(pos_label: Any, classes: Any, c
                 false_positive=1, false_negative=2, classes=["churn", "stay"]
             ),
             "must be one of the classes ('churn', 'stay'), got 1. "
-            "Pass pos_label='churn' or pos_label='stay'.",
+            "Pass pos_label='churn' or pos_label='stay' to from_errors.",
         ),
         (
             lambda: CostMatrix.from_errors(
                 false_positive=1, false_negative=2, pos_label="churn"
             ).for_classes(None, 2),
-            "must be one of the classes (0, 1), got 'churn'. Pass pos_label=0 or pos_label=1, or "
-            "name the classes of the outputs.",
+            "must be one of the classes (0, 1), got 'churn'. Pass pos_label=0 or pos_label=1 to "
+            "from_errors, or name the classes of the outputs.",
         ),
         (
             lambda: CostMatrix(np.eye(3), pos_label=1),

@@ -513,7 +513,7 @@ def test_costs_are_matched_by_name() -> None:
     assert found.review == (None, 0.5)
     assert LabelCosts(review=[None, None]).for_labels("ab").review is None
     assert LabelCosts({1: 2.0, 0: 3.0}).for_labels((0, 1)).false_positive == (3.0, 2.0)
-    with pytest.raises(BadValueError, match=r"by name of the labels a and b, got 'c'"):
+    with pytest.raises(BadValueError, match=r"only for the labels a and b, got one for 'c', wh"):
         LabelCosts({"c": 1, "*": 1}).for_labels(["a", "b"])
     with pytest.raises(BadValueError, match=r"for each label, got none for 'b'.*'\*' for all"):
         LabelCosts({"a": 1}).for_labels(["a", "b"])

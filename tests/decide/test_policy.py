@@ -795,9 +795,10 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert flipped is not None
     edges = [flipped.value, flipped.high, flipped.low]
     assert edges == pytest.approx([1 - known.value, 1 - known.low, 1 - known.high], abs=1e-4)
-    bound = Policy.fit(
-        outputs, y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.2)
-    )
+    with pytest.warns(DubitoWarning, match=r"Every row is rejected, .*max_risk=0\.2\. Raise it"):
+        bound = Policy.fit(
+            outputs, y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.2)
+        )
     assert "In addition, the risk bound may reject rows." in str(bound)
 
 

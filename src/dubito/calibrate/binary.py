@@ -164,6 +164,8 @@ class PlattScaling(BaseBinaryCalibrator):
         verdict = "over-confident" if self.slope_ < 1 else "under-confident"
         if self.slope_ <= 0:
             verdict = "scores contradict the labels"
+        elif self.slope_ < 1e-6:  # as if all labels are of one class
+            verdict = "scores tell nothing about the labels"
         elif abs(self.slope_ - 1) < 0.005:
             verdict = "neither over- nor under-confident"
         sign = "-" if self.intercept_ < 0 else "+"

@@ -29,6 +29,7 @@ from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import html_view, sentence
 from dubito.outputs import Logits, Probabilities
+from dubito.serialization.unfitted import require_fitted
 
 NAME = "CalibratedClassifier"
 
@@ -203,7 +204,7 @@ class CalibratedClassifier(BaseCalibratingClassifier):
         array of shape (n_rows, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        check_is_fitted(self)
+        require_fitted(self, "predict_proba")
         return self.calibrator_._predict_proba(_model_outputs(self.estimator_, X, self.classes_))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -230,7 +231,7 @@ class CalibratedClassifier(BaseCalibratingClassifier):
         str
             One sentence.
         """
-        check_is_fitted(self)
+        require_fitted(self, "summary")
         return self.calibrator_.summary()
 
     @property

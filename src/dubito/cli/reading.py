@@ -266,7 +266,7 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     if not is_calibrator(name):
         known = [one for one in calibrate.__all__ if is_calibrator(one)]
         rule = "must be auto, simple or the name of a calibrator"
-        fix = f"Pass {join_choices(nearest_first(name, known))}"
+        fix = f"Pass {_join_choices(nearest_first(name, known))}"
         raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
     calibrator: BaseCalibrator = getattr(calibrate, name)()
     return calibrator
@@ -285,10 +285,10 @@ def nearest_first(name: str, known: Sequence[str]) -> list[str]:
     return [*near, *(one for one in known if one not in near)]
 
 
-def join_choices(names: Sequence[str]) -> str:
+def _join_choices(names: Sequence[str]) -> str:
     """Return names of which one is to be chosen.
 
-    >>> join_choices(["a", "b", "c"])
+    >>> _join_choices(["a", "b", "c"])
     'a, b or c'
     """
     return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])

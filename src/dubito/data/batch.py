@@ -152,7 +152,7 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
         correct = (predicted == codes).astype(np.float64)
     return RowStatistics(
         confidence=numbers[fused.CONFIDENCE],
-        least_confidence=numbers[fused.DOUBT],
+        least_confidence=numbers[fused.UNCERTAINTY],
         correct=correct,
         predicted=predicted,
         entropy=numbers[fused.ENTROPY],
@@ -283,7 +283,13 @@ class Batch:
         if outputs is None and isinstance(y_true, BaseOutputs):
             got, fix = f"{type(y_true).__name__} alone", f"Pass {argument} first, then the outputs"
             raise BadTypeError("", caller, "needs labels and outputs", got, fix)
-        wrapped = as_outputs(outputs, "outputs", caller)
+        try:
+            wrapped = as_outputs(outputs, "outputs", caller)
+        except BadValueError as error:
+            if _is_swapped(y_true, outputs):
+                fix = f"Arguments are {caller}({argument}, outputs)"
+                raise error.moved(fix=fix) from error
+            raise
         n_rows = wrapped.n_rows
         return cls(
             outputs=wrapped,
@@ -417,6 +423,12 @@ class Batch:
 def _taken(table: pa.Table, rows: slice | IntArray) -> pa.Table:
     """Return some rows of a table."""
     return table[rows] if isinstance(rows, slice) else table.take(rows)
+
+
+def _is_swapped(y_true: Any, outputs: Any) -> bool:
+    """Whether labels look like probabilities, rows x classes, and outputs like labels."""
+    first, second = np.asarray(y_true), np.asarray(outputs)
+    return first.ndim == 2 and first.dtype.kind == "f" and second.dtype.kind in "iu"
 
 
 def _as_labels(

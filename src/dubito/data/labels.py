@@ -351,7 +351,10 @@ class LabelMatrix:
         values = as_floats(array, argument, caller).astype(np.float64)
         require_rows(values, outputs.n_rows, argument, caller)
         shape = f"rows x {outputs.n_labels} labels"
-        require_dimensions(values, (2,), argument, caller, shape)
+        fix = None
+        if values.ndim == 1 and outputs.n_labels > 1:
+            fix = "Pass one column per label; for one class per row, use Probabilities(...)"
+        require_dimensions(values, (2,), argument, caller, shape, fix=fix)
         if values.shape[1] != outputs.n_labels:
             rule, fix = f"must be {shape}", "Pass one column per label"
             raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)

@@ -388,12 +388,20 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
     --------
     >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "ask"))
     ["'ask' costs 5, but no error costs more than 1: it would have to cost at most 0.5, 4.5 less."]
+    >>> cost_warnings(CostMatrix.zero_one(2).with_reject(-1))[0].partition(", so")[0]
+    "'reject' costs -1 at most, less than any decision"
     """
     if costs.columns or costs.reviews:
         return []
     if costs.n_actions > 1 and (costs.array == costs.array[0]).all():
         return ["All actions cost the same in each class, so that decisions make no difference."]
     others = np.delete(costs.array, [] if costs.reject is None else costs.reject, axis=0)
+    if costs.reject is not None and (costs.array[costs.reject] < others.min(axis=0)).all():
+        highest = costs.array[costs.reject].max()
+        return [
+            f"'{costs.reject_name}' costs {highest:.4g} at most, less than any decision, so every "
+            "row is rejected. Raise its cost."
+        ]
     sentences = []
     for name, excess in unused_actions(costs).items():
         problem = f"'{name}' is never optimal"

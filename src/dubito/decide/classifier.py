@@ -7,7 +7,6 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import BaseCalibrator
@@ -17,6 +16,7 @@ from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.realized import realized_cost
 from dubito.errors import BadValueError
 from dubito.outputs import Probabilities
+from dubito.serialization.unfitted import require_fitted
 
 
 @final
@@ -135,7 +135,7 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
         -------
         array of float
         """
-        check_is_fitted(self)
+        require_fitted(self, "predict_proba")
         return self.model_.predict_proba(X)
 
     def predict(self, X: Any, row_costs: Any = None) -> NDArray[Any]:  # noqa: N803
@@ -185,7 +185,7 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
 
     def _known_costs(self) -> CostMatrix:
         """Return the costs in the order of the classes, or raise."""
-        check_is_fitted(self)
+        require_fitted(self, "predict")
         if self.costs_ is None:
             rule = f"must have the classes {tuple(self.classes_.tolist())}"
             got = f"{self.costs and (self.costs.classes or self.costs.pos_label)}"
@@ -201,7 +201,7 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
         str
             One sentence.
         """
-        check_is_fitted(self)
+        require_fitted(self, "summary")
         return self.model_.summary()
 
     @property

@@ -717,8 +717,8 @@ class CostMatrix(Record):
             return self
         order = class_order(self.classes, classes)
         if order is None:
-            rule, fix = f"must be {self.classes}", "Use the same class names in both"
-            raise BadValueError("classes", "CostMatrix.for_classes", rule, f"{classes}", fix)
+            rule, got = f"has the classes {self.classes}", f"outputs with {classes}"
+            raise BadValueError("", "The cost matrix", rule, got, "Use the same names in both")
         reviews, reject = [one.in_order(order) for one in self.reviews], self.reject_name
         cells = self.cells[:, order]
         return CostMatrix(cells, self.actions, classes, reject=reject, reviews=reviews)
@@ -734,7 +734,8 @@ class CostMatrix(Record):
         found += [names.index(one) for one in spellings if one in names]
         if not found:
             choices = " or ".join(f"pos_label={name!r}" for name in known)
-            rule, fix = f"must be one of the classes {known}", f"Pass {choices}"
+            rule = f"must be one of the classes {known}"
+            fix = f"Pass {choices} to from_errors"
             fix = fix if classes else f"{fix}, or name the classes of the outputs"
             raise BadValueError("pos_label", "CostMatrix", rule, repr(pos_label), fix)
         at = found[0]
@@ -931,7 +932,7 @@ def _cells_of(
     """Return the costs of a row, whose first cell is its name."""
     name, *cells = line
     if len(cells) != n_columns:
-        problem = f"row {name!r} has {len(cells)} costs instead of {n_columns}"
+        problem = f"row {name!r} has {quantity(len(cells), 'cost')} instead of {n_columns}"
         raise BadFileError(fspath(path), problem, "Give one cost per column")
     try:
         return [_as_cell(_number_or_text(cell, decimal), "", "") for cell in cells]

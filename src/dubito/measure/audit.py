@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from dubito.arrays import as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import EmptyStateError
 from dubito.measure.audit_state import AuditSums, BootstrapState
 from dubito.measure.binary import (
     THRESHOLD,
@@ -454,6 +455,8 @@ def _read(
 ) -> Audit:
     """Compute all metrics from their sums; without a threshold, costs decided."""
     state, decided, positive = sums.state, sums.decided, None
+    if not state.ranked.weight.sum() > 0:
+        raise EmptyStateError("audit")
     if state.positive is not None and column is not None:
         positive = BinaryAudit.of(
             state.positive,

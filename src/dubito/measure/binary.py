@@ -260,7 +260,7 @@ class BinaryAudit:
         BinaryAudit
             The audit of the positive class.
         """
-        p, weight, positive = ranked.value.doubt, ranked.weight, ranked.positive
+        p, weight, positive = ranked.value.score, ranked.weight, ranked.positive
         total, n_positive = float(weight.sum()), float(positive.sum())
         base_rate, mean = n_positive / total, dot(weight, p) / total if means is None else means[0]
         has_both = 0 < n_positive < total
@@ -402,9 +402,13 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
         is_known = tuple(map(str, names)) in (("0", "1"), ("False", "True"))
         return 1 if is_known else None
     if pos_label not in names:
-        rule = "must be one of two classes"
-        fix = f"Pass one of {', '.join(map(repr, names))}" if names else "Leave it out"
-        raise BadValueError("pos_label", caller, rule, repr(pos_label), fix)
+        rule, got = "must be one of two classes", repr(pos_label)
+        fix = f"Pass one of {', '.join(map(repr, names))}"
+        if not names:
+            n_classes = getattr(outputs, "n_classes", None)
+            kind = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
+            rule, got, fix = "applies to 2 classes", f"{got} with {kind}", "Leave it out"
+        raise BadValueError("pos_label", caller, rule, got, fix)
     return names.index(pos_label)
 
 
@@ -441,7 +445,7 @@ def error_draws(
     sums of their probabilities are as good as normal.
     """
     rng = np.random.default_rng(seed)
-    p, bins = ranked.doubt, bins_of(ranked.doubt, edges)
+    p, bins = ranked.score, bins_of(ranked.score, edges)
     sums = np.zeros((2, n_resamples, edges.size - 1))
     for is_positive, weight in enumerate((ranked.weight - ranked.positive, ranked.positive)):
         count, total, squares = (
@@ -490,7 +494,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 def _confusion(ranked: RankingState, threshold: float) -> Confusion:
     """Return the outcomes at a threshold."""
-    is_selected = ranked.doubt >= threshold
+    is_selected = ranked.score >= threshold
     positive, negative = ranked.positive, ranked.weight - ranked.positive
     return Confusion(
         threshold,
@@ -507,7 +511,7 @@ def bin_edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
     require_choice(strategy, BIN_STRATEGIES, "bin_strategy", "audit")
     if strategy == "uniform":
         return np.linspace(0, 1, n_bins + 1)
-    p, weight = ranked.doubt, ranked.weight
+    p, weight = ranked.score, ranked.weight
     if strategy == "log":
         inside = p[p > 0]
         lowest = float(inside[0]) if inside.size else 0.5
@@ -522,7 +526,7 @@ def bin_edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
 
 def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     """Return probability and frequency per bin, with the range of a calibrated model."""
-    p, weight = ranked.doubt, ranked.weight
+    p, weight = ranked.score, ranked.weight
     bins = bins_of(p, edges)
     count, said, found = (
         np.bincount(bins, column, edges.size - 1)
@@ -575,7 +579,7 @@ def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
 def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     """Return gains and lift, from the highest probability down."""
     p, weight, positive = (
-        column[::-1] for column in (ranked.doubt, ranked.weight, ranked.positive)
+        column[::-1] for column in (ranked.score, ranked.weight, ranked.positive)
     )
     rows, hits = np.cumsum(weight), np.cumsum(positive)
     ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_DECILES - 1e-12)))
@@ -599,13 +603,13 @@ def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
 
 def _odds(ranked: RankingState) -> FloatArray:
     """Return the log odds of the probabilities, finite for 0 and 1."""
-    p = np.clip(ranked.doubt, FLOOR, 1 - FLOOR)
+    p = np.clip(ranked.score, FLOOR, 1 - FLOOR)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def _inner(ranked: RankingState) -> RankingState:
     """Return the ranking without probabilities of exactly 0 and 1, unless there are no others."""
-    p = ranked.doubt
+    p = ranked.score
     start, end = int(p[0] <= 0), p.size - int(p[-1] >= 1)
     if start >= end or end - start == p.size:
         return ranked
@@ -620,10 +624,10 @@ def _saturated_p_value(ranked: RankingState, inner: RankingState) -> float:
     They then are no further from 0 and 1 than the others. The bound is Hoeffding's, 1963.
     """
     found = 1.0
-    for k, step in ((0, inner.doubt[0]), (-1, 1 - inner.doubt[-1])):
+    for k, step in ((0, inner.score[0]), (-1, 1 - inner.score[-1])):
         n, wrong = float(ranked.weight[k]), float(ranked.positive[k])
         wrong = wrong if k == 0 else n - wrong
-        if ranked.doubt[k] in (0.0, 1.0) and wrong > n * step:
+        if ranked.score[k] in (0.0, 1.0) and wrong > n * step:
             right = max(n - wrong, 0.0)
             exponent = wrong * np.log(wrong / (n * max(step, FLOOR)))
             exponent += right * np.log(right / (n * (1 - step))) if right else 0.0
@@ -697,7 +701,7 @@ def _loss_at(
 
 def _chance(ranked: RankingState) -> float:
     """Return how probable labels of a single class are."""
-    p = ranked.doubt if ranked.positive.any() else 1 - ranked.doubt
+    p = ranked.score if ranked.positive.any() else 1 - ranked.score
     return float(np.exp(dot(ranked.weight, np.log(np.maximum(p, FLOOR)))))
 
 
@@ -737,7 +741,7 @@ def _variance(weight: FloatArray, values: FloatArray, mean: float) -> float:
 
 def _gap_variance(ranked: RankingState) -> float:
     """Return the variance of probability minus label."""
-    p, weight, positive = ranked.doubt, ranked.weight, ranked.positive
+    p, weight, positive = ranked.score, ranked.weight, ranked.positive
     total = weight.sum()
     mean = (dot(weight, p) - positive.sum()) / total
     squares = dot(positive, (p - 1) ** 2) + dot(weight - positive, p**2)
@@ -746,7 +750,7 @@ def _gap_variance(ranked: RankingState) -> float:
 
 def _brier_skill(ranked: RankingState, exact: float | None) -> tuple[float, float]:
     """Return the Brier skill score and its variance, by the delta method."""
-    p, positive = ranked.doubt, ranked.positive
+    p, positive = ranked.score, ranked.positive
     negative, total = ranked.weight - positive, ranked.weight.sum()
     base_rate = positive.sum() / total
     reference = base_rate * (1 - base_rate)

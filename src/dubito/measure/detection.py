@@ -316,15 +316,14 @@ def _ranked_scores(y_true: Any, y_score: Any, sample_weight: Any, caller: str) -
     flags = as_array(y_true, "y_true", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
-    flags = as_fractions(flags, "y_true", caller)
+    flags = as_fractions(flags, "y_true", caller, "Pass 0 and 1, e.g. y_true == 1")
     require_rows(flags, len(scores), "y_true", caller)
     weight = as_weights(sample_weight, len(scores), caller)
     state = RankingState.of_scores(flags, scores, weight)
     if not 0 < state.positive.sum() < state.weight.sum():
-        kind = "outliers" if state.positive.sum() else "inliers"
-        rule = "must hold outliers and inliers"
-        fix = "Add rows of the other kind, with positive weight"
-        raise BadValueError("y_true", caller, rule, f"{kind} only", fix)
+        only = 1 if state.positive.sum() else 0
+        rule, fix = "must hold both 0 and 1", f"Add rows of {1 - only}, with positive weight"
+        raise BadValueError("y_true", caller, rule, f"only {only}", fix)
     return state
 
 

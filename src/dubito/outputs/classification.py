@@ -35,6 +35,7 @@ from dubito.outputs.base import BaseOutputs, set_field, unchecked
 
 ClassName = str | int | float | bool
 USE_LOGITS = "Use Logits(...) for logits"
+YES = ("yes", "y", "true", "t", "1", "correct", "right", "ok")  # as text
 
 
 class BaseClassOutputs(BaseOutputs):
@@ -245,6 +246,11 @@ class TopLabel(BaseOutputs):
         hits = as_array(correct, "correct", "TopLabel")
         if hits.dtype.kind == "b":
             hits = hits.astype(np.float64)
+        if hits.dtype.kind == "U":
+            words = hits.ravel().tolist()
+            shown = next((one for one in words if one.lower() in YES), words[0])
+            fix, got = f"Pass np.asarray(correct) == {shown!r}", f"text such as {shown!r}"
+            raise BadTypeError("correct", "TopLabel", "must be booleans or numbers", got, fix)
         hits = as_fractions(hits, "correct", "TopLabel", "Use 1 for correct and 0 for wrong")
         require_rows(hits, top.shape[0], "correct", "TopLabel", "the confidence")
         set_field(self, "confidence", freeze(top.astype(np.float64)))

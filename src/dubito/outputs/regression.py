@@ -57,7 +57,7 @@ class Normal(BaseOutputs):
         require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
         if stds.shape != means.shape:
             rule, got = f"must have the shape of `mean`, {means.shape}", f"shape {stds.shape}"
-            raise BadValueError("std", "Normal", rule, got, "Broadcast it to that shape")
+            raise BadValueError("std", "Normal", rule, got, _shape_remedy("std", stds, means))
         rule, fix = "must be positive", "Set a floor, such as 1e-6"
         require_everywhere(stds > 0, stds, "std", "Normal", rule, fix)
         set_field(self, "mean", own(means, mean))
@@ -467,8 +467,21 @@ def _set_moments(outputs: BaseMixture, means: Any, stds: Any, shape: str) -> Non
         raise BadValueError("means", caller, rule, f"shape {mean.shape}", fix)
     if std.shape != mean.shape:
         rule, got = f"must have the shape of `means`, {mean.shape}", f"shape {std.shape}"
-        raise BadValueError("stds", caller, rule, got, "Broadcast it to that shape")
+        raise BadValueError("stds", caller, rule, got, _shape_remedy("stds", std, mean))
     rule, fix = "must be positive", "Set a floor, such as 1e-6"
     require_everywhere(std > 0, std, "stds", caller, rule, fix)
     set_field(outputs, "means", own(mean, means))
     set_field(outputs, "stds", own(std, stds))
+
+
+def _shape_remedy(name: str, stds: FloatArray, means: FloatArray) -> str:
+    """Return what to do about standard deviations of another shape than the means.
+
+    >>> _shape_remedy("std", np.ones(2), np.zeros((3, 2)))
+    'Pass np.broadcast_to(std, (3, 2))'
+    """
+    try:
+        np.broadcast_to(stds, means.shape)
+    except ValueError:
+        return "Pass one standard deviation per mean"
+    return f"Pass np.broadcast_to({name}, {means.shape})"

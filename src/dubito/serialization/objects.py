@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import html_view, sentence
 from dubito.serialization.fields import (
     RESTORE,
@@ -219,7 +219,9 @@ class Serializable(_Estimator, ABC):
 
     def _require_fitted(self, method: str) -> None:
         if not self.__sklearn_is_fitted__():
-            raise UnfittedError(type(self).__name__, method)
+            from dubito.serialization.unfitted import UnfittedEstimatorError
+
+            raise UnfittedEstimatorError(type(self).__name__, method)
 
     def __sklearn_is_fitted__(self) -> bool:
         return bool(self._learned())

@@ -32,6 +32,7 @@ from dubito.decide.actions import (
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
     LOWEST_COST,
+    RISK_BOUND,
     CalibrationCurve,
     DecisionRule,
     Decisions,
@@ -441,9 +442,17 @@ def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
 def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     """Return a sentence if more rows are rejected than can be reviewed."""
     limit, decisions, reject = config.max_review_rate, evidence.decisions, config.costs.reject
-    if limit is None or reject is None:
+    if reject is None:
         return []
     rate = float(np.average(decisions.is_rejected, weights=evidence.weight))
+    if rate == 1 and config.risk is not None and (decisions.reason == RISK_BOUND).any():
+        bound = "max_cost" if config.risk.max_risk is None else "max_risk"
+        return [
+            f"Every row is rejected, because of the bound {bound}="
+            f"{getattr(config.risk, bound):g}. Raise it, or fit on more rows."
+        ]
+    if limit is None:
+        return []
     if rate <= limit:
         return []
     name = config.costs.actions[reject]

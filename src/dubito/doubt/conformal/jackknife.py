@@ -10,12 +10,13 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.model_selection import KFold, LeaveOneOut, check_cv
 from sklearn.utils import indexable
 from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from dubito.arrays import FloatArray, as_finite, as_floats, as_fraction, freeze
 from dubito.doubt.conformal.regressor import PredictionIntervals
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import row_blocks
+from dubito.serialization.unfitted import require_fitted
 
 NAME = "JackknifePlusRegressor"
 
@@ -134,7 +135,7 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         ndarray of shape (n_rows,)
         """
-        check_is_fitted(self)
+        require_fitted(self, "predict")
         return np.asarray(self.estimator_.predict(X))
 
     def predict_interval(self, X: Any) -> PredictionIntervals:  # noqa: N803
@@ -151,7 +152,7 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             Infinite if there are fewer than level / (1 - level) rows. Where the models disagree by
             more than their errors, bounds that would cross are both their mean.
         """
-        check_is_fitted(self)
+        require_fitted(self, "predict_interval")
         level = as_fraction(self.level, "level", NAME, is_open=True)
         predicted = np.stack([one.predict(X) for one in self.estimators_]).astype(np.float64)
         n_rows, total = predicted.shape[1], self.errors_.size

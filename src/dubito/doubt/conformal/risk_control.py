@@ -278,10 +278,7 @@ class RiskControl(Serializable):
         as_number(self.max_loss, "max_loss", name, 0, fix="Pass max_loss=1", is_open=True)
         as_number(self.target, "target", name, 0, fix="Pass target=0.1", is_open=True)
         if self.target >= self.max_loss:
-            rule, fix = (
-                f"must be below max_loss={self.max_loss:g}",
-                "Pass the largest possible loss",
-            )
+            rule, fix = f"must be below max_loss={self.max_loss:g}", "Lower it, or raise max_loss"
             raise BadValueError("target", name, rule, f"{self.target:g}", fix)
         if (self.delta is not None) != (self.method == "ltt"):
             rule, fix = "must be None for method='crc'", "Leave it out, or pass method='ltt'"
