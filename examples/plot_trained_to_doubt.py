@@ -113,6 +113,6 @@ both = decompose_uncertainty(passes(images[test]))
 print(f"AUROC of aleatoric uncertainty for mixed-up digits: {roc_auc(which, both.aleatoric):.3f}")
 
 # %%
-# The whole workflow with a policy and a report: ``examples/noisy_digits.py`` and :doc:`/pytorch`;
-# few labels and many images without: ``examples/mean_teacher.py``; uncertain labels:
-# ``examples/uncertain_findings.py``.
+# The whole workflow with a policy and a report is in :doc:`/pytorch`; scripts on noisy labels
+# (``noisy_digits.py``), few labels and many images without (``mean_teacher.py``) and uncertain
+# labels (``uncertain_findings.py``) are in :doc:`/scripts`.

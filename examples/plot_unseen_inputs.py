@@ -78,5 +78,5 @@ text = right.set(xlabel="Flagged, percent (5 % of known ones promised)")
 
 # %%
 # In a policy this is a gate: ``Policy.fit(..., features=features, ood=OODGate(distance))`` sends
-# such rows to review. No score is best everywhere; :doc:`/guide/doubt` compares them, and
-# ``examples/fooling_inputs.py`` optimizes noise until a network is certain of it.
+# such rows to review. No score is best everywhere; :doc:`/guide/doubt` says where to start, and
+# ``fooling_inputs.py`` in :doc:`/scripts` optimizes noise until a network is certain of it.

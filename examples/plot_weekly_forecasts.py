@@ -1,10 +1,10 @@
 """
-Weekly forecasts
-================
+Correct the intervals of forecasts
+==================================
 
 Five hospitals get forecasts of their admissions every week, with intervals that are meant to
-cover 90 %. They cover less than two thirds. The model is not ours to refit, and the truth arrives
-weeks later.
+cover 90 %. They cover less than two thirds. The model is not ours to refit, and the outcomes
+arrive weeks later.
 """
 
 import matplotlib.pyplot as plt
@@ -14,25 +14,25 @@ from dubito import OnlineConformal, Quantiles
 from dubito.data import make_forecasts
 
 # %%
-# 80 weeks, three horizons. A truth is ``None`` where it is still unknown.
+# 80 weeks, three horizons. An outcome is ``None`` where it is still unknown.
 
 rows = make_forecasts()
 is_known = np.array([value is not None for value in rows["admissions"]])
-truth = np.array([np.nan if value is None else float(value) for value in rows["admissions"]])
+actual = np.array([np.nan if value is None else float(value) for value in rows["admissions"]])
 quantiles = np.stack([rows["q_0.05"], rows["q_0.5"], rows["q_0.95"]], axis=1)
-is_inside = (truth >= quantiles[:, 0]) & (truth <= quantiles[:, 2])
-print(f"As forecast, {is_inside[is_known].mean():.1%} of {is_known.sum():,} truths are covered.")
+is_inside = (actual >= quantiles[:, 0]) & (actual <= quantiles[:, 2])
+print(f"As forecast, {is_inside[is_known].mean():.1%} of {is_known.sum():,} outcomes are covered.")
 
 # %%
-# Learn from each truth when it arrives
-# -------------------------------------
-# ``predict`` gives an interval for each forecast; ``update`` learns from truths, in whatever
+# Learn from each outcome when it arrives
+# ---------------------------------------
+# ``predict`` gives an interval for each forecast; ``update`` learns from outcomes, in whatever
 # order they come. After misses intervals widen, so that the long-run coverage is 90 % without
 # assumptions about the future.
 
 online = OnlineConformal(level=0.9)
 weeks = np.unique(rows["date"])
-low, high = np.full(truth.size, np.nan), np.full(truth.size, np.nan)
+low, high = np.full(actual.size, np.nan), np.full(actual.size, np.nan)
 for number, week in enumerate(weeks):
     today = np.flatnonzero(rows["date"] == week)
     ids = [f"{rows['hospital'][k]}, {week}, {rows['horizon'][k]}" for k in today]
@@ -47,11 +47,11 @@ for number, week in enumerate(weeks):
         then = weeks[number - horizon]
         due = (rows["date"] == then) & (rows["horizon"] == horizon) & is_known
         names = [f"{place}, {then}, {horizon}" for place in rows["hospital"][due]]
-        online.update(truth[due], ids=names)
+        online.update(actual[due], ids=names)
 
-is_covered = (truth >= low) & (truth <= high)
+is_covered = (actual >= low) & (actual <= high)
 later = is_known & (rows["date"] >= weeks[10])
-print(f"Corrected, {is_covered[later].mean():.1%} of {later.sum():,} truths after ten weeks.")
+print(f"Corrected, {is_covered[later].mean():.1%} of {later.sum():,} outcomes after ten weeks.")
 
 # %%
 # Coverage over time, and one hospital's intervals
@@ -65,7 +65,7 @@ top.fill_between(week_numbers, low[shown], high[shown], alpha=0.25, label="corre
 top.fill_between(
     week_numbers, quantiles[shown, 0], quantiles[shown, 2], alpha=0.45, label="as forecast"
 )
-top.plot(week_numbers, truth[shown], "k.", ms=4, label="admissions")
+top.plot(week_numbers, actual[shown], "k.", ms=4, label="admissions")
 top.set(title=f"Hospital {place}, this week", ylabel="Admissions")
 top.legend()
 for name, hit in (("as forecast", is_inside), ("corrected", is_covered)):

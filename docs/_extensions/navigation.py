@@ -34,10 +34,12 @@ TASKS = [
     ("When to pay for the larger model", "cascade"),
     ("When to trust an answer", "answers"),
     ("A fraud team of five", "team"),
+    ("Longer scripts", "scripts"),
 ]
 
 # Plots beside those of the studies, and figures of the studies that show images.
 PLOTS = ("pictures/rays.png", "pictures/patterns.png")
+STUDY = "Figures of the study"  # the text of its only picture
 IMAGES = ("studies/segmentation.png", "studies/softmax_ood.png")
 
 
@@ -62,7 +64,7 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\[([^]]+)\]\({re.escape(up)}(?!\.)([^)#]+)[^)]*\)", _file_name, source[0])
     if docname.startswith("studies/") and docname != "studies/README":
         name = docname.removeprefix("studies/")
-        picture = f"![Figures of the study]({name}.png)\n\n"
+        picture = f"![{STUDY}]({name}.png)\n\n"
         has_picture = (docs / f"{docname}.png").exists()
         title = f"# {name.replace('_', ' ').capitalize().replace(' ood', ' OOD')}\n\n"
         source[0] = title + (picture if has_picture else "") + source[0]
@@ -87,6 +89,25 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] += _toctree(pages + more)
 
 
+def add_captions(app: Sphinx, doctree: nodes.document) -> None:
+    """Make a picture in a paragraph of its own a figure, whose caption is the text of its link."""
+    if app.env.docname.startswith("gallery/"):
+        return
+    for number, image in enumerate(list(doctree.findall(nodes.image)), 1):
+        text, parent = image.get("alt", ""), image.parent
+        is_alone = isinstance(parent, nodes.paragraph) and len(parent) == 1
+        if is_alone and text and text != STUDY:
+            caption = nodes.caption(text, text)
+            figure = nodes.figure("", image.deepcopy(), caption, ids=[f"figure-{number}"])
+            parent.replace_self(figure)
+
+
+def make_room(app: Sphinx, _doctree: nodes.document) -> None:
+    """Leave the table of contents out beside scripts of the gallery, whose code needs the room."""
+    if app.env.docname.startswith("gallery/"):
+        app.env.metadata[app.env.docname]["html_theme.sidebar_secondary.remove"] = "true"
+
+
 def mark_plots(_app: Sphinx, doctree: nodes.document) -> None:
     """Give plots a class, by which the dark theme darkens them."""
     for image in doctree.findall(nodes.image):
@@ -99,5 +120,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the contents."""
     app.add_lexer("csv", TextLexer)
     app.connect("source-read", add_contents)
+    app.connect("doctree-read", add_captions)
     app.connect("doctree-read", mark_plots)
+    app.connect("doctree-read", make_room)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
