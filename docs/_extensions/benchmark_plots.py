@@ -53,6 +53,7 @@ class Ratios(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
     option_spec = {  # noqa: RUF012 - Sphinx reads it as it is
+        "title": directives.unchanged,
         "table": directives.unchanged,
         "column": directives.unchanged,
         "to": directives.unchanged_required,
@@ -69,7 +70,7 @@ class Ratios(SphinxDirective):
             seconds.pop(name.strip(), None)
         to = self.options["to"]
         ratios = {name: value / seconds[to] for name, value in seconds.items()}
-        text = _plot(table or path.stem, ratios, seconds, to)
+        text = _plot(self.options.get("title") or table or path.stem, ratios, seconds, to)
         return [nodes.raw("", text, format="html")]
 
 
