@@ -24,6 +24,7 @@ from typing import Any, final
 import httpx
 from sqlalchemy import select
 
+from dubito.formatting import quantity
 from dubito.serve.store import Store
 from dubito.serve.store.tables import decisions, labels, reviews
 from studies.common.postgres import cluster, new_database
@@ -67,7 +68,7 @@ class Endured:
 
     def __str__(self) -> str:
         return (
-            f"{self.n_rounds} rounds of {self.n_writes:,} writes, the service killed (SIGKILL) at "
+            f"{quantity(self.n_rounds, 'round')} of {self.n_writes:,} writes, the service killed (SIGKILL) at "
             f"a random moment of each: {self.n_decisions:,} decisions and {self.n_labels:,} labels "
             f"acknowledged, {self.n_repeated} of them sent again after a kill; {len(self.wrong)} "
             f"missing, different or twice. {self.seconds:.0f} seconds."

@@ -7,13 +7,18 @@ from benchmarks.harness import evaluate, in_fresh_process, other_cpu_seconds
 from dubito.measure import brier_score, expected_calibration_error, log_loss
 
 
+def process_and_threads() -> tuple[int, str | None]:
+    return os.getpid(), os.getenv("OMP_NUM_THREADS")
+
+
 def test_a_fresh_process_has_its_own_threads_and_leaves_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    assert in_fresh_process(os.getpid) != os.getpid()
-    assert in_fresh_process(os.getenv, "OMP_NUM_THREADS") == "2"
+    process, n_threads = in_fresh_process(process_and_threads)
+    assert process != os.getpid()
+    assert n_threads == "2"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
 
