@@ -68,8 +68,8 @@ class Endured:
 
     def __str__(self) -> str:
         return (
-            f"{quantity(self.n_rounds, 'round')} of {self.n_writes:,} writes, the service killed (SIGKILL) at "
-            f"a random moment of each: {self.n_decisions:,} decisions and {self.n_labels:,} labels "
+            f"{quantity(self.n_rounds, 'round')} of {self.n_writes:,} writes, the service killed "
+            f"(SIGKILL) at a random moment of each: {self.n_decisions:,} decisions and {self.n_labels:,} labels "
             f"acknowledged, {self.n_repeated} of them sent again after a kill; {len(self.wrong)} "
             f"missing, different or twice. {self.seconds:.0f} seconds."
         )
