@@ -69,9 +69,9 @@ class Endured:
     def __str__(self) -> str:
         return (
             f"{quantity(self.n_rounds, 'round')} of {self.n_writes:,} writes, the service killed "
-            f"(SIGKILL) at a random moment of each: {self.n_decisions:,} decisions and {self.n_labels:,} labels "
-            f"acknowledged, {self.n_repeated} of them sent again after a kill; {len(self.wrong)} "
-            f"missing, different or twice. {self.seconds:.0f} seconds."
+            f"(SIGKILL) at a random moment of each: {self.n_decisions:,} decisions and "
+            f"{self.n_labels:,} labels acknowledged, {self.n_repeated} of them sent again after a "
+            f"kill; {len(self.wrong)} missing, different or twice. {self.seconds:.0f} seconds."
         )
 
 

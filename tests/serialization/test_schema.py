@@ -136,6 +136,35 @@ def test_every_policy_validates(documents: dict[str, dict[str, Any]]) -> None:
         assert errors == [], name
 
 
+def assert_refused(document: dict[str, Any], place: dict[str, Any], name: str, value: Any) -> None:
+    before = dict(place)
+    place[name] = value
+    assert not RULES.is_valid(document), (name, value)
+    place.clear()
+    place.update(before)
+
+
+@pytest.mark.slow
+def test_parameters_are_of_their_kind(documents: dict[str, dict[str, Any]]) -> None:
+    gate = documents["gates"]["ood"]
+    [part] = documents["curves"]["calibrator"]["fitted"]["calibrators_"][:1]
+    changes: list[tuple[str, dict[str, Any], str, Any]] = [
+        *(("gates", gate["params"], "alpha", value) for value in ("junk", -1, 2)),
+        ("gates", gate["fitted"]["detector_"][0]["params"], "alpha", 7),
+        ("gates", gate["fitted"]["score_"][1]["params"], "normalize", "junk"),
+        ("usual", documents["usual"]["calibrator"]["params"], "objective", "junk"),
+        ("usual", documents["usual"]["calibrator"]["params"], "n_bins", 1.5),
+        ("curves", part["params"], "interpolation", "junk"),
+        ("curves", documents["curves"]["calibrator"]["fitted"], "calibrators_", []),
+        ("auto", documents["auto"]["calibrator"]["fitted"], "calibrators_", []),
+        ("matrix", documents["matrix"]["calibrator"]["params"], "basis", "junk"),
+        ("labels", documents["labels"]["calibrator"]["params"], "base", "junk"),
+    ]
+    for name, place, key, value in changes:
+        assert RULES.is_valid(documents[name])
+        assert_refused(documents[name], place, key, value)
+
+
 @pytest.mark.slow
 def test_other_documents_do_not(documents: dict[str, dict[str, Any]]) -> None:
     document = documents["usual"]
@@ -160,11 +189,7 @@ def test_other_documents_do_not(documents: dict[str, dict[str, Any]]) -> None:
         (document["provenance"], "random_state", -1),
     ]
     for place, name, value in changes:
-        before = dict(place)
-        place[name] = value
-        assert not RULES.is_valid(document), (name, value)
-        place.clear()
-        place.update(before)
+        assert_refused(document, place, name, value)
     for place in (document, document["costs"], document["calibrator"], temperature):
         for name in [*place]:
             if name == "pos_label":

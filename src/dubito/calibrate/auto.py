@@ -242,7 +242,7 @@ class AutoCalibrator(_BaseMixture):
         reason_=text,
         leaderboard_=list_of(_LEADERBOARD_LINE),
         evidence_=record_of(CalibrationEvidence),
-        calibrators_=list_of(estimator(BaseCalibrator)),
+        calibrators_=list_of(estimator(BaseCalibrator), least=1),
         weights_=distribution("calibrators_"),
         uniform_weight_=number(0, 1),
         n_fitted_=Omittable(integer(1)),

@@ -166,6 +166,7 @@ class VectorScaling(BaseAffineScaling):
     [0.9, 0.8, -1.7]
     """
 
+    param_fields = declare(input=Omittable(one_of(*INPUTS)))
     fitted_fields = declare(weight_=array("n_classes_"))
 
     def __init__(self, regularization: float = 0.0, input: str = "auto"):  # noqa: A002
@@ -256,6 +257,7 @@ class MatrixScaling(BaseMatrixScaling):
     (3, 3)
     """
 
+    param_fields = declare(input=Omittable(one_of(*INPUTS)))
     fitted_fields = declare(weight_=array("n_classes_", "n_classes_"))
 
     def __init__(
@@ -334,6 +336,7 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     centers_: FloatArray
     width_: float
 
+    param_fields = declare(basis=Omittable(one_of(*BASES)))
     fitted_fields = declare(
         input_=one_of("log_proba"),
         weight_=array("n_classes_", None),

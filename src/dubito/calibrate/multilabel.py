@@ -48,6 +48,7 @@ from dubito.serialization.fields import (
     integer,
     list_of,
     number,
+    one_of,
     record,
     text,
 )
@@ -484,6 +485,7 @@ class MultiLabelCalibrator(OutputContainers):
     leaderboard_: list[dict[str, Any]]
     evidence_: CalibrationEvidence
 
+    param_fields = declare(base=Omittable(one_of(*BASES)))
     fitted_fields = declare(
         n_labels_=integer(1),
         label_names_=class_names("n_labels_"),

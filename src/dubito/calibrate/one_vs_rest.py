@@ -74,7 +74,7 @@ class OneVsRest(BaseCalibrator):
 
     param_fields = declare(calibrator=estimator(BaseBinaryCalibrator, is_fitted=False))
     fitted_fields = declare(
-        calibrators_=list_of(estimator(BaseBinaryCalibrator), "n_classes_"),
+        calibrators_=list_of(estimator(BaseBinaryCalibrator), "n_classes_", least=2),
         n_fell_back_=integer(),
         n_changed_=integer(),
     )

@@ -22,7 +22,7 @@ from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.detection import RankingState
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, declare
+from dubito.serialization.fields import MOST, Entry, Omittable, declare, number
 from dubito.serialization.objects import Serializable
 
 MAX_WEIGHT = 1e200  # of one score, so that sums of weights stay finite
@@ -68,6 +68,7 @@ class ConformalOutlierDetector(Serializable):
     scores_: FloatArray
     weight_: FloatArray
 
+    param_fields = declare(alpha=Omittable(number(0, 1)))
     fitted_fields = declare(
         scores_=array(None, low=-MOST, high=MOST), weight_=array("scores_", low=0, high=MAX_WEIGHT)
     )

@@ -289,10 +289,10 @@ def converted(convert: Callable[[Any], Any], inner: Check) -> Check:
     return accepted(lambda value, entry: convert(inner(value, entry)))
 
 
-def list_of(inner: Check, size: int | str | None = None) -> Check:
-    """Check for a list of a size, or of any, each element with the same check."""
+def list_of(inner: Check, size: int | str | None = None, least: int = 0) -> Check:
+    """Check for a list of a size, or of any from `least`, each element with the same check."""
 
-    @states(lambda: list_schema(schema_of(inner), size))
+    @states(lambda: list_schema(schema_of(inner), size, least))
     def check(value: Any, entry: Entry) -> list[Any]:
         is_array = isinstance(value, np.ndarray) and value.ndim > 0
         if not (is_array or isinstance(value, list | tuple)):
@@ -300,6 +300,8 @@ def list_of(inner: Check, size: int | str | None = None) -> Check:
         wanted = entry.size(size)
         if wanted is not None and len(value) != wanted:
             raise entry.error(f"a list of {wanted}", f"{len(value)}")
+        if len(value) < least:
+            raise entry.error(f"a list of at least {least}", f"{len(value)}")
         return [
             inner(one, replace(entry, name=f"{entry.name}[{i}]")) for i, one in enumerate(value)
         ]

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from importlib import import_module
 from inspect import getdoc, isabstract
-from typing import Any, final
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
 from dubito.serialization.documents import CHECKSUM, SMALLER
-from dubito.serialization.fields import Schema, any_of, object_schema
+from dubito.serialization.fields import SCALAR, Schema, any_of, object_schema
 from dubito.serialization.objects import (
     FORMAT,
     HOMES,
@@ -43,6 +44,9 @@ PACKED_ARRAY: Schema = {
 }
 ENTRY = re.compile(r"^(\w+(?:, \w+)*) : .*\n((?:(?: {4}.*)?\n)+)", re.MULTILINE)
 WIDTH = 100  # of the text of a schema
+PLAIN: dict[Any, str] = {  # annotations of parameters
+    bool: "boolean", int: "integer", float: "number", NoneType: "null",
+}  # fmt: skip
 EMPTY: Schema = {"type": "object", "maxProperties": 0}
 
 
@@ -106,7 +110,7 @@ class _Definitions:
         if name not in self.definitions:
             self.definitions[name] = {}
             parts = {
-                "params": object_schema(param_checks(kind)),
+                "params": _with_hints(object_schema(param_checks(kind)), kind),
                 "fitted": object_schema(inherited(kind, "fitted_fields")),
             }
             schema = object_schema({}, **_header(name), **parts)
@@ -137,6 +141,31 @@ class _Definitions:
         if isinstance(value.get("estimator"), type):
             return self.add_estimators(value["estimator"], is_fitted=value["is_fitted"])
         return {name: self._resolved(one) for name, one in value.items()}
+
+
+def _with_hints(schema: Schema, kind: type[Serializable]) -> Schema:
+    """Return the schema of parameters, those without a check by their annotation, if it is plain.
+
+    Ranges are not annotated: reading a document checks them.
+    """
+    hints = get_type_hints(kind.__init__)
+    named = schema["properties"].items()
+    found = {name: _hinted(hints.get(name)) if one == SCALAR else one for name, one in named}
+    return {**schema, "properties": {name: one or SCALAR for name, one in found.items()}}
+
+
+def _hinted(hint: Any) -> Schema | None:
+    """Return the schema of an annotation; None if it is not of strings, numbers and None.
+
+    >>> _hinted(int | Literal["auto"] | None)
+    {'anyOf': [{'type': 'integer'}, {'enum': ['auto']}, {'type': 'null'}]}
+    """
+    if get_origin(hint) is Literal:
+        return {"enum": [*get_args(hint)]}
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_hinted(one) for one in get_args(hint)]
+        return None if None in parts else any_of(*(one for one in parts if one is not None))
+    return {"type": PLAIN[hint]} if hint in PLAIN else None
 
 
 def _header(name: str) -> dict[str, Schema]:

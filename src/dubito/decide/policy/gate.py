@@ -115,7 +115,8 @@ class OODGate(Serializable):
     detector_: ConformalOutlierDetector | list[ConformalOutlierDetector]
 
     param_fields = declare(
-        score=Omittable(optional(_one_or_several(_checked_score(is_fitted=False))))
+        score=Omittable(optional(_one_or_several(_checked_score(is_fitted=False)))),
+        alpha=Omittable(number(0, 1)),
     )
     fitted_fields = declare(
         score_=_one_or_several(_checked_score(is_fitted=True)),
