@@ -268,3 +268,34 @@ def test_odd_files_give_notes(run: Run, files: Files) -> None:
     assert "1 row of answers.csv left out: --correct is blank there" in stderr
     assert "19 answers" in stderr
     assert "Too few rows for reliable costs" in " ".join(done.stdout.split())
+
+
+def test_answers_of_unknown_truth_are_left_out_of_an_audit(run: Run) -> None:
+    frame = answers(200, 0)
+    frame[20:].to_csv("known.csv", index=False)
+    frame["ok"] = frame["ok"].astype(object)
+    frame.loc[:19, "ok"] = ""
+    frame.to_csv("gaps.csv", index=False)
+    options = ["--confidence", "c", "--correct", "ok", "--json"]
+    done = run("audit", "gaps.csv", *options)
+    assert done.exit_code == 0, done.output
+    assert "20 rows of gaps.csv left out: --correct is blank there." in done.stderr
+    found, known = json.loads(done.stdout), json.loads(run("audit", "known.csv", *options).stdout)
+    for name in ("n_rows", "accuracy", "confidence", "expected_calibration_error"):
+        close(found[name], known[name])
+    frame["ok"] = ""
+    frame.to_csv("none.csv", index=False)
+    refused = run("audit", "none.csv", *options)
+    assert refused.exit_code == 2
+    assert "known in some rows" in refused.stderr
+
+
+def test_log_loss_before_calibration_is_infinite_at_probabilities_of_zero(run: Run) -> None:
+    frame = answers(200, 0)
+    frame.loc[:9, "c"], frame.loc[:9, "ok"] = 1.0, [1, 0] * 5
+    frame.to_csv("certain.csv", index=False)
+    done = run("calibrate", "certain.csv", "--confidence", "c", "--correct", "ok", "-o", "c.json")
+    assert done.exit_code == 0, done.output
+    assert "log loss from infinite (5 rows with probability 0) to 0." in " ".join(
+        done.stdout.split()
+    )

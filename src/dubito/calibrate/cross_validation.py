@@ -37,14 +37,22 @@ from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, as_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
-from dubito.formatting import HTMLTable, decimal, html_view, percent, sentence, short_percent
+from dubito.formatting import (
+    HTMLTable,
+    decimal,
+    html_view,
+    level_percent,
+    percent,
+    quantity,
+    sentence,
+)
 from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.measure.state import json_fields, labeled_batch
-from dubito.outputs import Logits, Scores, TopLabel, as_multilabel, unchecked
-from dubito.serialization.fields import declare, integer, number, optional
+from dubito.outputs import Logits, Probabilities, Scores, TopLabel, as_multilabel, unchecked
+from dubito.serialization.fields import Omittable, declare, integer, number, optional
 from dubito.serialization.objects import Record, clone
 
 if TYPE_CHECKING:
@@ -83,6 +91,9 @@ class CalibrationEvidence(Record):
         Expected calibration error of the top label over 15 equal-width bins; None likewise. Of
         answers it is that of P(correct), as is the Brier score; None before calibration if no score
         is declared to be a probability.
+    n_zero : int
+        Rows whose label has the probability 0 before calibration: without the floor, the log loss
+        before calibration is infinite.
     """
 
     log_loss_before: float
@@ -94,6 +105,7 @@ class CalibrationEvidence(Record):
     brier_after: float | None = None
     ece_before: float | None = None
     ece_after: float | None = None
+    n_zero: int = 0
 
     fields = declare(
         log_loss_before=number(),
@@ -105,11 +117,15 @@ class CalibrationEvidence(Record):
         brier_after=optional(number(0)),
         ece_before=optional(number(0)),
         ece_after=optional(number(0)),
+        n_zero=Omittable(integer()),
     )
     has_header = False
 
     def __str__(self) -> str:
-        metrics = [f"log loss from {self.log_loss_before:.3f} to {self.log_loss_after:.3f}"]
+        start = f"{self.log_loss_before:.3f}"
+        if self.n_zero:
+            start = f"infinite ({quantity(self.n_zero)} with probability 0)"
+        metrics = [f"log loss from {start} to {self.log_loss_after:.3f}"]
         if self.brier_before is not None:
             metrics.append(f"Brier score from {self.brier_before:.3f} to {self.brier_after:.3f}")
         if self.ece_after is not None:
@@ -129,7 +145,7 @@ class CalibrationEvidence(Record):
     def _repr_html_(self) -> str:
         ece = f"ECE ({N_BINS} uniform bins)"
         pairs = {
-            "log loss": (self.log_loss_before, self.log_loss_after),
+            "log loss": (np.inf if self.n_zero else self.log_loss_before, self.log_loss_after),
             "Brier score": (self.brier_before, self.brier_after),
             ece: (self.ece_before, self.ece_after),
         }
@@ -167,7 +183,12 @@ class HeldOutLabels(NamedTuple):
         return float(np.sqrt(np.sum(np.bincount(self.rows, deviation) ** 2)))
 
     def evidence(
-        self, before: FloatArray, after: FloatArray, n_folds: int, **scores: float | None
+        self,
+        before: FloatArray,
+        after: FloatArray,
+        n_folds: int,
+        n_zero: int = 0,
+        **scores: float | None,
     ) -> CalibrationEvidence:
         """Return the mean log losses before and after calibration, beside other scores."""
         return CalibrationEvidence(
@@ -176,6 +197,7 @@ class HeldOutLabels(NamedTuple):
             standard_error=self.standard_error(after - before),
             n_rows=self.n_rows,
             n_folds=n_folds,
+            n_zero=n_zero,
             **scores,
         )
 
@@ -217,14 +239,14 @@ class RegressionEvidence:
         text = f"{self.before.crps_title} from {scores[0]:.4g} to {scores[1]:.4g}"
         if self.before.levels.size:
             k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
-            level = short_percent(self.before.levels[k])
+            level = level_percent(self.before.levels[k])
             coverage = f"from {self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
             text = f"coverage of {level} intervals {coverage}, {text}"
         return f"{text}, cross-fitted on {self.n_rows:,} rows"
 
     def _repr_html_(self) -> str:
         levels = zip(self.before.levels, self.before.coverage, self.after.coverage, strict=True)
-        rows = [(f"{short_percent(level)} intervals", percent(before), percent(after))
+        rows = [(f"{level_percent(level)} intervals", percent(before), percent(after))
                 for level, before, after in levels]  # fmt: skip
         table = HTMLTable(("coverage", "uncalibrated", "calibrated"), rows)
         return html_view(sentence(f"{self}"), *([table] if rows else []))
@@ -368,6 +390,9 @@ def _classification_evidence(
         [np.exp(log_probabilities(one)) for one in outputs]
     )
     before, after = -np.log(np.maximum(likelihoods, FLOOR)).T
+    is_zero = np.zeros(len(weights), np.bool_)
+    if isinstance(rows.outputs, Probabilities):  # without the floor
+        is_zero = rows.label_likelihoods([rows.outputs.array])[0][:, 0] == 0
     batches = [replace(held_out, outputs=one) for one in outputs]
     scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
     if is_answers:  # of P(correct): half of the sum over both classes
@@ -379,6 +404,7 @@ def _classification_evidence(
         before,
         after,
         len(folds),
+        n_zero=int(np.unique(entry_rows[is_zero]).size),
         brier_before=scores[0],
         brier_after=scores[1],
         ece_before=errors[0] if has_before else None,

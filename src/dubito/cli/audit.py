@@ -14,6 +14,7 @@ from dubito.cli.columns import (
     ColumnOptions,
     note_scores,
     note_single_class,
+    note_unknown_answers,
     require_positive,
     with_columns,
 )
@@ -169,6 +170,8 @@ def audit(
             pos_label = options.positive
             require_positive(pos_label, next(rows.batches()).outputs, file)
             note_single_class(rows, file)
+            if options.confidence is not None and options.weight is None:
+                note_unknown_answers(rows, file)
             result = Audit.of(
                 rows,
                 n_bins=bins,

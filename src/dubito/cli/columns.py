@@ -660,6 +660,23 @@ def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> Non
         )
 
 
+def note_unknown_answers(rows: Shards, file: str) -> None:
+    """Print a note on rows with a confidence, but without `correct`: they have no weight."""
+    import numpy as np
+
+    from dubito.cli.printing import say_note
+    from dubito.formatting import quantity
+
+    n_rows = n_known = 0
+    for batch in rows.batches():
+        n_rows, n_known = n_rows + len(batch), n_known + int(np.count_nonzero(batch.weight))
+    if not n_known:
+        rule, fix = "must be known in some rows", "Enter 1 for correct and 0 for wrong answers"
+        raise BadValueError("--correct", file, rule, "blanks only", fix)
+    if n_rows > n_known:
+        say_note(f"{quantity(n_rows - n_known)} of {file} left out: --correct is blank there.")
+
+
 def note_scores(rows: Shards, file: str) -> None:
     """Print a note on scores that are constant, on rows without `correct`, and on too few rows."""
     import numpy as np

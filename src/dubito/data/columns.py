@@ -115,7 +115,7 @@ class BoundColumns:
             batch = Batch.of(
                 self.labels(piece, outputs),
                 outputs,
-                sample_weight=self.cells(piece, "weight").numbers() if has("weight") else None,
+                sample_weight=self.weights(piece),
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has_groups else None,
@@ -128,6 +128,18 @@ class BoundColumns:
             return replace(batch, kept=self.kept(piece)) if self.keep else batch
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
+
+    def weights(self, piece: pa.Table) -> FloatArray | None:
+        """Return the weights of rows, 0 where it is not known whether a top label is correct."""
+        has_weight = "weight" in self.found
+        weight = self.cells(piece, "weight").numbers() if has_weight else None
+        if self.kind != "confidence":
+            return weight
+        is_blank = self.cells(piece, "correct").is_blank
+        if not is_blank.any():
+            return weight
+        ones = np.ones(piece.num_rows) if weight is None else weight
+        return np.where(is_blank, 0.0, ones)
 
     def kept(self, piece: pa.Table) -> pa.Table:
         """Return the columns to keep; what a text file has as numbers is parsed if need be."""
@@ -157,7 +169,8 @@ class BoundColumns:
             return self.scores(piece)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
-            return TopLabel(self.fractions(confidence.numbers()), correct.shares())
+            hits = correct.shares(has_gaps=True)  # rows without have no weight
+            return TopLabel(self.fractions(confidence.numbers()), np.nan_to_num(hits, nan=0.0))
         if self.kind == "quantiles":
             return Quantiles(freeze(self.matrix(piece, self.kind)), self.levels, self.rearrange)
         if self.kind == "samples":

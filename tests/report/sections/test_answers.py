@@ -9,6 +9,7 @@ from scipy.special import expit
 from dubito import CostMatrix, Policy, Scores
 from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.data import ArrayShards, Batch
+from dubito.decide import RiskBound
 from dubito.report import make_report
 from dubito.report.sections.answers import _threshold_table
 
@@ -47,3 +48,25 @@ def test_a_policy_is_evaluated_on_other_rows() -> None:
     assert "0.8, the policy" in re.sub(r"\s+", " ", report.html)
     nobody = Policy.fit(scores, correct, costs=CostMatrix.for_answers(100).with_reject(0.2))
     assert make_report(truth, other, policy=nobody).verdict.startswith("Every answer is rejected.")
+
+
+def test_a_risk_bound_above_the_costs_is_the_threshold_of_the_policy() -> None:
+    scores, correct = made(600, 0)
+    costs = CostMatrix.for_answers().with_reject(0.2)
+    policy = Policy.fit(scores, correct, costs=costs, risk=RiskBound(max_risk=0.06))
+    assert policy.risk is not None
+    other, truth = made(400, 1)
+    found = HeldOutAnswers.cross_fit(ArrayShards(Batch.of(truth, other)), 0, "test")
+    marked = [row for row in _threshold_table(found, policy).rows if "the policy" in row[0]]
+    [(name, n_rows, *_)] = marked
+    assert name == f"{policy.risk.threshold_:.3g}, the policy (risk bound)"
+    assert policy.risk.threshold_ > 0.8
+    assert n_rows == f"{(found.p_correct >= policy.risk.threshold_).sum()}"
+
+
+def test_p_correct_of_few_answers_is_estimated() -> None:
+    costs = CostMatrix.for_answers().with_reject(0.2)
+    few = Policy.fit(*made(30, 0), costs=costs)
+    assert few.report.is_better
+    assert str(few).startswith("By estimated P(correct)")
+    assert str(Policy.fit(*made(600, 0), costs=costs)).startswith("By calibrated P(correct)")

@@ -94,7 +94,7 @@ def _threshold_line(policy: Policy) -> str:
 def _word(policy: Policy) -> str:
     """Return what P(correct) is called: not calibrated where held-out rows do not show it."""
     is_scored = isinstance(policy.calibrator, ConfidenceCalibrator)
-    return "estimated" if is_scored and not policy.report.is_better else "calibrated"
+    return "estimated" if is_scored and not policy.report.is_calibrated else "calibrated"
 
 
 def typical_policy(policy: Policy) -> Policy | None:

@@ -420,6 +420,11 @@ class PolicyReport(BaseReport):
         return is_less and not (self.has_raw and self.saved.high < 0)
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether held-out rows, and enough of them, show that P(correct) is of use."""
+        return self.is_better and self.n_rows >= FEW_ROWS
+
+    @property
     def _calibration_line(self) -> str:
         """The log loss and the ECE before and after calibration."""
         losses = _number(self.log_loss_before), _number(self.log_loss_after)

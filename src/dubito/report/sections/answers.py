@@ -56,7 +56,7 @@ def answers_verdict(
     limits = [one for one in policy.thresholds if one.action in policy.costs.actions]
     head = ", ".join(decided)
     if len(limits) == 2 and policy.risk is None:
-        word = "calibrated" if figures.is_better else "estimated"
+        word = "calibrated" if figures.is_calibrated else "estimated"
         head = f"Answer from {word} P(correct) {limits[1].low:.3g} on: {head}"
     return Verdict(f"{head}.", (cost, about), mood)
 
@@ -110,7 +110,7 @@ def _ends(interval: Interval) -> str:
 def _threshold_table(answers: HeldOutAnswers, policy: Policy | None) -> Table:
     """Return how many answers are given from each P(correct) on, and how many are wrong."""
     weight, given = answers.batch.labeled_weight, answers.batch.labeled_weight
-    own = {round(one.low, 3) for one in policy.thresholds if one.low > 0} if policy else set()
+    own = _policy_thresholds(policy) if policy else {}
     rows = []
     for limit in sorted({*THRESHOLDS, *own}):
         is_given = answers.p_correct >= limit
@@ -119,7 +119,7 @@ def _threshold_table(answers: HeldOutAnswers, policy: Policy | None) -> Table:
         if (weight[is_given] > 0).any():
             risk = proportion(1 - answers.correct[is_given], weight[is_given], given[is_given])
             wrong = percent(risk.value), f"{percent(risk.low)} to {percent(risk.high)}"
-        name = f"{limit:.3g}, the policy" if limit in own else f"{limit:.3g}"
+        name = f"{limit:.3g}{own.get(limit, '')}"
         ends = f"{percent(covered.low)} to {percent(covered.high)}"
         rows.append((name, f"{is_given.sum():,}", percent(covered.value), ends, *wrong))
     caption = (
@@ -131,6 +131,18 @@ def _threshold_table(answers: HeldOutAnswers, policy: Policy | None) -> Table:
         "95 % interval",
     )  # fmt: skip
     return Table(caption, heads, tuple(rows))
+
+
+def _policy_thresholds(policy: Policy) -> dict[float, str]:
+    """Return from which P(correct) on a policy gives answers, and how that is marked.
+
+    A risk bound may ask for more than costs do.
+    """
+    own = {round(one.low, 9): ", the policy" for one in policy.thresholds if one.low > 0}
+    bound = policy.risk
+    if bound is None or bound.max_cost is not None or bound.threshold_ <= max(own, default=0.0):
+        return own
+    return {float(bound.threshold_): ", the policy (risk bound)"}
 
 
 def _risk_figure(answers: HeldOutAnswers) -> Figure:
