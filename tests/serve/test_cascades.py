@@ -18,13 +18,15 @@ import pytest
 from typer.testing import CliRunner
 
 from dubito.cli.commands import app
-from dubito.decide import Cascade, Policy
+from dubito.decide import Cascade, Policy, Reviewer, ReviewTeam
+from dubito.errors import BadValueError
 from dubito.outputs import TopLabel
 from dubito.serve.cascades import _find_stages
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.policies import add_candidate, deploy_policy
-from dubito.serve.service import Settings
+from dubito.serve.service import PolicyCatalog, Settings
 from dubito.serve.store import Store
+from dubito.serve.team import TeamQueue
 from studies.common.serving import start
 from tests.serve.conftest import Api, services
 from tests.serve.conftest import opened as policy_opened
@@ -553,3 +555,33 @@ def test_the_page_shows_what_runs(
         for path, body, expected in requests:
             text = client.post(path, content=body).text
             assert read(text) == read(expected)
+
+
+def test_the_last_tier_may_be_a_team(cascade: Cascade, tmp_path: Path, running: Running) -> None:
+    team = ReviewTeam([Reviewer("ann", 9, 0.05, cost=0.01), Reviewer("bob", 9, 0.3, cost=0.01)])
+    with opened(f"sqlite:///{tmp_path}/dubito.db", cascade) as store:
+        api = running(store, Settings(audit_fraction=0.0), team=team)
+        low = {"small": [0.02, 0.3], "large": [0.02, 0.3]}
+        body = {"ids": ["x", "y"], "confidences": low}
+        found = api.client.post("/v1/decide", json=body).json()["decisions"]
+        assert [one["action"] for one in found] == ["review", "review"]
+        item = api.client.post("/v1/review").json()["item"]
+        assert item["id"] == "x"  # the less probable answer is worth more
+        wrong = 1 - item["p_correct"]
+        assert item["value_with_reviewer"] == pytest.approx(wrong - 0.05 - 0.01, abs=1e-6)
+        assert item["is_second_opinion"] is False
+        answer = {"action": "label", "label": False}
+        assert api.client.post("/v1/review/x", json=answer).is_success
+        assert store.get_label("x") == 0  # ann knows the answer: no second opinion pays
+        ann = api.client.get("/v1/team").json()["reviewers"][0]
+        assert (ann["used_today"], ann["queue"], ann["error_rate"]) == (1, 1, 0.05)
+        assert "Review team" in api.client.get("/monitor").text
+
+
+def test_a_team_needs_something_to_review(tmp_path: Path) -> None:
+    alone = fitted(review_cost=None, abstain_cost=0.3)
+    team = ReviewTeam([Reviewer("ann", 9, 0.05)])
+    with opened(f"sqlite:///{tmp_path}/dubito.db", alone) as store:
+        with pytest.raises(BadValueError, match=r"--team.*needs a cascade with reviews") as raised:
+            TeamQueue.open(team, store, PolicyCatalog(store), Settings())
+        assert "Fit it with --review-cost, or leave --team out" in str(raised.value)

@@ -113,14 +113,14 @@ def stored_posterior(
     return np.asarray(p)
 
 
-def cost_columns(policy: Policy, row_costs: Sequence[str | None]) -> dict[str, FloatArray] | None:
-    """Return the columns that the costs of a policy depend on, of some rows."""
-    if not policy.costs.columns:
+def cost_columns(
+    costs: CostMatrix, row_costs: Sequence[str | None]
+) -> dict[str, FloatArray] | None:
+    """Return the columns that costs depend on, of some rows; None if they depend on none."""
+    if not costs.columns:
         return None
     given = [json.loads(one or "{}") for one in row_costs]
-    return {
-        name: np.array([one.get(name, np.nan) for one in given]) for name in policy.costs.columns
-    }
+    return {name: np.array([one.get(name, np.nan) for one in given]) for name in costs.columns}
 
 
 @lru_cache(maxsize=64)
@@ -299,13 +299,11 @@ def _decide_again(
         ]
     )
     costs = _without(policy.costs, asked)
-    columns = cost_columns(policy, [one["row_costs"] for one in first])
-    needed = None if columns is None else {name: columns[name] for name in costs.columns} or None
+    row_costs = [one["row_costs"] for one in first]
     outputs = Probabilities(p, policy.classes)
-    decided = DecisionRule(costs, policy.rule.frequencies).decide(outputs, None, needed)
-    others = without_reject(costs)
-    used = None if needed is None else {name: needed[name] for name in others.columns} or None
-    fallback = optimal_actions(outputs, others, used)
+    rule, others = DecisionRule(costs, policy.rule.frequencies), without_reject(costs)
+    decided = rule.decide(outputs, None, cost_columns(costs, row_costs))
+    fallback = optimal_actions(outputs, others, cost_columns(others, row_costs))
     models = set(model_actions(policy).values())
     is_rejected, found = decided.is_rejected, {}
     for k, name in enumerate(rows):
@@ -415,9 +413,8 @@ def review_outcome(
 def outcome_of(policy: Policy, p: FloatArray, row_costs: str | None) -> Outcome:
     """Return the action of lowest expected cost that asks no one, of a row."""
     costs = without_reject(policy.costs)
-    columns = cost_columns(policy, [row_costs])
-    needed = None if columns is None else {name: columns[name] for name in costs.columns} or None
-    [action] = optimal_actions(Probabilities(p[np.newaxis], policy.classes), costs, needed)
+    columns = cost_columns(costs, [row_costs])
+    [action] = optimal_actions(Probabilities(p[np.newaxis], policy.classes), costs, columns)
     return Outcome(p.tolist(), str(costs.actions[action]))
 
 

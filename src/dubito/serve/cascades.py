@@ -552,9 +552,13 @@ def describe_review(item: ReviewItem, cascade: Cascade, service: Service) -> dic
         for name in sorted(order, key=[*cascade.tiers, *cascade.models].index)
     ]
     facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "link")}
+    if service.team is not None:
+        facts["is_second_opinion"] = item.n_answers > 0
     if is_blind:
         return facts | {"models": models}
     queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}
+    if service.team is not None:
+        queued["value_with_reviewer"] = item.value_with_reviewer
     p_correct = item.probability if models else None
     return facts | {
         "models": models,

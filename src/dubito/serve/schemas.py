@@ -562,9 +562,11 @@ class CascadeReviewRow(BaseModel):
     created: float
     link: str | None
     models: list[ModelAnswer]
+    is_second_opinion: bool | None = None
     action: str | None = None
     p_correct: float | None = None
     review_value: float | None = None
+    value_with_reviewer: float | None = None
     is_audit: bool | None = None
     n_escalations: int | None = None
 

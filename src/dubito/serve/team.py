@@ -23,13 +23,16 @@ from fastapi import APIRouter, Depends, Request
 from sqlalchemy import Connection
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.calibrate import ConfidenceCalibrator
 from dubito.decide import Policy, ReviewTeam
+from dubito.decide.cascade import REVIEW, Cascade
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadValueError
 from dubito.formatting import quantity
-from dubito.outputs import Probabilities
+from dubito.outputs import ClassName, Probabilities
 from dubito.serve.answerers import Outcome, cost_columns, outcome_of, stored_posterior
 from dubito.serve.auth import require_scope
+from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, FORBIDDEN, NOT_FOUND, HTTPError
 from dubito.serve.service import DAY, PolicyCatalog, Settings, get_service
 from dubito.serve.store import ReviewItem, Store, Token
@@ -290,6 +293,46 @@ class _Look:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reviewed:
+    """What reviewers need to know of a policy or a cascade: the classes and what errors cost.
+
+    If `has_answers`, the classes say whether an answer is wrong or correct; `abstain_cost` is that
+    of giving none.
+    """
+
+    classes: tuple[ClassName, ...]
+    costs: CostMatrix
+    has_answers: bool
+    abstain_cost: float | None = None
+
+    @classmethod
+    def of(cls, policy: Policy | Cascade) -> _Reviewed:
+        if isinstance(policy, Cascade):
+            costs = CostMatrix.for_answers(policy.error_cost)
+            return cls(VERDICTS, costs, True, policy.abstain_cost)
+        has_answers = isinstance(policy.calibrator, ConfidenceCalibrator)
+        return cls(policy.classes, policy.costs, has_answers)
+
+    def values(
+        self, team: ReviewTeam, p: FloatArray, is_answered: BoolArray, columns: Any
+    ) -> FloatArray:
+        """Return what a review of each row is expected to save, after the answers so far.
+
+        Who finds an answer wrong gives another one, which is taken if that is more probable: what
+        the next reviewer can save is the error of the better one.
+        """
+        if self.has_answers:
+            best = np.where(is_answered, p.max(axis=1), p[:, 1])
+            p = np.stack([1 - best, best], axis=1)
+        found = np.asarray(team.values(Probabilities(p, self.classes), self.costs, columns))
+        if self.abstain_cost is not None:
+            answered = p @ self.costs.array[0]
+            found -= np.maximum(answered - self.abstain_cost, 0.0)[:, np.newaxis]
+        return found
+
+
+@final
 class TeamQueue:
     """The review queue of a team. Made by `TeamQueue.open`.
 
@@ -311,10 +354,17 @@ class TeamQueue:
         cls, team: ReviewTeam, store: Store, catalog: PolicyCatalog, settings: Settings
     ) -> TeamQueue:
         """Return the queue of a team, or raise if the active policy is not for it."""
-        policy = catalog.active[1] if catalog.active_id is not None else None
-        if not isinstance(policy, Policy):
-            rule, fix = "needs a policy of one class per row", "Leave --team out"
-            raise BadValueError("--team", CALLER, rule, type(policy).__name__, fix)
+        served = catalog.active_served[1] if catalog.active_id is not None else None
+        if isinstance(served, Cascade) and REVIEW not in served.actions:
+            rule, fix = "needs a cascade with reviews", "Fit it with --review-cost"
+            raise BadValueError(
+                "--team", CALLER, rule, "one without", f"{fix}, or leave --team out"
+            )
+        if not isinstance(served, Policy | Cascade):
+            rule, fix = "needs a policy of one class per row, or a cascade", "Leave --team out"
+            got = "a state of forecasts" if served is None else type(served).__name__
+            raise BadValueError("--team", CALLER, rule, got, fix)
+        policy = _Reviewed.of(served)
         classes = tuple(str(name) for name in policy.classes)
         if team.classes is not None and tuple(map(str, team.classes)) != classes:
             rule, fix = f"must have the classes {', '.join(classes)}", "Use them in this order"
@@ -514,13 +564,13 @@ class TeamQueue:
             self._learned_at = now
         return self._learned
 
-    def _policy(self) -> Policy:
-        """Return the active policy."""
-        policy = self.catalog.active[1]
-        if not isinstance(policy, Policy):
+    def _policy(self) -> _Reviewed:
+        """Return what reviewers need to know of the active policy."""
+        policy = self.catalog.active_served[1]
+        if not isinstance(policy, Policy | Cascade):
             problem = "The review team needs a policy of one class per row"
             raise HTTPError(CONFLICT, problem, "Activate one, or serve without --team")
-        return policy
+        return _Reviewed.of(policy)
 
     def _error_rates(self, team: ReviewTeam) -> list[float]:
         """Return how often each reviewer is expected to err, the mean over classes."""
@@ -539,20 +589,24 @@ class TeamQueue:
         for k, row in enumerate(rows):
             by_policy[row.policy_id].append(k)
         for policy_id, some in by_policy.items():
-            policy = self.catalog.policy(policy_id)
-            assert isinstance(policy, Policy)
-            classes = policy.classes
+            policy = self.catalog.served(policy_id)
+            assert isinstance(policy, Policy | Cascade)
+            known = _Reviewed.of(policy)
+            classes = known.classes
             asked = dict(zip(team.names, team.answerers(classes, n_classes), strict=True))
             for k in some:
                 row = rows[k]
-                p = stored_posterior(policy, row.probabilities, row.reason, row.model_answers)
+                if isinstance(policy, Policy):
+                    p = stored_posterior(policy, row.probabilities, row.reason, row.model_answers)
+                else:
+                    p = np.frombuffer(row.probabilities, "<f4").astype(np.float64)
                 for name, code in row.answers:
                     if name in asked:
                         p = asked[name].updated(p[np.newaxis], np.array([code]))[0]
                 posteriors[k] = p
-            columns = cost_columns(policy, [rows[k].row_costs for k in some])
-            outputs = Probabilities(posteriors[some], classes)
-            values[some] = team.values(outputs, policy.costs, columns)
+            columns = cost_columns(known.costs, [rows[k].row_costs for k in some])
+            is_answered = np.array([bool(rows[k].answers) for k in some])
+            values[some] = known.values(team, posteriors[some], is_answered, columns)
         for k, row in enumerate(rows):
             for r, name in enumerate(team.names):
                 if name in row.seen_by:

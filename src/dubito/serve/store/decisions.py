@@ -470,7 +470,7 @@ def find_model_answers(
     connection : Connection
         Supplied by `Store`.
     ids : sequence of str
-        Ids of decisions of a policy, not of a cascade.
+        Ids of decisions; those of a cascade have none.
 
     Returns
     -------
@@ -481,6 +481,8 @@ def find_model_answers(
     query = sa.select(cascade_stages).order_by(cascade_stages.c.number)
     for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
         sent, response = json.loads(row["sent"]), json.loads(row["response"])
+        if "model" not in sent:
+            continue  # a stage of a cascade
         one = ModelAnswer(row["number"], sent["model"], sent["label"], row["created"], response)
         found.setdefault(row["decision_id"], []).append(one)
     return found
