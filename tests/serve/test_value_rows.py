@@ -130,11 +130,30 @@ def test_crossing_quantiles_are_sorted_if_the_fit_did(tmp_path: Path, running: R
     with opened(f"sqlite:///{tmp_path}/a.db", policy) as store:
         answer = running(store).client.post("/v1/decide", json=body)
         assert answer.status_code == 422
-        assert "serve a policy fitted with --rearrange" in answer.text
+        assert "Send it with ?rearrange=true" in answer.text
+        sorted_ = running(store).client.post("/v1/decide?rearrange=true", json=body).json()
+        assert sorted_["n_rearranged"] == 2
     with opened(f"sqlite:///{tmp_path}/b.db", replace(policy, rearrange=True)) as store:
         found = running(store).client.post("/v1/decide", json=body).json()["decisions"]
     expected = policy.decide(Quantiles(rows, policy.levels)).value
     assert [one["value"] for one in found] == expected.tolist()
+    assert [one["value"] for one in sorted_["decisions"]] == expected.tolist()
+
+
+def test_levels_are_compared_with_those_of_the_fit(tmp_path: Path, running: Running) -> None:
+    policy = fitted_value_policy("Quantiles")
+    levels = list(policy.levels or ())
+    row = [100.0 + k for k in range(len(levels))]
+    with opened(f"sqlite:///{tmp_path}/a.db", policy) as store:
+        client = running(store).client
+        body: dict[str, Any] = {"quantiles": [row], "levels": levels}
+        assert client.post("/v1/decide", json=body).status_code == 200
+        for wrong in ([0.5], [x / 2 for x in levels], "x", [[0.1]]):
+            answer = client.post("/v1/decide", json={**body, "levels": wrong})
+            assert answer.status_code == 422
+            assert "`levels` must be those that the policy was fitted on" in answer.json()["detail"]
+        short = client.post("/v1/decide", json={"quantiles": [[1.0]]}).text
+        assert short.partition("example")[2].count(",") == len(levels) - 1
 
 
 @pytest.mark.parametrize(
@@ -146,6 +165,7 @@ def test_crossing_quantiles_are_sorted_if_the_fit_did(tmp_path: Path, running: R
         ({"mean": [[1.0]]}, "`mean` must be one number per row"),
         ({"mean": ["x"]}, "`mean` must be one number per row, of at most 1e+100, got 'x' in row 0"),
         ({"mean": [1e200]}, "of at most 1e+100, got 1e+200 in row 0"),
+        ({"levels": [0.5]}, "and no other outputs"),
         ({"std": [0.0]}, "`std` must be positive, got 0.0 in row 0"),
         ({"std": [1.0, 2.0]}, "`std` must have the shape of `mean`"),
     ],

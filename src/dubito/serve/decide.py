@@ -211,12 +211,15 @@ def decide_batch(
     responses={200: {"model": schemas.DecideResponse}},
 )
 async def decide(
-    request: Request, token: Annotated[Token, Depends(require_scope("decide"))]
+    request: Request,
+    token: Annotated[Token, Depends(require_scope("decide"))],
+    rearrange: bool = False,
 ) -> Response:
     """Decide rows and store the decisions; the response is sent once they are on disk.
 
     A cascade answers which model to call next, and takes its output under the same id. So does a
-    policy that asks a model, for the class that it answers.
+    policy that asks a model, for the class that it answers. With `rearrange`, quantiles that cross
+    are sorted and counted.
     """
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
@@ -232,16 +235,18 @@ async def decide(
         content = _as_json(columns)
     elif is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
         async with service.bulk:
-            columns, content = await run_in_threadpool(_decide_bulk, service, body, is_arrow, key)
+            columns, content = await run_in_threadpool(
+                _decide_bulk, service, body, is_arrow, key, rearrange
+            )
     else:
-        parsed = _parse_request(service, body, is_arrow, key)
+        parsed = _parse_request(service, body, is_arrow, key, rearrange)
         kind = parsed.batch_kind or object()  # equal to no other: decided alone
         new = await service.batcher.submit(kind, parsed)
         found = await asyncio.wrap_future(service.store.submit(new))
         respond = partial(_response_columns, new.columns, service.catalog.policy, found)
         # Decisions that exist may be of policies that are still to be read.
         columns = await run_in_threadpool(respond) if found else respond()
-        content = _as_json(columns)
+        content = _as_json(columns, _n_rearranged(parsed, rearrange))
     for action, n_rows in Counter(columns["action"]).items():
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(columns["id"])
@@ -267,10 +272,10 @@ def _idempotency_key(request: Request, token: Token, body: bytes) -> Idempotency
 
 
 def _decide_bulk(
-    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
+    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None, rearrange: bool
 ) -> tuple[dict[str, list[Any]], bytes]:
     """Decide and store the rows of a large request; return the response as columns and bytes."""
-    parsed = _parse_request(service, body, is_arrow, key)
+    parsed = _parse_request(service, body, is_arrow, key, rearrange)
     [new] = decide_batch([parsed], service.settings, service.rng)
     found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
@@ -287,17 +292,23 @@ def _decide_bulk(
             "ask": [one or "" for one in columns["ask"]],
         }
         return columns, write_stream({**columns, **typed})
-    return columns, _as_json(columns)
+    return columns, _as_json(columns, _n_rearranged(parsed, rearrange))
 
 
-def _as_json(columns: dict[str, list[Any]]) -> bytes:
+def _n_rearranged(parsed: DecisionRequest, rearrange: bool) -> int | None:
+    """Return the number of rows whose quantiles were sorted, None if that was not asked for."""
+    return parsed.rows.outputs.n_rearranged if rearrange else None
+
+
+def _as_json(columns: dict[str, list[Any]], n_rearranged: int | None = None) -> bytes:
     """Return decisions as JSON, block by block: other threads wait while a block is encoded."""
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     n_labels = len(columns["labels"][0]) if "labels" in columns else 0
     size = max(BLOCK_ROWS // (1 + n_labels // 4), 1)
     starts = range(0, len(rows), size)
     blocks = (json.dumps(rows[start : start + size])[1:-1] for start in starts)
-    return f'{{"decisions": [{", ".join(blocks)}]}}'.encode()
+    more = "" if n_rearranged is None else f', "n_rearranged": {n_rearranged}'
+    return f'{{"decisions": [{", ".join(blocks)}]{more}}}'.encode()
 
 
 def has_arrow_body(request: Request) -> bool:
@@ -306,18 +317,21 @@ def has_arrow_body(request: Request) -> bool:
 
 
 def _parse_request(
-    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
+    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None, rearrange: bool
 ) -> DecisionRequest:
     """Return the validated rows of a body with the active policy."""
     settings = service.settings
     policy_id, policy = service.catalog.active
+    if rearrange and not isinstance(policy, RegressionPolicy):
+        problem = "?rearrange=true is for quantiles, and the policy takes none"
+        raise HTTPError(INVALID, problem, "Leave it out")
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
     key_id = key and key.id
     if isinstance(policy, MultiLabelPolicy):
         width = len(policy.label_names)
         rows = RequestRows.of(content, width, settings, key_id, has_labels=True)
     elif isinstance(policy, RegressionPolicy):
-        rows = RequestRows.of(content, 0, settings, key_id, values=policy)
+        rows = RequestRows.of(content, 0, settings, key_id, values=policy, rearrange=rearrange)
     else:
         answers = policy.calibrator
         rows = RequestRows.of(

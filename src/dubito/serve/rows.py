@@ -27,7 +27,7 @@ from dubito.serve.value_rows import Regression, read_outputs, sent_matrix
 
 CALLER = "POST /v1/decide"
 MAX_SHOWN = 50  # characters of a value in a message
-OF_OTHERS = ("mean", "std", "quantiles", "samples", "scores", "groups")
+OF_OTHERS = ("mean", "std", "quantiles", "levels", "samples", "scores", "groups")
 NOT_FINITE = "a number that is not finite"
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
@@ -59,18 +59,20 @@ class RequestRows:
         *,
         has_labels: bool = False,
         values: RegressionPolicy | None = None,
+        rearrange: bool = False,
         answers: ConfidenceCalibrator | None = None,
     ) -> RequestRows:
         """Validate a body; missing ids are random, or derived from the idempotency key.
 
         With `has_labels`, columns are labels, each with a probability of its own; with `values`,
-        rows are predictive distributions for that policy; with `answers`, scores for that
-        calibrator.
+        rows are predictive distributions for that policy, whose quantiles are sorted if
+        `rearrange`; with `answers`, scores for that calibrator.
         """
         fields = validate(DecideRequest, content)
         outputs: Logits | Probabilities | MultiLabel | Regression | Scores
         if values is not None:
-            outputs, n_columns = read_outputs(fields, values), n_classes
+            outputs = read_outputs(fields, values, rearrange=rearrange)
+            n_columns = n_classes
             if outputs.n_rows > settings.max_rows:
                 raise too_many("rows", settings.max_rows)
         elif answers is not None:

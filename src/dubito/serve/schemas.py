@@ -125,8 +125,9 @@ class RequestModel(BaseModel):
 class DecideRequest(RequestModel):
     """Model outputs, and optionally ids, features, row_costs and links, one per row.
 
-    A regression policy takes `mean` and `std`, `quantiles` or `samples`, as in its fit. A policy
-    that was fitted on scores of answers takes `scores`, lists by name, and their `groups`.
+    A regression policy takes `mean` and `std`, `quantiles` or `samples`, as in its fit; `levels` of
+    quantiles are compared with those of the fit, if they are sent. A policy that was fitted on
+    scores of answers takes `scores`, lists by name, and their `groups`.
 
     `row_costs` are the columns that the costs of the policy depend on, by name.
     """
@@ -142,6 +143,7 @@ class DecideRequest(RequestModel):
     mean: Numbers = None
     std: Numbers = None
     quantiles: Matrix = None
+    levels: Numbers = None
     samples: Matrix = None
     ids: Ids | None = None
     features: Matrix = None
@@ -314,11 +316,15 @@ class CascadeDecision(CascadeStep):
 
 
 class DecideResponse(BaseModel):
-    """One decision per row, in the order of the request."""
+    """One decision per row, in the order of the request.
+
+    With `?rearrange=true`, `n_rearranged` counts the rows whose quantiles were sorted.
+    """
 
     decisions: (
         list[Decision] | list[MultiLabelDecision] | list[ValueDecision] | list[CascadeDecision]
     )
+    n_rearranged: int | None = None
 
 
 class PreviousLabel(BaseModel):
@@ -490,14 +496,12 @@ class ReviewRow(BaseModel):
     row_costs: dict[str, float] | None
     link: str | None
     classes: list[Label]
-    is_second_opinion: bool | None = None
     action: str | int | None = None
     class_: Label | None = Field(None, alias="class")
     probability: float | None = None
     probabilities: list[float] | None = None
     reason: str | None = None
     review_value: float | None = None
-    value_with_reviewer: float | None = None
     is_audit: bool | None = None
     n_escalations: int | None = None
 

@@ -24,11 +24,7 @@ Regression = Normal | Samples | Quantiles
 
 MOST = 1e100  # whose square is still a number
 FIELDS = {"Normal": ("mean", "std"), "Quantiles": ("quantiles",), "Samples": ("samples",)}
-EXAMPLES = {
-    "Normal": '{"mean": [12.5], "std": [2.0]}',
-    "Quantiles": '{"quantiles": [[9.0, 12.5, 16.0]]}',
-    "Samples": '{"samples": [[9.5, 12.0, 13.1]]}',
-}
+MAX_SHOWN = 9  # numbers of an example
 
 
 class StoredValues(NamedTuple):
@@ -87,7 +83,7 @@ def outputs_of(rows: NDArray[np.float32], policy: RegressionPolicy) -> Regressio
     return Quantiles(numbers, policy.levels, policy.rearrange)
 
 
-def read_outputs(fields: Any, policy: RegressionPolicy) -> Regression:
+def read_outputs(fields: Any, policy: RegressionPolicy, *, rearrange: bool = False) -> Regression:
     """Return the predictive distributions of a request.
 
     Parameters
@@ -96,31 +92,67 @@ def read_outputs(fields: Any, policy: RegressionPolicy) -> Regression:
         The fields of the body.
     policy : RegressionPolicy
         Says which of them are needed, and how many numbers per row.
+    rearrange : bool, default False
+        Whether quantiles that cross are sorted, also if the fit of the policy did not do it.
 
     Returns
     -------
     Normal, Samples or Quantiles
         In double precision.
     """
-    wanted, fix = FIELDS[policy.kind], f"Send for example {EXAMPLES[policy.kind]}"
+    wanted, fix = FIELDS[policy.kind], f"Send for example {_example(policy)}"
+    if rearrange and policy.levels is None:
+        problem = "?rearrange=true is for quantiles, and the policy takes none"
+        raise HTTPError(INVALID, problem, "Leave it out")
     others = {"logits", "probabilities", "row_costs", *sum(FIELDS.values(), ())} - {*wanted}
+    others |= {"levels"} if policy.levels is None else set()
     is_complete = all(getattr(fields, name) is not None for name in wanted)
     if not is_complete or any(getattr(fields, name) is not None for name in others):
         names = " and ".join(f"`{name}`" for name in wanted)
         raise HTTPError(INVALID, f"The body must have {names}, and no other outputs", fix)
+    _require_levels(fields.levels, policy)
     arrays = [_as_doubles(getattr(fields, name), name, policy, fix) for name in wanted]
     try:
         if policy.kind == "Normal":
             return Normal(*arrays)
         if policy.levels is None:
             return Samples(arrays[0])
-        return Quantiles(arrays[0], policy.levels, policy.rearrange)
+        return Quantiles(arrays[0], policy.levels, policy.rearrange or rearrange)
     except BadValueError as error:
         name = "quantiles" if policy.kind == "Quantiles" else error.argument
         row = "" if error.row is None else f" in row {error.row}"
         if "rearrange" in error.fix:
-            fix = "Sort them, or serve a policy fitted with --rearrange, which does it"
+            fix = "Send it with ?rearrange=true to sort them, or serve a policy fitted with "
+            fix += "--rearrange"
         raise HTTPError(INVALID, f"`{name}` {error.rule}, got {error.got}{row}", fix) from error
+
+
+def _require_levels(levels: Any, policy: RegressionPolicy) -> None:
+    """Raise unless the levels of quantiles are those of the fit, if they are sent."""
+    if levels is None or policy.levels is None:
+        return
+    sent = levels.tolist() if isinstance(levels, np.ndarray) else levels
+    is_list = isinstance(sent, list) and all(type(one) in (int, float) for one in sent)
+    if not (
+        is_list
+        and len(sent) == len(policy.levels)
+        and np.allclose(sent, policy.levels, rtol=0, atol=1e-6)
+    ):
+        wanted = list(policy.levels)
+        got = repr(sent)[:80]
+        problem = f"`levels` must be those that the policy was fitted on, {wanted}, got {got}"
+        raise HTTPError(INVALID, problem, "Send quantiles at these levels")
+
+
+def _example(policy: RegressionPolicy) -> str:
+    """Return a body with as many numbers as the policy takes, of many the first ones."""
+    if policy.kind == "Normal":
+        return '{"mean": [12.5], "std": [2.0]}'
+    width = policy.n_columns or 2
+    shown = [f"{9.0 + k}" for k in range(min(width, MAX_SHOWN))]
+    shown += ["..."] * (width > MAX_SHOWN)
+    [name] = FIELDS[policy.kind]
+    return f'{{"{name}": [[{", ".join(shown)}]]}}'
 
 
 def _as_doubles(value: Any, name: str, policy: RegressionPolicy, fix: str) -> FloatArray:
