@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.costs import _read_cost_json, _read_cost_table
+from dubito.decide.costs import CostMatrix, _read_cost_json, _read_cost_table
 from dubito.errors import BadFileError
 from dubito.serialization.documents import MAX_BYTES
 
@@ -77,3 +77,14 @@ def test_bad_json(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(BadFileError, match="it is not JSON"):
         _read_cost_json(path)
+
+
+def test_the_json_form_of_the_guide_asks_a_reviewer(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "guide" / "decide.md"
+    block = page.read_text().split("```json\n")[1].split("```")[0]
+    path = tmp_path / "asking.json"
+    path.write_text(block)
+    costs = CostMatrix.from_json(path)
+    same = CostMatrix([[0, 100], [5, 0]], ["pass", "block"], ["legit", "fraud"])
+    same = same.with_review("ann", cost=2, error_rate=[0.01, 0.05])
+    assert costs.to_dict() == same.to_dict()
