@@ -496,12 +496,14 @@ class ReviewRow(BaseModel):
     row_costs: dict[str, float] | None
     link: str | None
     classes: list[Label]
+    is_second_opinion: bool | None = None
     action: str | int | None = None
     class_: Label | None = Field(None, alias="class")
     probability: float | None = None
     probabilities: list[float] | None = None
     reason: str | None = None
     review_value: float | None = None
+    value_with_reviewer: float | None = None
     is_audit: bool | None = None
     n_escalations: int | None = None
 
