@@ -606,3 +606,9 @@ def test_a_standard_deviation_that_is_not_positive_has_a_remedy(run: Run, stored
     done = run("calibrate", "zero.csv", *KINDS["normal"], "--label", "demand", "-o", "c.json")
     text = " ".join(done.stderr.split())
     assert "`s` must be positive, got 0.0 in row 3. Fix the cell, or" in text
+
+
+def test_help_texts_mention_regressions(run: Run) -> None:
+    text = " ".join(run("decide", "--help").stdout.split())
+    assert "For a regression: action, value, low, high, expected_cost, reason" in text
+    assert "the CRPS of a regression" in " ".join(run("calibrate", "--help").stdout.split())

@@ -79,7 +79,9 @@ def calibrate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Fit the calibrator with the best cross-validated log loss and save it, or apply it.
+    """Fit the calibrator with the best cross-validated score and save it, or apply it.
+
+    The score is the log loss of classes, or the CRPS of a regression.
 
     --apply writes the input columns, and calibrated_p for a column p,
     or calibrated_CLASS for each of several classes or labels.
@@ -352,4 +354,6 @@ def _load(
         problem = f"it is not valid JSON (line {error.lineno}, column {error.colno})"
         raise BadFileError(str(path), problem, fix) from error
     except (BadValueError, BadTypeError) as error:
-        raise BadFileError(str(path), f"it is not a calibrator ({error.rule}, got {error.got})", fix) from error
+        raise BadFileError(
+            str(path), f"it is not a calibrator ({error.rule}, got {error.got})", fix
+        ) from error

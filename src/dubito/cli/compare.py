@@ -194,7 +194,7 @@ def drift(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Test whether confidence, classes, uncertainty or features drifted between two periods.
+    """Test whether predictions, uncertainty, labels or features drifted between two periods.
 
     Labels are optional. For regression, it tests predictions and interval widths,
     and with targets also bias, errors, coverage and PIT.
