@@ -26,7 +26,7 @@ from dubito.errors import (
 )
 from dubito.measure import log_loss
 
-POOLS = [LinearPool(), LogLinearPool(), LogLinearPool(has_bias=True)]
+POOLS = [LinearPool(), LogLinearPool(), LogLinearPool(fit_intercept=True)]
 each_pool = pytest.mark.parametrize("pool", POOLS, ids=["linear", "log-linear", "biased"])
 
 
@@ -60,23 +60,23 @@ def test_linear_weights_are_the_most_likely() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_log_linear_weights_are_the_best(has_bias: bool) -> None:
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_log_linear_weights_are_the_best(fit_intercept: bool) -> None:
     models, y = made(300)
     weight = np.random.default_rng(1).random(len(y))
     logs = np.stack([np.log(p) for p in parts_of(models)])
 
     def loss(x: Any) -> float:
-        scores = np.tensordot(x[:2], logs, axes=1) + (x[2:] if has_bias else 0)
+        scores = np.tensordot(x[:2], logs, axes=1) + (x[2:] if fit_intercept else 0)
         losses = special.logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]
         away = x - np.append([0.5, 0.5], np.zeros(len(x) - 2))
         return float((weight @ losses + 0.5 * 2.0 * away @ away) / weight.sum())
 
-    start = np.full(5 if has_bias else 2, 0.1)
+    start = np.full(5 if fit_intercept else 2, 0.1)
     best = minimize(loss, start, method="Nelder-Mead", tol=1e-12, options={"maxfev": 20000}).x
-    found = LogLinearPool(has_bias, regularization=2.0).fit(models, y, weight)
+    found = LogLinearPool(fit_intercept, regularization=2.0).fit(models, y, weight)
     close(found.weights_, best[:2], atol=1e-4)
-    close(found.bias_, best[2:] if has_bias else [0, 0, 0], atol=1e-4)
+    close(found.bias_, best[2:] if fit_intercept else [0, 0, 0], atol=1e-4)
     scores = np.tensordot(found.weights_, logs, axes=1) + found.bias_
     close(found.predict_proba(models), special.softmax(scores, axis=1), rtol=1e-8, atol=2e-12)
 

@@ -121,27 +121,27 @@ def test_the_callers_array_is_not_changed() -> None:
         (
             [0.0, 1.0],
             EVEN,
-            r"`from_prior` .*got 0 for class 0\. Drop columns that no",
+            r"`train_prior` .*got 0 for class 0\. Drop columns that no",
         ),
         (
             EVEN,
             [1.0],
-            r"`to_prior` .*got 1\. Give one for every",
+            r"`deploy_prior` .*got 1\. Give one for every",
         ),
         (
             EVEN,
             [1, 99],
-            r"`to_prior`.*must sum to 1, got 100\.",
+            r"`deploy_prior`.*must sum to 1, got 100\.",
         ),
         (
             EVEN,
             [[0.5, 0.5]],
-            r"`to_prior` .*got shape \(1, 2\)\. Give one for every",
+            r"`deploy_prior` .*got shape \(1, 2\)\. Give one for every",
         ),
         (
             EVEN,
             {"cat": 1.0},
-            r"`to_prior` .*got \['cat'\]\. Use the class names",
+            r"`deploy_prior` .*got \['cat'\]\. Use the class names",
         ),
     ],
 )
@@ -154,4 +154,4 @@ def test_a_prior_that_is_none(before: Any, after: Any, message: str) -> None:
 def test_a_prior_that_is_no_list() -> None:
     with pytest.raises(BadTypeError) as caught:
         adjust_prior([[0.5, 0.5]], EVEN, 0.5)
-    assert re.search(r"`to_prior`.*a single float\.", str(caught.value))
+    assert re.search(r"`deploy_prior`.*a single float\.", str(caught.value))

@@ -76,8 +76,8 @@ def test_batches_and_json_do_not_matter(cuts: list[int], is_true: bool) -> None:
     rng = np.random.default_rng(0)
     stated = rng.uniform(0.3, 1, 60)
     found = rng.random(60) < (stated if is_true else stated**4)
-    whole = SequentialAlarm(level=0.2).update(stated, found)
-    alarm = SequentialAlarm(level=0.2)
+    whole = SequentialAlarm(alpha=0.2).update(stated, found)
+    alarm = SequentialAlarm(alpha=0.2)
     for rows in np.split(np.arange(60), sorted(cuts)):
         alarm = alarm.update(stated[rows], found[rows])
         alarm = SequentialAlarm.from_dict(json.loads(json.dumps(alarm.to_dict(), allow_nan=False)))
@@ -149,7 +149,7 @@ def test_weights_make_the_claim_about_all_rows() -> None:
 
 
 BAD: list[tuple[Any, type[DubitoError], str]] = [
-    (lambda: SequentialAlarm(level=0), BadValueError, r"`level`.*between 0 and 1.* 0\b"),
+    (lambda: SequentialAlarm(alpha=0), BadValueError, r"`alpha`.*between 0 and 1.* 0\b"),
     (
         lambda: SequentialAlarm(tolerance=-0.1),
         BadValueError,

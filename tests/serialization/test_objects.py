@@ -166,7 +166,7 @@ def fitted() -> Iterator[Serializable]:
         gate = OODGate(score, alpha=0.1).resolved(has_features=True)
         yield gate.cross_fit(ArrayShards(batch), batch, make_folds(batch, 3))[0]
     yield LinearPool().fit([logits, Logits(LOGITS / 3, ("a", "b", "c"))], names)
-    yield LogLinearPool(has_bias=True).fit([Logits(LOGITS), Logits(LOGITS[:, ::-1])], LABELS)
+    yield LogLinearPool(fit_intercept=True).fit([Logits(LOGITS), Logits(LOGITS[:, ::-1])], LABELS)
 
 
 def made() -> list[Serializable]:

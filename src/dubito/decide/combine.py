@@ -159,7 +159,7 @@ class ConditionalIndependenceTest(ArrayResult):
     ----------
     correlation, p_value : array, models x models
         1 on the diagonal.
-    significance : float
+    alpha : float
         The significance level.
     n_rows : int
         The number of labeled rows.
@@ -167,14 +167,14 @@ class ConditionalIndependenceTest(ArrayResult):
 
     correlation: FloatArray
     p_value: FloatArray
-    significance: float
+    alpha: float
     n_rows: int
 
     @property
     def is_contradicted(self) -> bool:
         """Whether some pair is significantly correlated, after Bonferroni correction."""
         n_models = len(self.p_value)
-        return bool(self.p_value.min() * (n_models * (n_models - 1) // 2) < self.significance)
+        return bool(self.p_value.min() * (n_models * (n_models - 1) // 2) < self.alpha)
 
     def summary(self) -> str:
         """Return the result in a sentence, with the most significant pair.
@@ -204,7 +204,7 @@ class ConditionalIndependenceTest(ArrayResult):
 
 
 def conditional_independence_test(
-    outputs: Any, y: Any, *, significance: float = 0.01
+    outputs: Any, y: Any, *, alpha: float = 0.01
 ) -> ConditionalIndependenceTest:
     """Test whether labeled rows contradict the assumption of `combine_posteriors`.
 
@@ -217,7 +217,7 @@ def conditional_independence_test(
         Outputs of each model for the same rows and classes.
     y : array
         Labels.
-    significance : float, default 0.01
+    alpha : float, default 0.01
         The significance level.
 
     Returns
@@ -237,7 +237,7 @@ def conditional_independence_test(
     True
     """
     caller = "conditional_independence_test"
-    alpha = as_fraction(significance, "significance", caller, is_open=True)
+    level = as_fraction(alpha, "alpha", caller, is_open=True)
     models = _as_models(outputs, caller)
     if len(models) < 2:
         rule, fix = "must have at least 2 models", "Pass [outputs_a, outputs_b]"
@@ -250,7 +250,7 @@ def conditional_independence_test(
     for a, b in combinations(range(len(models)), 2):
         pair = _within_classes(odds[a], odds[b], groups)
         correlation[[a, b], [b, a]], p_value[[a, b], [b, a]] = pair
-    return ConditionalIndependenceTest(freeze(correlation), freeze(p_value), alpha, int(rows.size))
+    return ConditionalIndependenceTest(freeze(correlation), freeze(p_value), level, int(rows.size))
 
 
 def _within_classes(
@@ -497,7 +497,7 @@ class LogLinearPool(BasePool):
 
     Parameters
     ----------
-    has_bias : bool, default False
+    fit_intercept : bool, default False
         Also learn a bias per class, such as the prior that the product counts twice.
     regularization : float, default 1.0
         This times half the squared distance from powers of 1 / models and biases of 0 is added to
@@ -523,15 +523,15 @@ class LogLinearPool(BasePool):
 
     bias_: FloatArray
 
-    param_fields = declare(has_bias=boolean)
+    param_fields = declare(fit_intercept=boolean)
     fitted_fields = declare(
         weights_=array(None, low=0, high=MAX_POWER),
         bias_=array("n_classes_", low=-MAX_BIAS, high=MAX_BIAS),
         log_losses_=array("weights_"),
     )
 
-    def __init__(self, has_bias: bool = False, regularization: float = 1.0) -> None:
-        self.has_bias = has_bias
+    def __init__(self, fit_intercept: bool = False, regularization: float = 1.0) -> None:
+        self.fit_intercept = fit_intercept
         self.regularization = regularization
 
     def _check_params(self) -> None:
@@ -539,7 +539,7 @@ class LogLinearPool(BasePool):
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         n_models, _, n_classes = data.logs.shape
-        n_bias = n_classes if self.has_bias else 0
+        n_bias = n_classes if self.fit_intercept else 0
         center = np.append(np.full(n_models, 1 / n_models), np.zeros(n_bias))
         penalty = float(self.regularization) / data.weight.sum()
         weight = data.weight / data.weight.sum()
@@ -549,7 +549,7 @@ class LogLinearPool(BasePool):
 
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
             scores = np.tensordot(x[:n_models], logs, axes=1)
-            scores += x[n_models:, np.newaxis] if self.has_bias else 0.0
+            scores += x[n_models:, np.newaxis] if self.fit_intercept else 0.0
             top = scores.max(axis=0)
             parts = np.exp(scores - top)
             total = parts.sum(axis=0)
@@ -564,7 +564,7 @@ class LogLinearPool(BasePool):
         found = scipy.optimize.minimize(
             loss, center, jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
-        bias = found.x[n_models:] if self.has_bias else np.zeros(n_classes)
+        bias = found.x[n_models:] if self.fit_intercept else np.zeros(n_classes)
         return {"weights_": found.x[:n_models], "bias_": bias}
 
     def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:

@@ -53,7 +53,7 @@ NOTHING = -1e300  # the log of a prior of 0, finite for the kernels
 LEAST = -1e250  # no log posterior is below; a sum of many is still far above NOTHING
 
 
-def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
+def adjust_prior(outputs: Any, train_prior: Any, deploy_prior: Any) -> Probabilities:
     """Return posteriors under other class frequencies than those of training.
 
     Use it under prior shift, such as a model trained on balanced classes and deployed at 1:99.
@@ -61,11 +61,11 @@ def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
     Parameters
     ----------
     outputs : array, Logits, Probabilities or Members
-        Outputs calibrated for `from_prior`. A probability of 0 counts as the smallest positive
+        Outputs calibrated for `train_prior`. A probability of 0 counts as the smallest positive
         number of its precision.
-    from_prior, to_prior : array or dict
+    train_prior, deploy_prior : array or dict
         Class frequencies before and after, in the order of the columns or by class name. A class
-        with a `to_prior` of 0 gets probability 0.
+        with a `deploy_prior` of 0 gets probability 0.
 
     Returns
     -------
@@ -84,8 +84,8 @@ def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
     """
     caller = "adjust_prior"
     known = as_class_outputs(outputs, caller)
-    before = as_prior(from_prior, known, "from_prior", caller, is_positive=True)
-    shift = log_prior(as_prior(to_prior, known, "to_prior", caller)) - np.log(before)
+    before = as_prior(train_prior, known, "train_prior", caller, is_positive=True)
+    shift = log_prior(as_prior(deploy_prior, known, "deploy_prior", caller)) - np.log(before)
     result = np.empty(known.array.shape, known.array.dtype)
 
     def fill(rows: slice) -> None:

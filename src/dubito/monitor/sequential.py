@@ -47,12 +47,12 @@ class SequentialAlarm:
     `alarm = alarm.update(confidence, is_correct)` after each label, or any batch of labels, tests
     calibration. With the mean of past uncertainties as `stated` and new uncertainties as `observed`
     it tests for drift. If the claim is true up to `tolerance`, the probability that it ever raises
-    an alarm is at most `level`, however often it is checked (Ville's inequality). Immutable:
+    an alarm is at most `alpha`, however often it is checked (Ville's inequality). Immutable:
     `update` returns a new alarm.
 
     Parameters
     ----------
-    level : float, default 0.05
+    alpha : float, default 0.05
         The probability of a false alarm.
     tolerance : float, default 0.0
         Deviation of the means that is accepted.
@@ -85,7 +85,7 @@ class SequentialAlarm:
     (True, 'over', 16)
     """
 
-    level: float = 0.05
+    alpha: float = 0.05
     tolerance: float = 0.0
     max_weight: float = 1.0
     n_labels: int = 0
@@ -97,7 +97,7 @@ class SequentialAlarm:
     direction: Direction | None = None
 
     def __post_init__(self) -> None:
-        as_fraction(self.level, "level", CALLER, is_open=True)
+        as_fraction(self.alpha, "alpha", CALLER, is_open=True)
         as_fraction(self.tolerance, "tolerance", CALLER)
         fix = "Pass 1 / the smallest sampling probability"
         as_number(self.max_weight, "max_weight", CALLER, 0, fix=fix, is_open=True)
@@ -130,7 +130,7 @@ class SequentialAlarm:
         seen = _log_e_values(wealth, n_seen)
         both = _log_mean(seen)
         after, direction = self.alarmed_after, self.direction
-        is_alarm = both >= -np.log(self.level)
+        is_alarm = both >= -np.log(self.alpha)
         if after is None and is_alarm.any():
             first = int(is_alarm.argmax())
             after = int(n_seen[first])

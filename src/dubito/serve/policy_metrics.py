@@ -189,7 +189,7 @@ def monitor_labels(
             ).labels[name]  # fmt: skip
             cost = float(np.average(known.paid[used, k], weights=weight))
             log_loss = float(np.average(losses[used, k], weights=weight))
-        alarm = SequentialAlarm(level=0.05 / len(names), tolerance=TOLERANCE + history.missing)
+        alarm = SequentialAlarm(alpha=0.05 / len(names), tolerance=TOLERANCE + history.missing)
         if stated is not None:
             is_seen = ~np.isnan(observed[:, k])
             p = np.clip(stated[is_seen, k].astype(np.float64), 0.0, 1.0)

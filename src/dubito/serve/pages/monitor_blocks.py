@@ -123,7 +123,7 @@ def verdict(report: MonitorReport | CascadeMonitorReport) -> Verdict:
     """Return what the alarms say, with their error rate."""
     alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
     guarantee = (
-        f"Each alarm is false with probability at most {percent(alarm.level, 0)}, "
+        f"Each alarm is false with probability at most {percent(alarm.alpha, 0)}, "
         "however often it is checked."
     )
     shifted = _shifted(uncertainty)
@@ -260,7 +260,7 @@ def values_verdict(report: ValueMonitorReport) -> Verdict:
     """Return what the alarms of a regression policy say, with their error rate."""
     coverage, bias = report.alarms["coverage"], report.alarms["bias"]
     guarantee = (
-        f"Each alarm is false with probability at most {percent(coverage.level, 0)}, "
+        f"Each alarm is false with probability at most {percent(coverage.alpha, 0)}, "
         "however often it is checked."
     )
     after = f"found after {{}} of {_source(report)}".format
@@ -329,16 +329,19 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     overall, fitted = report.overall, policy.report
     expected = overall.expected_if_calibrated
     beside = "" if expected is None else f"{decimal(expected)} expected if calibrated"
+    asking = "review" if report.waiting is None else "asking a model or a reviewer"
     cards = Cards(
         (
             _card("ECE (15 uniform bins)", overall.calibration_error, decimal, beside),
             _card("Log loss", overall.log_loss, decimal),
             _card("Cost per row", overall.cost, decimal),
-            _card("Coverage: decided without review", overall.coverage, percent),
+            _card(f"Coverage: decided without {asking}", overall.coverage, percent),
         )
     )
     counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
-    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)}"
+    waiting = [f"{quantity(m)} for {name}" for name, m in (report.waiting or {}).items() if m]
+    waits = f" Still waiting for an answer: {join_words(waiting)}." if waiting else ""
+    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}.{waits} {_explain(report)}"
     windows, n = report.windows, len(report.windows)
     errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
     expected_errors = [w.expected_if_calibrated for w in windows]
