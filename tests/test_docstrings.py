@@ -86,7 +86,7 @@ def unknown_names(text: str) -> list[str]:
     examples = doctest.DocTestParser().get_examples(text)
     nodes = list(ast.walk(ast.parse("".join(one.source for one in examples))))
     known = {*dir(builtins), "__file__"}
-    used = set()
+    used: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             known |= {(one.asname or one.name).split(".")[0] for one in node.names}

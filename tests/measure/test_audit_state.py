@@ -37,7 +37,7 @@ def test_a_grid_leaves_all_but_the_ranking_exact() -> None:
     exact, gridded = AuditState.of(batch), AuditState.of(batch, is_gridded=True)
     assert gridded.scores == exact.scores
     assert gridded.reliability.to_dict() == exact.reliability.to_dict()
-    assert gridded.ranked.doubt.size < exact.ranked.doubt.size
+    assert gridded.ranked.score.size < exact.ranked.score.size
 
 
 def assert_same_spread(batch: Batch) -> None:

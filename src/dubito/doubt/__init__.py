@@ -1,4 +1,4 @@
-"""What the model does not know, and why: scores where larger always means more doubt."""
+"""What the model does not know, and why: scores where larger always means more uncertain."""
 
 from typing import Any
 

@@ -148,7 +148,7 @@ class ReAct(BaseLastLayerScore):
         ranked = rows.sum(_activations).ranked
         # Ranks are whole numbers without weights: rounding must not move one past the quantile.
         needed = self.quantile * ranked.weight.sum() * (1 - 1e-12)
-        self.limit_ = float(ranked.doubt[np.argmax(np.cumsum(ranked.weight) >= needed)])
+        self.limit_ = float(ranked.score[np.argmax(np.cumsum(ranked.weight) >= needed)])
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
         clipped = np.minimum(features.astype(np.float64), self.limit_)

@@ -124,7 +124,7 @@ class ConformalOutlierDetector(Serializable):
         if not state.weight.size:
             raise EmptyStateError(name, is_labeled=False)
         self._forget()
-        self.scores_, self.weight_ = state.doubt, state.weight
+        self.scores_, self.weight_ = state.score, state.weight
         _warn_if_too_few(float(state.weight.sum()), alpha, name)
         return self
 

@@ -10,7 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dubito.arrays import as_fraction, draw_seed
+from dubito.arrays import FloatArray, as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
@@ -18,6 +18,7 @@ from dubito.measure.audit_state import AuditSums, BootstrapState
 from dubito.measure.binary import (
     THRESHOLD,
     BinaryAudit,
+    error_interval,
     errors_if_calibrated,
     positive_column,
 )
@@ -127,7 +128,9 @@ class Audit:
     classes : tuple of ClassReport
         Calibration per class.
     intervals : dict of str to Interval
-        95 % bootstrap intervals. That of `expected_calibration_error` lies too high near 0.
+        95 % bootstrap intervals. Resamples exceed the calibration error as it exceeds the truth:
+        the lower end of its interval mirrors their upper quantile, and is 0 where a calibrated
+        model may show as large an error.
     groups : dict of str to Audit
         Audits per group.
     group_comparison : GroupComparison or None
@@ -261,23 +264,23 @@ class Audit:
         result, audits = read(sums), {name: read(one) for name, one in groups.items()}
         drawn: dict[str, dict[str, list[float]]] = {}
         if n_drawn and result.n_rows > MANY_ROWS:
-            result = _with_intervals(result, sums.resampled(n_drawn, seed))
+            resamples = sums.resampled(n_drawn, seed)
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
             settings: dict[str, Any] = {"n_resamples": n_drawn, "seed": seed}
             settings["n_bins"] = n_confidence_bins
-            result = _with_intervals(result, total(partial(BootstrapState.of, **settings)).value)
+            resamples = total(partial(BootstrapState.of, **settings)).value
             if audits:
                 states = total(partial(BootstrapState.of_groups, **settings)).states
                 drawn = {name: states[name].value for name in audits}
+        if n_drawn:
+            result = _with_intervals(result, resamples, _errors_if_calibrated(sums, n_drawn, seed))
         if not audits:
             return result
-        audits |= {name: _with_intervals(audits[name], values) for name, values in drawn.items()}
         decided = {name: one.decided for name, one in groups.items()}
         for name, values in drawn.items():
-            bins = groups[name].state.reliability
-            total_weight = float(bins.weight.sum())
-            errors = errors_if_calibrated(bins.variance, total_weight, n_drawn, seed)
+            errors = _errors_if_calibrated(groups[name], n_drawn, seed)
+            audits[name] = _with_intervals(audits[name], values, errors)
             values["expected_if_calibrated"] = errors.tolist()
         comparison = GroupComparison.of(
             audits, decided, drawn, has_costs=costs is not None, seed=seed
@@ -518,12 +521,23 @@ def _class_reports(
     return tuple(ClassReport(*line) for line in zip(labels, *columns, strict=True))
 
 
-def _with_intervals(result: Audit, resamples: dict[str, list[float]]) -> Audit:
+def _errors_if_calibrated(sums: AuditSums, n_resamples: int, seed: int) -> FloatArray:
+    """Return calibration errors that a calibrated model of these rows may show."""
+    bins = sums.state.reliability
+    return errors_if_calibrated(bins.variance, float(bins.weight.sum()), n_resamples, seed)
+
+
+def _with_intervals(
+    result: Audit, resamples: dict[str, list[float]], if_calibrated: FloatArray
+) -> Audit:
     """Return an audit with bootstrap intervals."""
     intervals = {
         name: interval_of(getattr(result, name), values, LEVEL, "audit")
         for name, values in resamples.items()
     }
+    if (name := "expected_calibration_error") in intervals:
+        drawn = np.asarray(resamples[name])
+        intervals[name] = error_interval(getattr(result, name), drawn, if_calibrated, LEVEL)
     if result.n_impossible:
         intervals.pop("log_loss", None)
     if result.accuracy in (0, 1):  # all resamples are alike: the exact binomial bound

@@ -589,9 +589,9 @@ def _areas_of(rankings: tuple[RankingState, ...], n_together: int = RANGE) -> di
         return {}
     # Range by range of scores, as fresh memory for all at once takes as long as merging them.
     n_ranges = 1 + sum(one.weight.size for one in held) // n_together
-    longest = max(held, key=lambda one: one.weight.size).doubt
+    longest = max(held, key=lambda one: one.weight.size).score
     edges = longest[np.arange(1, n_ranges) * longest.size // n_ranges]
-    cuts = [np.searchsorted(one.doubt, edges).tolist() for one in held]
+    cuts = [np.searchsorted(one.score, edges).tolist() for one in held]
     bounds = [[0, *inner, one.weight.size] for inner, one in zip(cuts, held, strict=True)]
     sums = np.zeros(4)
     for k in range(n_ranges):
@@ -603,7 +603,7 @@ def _areas_of(rankings: tuple[RankingState, ...], n_together: int = RANGE) -> di
         if parts:
             columns = (
                 np.concatenate([getattr(one, name)[rows] for one, rows in parts])
-                for name in ("doubt", "weight", "positive")
+                for name in ("score", "weight", "positive")
             )
             ends = np.cumsum([rows.stop - rows.start for _, rows in parts])
             pooled_areas(*columns, ends, total, hits, sums)

@@ -356,7 +356,7 @@ class CalibrationScores:
     @property
     def size(self) -> int:
         """The number of scores held."""
-        return sum(part.doubt.size for part in self.parts)
+        return sum(part.score.size for part in self.parts)
 
     def __add__(self, other: CalibrationScores) -> CalibrationScores:
         both = CalibrationScores(self.parts + other.parts, self.max_size)
@@ -369,7 +369,7 @@ class CalibrationScores:
         """All scores, in increasing order."""
         if len(self.parts) == 1:
             return self.parts[0]
-        scores = np.concatenate([part.doubt for part in self.parts])
+        scores = np.concatenate([part.score for part in self.parts])
         return rank_scores(scores, np.concatenate([part.weight for part in self.parts]))
 
 
@@ -380,13 +380,13 @@ def rank_scores(scores: FloatArray, weight: FloatArray) -> RankingState:
 
 def _in_cells(state: RankingState, n_cells: int) -> RankingState:
     """Return scores rounded up to the largest of their cell, unchanged if they are few."""
-    if state.doubt.size <= n_cells:
+    if state.score.size <= n_cells:
         return state
     ends = np.cumsum(state.weight)
     cells = np.ceil(ends * (n_cells / ends[-1]))
     is_last = np.append(cells[1:] != cells[:-1], True)
     weight = np.diff(ends[is_last], prepend=0.0)
-    return RankingState(state.doubt[is_last], weight, np.zeros(weight.size))
+    return RankingState(state.score[is_last], weight, np.zeros(weight.size))
 
 
 @final
@@ -410,15 +410,15 @@ def _threshold(state: RankingState, level: float, new_weight: float = 1.0) -> fl
     """Return the smallest score that covers `level` of the rows and a new one, None if none."""
     # Not ceil((n + 1) level): a ratio of integers rounds in the same way as the level itself.
     is_reached = np.cumsum(state.weight) / (new_weight + state.weight.sum()) >= level
-    threshold = float(state.doubt[np.argmax(is_reached)]) if is_reached.any() else np.inf
+    threshold = float(state.score[np.argmax(is_reached)]) if is_reached.any() else np.inf
     return threshold if np.isfinite(threshold) else None
 
 
 def _finite_scores(state: RankingState) -> dict[str, Any]:
     """Return the finite scores of a group with their weights, and the weight of all scores."""
-    is_finite = np.isfinite(state.doubt)
+    is_finite = np.isfinite(state.score)
     return {
-        "scores": freeze(state.doubt[is_finite]),
+        "scores": freeze(state.score[is_finite]),
         "weight": freeze(state.weight[is_finite]),
         "total": float(state.weight.sum()),
     }
