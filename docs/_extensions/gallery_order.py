@@ -6,6 +6,7 @@ TASKS = (
     "plot_triage_xrays",
     "plot_route_questions",
     "plot_review_team",
+    "plot_prediction_sets",
     "plot_price_intervals",
     "plot_weekly_forecasts",
     "plot_unseen_inputs",

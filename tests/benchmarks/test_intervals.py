@@ -34,3 +34,24 @@ def test_the_benchmark_compares_methods(
         assert absolute["worst_slab"] < 0.75 < ours["worst_slab"]
     # The same figures as printed, to its digits.
     assert f"{ours['interval_score']:.3f}" in printed
+
+
+def test_the_worst_slab_is_judged_where_a_limit_is_set() -> None:
+    others = {"MAPIE": intervals.Figures(0.9, 1.0, 1.0, 0.8, 0.1)}
+    for name, coverage, word in (
+        ("bike", 0.866, "below 0.87"),
+        ("concrete", 0.86, "at least 0.85"),
+    ):
+        [line] = intervals.verdicts(
+            {
+                f"{name}, Normal": {
+                    intervals.OURS: intervals.Figures(0.9, 1, 1, coverage, 0.1),
+                    **others,
+                }
+            }
+        )
+        assert word in line
+    [line] = intervals.verdicts(
+        {"wine": {intervals.OURS: intervals.Figures(0.9, 1.0, 1.0, 0.5, 0.1), **others}}
+    )
+    assert "below" not in line
