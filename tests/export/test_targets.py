@@ -391,6 +391,7 @@ def test_a_file_of_numpy_refuses_what_a_policy_refuses(tmp_path: Path) -> None:
         (altered(1, -0.5), rows["costs"], r"non-negative.*got -0\.5 in row 1"),
         (np.ones((5, 3)), rows["costs"], r"rows x 2, got the shape \(5, 3\)\. Pass the columns"),
         (rows["p"] > 0.5, rows["costs"], r"must be numbers, rows x 2, got bool"),
+        (rows["p"].astype(object), rows["costs"], r"must be numbers, rows x 2, got object"),
         (rows["p"] * 1j, rows["costs"], r"must be numbers, rows x 2, got complex128"),
         ([["a", "b"]] * 5, rows["costs"], r"must be numbers.*got list"),
         (rows["p"], changed("amount", 4, np.nan), r"`row_costs\['amount'\]`.*nan in row 4\. Fix"),

@@ -113,7 +113,7 @@ def as_floats(x, name, shape, fix, first=None):
     wanted = " x ".join("rows" if one is None else str(one) for one in shape)
     try:
         found = np.asarray(x)
-        if found.dtype.kind not in "fiuO":  # neither booleans nor complex numbers nor text
+        if found.dtype.kind not in "fiu":  # booleans, complex numbers, text, objects
             raise TypeError(found.dtype)
         found = found.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -393,7 +393,8 @@ class _Source:
         self.helpers.add({"matrix": "as_matrix", "column": "as_column", "cube": "as_costs"}[form])
         if form == "column":
             columns = [one for one in names if names[one].attributes["form"] == "column"]
-            text = f"as_column(row_costs, {name!r}, {columns!r}, {n_rows})"
+            listed = ", ".join(map(_quoted, columns))
+            text = f"as_column(row_costs, {_quoted(name)}, [{listed}], {n_rows})"
             is_cost = value.number in self.graph.limits  # the column itself
             return f"    {variable} = {self._checked(text, value) if is_cost else text}"
         sizes = ", ".join(map(str, held["sizes"]))
@@ -427,7 +428,7 @@ class _Source:
         self.helpers.add("checked")
         if (key := ("rule", rule)) not in self.known:
             self.known[key] = f"RULE_{len(self.known) + 1}"
-            self.constants.append(f"{self.known[key]} = {rule!r}")
+            self.constants.append(f"{self.known[key]} = {_quoted(rule)}")
         return f"checked({text}, {self.known[key]}{'' if np.isinf(most) else f', {most:g}'})"
 
     def _plain_expression(self, value: Value) -> tuple[str, int]:
@@ -516,9 +517,14 @@ def _plain(text: str) -> str:
     return text.replace("\\", "/").replace('"""', "'''")
 
 
+def _quoted(text: str) -> str:
+    """Return text as a literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _listed(names: list[str]) -> str:
-    """Return names as a list in lines that are not too long; quoted as in JSON."""
-    texts = [json.dumps(name, ensure_ascii=False) for name in names]
+    """Return names as a list, on one line if it is short."""
+    texts = [_quoted(name) for name in names]
     line = f"[{', '.join(texts)}]"
     if len(line) <= MAX_LIST:
         return line
