@@ -164,3 +164,21 @@ def test_accuracy_without_exception_has_an_interval_of_some_width() -> None:
 def test_too_few_resamples_are_refused(n_resamples: int) -> None:
     with pytest.raises(BadValueError, match="an integer of at least 40"):
         audit([0, 1], [0.2, 0.7], n_resamples=n_resamples)
+
+
+def test_the_interval_of_a_calibration_error_contains_it_and_the_truth() -> None:
+    """Resamples of a binned error are biased upwards, so that percentiles would miss both."""
+    is_inside, is_covered = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        p = rng.uniform(0.02, 0.98, 300)
+        top = TopLabel(p, rng.random(300) < p)  # calibrated: the true error is 0
+        found = audit(top, n_resamples=100, random_state=seed)
+        interval = found.intervals["expected_calibration_error"]
+        is_inside.append(interval.low <= found.expected_calibration_error <= interval.high)
+        is_covered.append(interval.low == 0)
+    assert all(is_inside)
+    assert np.mean(is_covered) >= 0.875  # 95 % of 40, less 2 standard errors
+    off = audit(TopLabel(np.full(500, 0.9), np.arange(500) % 2 == 0), n_resamples=200)
+    low = off.intervals["expected_calibration_error"].low
+    assert 0.3 < low < off.expected_calibration_error

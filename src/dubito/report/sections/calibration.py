@@ -14,8 +14,8 @@ from dubito.report.content import Block, Card, Cards, Choice, Figure, Row, Secti
 from dubito.report.summary import Summary, View
 
 NEAR_ZERO = (
-    "Resampling adds noise of its own, so the bootstrap interval of an ECE near 0 is too high. "
-    "There, read the debiased ECE instead."
+    "An ECE near 0 is mostly noise: a calibrated model may show as much. Its interval then starts "
+    "at 0, and the debiased ECE is the better estimate."
 )
 Z_95 = 1.96  # standard errors on each side of a 95 % interval
 
@@ -142,7 +142,7 @@ def metrics_section(summary: Summary) -> Section:
 
 
 def _is_near_zero(audit: Audit) -> bool:
-    """Return whether the ECE may be noise alone, which a bootstrap doubles."""
+    """Return whether the ECE may be noise alone."""
     has_interval = "expected_calibration_error" in audit.intervals
     return has_interval and audit.expected_calibration_error < 2 * audit.expected_if_calibrated
 
