@@ -97,7 +97,7 @@ def audit(
 
     With --scores, P(correct) is cross-fitted from the scores and audited.
 
-    Example: dubito audit payments.csv --positive fraud -o report.html
+    Example: dubito audit dubito-demo/payments.csv --positive fraud -o report.html
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*'
 

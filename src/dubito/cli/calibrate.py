@@ -89,7 +89,7 @@ def calibrate(
     For a regression it fits the intervals to their coverage, and --apply
     writes the calibrated means and standard deviations, or quantiles.
 
-    Example: dubito calibrate payments.csv --positive fraud -o calibrator.json
+    Example: dubito calibrate dubito-demo/payments.csv --positive fraud -o calibrator.json
 
     Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.csv
 

@@ -801,7 +801,7 @@ def with_columns(
         if name not in unused
     ]
     column_options += [
-        option(name, text, bool, False, panel=PANELS.get(name))
+        option(name, text, bool, False, panel=PANELS.get(name), names=(f"--{name}",))
         for name, text in SWITCHES.items()
         if name not in unused
     ]

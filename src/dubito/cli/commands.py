@@ -113,9 +113,8 @@ def root(
 ) -> None:
     """Measure the calibration of a model's confidence, correct it, and make decisions with it.
 
-    Every command has --help with examples. `dubito demo --binary` writes the
-    files of the first ones to dubito-demo. `dubito --install-completion`
-    enables tab completion.
+    Every command has --help with examples. `dubito demo --binary` creates the
+    example files in dubito-demo/. `dubito --install-completion` enables tab completion.
 
     Example: dubito demo
     """

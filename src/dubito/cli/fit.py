@@ -72,8 +72,8 @@ def fit(
         Path | None,
         typer.Option(
             help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. For several "
-            "labels per row: CSV of label,false_positive,false_negative,review. For regression: "
-            "CSV of error,cost (value - truth), interpolated linearly. Default: 0-1."
+            "labels per row: CSV of label, false_positive, false_negative and review. For "
+            "regression: CSV of error,cost (value - truth), interpolated linearly. Default: 0-1."
         ),
     ] = None,
     cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
@@ -233,7 +233,7 @@ def fit(
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
-    Example: dubito fit payments.csv --positive fraud --reject-cost 0.1
+    Example: dubito fit dubito-demo/payments.csv --positive fraud --reject-cost 0.1
 
     Example: dubito fit predictions.csv --logits 'logit_*' --reject-cost 0.3
 

@@ -537,9 +537,10 @@ def _print(coverage: ForecastCoverage) -> None:
         max(len(coverage.by_horizon) - MAX_ROWS, 0),
         max(len(coverage.by_month) - MAX_ROWS, 0),
     )
-    for count, what in zip(n_hidden, ("later horizons", "earlier months"), strict=True):
+    for count, what in zip(n_hidden, ("later horizon", "earlier month"), strict=True):
         if count:
-            say(f"{count:,} {what} are in --report and --json.")
+            are = "is" if count == 1 else "are"
+            say(f"{quantity(count, what)} {are} in --report and --json.")
     if columns[-1][0] == "score / raw" and coverage.total.n_rows:
         say("\nscore / raw is the interval score divided by that as forecast: lower is better.")
     if coverage.n_future:
