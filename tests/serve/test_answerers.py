@@ -63,11 +63,15 @@ def test_a_model_is_asked_and_its_answer_is_combined(asking: Api, policy: Policy
     assert (torn["action"], torn["ask"], torn["fallback_action"]) == ("large", "large", "a")
     assert (sure["action"], sure["ask"]) == ("a", None)
     assert asking.store.queue_length() == 0  # nobody is asked but the model
+    assert asking.client.get("/v1/monitor").json()["waiting"] == {"large": 1}
+    page = asking.client.get("/monitor").text
+    assert "Still waiting for an answer: 1 row for large." in page
     [after] = decide(asking, ids=["m1"], answers={"large": ["b"]})
     p = posterior(policy, TORN, 1)
     assert after["probabilities"] == pytest.approx(p.tolist(), rel=1e-6)
     assert (after["action"], after["class"], after["ask"]) == ("b", "b", None)
     assert after["expected_cost"] == pytest.approx(1 - p[1], rel=1e-6)
+    assert asking.client.get("/v1/monitor").json()["waiting"] == {"large": 0}
     # Both requests can be repeated, and the row has the last decision.
     assert decide(asking, ids=["m1"], answers={"large": ["b"]}) == [after]
     assert decide(asking, ids=["m1"], logits=[TORN]) == [torn]

@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeGuard, final
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
@@ -32,6 +32,7 @@ from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS, DecisionRu
 from dubito.decide.row_costs import without_reject
 from dubito.outputs import Probabilities
 from dubito.serve import schemas
+from dubito.serve.cascades import count_waiting
 from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service
@@ -44,7 +45,7 @@ from dubito.serve.store.decisions import (
     find_model_answers,
 )
 from dubito.serve.store.policies import ServedPolicy
-from dubito.serve.store.tables import cascade_stages, reviews
+from dubito.serve.store.tables import cascade_stages, decisions, reviews
 from dubito.serve.store.writer import PART_ROWS, insert_rows
 
 BULK_BYTES = 64_000  # larger bodies wait for their turn
@@ -363,6 +364,39 @@ def _new_stages(
         }
         new.append(_NewStages(stages, queued, None if start else key, now))
     return new
+
+
+def count_asked(
+    connection: Connection, policy_id: int, models: Mapping[int, str], since: float
+) -> dict[str, int]:
+    """Return how many rows wait for the answer of each model that a policy asks.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    policy_id : int
+        The policy that decided the rows.
+    models : mapping of int to str
+        The actions that ask a model: see `model_actions`.
+    since : float
+        Only rows that have waited since then or a later time.
+    """
+    found = dict.fromkeys(models.values(), 0) | count_waiting(connection, since)
+    of_row, row = cascade_stages.c.decision_id, decisions.c
+    query = (
+        select(row.action, func.count())
+        .where(
+            row.policy_id == policy_id,
+            row.created >= since,
+            row.action.in_(list(models)),
+            ~select(of_row).where(of_row == row.id).exists(),
+        )
+        .group_by(row.action)
+    )
+    for action, n in connection.execute(query):
+        found[models[action]] += int(n)
+    return found
 
 
 def describe_answers(store: Store, name: str, policy: Policy) -> dict[str, Any]:

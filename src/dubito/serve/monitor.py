@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, final
 
@@ -24,6 +24,7 @@ from dubito.errors import DubitoWarning
 from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.outputs import Probabilities
+from dubito.serve.answerers import count_asked, model_actions
 from dubito.serve.auth import require_scope
 from dubito.serve.cascades import Arrivals, count_waiting
 from dubito.serve.policy_metrics import (
@@ -106,6 +107,8 @@ class MonitorReport:
         How late labels are, if those of all rows are expected.
     reliability : Reliability or None
         For two classes, of the positive one, otherwise of the top label; None while withheld.
+    waiting : dict of str to int or None
+        How many rows wait for the answer of each model that the policy asks; None if it asks none.
     """
 
     overall: Window
@@ -116,6 +119,7 @@ class MonitorReport:
     reference_prior: FloatArray
     delay: LabelDelay | None = None
     reliability: Reliability | None = None
+    waiting: dict[str, int] | None = None
 
 
 AnyReport = MonitorReport | LabelMonitorReport | ValueMonitorReport | CascadeMonitorReport
@@ -176,7 +180,12 @@ def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, An
         arrivals = service.store.read(partial(Arrivals.find, policy_id=policy_id, tier=first))
         since -= (rows.delay and rows.delay.seconds) or 0.0
         return policy_id, monitor_cascade(own, policy, history, waiting, arrivals, since)
-    return policy_id, _monitor_policy(own, policy, history)
+    report = _monitor_policy(own, policy, history)
+    if models := model_actions(policy):
+        since = time.time() - days * DAY
+        count = partial(count_asked, policy_id=policy_id, models=models, since=since)
+        report = replace(report, waiting=service.store.read(count))
+    return policy_id, report
 
 
 def _as_json(value: Any) -> Any:

@@ -478,11 +478,10 @@ def find_model_answers(
         The answers by id.
     """
     found: dict[str, list[ModelAnswer]] = {}
-    query = sa.select(cascade_stages).order_by(cascade_stages.c.number)
+    is_answer = cascade_stages.c.sent.startswith('{"model"')  # and no stage of a cascade
+    query = sa.select(cascade_stages).where(is_answer).order_by(cascade_stages.c.number)
     for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
         sent, response = json.loads(row["sent"]), json.loads(row["response"])
-        if "model" not in sent:
-            continue  # a stage of a cascade
         one = ModelAnswer(row["number"], sent["model"], sent["label"], row["created"], response)
         found.setdefault(row["decision_id"], []).append(one)
     return found

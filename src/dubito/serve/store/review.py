@@ -497,7 +497,10 @@ def arrived_rows(
     count = connection.execute(select(func.count()).where(*is_between)).scalar_one()
     query = select(*COLUMNS).join(reviews, decisions.c.id == reviews.c.decision_id)
     rows = connection.execute(query.where(*is_between).order_by(decisions.c.id).limit(limit))
-    return [WaitingRow(*row) for row in rows], int(count)
+    found = {row.id: WaitingRow(*row) for row in rows}
+    for name, given in find_model_answers(connection, list(found)).items():
+        found[name].model_answers = given
+    return list(found.values()), int(count)
 
 
 def _used(since: float) -> tuple[ColumnElement[bool], ...]:
