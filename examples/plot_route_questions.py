@@ -4,7 +4,7 @@ Route a question to a larger model
 
 A small language model answers for a fifth of a cent, a large one for about 12 cents and is right
 more often. A wrong answer costs a dollar, a person answers for 30 cents. Which questions deserve
-the larger model?
+the larger model (LLM routing)?
 """
 
 import matplotlib.pyplot as plt
