@@ -239,8 +239,9 @@ def intervals(kept: Any, rng: np.random.Generator) -> Any:
     mean = rng.normal(size=shape)
     outputs: Any = Normal(mean, np.ones(shape))
     if kept.kind_ in ("Samples", "Quantiles"):
-        array = mean[:, np.newaxis] + np.arange(19.0).reshape(1, 19, *[1] * len(shape[1:]))
-        levels = np.arange(1, 20) / 20
+        levels = np.array(getattr(kept, "levels_", None) or np.arange(1, 20) / 20)
+        steps = np.arange(float(levels.size)).reshape(1, -1, *[1] * len(shape[1:]))
+        array = mean[:, np.newaxis] + steps
         outputs = Samples(array) if kept.kind_ == "Samples" else Quantiles(array, levels)
     if isinstance(kept, ConformalRegressor):
         found = kept.predict(mean if kept.kind_ == "array" else outputs)
