@@ -116,10 +116,8 @@ def test_what_a_model_leaves_in_doubt_goes_to_review(asking: Api, policy: Policy
     assert (stored["action_after_review"], stored["label"]) == ("b", "b")
 
 
-def test_an_answer_may_replace_the_probabilities(
-    tmp_path: Any, running: Callable[..., Api]
-) -> None:
-    with opened(f"sqlite:///{tmp_path}/dubito.db", asking_policy("replace")) as store:
+def test_an_answer_may_replace_the_probabilities(url: str, running: Callable[..., Api]) -> None:
+    with opened(url, asking_policy("replace")) as store:
         api = running(store, Settings(audit_fraction=1.0))
         [first] = decide(api, ids=["x"], logits=[TORN])
         assert first["ask"] == "large"
