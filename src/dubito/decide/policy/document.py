@@ -167,7 +167,7 @@ class BasePolicy(Record):
                 problem = f"it is not a dubito policy (the field `{field}` is missing)"
                 raise BadFileError(name, problem, fix)
         kind = document["class"]
-        if kind == cls.__name__ or not isinstance(kind, str):
+        if not isinstance(kind, str) or kind == cls.__name__:  # an array compares by entry
             return
         if kind in KINDS:
             problem = f"it holds a {kind}, not a {cls.__name__}"

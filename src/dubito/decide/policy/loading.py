@@ -53,7 +53,7 @@ def load_policy_or_cascade(path: str | PathLike[str]) -> AnyPolicy | Cascade:
     Policy, MultiLabelPolicy, RegressionPolicy or Cascade
     """
     document, is_intact = decode_document(read_text(path), fspath(path))
-    kind = Cascade if document.get("class") == Cascade.__name__ else _class_of(document)
+    kind = Cascade if _is_cascade(document) else _class_of(document)
     return kind.from_document(document, is_intact, fspath(path))
 
 
@@ -97,8 +97,14 @@ def policy_schema() -> dict[str, Any]:
 def seal_policy(path: str | PathLike[str]) -> None:
     """Check a policy file that was edited by hand, and update its checksum so that it loads."""
     document, _ = decode_document(read_text(path), fspath(path))
-    kind = Cascade if document.get("class") == Cascade.__name__ else _class_of(document)
+    kind = Cascade if _is_cascade(document) else _class_of(document)
     kind.seal(path)
+
+
+def _is_cascade(document: dict[str, Any]) -> bool:
+    """Whether a document says that it holds a cascade."""
+    kind = document.get("class")
+    return isinstance(kind, str) and kind == Cascade.__name__
 
 
 def _class_of(document: dict[str, Any]) -> type[AnyPolicy]:
