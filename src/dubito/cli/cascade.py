@@ -138,7 +138,6 @@ def decide(
     Example: dubito cascade decide cascade.json new.csv --id id -o next.csv
     """
     import numpy as np
-    import pyarrow as pa
 
     from dubito import Cascade
     from dubito.cli.printing import say, say_json
@@ -179,7 +178,7 @@ def decide(
     if output is not None:
         key = {ids: table.columns[ids].values()} if ids else {"row": np.arange(len(decisions))}
         found = decisions.columns()
-        found["p_correct"] = pa.array(found["p_correct"], from_pandas=True)  # blank where unknown
+        found["p_correct"] = np.ma.masked_invalid(found["p_correct"])  # blank where unknown
         with Sink(output) as sink:
             sink.write({**key, **found})
     if as_json:

@@ -178,7 +178,8 @@ class Sink:
         ----------
         columns : mapping or None
             NumPy or Arrow arrays of one length, each of one type, or `EncodedLabels`; a single text
-            is repeated in all rows. None or no columns writes nothing.
+            is repeated in all rows. Masked entries of NumPy arrays are missing. None or no columns
+            writes nothing.
         """
         if self.file is None:
             rule, fix = "must be open", "Use `with Sink(path) as sink:`"
@@ -355,7 +356,8 @@ def _rounded(values: Any, digits: int) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.maximum(digits - 1 - np.floor(np.log10(np.abs(values))), MIN_DECIMALS)
         scale = POWERS[np.nan_to_num(places, nan=0).clip(0, POWERS.size - 1).astype(int)]
-        return np.where(np.isfinite(values), np.rint(values * scale) / scale, values)
+        rounded = np.where(np.isfinite(values), np.rint(values * scale) / scale, values)
+    return np.ma.array(rounded, mask=values.mask) if np.ma.isMA(values) else rounded
 
 
 def _quoted(array: pa.Array) -> pa.Array:
@@ -391,7 +393,7 @@ def _column_of(name: str, values: Any, where: str) -> pa.Array:
         return whole(values)
     if isinstance(values, pa.Array):
         return values
-    array: NDArray[Any] = np.asarray(values)
+    array: NDArray[Any] = np.asanyarray(values)  # masked entries become empty cells
     try:
         made = pa.array(values if array.dtype.kind == "O" else array)
     except (pa.ArrowException, TypeError) as error:
