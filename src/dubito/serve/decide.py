@@ -30,7 +30,7 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
-from dubito.serve import answerers, cascades, label_sets, schemas, value_rows
+from dubito.serve import cascades, label_sets, model_answers, schemas, value_rows
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
@@ -172,7 +172,7 @@ def decide_batch(
                     rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
                 )
                 if policy.costs.reviews:
-                    is_asked = answerers.is_asked(decided.action, policy)
+                    is_asked = model_answers.is_asked(decided.action, policy)
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
@@ -259,7 +259,7 @@ async def _decide_answers(
     """Return what the answers of models in a body lead to; None if it has none."""
     if is_arrow or b'"answers"' not in body:
         return None
-    return await answerers.decide_answers(service, body, key)
+    return await model_answers.decide_answers(service, body, key)
 
 
 def _idempotency_key(request: Request, token: Token, body: bytes) -> IdempotencyKey | None:
@@ -379,7 +379,9 @@ def _response_columns(
         return value_rows.response_columns(columns)
     actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
     classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
-    asked = {policy_id: answerers.model_actions(policy) for policy_id, policy in policies.items()}
+    asked = {
+        policy_id: model_answers.model_actions(policy) for policy_id, policy in policies.items()
+    }
     return {
         "id": columns["id"],
         "policy": ids,
@@ -478,12 +480,12 @@ def get_decision(
     classes = policy.classes
     answers = store.answers_of(name)
     given = [(reviewer, code) for reviewer, code, _ in answers]
-    facts |= answerers.describe_answers(store, name, policy)
+    facts |= model_answers.describe_answers(store, name, policy)
     after = None
     if given and service.team is not None:
         after = service.team.outcome(row, given)
     elif given:
-        after = answerers.review_outcome(policy, row, facts["action"], given[-1][1], store)
+        after = model_answers.review_outcome(policy, row, facts["action"], given[-1][1], store)
     return facts | {
         "reviewer_answers": [
             {"reviewer": reviewer, "label": classes[code], "created": created}

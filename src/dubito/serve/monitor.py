@@ -24,9 +24,9 @@ from dubito.errors import DubitoWarning
 from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.outputs import Probabilities
-from dubito.serve.answerers import count_asked, model_actions
 from dubito.serve.auth import require_scope
 from dubito.serve.cascades import Arrivals, count_waiting
+from dubito.serve.model_answers import count_asked, model_actions
 from dubito.serve.policy_metrics import (
     CascadeMonitorReport,
     LabelMetrics,

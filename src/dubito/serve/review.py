@@ -17,12 +17,12 @@ from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import ACTIONS
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
-from dubito.serve.answerers import updated_item
 from dubito.serve.auth import require_scope
 from dubito.serve.cascades import describe_review
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import describe_labels, row_reason
 from dubito.serve.labels import encode_any, takes_verdicts
+from dubito.serve.model_answers import updated_item
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 from dubito.serve.store.decisions import Label

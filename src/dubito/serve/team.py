@@ -30,10 +30,10 @@ from dubito.decide.costs import CostMatrix
 from dubito.errors import BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import ClassName, Probabilities
-from dubito.serve.answerers import Outcome, cost_columns, outcome_of, stored_posterior
 from dubito.serve.auth import require_scope
 from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, FORBIDDEN, NOT_FOUND, HTTPError
+from dubito.serve.model_answers import Outcome, cost_columns, outcome_of, stored_posterior
 from dubito.serve.service import DAY, PolicyCatalog, Settings, get_service
 from dubito.serve.store import ReviewItem, Store, Token
 from dubito.serve.store.review import (

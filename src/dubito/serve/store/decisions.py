@@ -448,7 +448,7 @@ def find_decisions(connection: sa.Connection, ids: Sequence[str]) -> dict[str, d
 
 
 class ModelAnswer(NamedTuple):
-    """What a model answered about a row, and what that led to: see `answerers`.
+    """What a model answered about a row, and what that led to: see `model_answers`.
 
     `number` counts from 1, and `label` is the position of the class.
     """
