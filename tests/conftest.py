@@ -1,5 +1,6 @@
 """Markers, skips, hypothesis settings and the browser that all tests use."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -114,6 +115,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave tests and imported modules out of later garbage collections: they stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fail_if_skipped(report: Any) -> None:

@@ -105,6 +105,7 @@ def test_every_package_has_a_layer() -> None:
     assert packages - {"__init__"} <= set(HEIGHT)
 
 
+@pytest.mark.slow
 def test_imports_go_downwards() -> None:
     wrong = []
     for module in MODULES:
@@ -172,6 +173,7 @@ def names_used_elsewhere() -> set[str]:
     return used
 
 
+@pytest.mark.slow
 def test_what_only_its_module_uses_is_private() -> None:
     used = names_used_elsewhere()
     wrong = []

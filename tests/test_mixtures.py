@@ -175,7 +175,7 @@ def test_binary_labels_are_one_classifier_each() -> None:
         ),
         (
             lambda: RegressionMembers([[1.0]], [[1.0, 2.0]]),
-            "`stds` must have the shape of `means`, (1, 1), got shape (1, 2). Broadcast it",
+            "`stds` must have the shape of `means`, (1, 1), got shape (1, 2). Pass one",
         ),
         (
             lambda: RegressionMembers([[1.0]], [[0.0]]),

@@ -33,11 +33,14 @@ def examples(command: Any = None) -> Iterator[str]:
 
 
 def write_payments(folder: Path) -> None:
-    """Write fewer payments than the demo does."""
-    importlib.import_module("dubito.cli.demo")._write_payments(folder)
+    """Write fewer payments than the demo does, here and where it does."""
+    demo = folder / "dubito-demo"
+    demo.mkdir(exist_ok=True)
+    importlib.import_module("dubito.cli.demo")._write_payments(demo)
     for name in ("payments.csv", "new.csv"):
-        lines = (folder / name).read_text().splitlines(keepends=True)
-        (folder / name).write_text("".join(lines[:2001]))
+        lines = (demo / name).read_text().splitlines(keepends=True)[:2001]
+        for place in (demo, folder):
+            (place / name).write_text("".join(lines))
 
 
 @pytest.fixture

@@ -151,7 +151,10 @@ def test_options_that_do_not_fit_are_refused(
         ("action,a\nx,1\n", "its header must be label,false_positive"),
         ("label,false_negative\ntumor,cheap\n", "'cheap' in row 'tumor', column `false_negative`"),
         ("label,false_negative\ntumor,-1\n*,1\n", "must be a positive number"),
-        ("label,false_negative\nnose,2\n*,1\n", "labels cough, fever and tumor, got 'nose'"),
+        (
+            "label,false_negative\nnose,2\n*,1\n",
+            "labels cough, fever and tumor, got one for 'nose'",
+        ),
         ("label,false_negative\ntumor,2\n", "none for 'cough'"),
         ("label,false_negative\ntumor,2\ntumor,3\n", "a label occurs twice"),
         ("label,false_negative\ntumor,2,3\n", "has 2 costs instead of 1"),

@@ -35,6 +35,7 @@ def frame() -> pd.DataFrame:
 WORDS = ("--multilabel", "p_*", "--label", "y_*", "--uncertain", "ignore")
 
 
+@pytest.mark.slow
 def test_a_file_in_memory_or_streamed_has_the_figures_of_arrays(
     run: Run, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_file_in_memory_or_streamed_has_the_figures_of_arrays(
     assert streamed["means"]["macro"] == pytest.approx(found["means"]["macro"], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_limits_of_labels(run: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "findings.csv"
     frame.to_csv(path, index=False)

@@ -523,6 +523,7 @@ def test_a_policy_sorts_crossing_quantiles_if_its_fit_did(run: Run) -> None:
     assert run("decide", "other.json", "crossed.csv", "-o", "d.csv", "--rearrange").exit_code == 0
 
 
+@pytest.mark.slow
 def test_help_has_a_panel_of_regression(run: Run) -> None:
     panels = {}
     commands = ["audit", "calibrate", "fit", "decide", "compare", "drift", "policy explain"]
@@ -575,6 +576,7 @@ def test_large_values_keep_their_decimals_in_text_files(run: Run) -> None:
     assert text["calibrated_s"].to_numpy() == pytest.approx(exact["calibrated_s"], abs=6e-4, rel=0)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_policy_selects_its_calibrator(run: Run, stored: Path) -> None:
     words = [*KINDS["members"], "--label", "demand", *COSTS, *REVIEW]
     for name in ("QuantileRecalibration", "none"):

@@ -420,6 +420,7 @@ def test_thresholds_are_where_decisions_change(
     assert {(one.review, one.positive) for one in plain} == {(None, 0.25)}
 
 
+@pytest.mark.slow
 def test_nasty_rows_have_finite_figures() -> None:
     rng = np.random.default_rng(10)
     p = rng.random((60, 5))

@@ -146,6 +146,7 @@ def index_and_parts(knots, offsets):  # type: ignore[no-untyped-def]
     return _index_of(knots, offsets), [_part_of(knot) for knot in knots]
 
 
+@pytest.mark.slow
 def test_the_index_tells_where_each_class_and_part_starts() -> None:
     knots, offsets = np.array([-99.0, -28.0, 0.0, 0.01, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
     starts, parts = index_and_parts(contiguous(knots), contiguous(offsets))

@@ -70,6 +70,7 @@ def test_weights_of_any_size_have_moments() -> None:
     assert np.std(values) < 1e-12
 
 
+@pytest.mark.slow
 def test_many_rows_in_memory_are_summed_in_blocks_and_ranked_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

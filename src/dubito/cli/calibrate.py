@@ -89,9 +89,9 @@ def calibrate(
     For a regression it fits the intervals to their coverage, and --apply
     writes the calibrated means and standard deviations, or quantiles.
 
-    Example: dubito calibrate dubito-demo/payments.csv --positive fraud -o calibrator.json
+    Example: dubito calibrate dubito-demo/payments.csv --positive fraud -o c.json
 
-    Example: dubito calibrate --apply calibrator.json new.csv -o calibrated.csv
+    Example: dubito calibrate --apply c.json new.csv -o calibrated.csv
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*'
 

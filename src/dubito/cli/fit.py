@@ -233,7 +233,7 @@ def fit(
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
-    Example: dubito fit dubito-demo/payments.csv --positive fraud --reject-cost 0.1
+    Example: dubito fit dubito-demo/payments.csv --positive fraud --reject-cost .1
 
     Example: dubito fit predictions.csv --logits 'logit_*' --reject-cost 0.3
 
