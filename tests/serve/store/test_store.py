@@ -1,5 +1,6 @@
 import os
 import shlex
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -288,3 +289,16 @@ def test_a_password_is_in_no_message(url: str) -> None:
 def test_a_file_with_options_of_sqlite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadValueError, match="got the option uri"):
         Store.open(f"sqlite:///file:{tmp_path}/dubito.db?uri=true&mode=memory")
+
+
+def test_a_connection_in_use_is_closed_when_its_thread_returns_it(url: str) -> None:
+    store = Store.open(url)
+    connection = store.engine.connect()
+    held = connection.connection.dbapi_connection
+    store.close()
+    connection.close()
+    if store.engine.dialect.name == "sqlite":
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            held.execute("SELECT 1")  # type: ignore[union-attr]
+    else:
+        assert held.closed  # type: ignore[union-attr]

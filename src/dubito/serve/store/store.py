@@ -102,6 +102,8 @@ class Store:
 
     def close(self) -> None:
         """Write everything that was accepted, and release the database."""
+        # Connections that other threads still use are closed when these return them.
+        event.listen(self.engine.pool, "checkin", _close_connection)
         self.writer.close()
         self.engine.dispose()
         if self.lock_file is not None:
@@ -296,6 +298,11 @@ def _open_engine(url: str) -> Engine:
         event.listen(engine, "connect", _set_up_postgresql)
         return engine
     raise _database_error(rule, parsed.drivername, fix)
+
+
+def _close_connection(_: Any, record: Any) -> None:
+    """Close a connection that is returned to a pool, of which no other will ask for it."""
+    record.invalidate()
 
 
 def _database_error(rule: str, got: str, fix: str) -> BadValueError:
