@@ -102,7 +102,7 @@ def size_of(decisions: Decisions) -> float:
     """Return how many MB decisions take."""
     columns = (
         decisions.action,
-        decisions.class_,
+        decisions.predicted_class,
         decisions.probability,
         decisions.expected_cost,
         decisions.reason,

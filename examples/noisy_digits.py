@@ -255,7 +255,9 @@ def _decide(policy: Policy, rows: dict[str, CollectedOutputs], folder: Path, say
             decisions = policy.decide(part.logits, part.features)
             is_decided, labels = ~decisions.is_rejected, part.labels
             # Without labels: digits of unknown classes, for which every prediction is wrong.
-            is_wrong = np.ones(len(decisions)) if labels is None else decisions.class_ != labels
+            is_wrong = (
+                np.ones(len(decisions)) if labels is None else decisions.predicted_class != labels
+            )
             errors = is_wrong[is_decided].mean() if is_decided.any() else 0.0
             as_ood = np.mean(decisions.reason == OUT_OF_DISTRIBUTION)
             rejected = percent(1 - is_decided.mean())

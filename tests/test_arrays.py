@@ -236,7 +236,7 @@ def test_large_arrays_are_shared_and_labels_never() -> None:
     assert not np.shares_memory(own(numbers, numbers, max_bytes=8000), numbers)
     assert np.shares_memory(own(numbers, numbers, max_bytes=7999), numbers)
     assert not own(numbers, numbers, max_bytes=0).flags.writeable
-    large = np.zeros((1 << 23) + 1)  # above 64 MB
+    large = np.zeros((1 << 19) + 1)  # above 4 MB
     assert np.shares_memory(Samples(large[np.newaxis]).array, large)
     codes = np.zeros((1 << 23) + 1, np.int64)
     assert not np.shares_memory(Labels(codes).codes, codes)

@@ -24,6 +24,7 @@ from dubito.errors import (
     InfiniteLossWarning,
     MissingExtraError,
     MissingLabelsWarning,
+    SingleClassWarning,
     StateMismatchError,
     TooLargeError,
     UnfittedError,
@@ -43,6 +44,7 @@ EXAMPLES: list[Exception] = [
     BoundWarning("bound"),
     InfiniteLossWarning("infinite"),
     MissingLabelsWarning("missing"),
+    SingleClassWarning("single"),
 ]
 
 each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

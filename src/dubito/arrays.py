@@ -23,7 +23,7 @@ FIX = "Drop such rows, or fix what produced them"
 PERCENTAGES = "Divide percentages by 100"
 USE_FRACTIONS = "Use Probabilities(array / 100) for percentages"
 
-MAX_COPIED_BYTES = 1 << 26  # larger outputs are shared with the caller
+MAX_COPIED_BYTES = 1 << 22  # copying more would take longer than a metric of it
 
 MAX_SUMS = 1000  # rows whose sums decide what a wrong sum is due to
 SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized

@@ -15,7 +15,8 @@
     └── DubitoWarning
         ├── BoundWarning                    a fit ended at a bound: no finite optimum exists
         ├── InfiniteLossWarning             a class with predicted probability 0 occurred
-        └── MissingLabelsWarning            rows without a label were ignored
+        ├── MissingLabelsWarning            rows without a label were ignored
+        └── SingleClassWarning              a fit saw labels of one class only
 
 A message names the problem, the offending value and its place, then the remedy: "Logits: `array`
 must be finite, got nan in row 1, column 0. Drop such rows, or use -10000 for a masked class."
@@ -34,6 +35,7 @@ __all__ = [
     "InfiniteLossWarning",
     "MissingExtraError",
     "MissingLabelsWarning",
+    "SingleClassWarning",
     "StateMismatchError",
     "TooLargeError",
     "UnfittedError",
@@ -308,3 +310,7 @@ class InfiniteLossWarning(DubitoWarning):
 
 class MissingLabelsWarning(DubitoWarning):
     """Rows without a label were ignored."""
+
+
+class SingleClassWarning(DubitoWarning):
+    """All labels of a fit were of one class, so it could not learn about the others."""

@@ -106,6 +106,7 @@ def test_streamed_is_as_held_but_for_the_grid(tmp_path: Path, kind: Any) -> None
         assert_allclose(said(found), said(held), atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @each
 @pytest.mark.parametrize("label", [0, 1])
 def test_rows_of_one_class_alone_give_neither_0_nor_1(kind: Any, label: int) -> None:

@@ -624,6 +624,7 @@ def saturated_and_right(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "rows",

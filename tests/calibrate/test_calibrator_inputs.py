@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.calibrate import TemperatureScaling
+from dubito.calibrate import AutoCalibrator, IdentityCalibrator, TemperatureScaling
 from dubito.calibrate.calibrator import (
     FLOOR,
     LabeledRows,
@@ -19,9 +20,15 @@ from dubito.calibrate.calibrator import (
     log_odds,
     log_probabilities,
 )
-from dubito.data import Batch
+from dubito.data import Batch, Columns, scan
 from dubito.data.shards import ArrayShards
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    MissingLabelsWarning,
+    SingleClassWarning,
+)
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
 SOFT = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
@@ -185,3 +192,37 @@ def test_weights_that_count_as_few_rows_are_told() -> None:
     assert caught[0].filename == __file__
     weight = np.where(np.arange(50) < 4, 1.0, 0.0)
     TemperatureScaling().fit(Logits(logits), y, weight)  # rows left out are no slip
+
+
+RANDOM = Probabilities(np.random.default_rng(0).dirichlet([1, 1, 1], 40), ["cat", "dog", "owl"])
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling(), AutoCalibrator()])
+@pytest.mark.parametrize("y", [["dog"] * 40, np.tile([0.0, 1.0, 0.0], (40, 1))])
+def test_labels_of_one_class_are_warned_about_once(calibrator: Any, y: Any) -> None:
+    with pytest.warns(DubitoWarning) as caught:
+        calibrator.fit(RANDOM, y)
+    found = [one for one in caught if issubclass(one.category, SingleClassWarning)]
+    assert len(found) == 1
+    name = type(calibrator).__name__
+    assert f"{found[0].message}" == (
+        f"{name}: all 40 labeled rows are of one class, 'dog'. Nothing can be learned about the "
+        "others: their calibrated probabilities are too low. Fit on rows of several classes."
+    )
+    assert found[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
+def test_a_stream_that_is_sorted_by_class_is_not_one_class(tmp_path: Path) -> None:
+    for k in (0, 1):
+        rows = [f"{k},{0.4 + k / 10},{0.6 - k / 10}"] * 3
+        (tmp_path / f"{k}.csv").write_text("\n".join(["y,p_0,p_1", *rows]))
+    columns = Columns(label="y", probabilities="p_*")
+    TemperatureScaling().fit(scan(tmp_path / "*.csv", columns))
+    with pytest.warns(SingleClassWarning, match="all 3 labeled rows are of one class, 0"):
+        TemperatureScaling().fit(scan(tmp_path / "0.csv", columns))
+
+
+def test_one_row_or_nothing_to_learn_is_no_single_class() -> None:
+    IdentityCalibrator().fit(RANDOM, ["dog"] * 40)
+    TemperatureScaling().fit([[0.5, 0.5]], [1])

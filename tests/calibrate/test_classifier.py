@@ -61,6 +61,7 @@ Y3 = NAMES[CODES]
 X2, Y2 = rows_of(2)
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")  # some checks fit noise
 @pytest.mark.parametrize(

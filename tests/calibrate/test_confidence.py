@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from dubito import ConfidenceCalibrator, CostMatrix, Policy, Scores, TopLabel
 from dubito.calibrate import cross_validate_calibrator
 from dubito.decide import RiskBound
-from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning, SingleClassWarning
 from dubito.measure import expected_calibration_error
 
 Floats = NDArray[np.float64]
@@ -129,7 +129,8 @@ def test_intervals_of_small_and_new_groups_cover_p_correct() -> None:
 
 def test_it_survives_json_and_one_outcome() -> None:
     p, _ = made(30)
-    found = ConfidenceCalibrator().fit(p, np.ones(30), groups=["a", "b"] * 15)
+    with pytest.warns(SingleClassWarning, match="all 30 labeled rows are of one class, 'correct'"):
+        found = ConfidenceCalibrator().fit(p, np.ones(30), groups=["a", "b"] * 15)
     again = ConfidenceCalibrator.from_dict(json.loads(json.dumps(found.to_dict())))
     close(again.predict_proba(p, ["a", "new"] * 15), found.predict_proba(p, ["a", "new"] * 15))
     assert 0.8 < found.predict_proba(p)[:, 1].min() < 1

@@ -100,6 +100,7 @@ def test_equal_mass_bins_hold_equal_mass() -> None:
     assert_allclose(bins.edges_[1:-1], expit((low + high) / 2))
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
 @given(
     scores=arrays(np.float64, st.integers(1, 60), elements=st.integers(-40, 40).map(float)),
@@ -120,6 +121,7 @@ def test_the_mirror_image_of_scores_has_that_of_the_bins(
     assert_allclose(mirrored, one.predict_proba(Logits(logits)), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
 @given(n_rows=st.integers(2, 300), n_bins=st.integers(1, 40), seed=st.integers(0, 99))
 def test_no_bin_is_off_equal_mass_by_more_than_a_row(n_rows: int, n_bins: int, seed: int) -> None:

@@ -126,6 +126,7 @@ def test_the_curve_is_scikit_learns_but_for_certain_ends(kind: Any, weight: Any)
         assert_allclose(found[rows_of_end], (end * n + prior) / (n + 1), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(

@@ -161,6 +161,7 @@ def test_no_class_of_nearly_equal_probabilities_changes(steps: Any, data: Any) -
     assert scaling.predict_proba(outputs).argmax(axis=1).tolist() == p.argmax(axis=1).tolist()
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
 @settings(max_examples=80)
@@ -242,6 +243,7 @@ def test_rows_that_are_all_alike_take_the_share_of_the_top_class() -> None:
     close(scaling.predict_proba(Logits([[9.0, 0.0]])), [[0.7, 0.3]], atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.parametrize("label", [0, 2])
 def test_labels_of_one_class_only(label: int) -> None:
     logits, _ = made(100, 3)

@@ -74,7 +74,7 @@ def test_a_closed_pipe_is_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch
     def gone(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("dubito.cli.printing.say_json", gone)
+    monkeypatch.setattr("dubito.cli.doctor.say_json", gone)
     done = run("doctor", "--json")
     assert done.exit_code == 1
     assert done.stderr == ""

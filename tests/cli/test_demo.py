@@ -68,7 +68,7 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     assert printed["folder"] == "made/here"
     policy = Policy.load("made/here/policy.json")
     found = policy.decide(logits, sample.test_features)
-    is_wrong = found.class_ != sample.test_labels
+    is_wrong = found.predicted_class != sample.test_labels
     cost = np.where(found.is_rejected, 0.2, is_wrong).mean()
     assert printed["decisions"]["the policy"] == pytest.approx(cost)
     assert printed["decisions"]["fraction rejected"] == pytest.approx(found.is_rejected.mean())

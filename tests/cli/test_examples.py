@@ -36,7 +36,7 @@ def write_payments(folder: Path) -> None:
     """Write fewer payments than the demo does, here and where it does."""
     demo = folder / "dubito-demo"
     demo.mkdir(exist_ok=True)
-    importlib.import_module("dubito.cli.demo")._write_payments(demo)
+    importlib.import_module("dubito.cli.demo")._write_inputs("binary", demo)
     for name in ("payments.csv", "new.csv"):
         lines = (demo / name).read_text().splitlines(keepends=True)[:2001]
         for place in (demo, folder):
@@ -66,9 +66,10 @@ def files(tmp_path: Path) -> Path:
     for name in ("sales.csv", "may.csv", "june.csv"):
         numbers.to_csv(tmp_path / name, index=False)
     numbers.drop(columns=["m", "s"]).to_csv(tmp_path / "flu.csv", index=False)
-    labels = rng.random((300, 2)).round(3)
-    xrays = pd.DataFrame(labels, columns=["p_nodule", "p_mass"])
-    xrays[["y_nodule", "y_mass"]] = (rng.random((300, 2)) < labels).astype(int)
+    labels = rng.random((300, 3)).round(3)
+    findings = ("nodule", "mass", "edema")
+    xrays = pd.DataFrame(labels, columns=[f"p_{one}" for one in findings])
+    xrays[[f"y_{one}" for one in findings]] = (rng.random((300, 3)) < labels).astype(int)
     xrays.to_csv(tmp_path / "xrays.csv", index=False)
     answers = pd.DataFrame({"logprob": -rng.exponential(2, 300), "judge": rng.random(300)})
     answers["ok"] = (rng.random(300) < answers["judge"]).astype(int)

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run, assert_same
 
 NAMES = ["cough", "fever", "tumor"]
 FIT = ("--multilabel", "p_*", "--uncertain", "ignore", "--calibrator", "platt")
-COSTS = ("--false-negative", "2", "--review", "0.45", "--review-row", "1")
+COSTS = ("--false-negative", "2", "--review-label", "0.45", "--review-row", "1")
 
 
 def simulated(n_rows: int, seed: int) -> pd.DataFrame:
@@ -126,7 +126,10 @@ def test_the_score_is_an_aim(run: Run, files: Path) -> None:
     [
         (("--reject-cost", "0.3"), ("--reject-cost cannot be used with --multilabel",)),
         (("--rows-per-day", "9"), ("--rows-per-day cannot be used with --multilabel",)),
-        (("--review", "0"), ("--review must be above 0, got 0", "Pass --review 0.5")),
+        (
+            ("--review-label", "0"),
+            ("--review-label must be above 0, got 0", "Pass --review-label 0.5"),
+        ),
         (("--average", "micro"), ("--average requires --f-beta", "Pass --f-beta 1")),
         (
             ("--f-beta", "1", "--false-negative", "2"),
@@ -195,7 +198,7 @@ def test_groups_and_scores_are_named(run: Run) -> None:
     rows[labels] = rows[labels].replace({"u": 0, "": 0})
     rows.to_csv("whole.csv", index=False)
     words = (*FIT, "--group", "site")
-    done = run("fit", "whole.csv", *words, "--review", "0.4", "--false-negative", "2")
+    done = run("fit", "whole.csv", *words, "--review-label", "0.4", "--false-negative", "2")
     report = MultiLabelPolicy.load("policy.json").report
     shown = done.stdout.split("Held-out decisions by group, cost per row:\n")[1].splitlines()
     found = {line.split()[0]: line.split()[1:] for line in shown[1:4]}

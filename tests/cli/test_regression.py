@@ -407,7 +407,7 @@ def test_squared_costs_and_allowed_values(
         ([*COSTS, "--interval", "90"], "--interval must be between 0 and 1, got 90"),
         ([*COSTS, "--reject-cost", "1"], "got 1.\nPass --review-cost 1.\n"),
         ([*COSTS, "--positive", "a"], "--positive cannot be used for a regression, got a"),
-        ([*COSTS, "--review", "1"], "--review requires --multilabel"),
+        ([*COSTS, "--review-label", "1"], "--review-label requires --multilabel"),
         ([*COSTS, "--ood-alpha", "0.1"], "--ood-alpha requires a reject action"),
         ([*COSTS, "--calibrator", "simple"], "--calibrator must be auto, VarianceScaling or"),
     ],

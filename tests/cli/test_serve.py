@@ -169,7 +169,7 @@ def test_wrong_calls_are_reported(run: Run, made: Path) -> None:
             str(made / "policy.json"),
             "--database",
             "oracle://x",
-        ): "dubito serve: `--database` must be",
+        ): "dubito: `--database` must be",
         (str(made / "policy.json"), "--database", "sqlite:///no/x.db"): "(unable to open database",
     }.items():
         done = run("serve", *words)
@@ -233,7 +233,7 @@ def test_wrong_tokens_are_reported(run: Run) -> None:
         ("create", "--scope", "decide", "--days", "0"): "dubito token create: `--days` must be",
         ("create", "--scope", "decide", "--name", ""): "--name must be 1 to 200 printable",
         ("revoke", "9"): "There is no token 9.",
-        ("list", "--database", "mysql://x"): "dubito serve: `--database` must be",
+        ("list", "--database", "mysql://x"): "dubito: `--database` must be",
     }.items():
         done = run("token", *words)
         assert done.exit_code == 2

@@ -1,6 +1,7 @@
 """A batch checks what it is given once, and ranges of it are views."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import Batch, Columns, load_fashion_mnist, scan
+from dubito.data.batch import make_batch
 from dubito.data.labels import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 
@@ -124,7 +126,7 @@ def test_any_outputs_can_be_taken_by_number(outputs: Any) -> None:
 
 @pytest.mark.parametrize("outer", [slice(1, 4), slice(1, None), slice(1, 3)])
 def test_a_part_knows_where_it_stands_in_the_whole(outer: slice) -> None:
-    batch = Batch.of(None, Logits(LOGITS), first_row=100)
+    batch = replace(Batch.of(None, Logits(LOGITS)), first_row=100)
     assert batch.first_row == 100
     assert batch.take(slice(None, 2)).first_row == 100
     assert batch.take(outer).first_row == 101
@@ -184,7 +186,7 @@ def test_what_is_not_known_stays_unknown() -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValueError) as caught:
-        Batch.of(known.pop("y_true", None), Logits(LOGITS), caller="test", **known)
+        make_batch(known.pop("y_true", None), Logits(LOGITS), caller="test", **known)
     assert words in str(caught.value)
 
 
@@ -202,7 +204,7 @@ def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str)
 def test_bad_truth_is_named_as_the_caller_names_it(y: Any, outputs: Any) -> None:
     for argument in ("y", "y_true"):
         with pytest.raises(BadValueError, match=f"^test: `{argument}` must ") as caught:
-            Batch.of(y, outputs, caller="test", argument=argument)
+            make_batch(y, outputs, caller="test", argument=argument)
         assert ("y_true" in str(caught.value)) == (argument == "y_true")
 
 

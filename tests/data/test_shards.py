@@ -11,7 +11,7 @@ from hypothesis import given
 
 from dubito import Logits, Members, TopLabel
 from dubito.data import ArrayShards, Batch, Shards, as_shards
-from dubito.data.shards import CountedShards, Sum
+from dubito.data.shards import CountedShards, Sum, make_shards
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
@@ -211,7 +211,6 @@ def test_arrays_become_shards_with_everything_known_about_the_rows() -> None:
         features=[[0.0], [1.0]],
         ids=[7, 8],
         row_costs=[5, 6],
-        caller="test",
     )
     assert isinstance(shards, ArrayShards)
     batch = shards.batch
@@ -223,14 +222,14 @@ def test_arrays_become_shards_with_everything_known_about_the_rows() -> None:
 
 def test_shards_and_batches_are_taken_as_they_are() -> None:
     shards, batch = Read(2), batch_of(3)
-    assert as_shards(shards, caller="test") is shards
-    wrapped = as_shards(batch, caller="test")
+    assert as_shards(shards) is shards
+    wrapped = as_shards(batch)
     assert isinstance(wrapped, ArrayShards)
     assert wrapped.batch is batch
 
 
 def test_arrays_are_converted_to_what_the_caller_supports() -> None:
-    shards = as_shards([[0.0, 1.0]], caller="test", convert=lambda array, _: Logits(array))
+    shards = make_shards([[0.0, 1.0]], caller="test", convert=lambda array, _: Logits(array))
     assert isinstance(next(shards.batches()).outputs, Logits)
 
 
@@ -247,10 +246,10 @@ def test_arrays_are_converted_to_what_the_caller_supports() -> None:
 )
 def test_shards_hold_their_own_columns(columns: Any, argument: str, role: str) -> None:
     with pytest.raises(BadTypeError) as caught:
-        as_shards(Read(1), caller="test", label_argument="y_true", **columns)
+        make_shards(Read(1), caller="test", label_argument="y_true", **columns)
     assert str(caught.value) == (
         f"test: `{argument}` must be None when `outputs` is shards, got list. "
         f"Hold it in the shards instead: Columns({role}=...)."
     )
     with pytest.raises(BadTypeError, match=r"is a batch, got list\. Pass it to Batch"):
-        as_shards(batch_of(1), caller="test", **columns)
+        make_shards(batch_of(1), caller="test", **columns)

@@ -93,7 +93,7 @@ def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) 
         assert (least.action == optimal_actions(outputs, costs, row_costs)).all()
         close(least.cost, matrix[np.arange(shape[0]), least.action], rtol=1e-9, atol=1e-9)
         close(least.probability, p.max(axis=1), rtol=1e-6)
-        assert least.class_.tolist() == outputs.array.argmax(axis=1).tolist()
+        assert least.predicted_class.tolist() == outputs.array.argmax(axis=1).tolist()
         others = [number for number in range(4) if number != costs.reject]
         above = np.einsum("nk,nak->na", p, tables - tables.min(axis=1, keepdims=True))
         close(least.excess, above[:, others].min(axis=1), rtol=1e-9, atol=1e-9)
@@ -366,7 +366,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: expected_costs(P, CostMatrix.zero_one(3)),
         BadValueError,
-        r"cost matrix .*got outputs with 2\. Add one cost column",
+        r"cost matrix .*got outputs with 2\. Use one cost column",
     ),
 ]
 

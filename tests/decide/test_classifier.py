@@ -48,6 +48,7 @@ def fitted(costs: CostMatrix | None = COSTS) -> CostSensitiveClassifier:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")  # some checks fit noise
+@pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.parametrize(
     "model",
     [
@@ -240,7 +241,7 @@ def test_what_are_no_costs_is_told() -> None:
     )
     with pytest.raises(BadValueError) as wrong:
         CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one(2)).fit(X, Y)
-    assert re.search(r"cost matrix .*got outputs with 3\. Add one cost column", str(wrong.value))
+    assert re.search(r"cost matrix .*got outputs with 3\. Use one cost column", str(wrong.value))
 
 
 def test_row_costs_and_weights_are_routed_to_fit_and_score() -> None:

@@ -191,7 +191,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix.zero_one(3).for_classes(None, 2),
         BadValueError,
-        r"cost matrix has 3 classes, got outputs with 2\. Add one cost column",
+        r"cost matrix has 3 classes, got outputs with 2\. Use one cost column",
     ),
     (
         lambda: CostMatrix.zero_one(["a", "b"]).for_classes(("a", "c"), 2),

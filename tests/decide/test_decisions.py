@@ -19,7 +19,7 @@ from dubito.decide.policy.decide import (
 def some(**others: Any) -> Decisions:
     fields: dict[str, Any] = {
         "action": np.array([0, 2, 1, 2, 2, 2]),
-        "class_": np.array([0, 1, 1, 0, 0, 1]),
+        "predicted_class": np.array([0, 1, 1, 0, 0, 1]),
         "probability": np.array([0.9, 0.6, 0.8, 0.7, 0.99, 0.5]),
         "expected_cost": np.array([0.1, 0.3, 0.2, 0.3, 0.3, 0.3]),
         "reason": np.array([0, 1, 0, 2, 3, 1]),

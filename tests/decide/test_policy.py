@@ -58,7 +58,7 @@ from tests.decide.growing import growing
 Array = NDArray[Any]
 
 KEPT = Path(__file__).parent / "policies"
-COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
+COLUMNS = ("action", "predicted_class", "probability", "expected_cost", "reason", "review_value")
 COSTS = CostMatrix([[0, 4, 2], [1, 0, 5], [3, 1, 0]], classes=["ant", "bee", "cat"])
 REJECTS = COSTS.with_reject([0.3, 0.5, 0.4])
 
@@ -137,7 +137,7 @@ def decided_by_hand(
 
 
 def agree(decisions: Decisions, expected: dict[str, Array], tolerance: float = 1e-9) -> None:
-    for name in ("action", "class_", "reason"):
+    for name in ("action", "predicted_class", "reason"):
         assert np.array_equal(getattr(decisions, name), expected[name]), name
         assert getattr(decisions, name).dtype == np.int64
     for name in ("probability", "expected_cost", "review_value"):

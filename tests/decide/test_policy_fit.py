@@ -29,7 +29,7 @@ from dubito.decide.policy.fit import (
     fit_parts,
 )
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
-from dubito.errors import BadValueError, DubitoWarning
+from dubito.errors import BadValueError, DubitoWarning, SingleClassWarning
 
 Array = NDArray[Any]
 
@@ -262,7 +262,7 @@ def test_one_row_is_too_few() -> None:
 
 def test_labels_of_a_single_class_say_nothing_about_the_others() -> None:
     p = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]]
-    with pytest.raises(BadValueError) as caught:
+    with pytest.warns(SingleClassWarning, match="all 3"), pytest.raises(BadValueError) as caught:
         Policy.fit(p, [0, 0, 0], costs=CostMatrix.zero_one(2), calibrator=TemperatureScaling())
     assert str(caught.value) == (
         "Policy.fit: `y` must hold labels of two classes or more, got 0 in every row. "

@@ -149,7 +149,7 @@ def test_files_of_other_kinds_are_named_before_their_checksum(tmp_path: Path) ->
         with pytest.raises(BadFileError) as caught:
             read(path)
         assert "it is a calibrator (TemperatureScaling), not a policy" in str(caught.value)
-        assert f"Use `dubito calibrate --apply {path}`" in str(caught.value)
+        assert f"or use `dubito calibrate --apply {path}`" in str(caught.value)
     path.write_text(json.dumps({"format": 1, "class": "Model"}))
     with pytest.raises(BadFileError, match=r"\(its class is 'Model'\)\. Pass a file written by"):
         load_policy(path)

@@ -212,9 +212,7 @@ def test_figures_by_group() -> None:
         interval=PLAIN,
     )
     assert len(evidence.by_group()) == 30
-    plain = ValueEvidence(
-        Batch.of(Y, OUTPUTS, groups=groups), OUTPUTS, policy.decide(OUTPUTS), 0.9, "here"
-    )
+    plain = ValueEvidence(Batch.of(Y, OUTPUTS, groups=groups), policy.decide(OUTPUTS), 0.9, "here")
     parts = plain.by_group()
     sizes = {name: RegressionPolicyReport.of(one, policy.rule) for name, one in parts.items()}
     assert {name: one.n_rows for name, one in sizes.items()} == {

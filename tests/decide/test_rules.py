@@ -79,7 +79,7 @@ def test_rows_are_decided_as_by_hand(
         assert found.reason[i] == reason
         assert found.action[i] == (len(base) - 1 if reason else action)
         assert found.expected_cost[i] == pytest.approx(expected[found.action[i]], abs=1e-9)
-        assert found.class_[i] == row.argmax()
+        assert found.predicted_class[i] == row.argmax()
         assert found.probability[i] == row.max()
         known = frequencies if reason == 3 else row
         worth = saved_by_knowing(decided, known) if reason else 0.0

@@ -134,7 +134,7 @@ def test_groups_have_distributions_of_their_own() -> None:
         rows = np.flatnonzero(groups == name)
         alone = ConformalPredictiveSystem(method="normalized").fit(OUTPUTS.take(rows), y[rows])
         assert (alone.predict(OUTPUTS.take(rows)).cdf(y[rows]) == found[rows]).all()
-    with pytest.raises(BadValueError, match="groups of the fit, got c"):
+    with pytest.raises(BadValueError, match=r"groups of the fit \(a, b\), got c"):
         system.predict(OUTPUTS.take(slice(0, 1)), ["c"])
     with pytest.raises(BadTypeError, match="must be given, as during fit"):
         system.predict(OUTPUTS)

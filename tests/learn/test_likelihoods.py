@@ -25,7 +25,6 @@ from dubito.learn import (
     UncertaintyAware,
 )
 from dubito.learn.class_likelihoods import BaseClassLikelihood
-from dubito.learn.likelihoods import as_number
 
 ALL: list[BaseLikelihood] = [
     Gaussian(n_targets=3, variance=0.25),
@@ -217,12 +216,12 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         r"`n_targets` .*, got True\. Use n_targets=1",
     ),
     (
-        lambda: as_number(float("nan"), "floor", "Laplace", example=-4.0),
+        lambda: Laplace(floor=float("nan")),
         BadValueError,
         r"`floor` .*, got nan\. Use floor=-4\.0",
     ),
     (
-        lambda: as_number(0, "variance", "Gaussian", example=1.0, above=0),
+        lambda: Gaussian(variance=0),
         BadValueError,
         r"`variance` .*, got 0\. Use variance=1\.0",
     ),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.monitor import MonitorReport, _monitor_policy
+from dubito.serve.policy_metrics import ClassWindow, MonitorReport, monitor_classes
 from dubito.serve.store import AlarmHistory, StoredRows
 
 __all__ = [
@@ -52,7 +52,7 @@ def drawn_rows(
         outputs=logits,
         probabilities=policy.predict_proba(Logits(logits)).astype(np.float32),
         action=decisions.action,
-        class_=decisions.class_,
+        class_=decisions.predicted_class,
         propensity=np.where(is_rejected, 1.0, audit_fraction),
         audit_probability=np.full(n, float(audit_fraction)),
         is_audit=is_audit,
@@ -81,9 +81,9 @@ def history_of(rows: StoredRows) -> AlarmHistory:
     return AlarmHistory(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_correct)
 
 
-def report_of(rows: StoredRows, policy: Policy) -> MonitorReport:
+def report_of(rows: StoredRows, policy: Policy) -> MonitorReport[ClassWindow]:
     """Return the report of rows that are all rows."""
-    return _monitor_policy(rows, policy, history_of(rows))
+    return monitor_classes(rows, policy, history_of(rows))
 
 
 def without_draws(rows: StoredRows) -> StoredRows:

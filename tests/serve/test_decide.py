@@ -328,7 +328,8 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
     request = DecisionRequest(rows, 5, policy)
     [new] = decide_batch([request], settings, np.random.default_rng(0))
     wanted = policy.decide(Logits(logits))
-    for name in ("action", "class_", "probability", "expected_cost", "reason"):
+    assert new.columns["class_"] == wanted.predicted_class.tolist()
+    for name in ("action", "probability", "expected_cost", "reason"):
         assert new.columns[name] == getattr(wanted, name).tolist()
     assert new.columns["review_value"] == wanted.review_value.tolist()
     shares = np.frombuffer(b"".join(new.columns["probabilities"]), "<f4").reshape(-1, 3)

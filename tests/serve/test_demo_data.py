@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from dubito.serve.demo_data import AUDIT_FRACTION, N_WAITING, demo_policy, fill_demo
-from dubito.serve.monitor import _monitor_policy
 from dubito.serve.policies import deploy_policy
+from dubito.serve.policy_metrics import monitor_classes
 from dubito.serve.store import Store
 
 
@@ -29,7 +29,7 @@ def test_the_demo_fills_a_store_once(tmp_path: Path) -> None:
     item = store.claim_review("anna")
     assert item is not None
     assert item.link is None
-    report = _monitor_policy(rows, policy, store.alarm_history(1))
+    report = monitor_classes(rows, policy, store.alarm_history(1))
     assert all(window.log_loss.interval is not None for window in report.windows)
     assert report.alarms["uncertainty"].direction == "under"
     store.close()

@@ -14,7 +14,8 @@ from dubito.data.stream import write_stream
 from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.serve.monitor import _as_json, _monitor_policy, _reliability
+from dubito.serve.monitor import _as_json
+from dubito.serve.policy_metrics import _class_reliability, monitor_classes
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
@@ -120,7 +121,7 @@ def test_miscalibration_raises_an_alarm(stored_policy: Any) -> None:
 def test_alarms_use_the_whole_history_and_metrics_the_rows(stored_policy: Any) -> None:
     rows, _ = drawn_rows(stored_policy, 6000, 0.15, sharper=2.7)
     history = history_of(rows)
-    late = _monitor_policy(rows.take(slice(5000, None)), stored_policy, history)
+    late = monitor_classes(rows.take(slice(5000, None)), stored_policy, history)
     assert late.overall.n_rows == 1000
     assert late.windows[0].start == 60.0 * 5000
     by_hand = SequentialAlarm(tolerance=0.02).update(history.confidence, history.is_correct)
@@ -155,6 +156,7 @@ def test_shifts_of_uncertainty_and_priors_are_found_without_labels(stored_policy
     keep = (before.class_ != 0) | (np.arange(2000) % 4 == 0)
     rare = report_of(before.take(keep), stored_policy)
     assert rare.prior is not None
+    assert rare.reference_prior is not None
     assert rare.prior.high[0] < rare.reference_prior[0]
 
 
@@ -324,7 +326,7 @@ def test_numbers_that_are_not_finite_are_null() -> None:
 
 def test_reliability_is_weighted_and_its_intervals_hold(stored_policy: Any) -> None:
     rows, y = drawn_rows(stored_policy, 4000, 0.1, sharper=1.8)
-    found = _monitor_policy(rows, stored_policy, history_of(rows)).reliability
+    found = monitor_classes(rows, stored_policy, history_of(rows)).reliability
     sample = propensity_weights(rows)
     assert found is not None
     assert found.n_labels.sum() == sample.rows.size
@@ -346,10 +348,12 @@ def test_reliability_is_weighted_and_its_intervals_hold(stored_policy: Any) -> N
                 assert abs(z) == pytest.approx(1.95996, abs=1e-3)
     inside = []
     for seed in range(20):
-        calibrated = _reliability(drawn_rows(stored_policy, 3000, 0.1, seed=seed)[0], stored_policy)
+        calibrated = _class_reliability(
+            drawn_rows(stored_policy, 3000, 0.1, seed=seed)[0], stored_policy
+        )
         assert calibrated is not None
         inside += [low <= p <= high for p, _, low, high, _ in calibrated.rows]
     assert 0.88 < np.mean(inside) < 0.99
-    sharp = _reliability(drawn_rows(stored_policy, 4000, 0.5, sharper=4.0)[0], stored_policy)
+    sharp = _class_reliability(drawn_rows(stored_policy, 4000, 0.5, sharper=4.0)[0], stored_policy)
     assert sharp is not None
     assert (sharp.stated > sharp.high).sum() >= 7  # over-confident

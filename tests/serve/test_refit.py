@@ -66,7 +66,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
-    report = _evaluate(policy, LabeledRows(outputs, Batch.of(y, outputs), ""), "all")
+    report = _evaluate(policy, LabeledRows(Batch.of(y, outputs), ""), "all")
     decided = policy.decide(outputs)
     paid = np.where(decided.is_rejected, 0.25, decided.action != y)
     assert report.cost.value == pytest.approx(paid.mean())
@@ -292,7 +292,8 @@ def test_a_policy_is_not_evaluated_on_its_training_rows(
     add("b", 60, ago=-60.0)
     found = compared(small_store, active, uploaded)
     assert found.active.n_rows == found.candidate.n_rows == 60
-    again = _refit(small_store.decisions_since(), policy, small_store.find_features, random_state=1)
+    again = _refit(small_store.decisions_since(), policy, small_store.find_features)
+    again = replace(again, provenance={**again.provenance, "random_state": 1})
     late = small_store.add_policy(again.to_json(), trained_until=time.time() + 90)
     with pytest.raises(HTTPError, match="No rows have been decided yet"):
         compared(small_store, active, late)

@@ -13,8 +13,8 @@ from dubito.decide import ErrorCosts, RegressionPolicy
 from dubito.doubt import ConformalRegressor
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.serve.monitor import active_report
-from dubito.serve.policies import _refit_values
-from dubito.serve.policy_metrics import ValueMonitorReport
+from dubito.serve.policies import _refit
+from dubito.serve.policy_metrics import MonitorReport, ValueWindow
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
@@ -239,9 +239,9 @@ def send_rows(api: Api, n: int, *, bias: float = 0.0, spread: float = 2.0) -> tu
     return found, y
 
 
-def monitor_report(api: Api) -> ValueMonitorReport:
+def monitor_report(api: Api) -> MonitorReport[ValueWindow]:
     _, report = active_report(api.app.state.service)
-    assert isinstance(report, ValueMonitorReport)
+    assert isinstance(report.overall, ValueWindow)
     return report
 
 
@@ -331,10 +331,10 @@ def test_outliers_are_reviewed_and_the_gate_is_refitted(tmp_path: Path, running:
         api.client.post("/v1/decide", json={**body, "ids": ids})
         api.client.post("/v1/labels", json={"ids": ids, "labels": y.tolist()})
         rows = store.decisions_since()
-        refitted = _refit_values(rows, policy, store.find_features)
+        refitted = _refit(rows, policy, store.find_features)
         assert refitted.report.n_rows == 300
         assert refitted.ood is not None
         assert refitted.ood is not policy.ood
-        kept = _refit_values(rows, policy, lambda _: None)
+        kept = _refit(rows, policy, lambda _: None)
         assert kept.ood is policy.ood
         assert "The OOD gate is unchanged" in kept.report.notes[-1]

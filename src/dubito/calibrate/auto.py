@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self, final
 
@@ -38,7 +39,7 @@ from dubito.calibrate.selection import (
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import BadValueError, EmptyStateError, SingleClassWarning
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.columns import write_probabilities
@@ -56,6 +57,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, estimator, record_of
 
 N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any calibrator
@@ -121,8 +123,14 @@ class _FixedMixture(_BaseMixture):
         self.uniform_weight = uniform_weight
 
     def _learn(self, shards: Shards) -> None:
-        self.calibrators_ = [clone(one).fit(shards) for one in self.calibrators]
+        self.calibrators_ = _fitted_parts([clone(one) for one in self.calibrators], shards)
         self.weights_, self.uniform_weight_ = self.weights, self.uniform_weight
+
+
+def _fitted_parts(parts: Sequence[BaseCalibrator], shards: Shards) -> list[BaseCalibrator]:
+    """Return fitted parts of a mixture, using threads; of a single class, the mixture warns."""
+    with warnings.catch_warnings(action="ignore", category=SingleClassWarning):
+        return list(map_in_order(lambda one: one.fit(shards), parts))
 
 
 def _in_order(shards: Shards, times: Any, groups: Any, caller: str) -> Batch:
@@ -226,27 +234,19 @@ class AutoCalibrator(_BaseMixture):
     log loss from 1.681 to 0.879, cross-fitted on 300 rows
     """
 
-    chosen_: str
-    reason_: str
-    leaderboard_: list[dict[str, Any]]
-    evidence_: CalibrationEvidence
-    n_fitted_: int
-
     param_fields = declare(
         cv=Omittable(_cv_field),
         max_parts=Omittable(optional(integer(1))),
         parametric_only=Omittable(boolean),
     )
-    fitted_fields = declare(
-        chosen_=text,
-        reason_=text,
-        leaderboard_=list_of(_LEADERBOARD_LINE),
-        evidence_=record_of(CalibrationEvidence),
-        calibrators_=list_of(estimator(BaseCalibrator), least=1),
-        weights_=distribution("calibrators_"),
-        uniform_weight_=number(0, 1),
-        n_fitted_=Omittable(integer(1)),
-    )
+    chosen_: str = fitted(text)
+    reason_: str = fitted(text)
+    leaderboard_: list[dict[str, Any]] = fitted(list_of(_LEADERBOARD_LINE))
+    evidence_: CalibrationEvidence = fitted(record_of(CalibrationEvidence))
+    calibrators_: list[BaseCalibrator] = fitted(list_of(estimator(BaseCalibrator), least=1))
+    weights_: FloatArray = fitted(distribution("calibrators_"))
+    uniform_weight_: float = fitted(number(0, 1))
+    n_fitted_: int = fitted(Omittable(integer(1)))
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class AutoCalibrator(_BaseMixture):
             rows = ArrayShards(sample_rows(shards, n_fitted, seed))
             if len(rows.batch) == n_fitted:
                 self.n_fitted_ = n_fitted
-        self.calibrators_ = list(map_in_order(lambda one: one.fit(rows), found.calibrators))
+        self.calibrators_ = _fitted_parts(found.calibrators, rows)
         self.weights_, self.uniform_weight_ = found.weights, found.uniform_weight
 
     def _require_splits_of_all_rows(self, shards: Shards, batch: Batch) -> None:

@@ -19,7 +19,8 @@ from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MOST, Entry, Omittable, boolean, declare, integer, number
+from dubito.serialization.fields import MOST, Entry, Omittable, boolean, integer, number
+from dubito.serialization.fitted import fitted
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
 MAX_ROUNDS = 100
@@ -78,7 +79,7 @@ class BaseBinaryCalibrator(BaseCalibrator):
     A subclass implements `_learn_scores` and `_calibrated` on the log odds of the second class.
     """
 
-    fitted_fields = declare(n_classes_=integer(2, 2))
+    n_classes_: int = fitted(integer(2, 2))
 
     def _learn(self, shards: Shards) -> None:
         if self.n_classes_ != 2:
@@ -136,10 +137,8 @@ class PlattScaling(BaseBinaryCalibrator):
     (0.4, -0.53)
     """
 
-    slope_: float
-    intercept_: float
-
-    fitted_fields = declare(slope_=number(), intercept_=number())
+    slope_: float = fitted(number())
+    intercept_: float = fitted(number())
 
     def __init__(self, smooth: bool = True) -> None:
         self.smooth = smooth
@@ -203,9 +202,7 @@ class BetaCalibration(BaseBinaryCalibrator):
     [[0.45, 0.55]]
     """
 
-    coefficients_: FloatArray
-
-    fitted_fields = declare(coefficients_=array(3))
+    coefficients_: FloatArray = fitted(array(3))
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         is_free = np.ones(3, dtype=bool)
@@ -344,19 +341,11 @@ class HistogramBinning(BaseBinaryCalibrator):
     [0.33, 0.5]
     """
 
-    edges_: FloatArray
-    values_: FloatArray
-    counts_: FloatArray
-    n_certain_: float
-    is_left_closed_: bool = False
-
-    fitted_fields = declare(
-        values_=array(None, low=0, high=1),
-        edges_=array(None, low=0, high=1),
-        counts_=array("values_", low=0, high=MOST),
-        n_certain_=number(0, MOST),
-        is_left_closed_=Omittable(boolean),
-    )
+    values_: FloatArray = fitted(array(None, low=0, high=1))
+    edges_: FloatArray = fitted(array(None, low=0, high=1))
+    counts_: FloatArray = fitted(array("values_", low=0, high=MOST))
+    n_certain_: float = fitted(number(0, MOST))
+    is_left_closed_: bool = fitted(Omittable(boolean), False)
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, final
+from typing import Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.data.shards import ArrayShards, CountedShards, Shards, make_shards
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, SingleClassWarning
 from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
 from dubito.kernels.columns import add_softmax, log_odds_columns, log_softmax_columns
 from dubito.kernels.scaling import log_softmax_rows, softmax_rows
@@ -43,7 +43,8 @@ from dubito.outputs import (
     as_class_matrix,
     require_classes,
 )
-from dubito.serialization.fields import Entry, class_names, declare, integer
+from dubito.serialization.fields import Entry, class_names, integer
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable, clone
 
 CONTAINERS = ("default", "pandas", "polars")
@@ -218,12 +219,12 @@ class BaseCalibrator(OutputContainers):
     cross_validate_calibrator : What a calibrator achieves on held-out rows.
     """
 
-    n_classes_: int
-    classes_: tuple[ClassName, ...] | None
     _label_argument: str = "y"  # what `fit` calls labels
     _is_rough: bool = False  # set for fits that only compare calibrators: save some rounds
+    _needs_several_classes: ClassVar[bool] = True  # otherwise labels of one class are no problem
 
-    fitted_fields = declare(n_classes_=integer(2), classes_=class_names("n_classes_"))
+    n_classes_: int = fitted(integer(2))
+    classes_: tuple[ClassName, ...] | None = fitted(class_names("n_classes_"))
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the calibrator.
@@ -255,18 +256,42 @@ class BaseCalibrator(OutputContainers):
         self._columns = column_names_of(outputs)
         # labeled_shards has counted missing labels in memory; CountedShards belong to an outer fit.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
+        stacklevel = 3 + (type(self).fit is not BaseCalibrator.fit)  # one more if overridden
         try:
             self._check_params()
             with kept_threads(), cached(shards) as quick:
                 counted = None if is_counted else CountedShards(quick)
                 self._learn(counted or quick)
+                if self._needs_several_classes:
+                    self._warn_of_single_class(quick, stacklevel)
             if counted:
-                is_overridden = type(self).fit is not BaseCalibrator.fit  # one more stack frame
-                warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_overridden)
+                warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel)
         except BaseException:
             self._forget()
             raise
         return self
+
+    def _warn_of_single_class(self, shards: Shards, stacklevel: int) -> None:
+        """Warn where all labels are of one class; all rows are read only if the first are."""
+
+        def counts(batch: Batch) -> IntArray:
+            labels, is_used = batch.class_labels, batch.labeled_weight > 0
+            if labels.probabilities is not None:
+                return np.asarray(np.count_nonzero(labels.probabilities[is_used] > 0, axis=0))
+            return np.bincount(labels.codes[is_used], minlength=self.n_classes_)
+
+        if np.count_nonzero(counts(next(shards.batches()))) > 1:
+            return
+        n_rows = shards.sum(counts)
+        if np.count_nonzero(n_rows) == 1 and n_rows.sum() > 1:
+            k = int(n_rows.argmax())
+            text = (
+                f"{type(self).__name__}: all {n_rows[k]:,} labeled rows are of one class, "
+                f"{(self.classes_ or range(self.n_classes_))[k]!r}. Nothing can be learned about "
+                "the others: their calibrated probabilities are too low. Fit on rows of several "
+                "classes."
+            )
+            warnings.warn(text, SingleClassWarning, stacklevel)
 
     def predict_proba(self, outputs: Any) -> FloatArray:
         """Return calibrated probabilities.
@@ -580,7 +605,7 @@ def labeled_shards(
     is_given = y is not None
     if isinstance(outputs, TopLabel) and not is_given:
         y = outputs.correct
-    shards = as_shards(
+    shards = make_shards(
         outputs,
         y,
         sample_weight=sample_weight,
@@ -609,6 +634,12 @@ def _warn_about_small_weights(weight: FloatArray, caller: str, stacklevel: int) 
             "count as that many rows. Rescale them to a mean of 1."
         )
         warnings.warn(text, DubitoWarning, stacklevel)
+
+
+def correct_answers(batch: Batch) -> FloatArray:
+    """Return 1 for correct answers and 0 for wrong ones, or the probability of being correct."""
+    labels, soft = batch.class_labels, batch.class_labels.probabilities
+    return labels.codes.astype(np.float64) if soft is None else soft[:, 1].copy()
 
 
 def drop_unlabeled(batch: Batch) -> Batch:

@@ -20,7 +20,7 @@ from dubito.arrays import (
     draw_seed,
     require_everywhere,
 )
-from dubito.calibrate.calibrator import BaseCalibrator, drop_unlabeled
+from dubito.calibrate.calibrator import BaseCalibrator, correct_answers, drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -40,6 +40,7 @@ from dubito.serialization.fields import (
     optional,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Record, record_of
 
 MAX_SAMPLES = 20_000  # of more rows a random sample is used: the model has few parameters
@@ -259,37 +260,22 @@ class ConfidenceCalibrator(BaseCalibrator):
     [[0.88, 0.98], [0.05, 0.23]]
     """
 
-    n_scores_: int
-    names_: tuple[str, ...] | None
-    offset_column_: int | None
-    is_probability_: BoolArray
-    has_missing_: BoolArray
-    low_: FloatArray
-    high_: FloatArray
-    groups_: tuple[str, ...]
-    base_rate_: float
-    n_rows_: int
-    models_: list[ScoreModel]
-    interval_models_: list[ScoreModel]
-    columns_: dict[str, str] | None
     _label_argument = "correct"
     _kinds: _ScoreKinds | None = None  # of all rows, for fits on folds of them
 
-    fitted_fields = declare(
-        n_scores_=integer(1),
-        names_=optional(converted(tuple, list_of(text, "n_scores_"))),
-        offset_column_=optional(integer()),
-        is_probability_=converted(np.array, list_of(boolean, "n_scores_")),
-        has_missing_=converted(np.array, list_of(boolean, "n_scores_")),
-        low_=array("n_scores_"),
-        high_=array("n_scores_"),
-        groups_=converted(tuple, list_of(text)),
-        base_rate_=number(0, 1),
-        n_rows_=integer(1),
-        models_=list_of(record_of(ScoreModel)),
-        interval_models_=list_of(record_of(ScoreModel)),
-        columns_=optional(dict_of(text)),
-    )
+    n_scores_: int = fitted(integer(1))
+    names_: tuple[str, ...] | None = fitted(optional(converted(tuple, list_of(text, "n_scores_"))))
+    offset_column_: int | None = fitted(optional(integer()))
+    is_probability_: BoolArray = fitted(converted(np.array, list_of(boolean, "n_scores_")))
+    has_missing_: BoolArray = fitted(converted(np.array, list_of(boolean, "n_scores_")))
+    low_: FloatArray = fitted(array("n_scores_"))
+    high_: FloatArray = fitted(array("n_scores_"))
+    groups_: tuple[str, ...] = fitted(converted(tuple, list_of(text)))
+    base_rate_: float = fitted(number(0, 1))
+    n_rows_: int = fitted(integer(1))
+    models_: list[ScoreModel] = fitted(list_of(record_of(ScoreModel)))
+    interval_models_: list[ScoreModel] = fitted(list_of(record_of(ScoreModel)))
+    columns_: dict[str, str] | None = fitted(optional(dict_of(text)))
 
     def __init__(self, cv: int = 5, random_state: RandomState = 0) -> None:
         self.cv = cv
@@ -408,7 +394,12 @@ class ConfidenceCalibrator(BaseCalibrator):
         return _as_scores(outputs, caller)
 
     def _uncalibrated(self, batch: Batch) -> Probabilities:
-        return _uncalibrated_scores(batch, type(self).__name__)
+        """Return the model's own probabilities, or the base rate if no score is a probability."""
+        scores = _as_scores(batch.outputs, type(self).__name__)
+        if scores.confidence_column is not None:
+            return scores.probabilities(type(self).__name__)
+        rate = float(np.average(correct_answers(batch), weights=batch.labeled_weight))
+        return Probabilities(np.tile([1 - rate, rate], (len(batch), 1)), scores.classes)
 
     def _check_outputs(self, outputs: Any, method: str) -> Scores:
         self._require_fitted(method)
@@ -434,9 +425,7 @@ class ConfidenceCalibrator(BaseCalibrator):
         if not len(batch):
             raise EmptyStateError("A calibrator")
         scores = _as_scores(batch.outputs, type(self).__name__)
-        labels, soft = batch.class_labels, batch.class_labels.probabilities
-        targets = labels.codes.astype(np.float64) if soft is None else soft[:, 1].copy()
-        weight = batch.labeled_weight
+        targets, weight = correct_answers(batch), batch.labeled_weight
         self.n_scores_, self.names_ = scores.n_scores, scores.names
         self.base_rate_ = float(np.average(targets, weights=weight))
         self.n_rows_, self.columns_ = len(batch), None
@@ -616,17 +605,6 @@ def _as_scores(outputs: Any, caller: str) -> Scores:
         fix = "Pass the scores of the answers, such as Scores(outputs.array.max(axis=1))"
         raise BadTypeError("scores", caller, rule, type(outputs).__name__, fix)
     return Scores(outputs)
-
-
-def _uncalibrated_scores(batch: Batch, caller: str) -> Probabilities:
-    """Return the model's own probabilities, or the base rate where no score is a probability."""
-    scores = _as_scores(batch.outputs, caller)
-    if scores.confidence_column is not None:
-        return scores.probabilities(caller)
-    labels, soft = batch.class_labels, batch.class_labels.probabilities
-    targets = labels.codes if soft is None else soft[:, 1]
-    rate = float(np.average(targets, weights=batch.labeled_weight))
-    return Probabilities(np.tile([1 - rate, rate], (len(batch), 1)), scores.classes)
 
 
 def _with_groups(scores: Any, groups: Any) -> Any:

@@ -26,6 +26,7 @@ from dubito.calibrate.calibrator import (
     BaseCalibrator,
     LabeledRows,
     as_class_outputs,
+    correct_answers,
     drop_unlabeled,
     labeled_outputs,
     labeled_shards,
@@ -35,7 +36,7 @@ from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
-from dubito.data.shards import ArrayShards, as_shards, sample_rows
+from dubito.data.shards import ArrayShards, make_shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import (
     HTMLTable,
@@ -341,7 +342,7 @@ def cross_validate_calibrator(
     seed, argument = draw_seed(random_state, CALLER), "y"
     is_multilabel = isinstance(calibrator, MultiLabelCalibrator)
     if is_multilabel or isinstance(calibrator, BaseRegressionCalibrator):
-        rows = as_shards(
+        rows = make_shards(
             outputs,
             y,
             sample_weight=sample_weight,
@@ -414,9 +415,7 @@ def _classification_evidence(
 
 def answers_of(batch: Batch, p_correct: FloatArray) -> Batch:
     """Return labeled rows of two classes, wrong and correct, as answers with their P(correct)."""
-    labels, soft = batch.class_labels, batch.class_labels.probabilities
-    correct = labels.codes.astype(np.float64) if soft is None else soft[:, 1]
-    fields = {"confidence": freeze(p_correct.copy()), "correct": freeze(correct.copy())}
+    fields = {"confidence": freeze(p_correct.copy()), "correct": freeze(correct_answers(batch))}
     return replace(batch, outputs=unchecked(TopLabel, fields), labels=None)
 
 

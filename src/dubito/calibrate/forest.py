@@ -32,7 +32,8 @@ from dubito.kernels.blocks import map_in_order
 from dubito.kernels.nonparametric import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MOST, Entry, declare
+from dubito.serialization.fields import MOST, Entry
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import estimator
 
 MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite
@@ -91,23 +92,13 @@ class ForestCalibration(BaseCalibrator):
     [0.0, 1.0, 0.0]
     """
 
-    prior_: VectorScaling
-    roots_: IntArray
-    column_: IntArray
-    threshold_: FloatArray
-    n_labels_: IntArray
-    labels_: IntArray
-    weights_: FloatArray
-
-    fitted_fields = declare(
-        prior_=estimator(VectorScaling),
-        roots_=array(None, low=0, high=MOST, is_whole=True),
-        column_=array(None, low=-1, high=MOST, is_whole=True),
-        threshold_=array(None, is_empty_allowed=True),
-        n_labels_=array("column_", low=0, high=MAX_LABELS, is_whole=True),
-        labels_=array(None, low=0, high=MOST, is_whole=True),
-        weights_=array("labels_", low=0, high=MAX_WEIGHT),
-    )
+    prior_: VectorScaling = fitted(estimator(VectorScaling))
+    roots_: IntArray = fitted(array(None, low=0, high=MOST, is_whole=True))
+    column_: IntArray = fitted(array(None, low=-1, high=MOST, is_whole=True))
+    threshold_: FloatArray = fitted(array(None, is_empty_allowed=True))
+    n_labels_: IntArray = fitted(array("column_", low=0, high=MAX_LABELS, is_whole=True))
+    labels_: IntArray = fitted(array(None, low=0, high=MOST, is_whole=True))
+    weights_: FloatArray = fitted(array("labels_", low=0, high=MAX_WEIGHT))
 
     def __init__(
         self,

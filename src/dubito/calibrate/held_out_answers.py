@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.calibrator import drop_unlabeled
+from dubito.calibrate.calibrator import correct_answers, drop_unlabeled
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.calibrate.cross_validation import (
     answers_of,
@@ -18,7 +18,6 @@ from dubito.calibrate.cross_validation import (
     require_two_rows,
 )
 from dubito.data.batch import Batch
-from dubito.data.labels import Labels
 from dubito.data.shards import Shards, sample_rows
 from dubito.formatting import align_table, quantity
 from dubito.measure.intervals import Interval, auroc_interval
@@ -69,9 +68,7 @@ class HeldOutAnswers:
     @property
     def correct(self) -> FloatArray:
         """1 for correct answers and 0 for wrong ones, or the probability of being correct."""
-        labels: Labels = self.batch.class_labels
-        soft = labels.probabilities
-        return labels.codes.astype(np.float64) if soft is None else soft[:, 1]
+        return correct_answers(self.batch)
 
     @property
     def calibrated(self) -> Batch:

@@ -16,7 +16,8 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, declare, number
+from dubito.serialization.fields import MOST, Entry, number
+from dubito.serialization.fitted import fitted
 
 MAX_LOG_ODDS = 30.0  # no log odds are larger
 ROUNDING = 1e-9  # by which a curve in a file may decrease
@@ -62,15 +63,9 @@ class IsotonicCalibration(BaseBinaryCalibrator):
     [0.5, 0.5]
     """
 
-    knots_: FloatArray
-    values_: FloatArray
-    n_certain_: float
-
-    fitted_fields = declare(
-        knots_=array(None, low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        values_=array("knots_", low=0, high=1),
-        n_certain_=number(0, MOST),
-    )
+    knots_: FloatArray = fitted(array(None, low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS))
+    values_: FloatArray = fitted(array("knots_", low=0, high=1))
+    n_certain_: float = fitted(number(0, MOST))
 
     def __init__(
         self, interpolation: Literal["linear", "step"] = "linear", smooth: bool = True

@@ -24,28 +24,32 @@ from dubito.kernels.columns import add_softmax
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, Omittable, declare, number, one_of
+from dubito.serialization.fitted import fitted
 
 INPUTS = ("auto", "logits", "log_proba")
+CHOICES = {"input": INPUTS, "basis": BASES}  # settings that are no penalties
 
 
 class BaseAffineScaling(BaseCalibrator):
     """A matrix or its diagonal, and an intercept, on logits or on features of log probabilities."""
 
     input: str = "log_proba"
-    input_: str
-    temperature_: float
     weight_: FloatArray
-    bias_: FloatArray
 
-    fitted_fields = declare(
-        input_=one_of("logits", "log_proba"),
-        temperature_=TEMPERATURE_FIELD,
-        bias_=array("n_classes_"),
-    )
+    input_: str = fitted(one_of("logits", "log_proba"))
+    temperature_: float = fitted(TEMPERATURE_FIELD)
+    bias_: FloatArray = fitted(array("n_classes_"))
 
     @abstractmethod
     def _penalty(self, n_rows: float) -> FloatArray:
         """Return the L2 penalty of each entry of the matrix, and of the intercept."""
+
+    def _check_params(self) -> None:
+        for argument, value in self.get_params(deep=False).items():
+            if argument in CHOICES:
+                require_choice(value, CHOICES[argument], argument, type(self).__name__)
+            else:
+                as_penalty(value, argument, type(self).__name__)
 
     def _features(self) -> Basis:
         """Return the basis that the matrix is multiplied with."""
@@ -167,15 +171,11 @@ class VectorScaling(BaseAffineScaling):
     """
 
     param_fields = declare(input=Omittable(one_of(*INPUTS)))
-    fitted_fields = declare(weight_=array("n_classes_"))
+    weight_: FloatArray = fitted(array("n_classes_"))
 
     def __init__(self, regularization: float = 0.0, input: str = "auto"):  # noqa: A002
         self.regularization = regularization
         self.input = input
-
-    def _check_params(self) -> None:
-        as_penalty(self.regularization, "regularization", type(self).__name__)
-        require_choice(self.input, INPUTS, "input", type(self).__name__)
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
@@ -258,7 +258,7 @@ class MatrixScaling(BaseMatrixScaling):
     """
 
     param_fields = declare(input=Omittable(one_of(*INPUTS)))
-    fitted_fields = declare(weight_=array("n_classes_", "n_classes_"))
+    weight_: FloatArray = fitted(array("n_classes_", "n_classes_"))
 
     def __init__(
         self,
@@ -269,11 +269,6 @@ class MatrixScaling(BaseMatrixScaling):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
         self.input = input
-
-    def _check_params(self) -> None:
-        as_penalty(self.off_diagonal, "off_diagonal", type(self).__name__)
-        as_penalty(self.intercept, "intercept", type(self).__name__)
-        require_choice(self.input, INPUTS, "input", type(self).__name__)
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
@@ -333,24 +328,15 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     (3, 3)
     """
 
-    centers_: FloatArray
-    width_: float
-
     param_fields = declare(basis=Omittable(one_of(*BASES)))
-    fitted_fields = declare(
-        input_=one_of("log_proba"),
-        weight_=array("n_classes_", None),
-        centers_=Omittable(array(None, "n_classes_")),
-        width_=Omittable(number(1e-30)),
-    )
+    input_: str = fitted(one_of("log_proba"))
+    weight_: FloatArray = fitted(array("n_classes_", None))
+    centers_: FloatArray = fitted(Omittable(array(None, "n_classes_")))
+    width_: float = fitted(Omittable(number(1e-30)))
 
     def __init__(self, regularization: float = 1.0, basis: str = "linear"):
         self.regularization = regularization
         self.basis = basis
-
-    def _check_params(self) -> None:
-        as_penalty(self.regularization, "regularization", type(self).__name__)
-        require_choice(self.basis, BASES, "basis", type(self).__name__)
 
     def _check_fitted(self, entry: Entry) -> None:
         is_rbf = self.basis == "rbf"

@@ -33,7 +33,7 @@ from dubito.calibrate.cross_validation import CalibrationEvidence, HeldOutLabels
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, as_label_matrix, look_like_labels, require_own_places
-from dubito.data.shards import CountedShards, Shards, as_shards, sample_rows
+from dubito.data.shards import CountedShards, Shards, make_shards, sample_rows
 from dubito.errors import DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
@@ -52,6 +52,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
@@ -474,30 +475,19 @@ class MultiLabelCalibrator(OutputContainers):
     [[0.79, 0.5, 0.21]]
     """
 
-    n_labels_: int
-    label_names_: tuple[ClassName, ...] | None
-    coefficients_: FloatArray
-    other_weights_: FloatArray
-    limit_: float
-    unfitted_: list[int]
-    chosen_: str
-    reason_: str
-    leaderboard_: list[dict[str, Any]]
-    evidence_: CalibrationEvidence
-
     param_fields = declare(base=Omittable(one_of(*BASES)))
-    fitted_fields = declare(
-        n_labels_=integer(1),
-        label_names_=class_names("n_labels_"),
-        coefficients_=array("n_labels_", 4),
-        other_weights_=Omittable(array("n_labels_", "n_labels_")),
-        limit_=number(0, MAX_LOG_ODDS),
-        unfitted_=list_of(integer()),
-        chosen_=text,
-        reason_=text,
-        leaderboard_=list_of(record(name=text, log_loss=number(0), standard_error=number(0))),
-        evidence_=record_of(CalibrationEvidence),
+    n_labels_: int = fitted(integer(1))
+    label_names_: tuple[ClassName, ...] | None = fitted(class_names("n_labels_"))
+    coefficients_: FloatArray = fitted(array("n_labels_", 4))
+    other_weights_: FloatArray = fitted(Omittable(array("n_labels_", "n_labels_")))
+    limit_: float = fitted(number(0, MAX_LOG_ODDS))
+    unfitted_: list[int] = fitted(list_of(integer()))
+    chosen_: str = fitted(text)
+    reason_: str = fitted(text)
+    leaderboard_: list[dict[str, Any]] = fitted(
+        list_of(record(name=text, log_loss=number(0), standard_error=number(0)))
     )
+    evidence_: CalibrationEvidence = fitted(record_of(CalibrationEvidence))
 
     def __init__(
         self,
@@ -536,7 +526,7 @@ class MultiLabelCalibrator(OutputContainers):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = as_shards(
+        shards = make_shards(
             outputs,
             y,
             sample_weight=sample_weight,

@@ -28,6 +28,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, estimator
 
 LOWEST = -700.0  # the exponential of a lower log probability is 0
@@ -68,16 +69,12 @@ class OneVsRest(BaseCalibrator):
     [0.33, 0.52, 0.15]
     """
 
-    calibrators_: list[BaseBinaryCalibrator]
-    n_fell_back_: int
-    n_changed_: int
-
     param_fields = declare(calibrator=estimator(BaseBinaryCalibrator, is_fitted=False))
-    fitted_fields = declare(
-        calibrators_=list_of(estimator(BaseBinaryCalibrator), "n_classes_", least=2),
-        n_fell_back_=integer(),
-        n_changed_=integer(),
+    calibrators_: list[BaseBinaryCalibrator] = fitted(
+        list_of(estimator(BaseBinaryCalibrator), "n_classes_", least=2)
     )
+    n_fell_back_: int = fitted(integer())
+    n_changed_: int = fitted(integer())
 
     def __init__(self, calibrator: BaseBinaryCalibrator):
         self.calibrator = calibrator

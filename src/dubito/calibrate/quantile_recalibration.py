@@ -34,6 +34,7 @@ from dubito.measure.regression import values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import Entry, Omittable, declare, list_of
+from dubito.serialization.fitted import fitted
 
 DEFAULT_LEVELS = tuple(k / 20 for k in range(1, 20))
 MAX_STATED_SCORE = 1e6  # larger normal scores are clipped
@@ -83,15 +84,12 @@ class QuantileRecalibration(BaseRegressionCalibrator):
     [[-40.0, 0.0, 40.0]]
     """
 
-    stated_: list[FloatArray]
-    observed_: list[FloatArray]
-
     param_fields = declare(levels=Omittable(array(None, low=0, high=1)))
-    fitted_fields = declare(
-        stated_=list_of(array(None, low=-MAX_STATED_SCORE, high=MAX_STATED_SCORE), "n_targets_"),
-        observed_=list_of(
-            array(None, low=-MAX_OBSERVED_SCORE, high=MAX_OBSERVED_SCORE), "n_targets_"
-        ),
+    stated_: list[FloatArray] = fitted(
+        list_of(array(None, low=-MAX_STATED_SCORE, high=MAX_STATED_SCORE), "n_targets_")
+    )
+    observed_: list[FloatArray] = fitted(
+        list_of(array(None, low=-MAX_OBSERVED_SCORE, high=MAX_OBSERVED_SCORE), "n_targets_")
     )
 
     def __init__(self, levels: Sequence[float] | FloatArray = DEFAULT_LEVELS) -> None:

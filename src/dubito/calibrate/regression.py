@@ -12,7 +12,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import Shards, as_shards
+from dubito.data.shards import Shards, make_shards
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -26,7 +26,8 @@ from dubito.measure.regression import point_of_rows, require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import declare, integer, one_of, optional
+from dubito.serialization.fields import integer, one_of, optional
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 Regression = Normal | Samples | Quantiles
@@ -54,12 +55,8 @@ class BaseRegressionCalibrator(Serializable):
         Targets per row; None if the outputs have no target axis.
     """
 
-    kind_: str
-    n_targets_: int | None
-
-    fitted_fields = declare(
-        kind_=one_of("Normal", "Samples", "Quantiles"), n_targets_=optional(integer(1))
-    )
+    kind_: str = fitted(one_of("Normal", "Samples", "Quantiles"))
+    n_targets_: int | None = fitted(optional(integer(1)))
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the calibrator.
@@ -80,15 +77,23 @@ class BaseRegressionCalibrator(Serializable):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = as_shards(
+        shards = make_shards(
             outputs, y, sample_weight=sample_weight, caller=name, convert=as_predictive
         )
-        seen = shards.sum(lambda batch: _RowCounts.of(batch, name))
-        if not seen.weight > 0:
+        known = _kind_and_targets(next(shards.batches()), name)
+
+        def counts(batch: Batch) -> FloatArray:
+            found = _kind_and_targets(batch, name)
+            if found != known:
+                raise StateMismatchError("kinds and targets", known, found)
+            return np.array([batch.n_missing, len(batch), batch.labeled_weight.sum()])
+
+        n_missing, n_rows, weight = shards.sum(counts)
+        if not weight > 0:
             raise EmptyStateError(name)
-        warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
+        warn_of_missing(int(n_missing), int(n_rows), name, stacklevel=3)
         self._forget()
-        self.kind_, self.n_targets_ = seen.kind, seen.n_targets
+        self.kind_, self.n_targets_ = known
         self._check_params()
         self._learn(shards)
         return self
@@ -153,39 +158,11 @@ class BaseRegressionCalibrator(Serializable):
         return regression
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _RowCounts:
-    """The kind of rows of a fit, and how many there are."""
-
-    kind: str
-    n_targets: int | None
-    n_rows: int
-    n_missing: int
-    weight: float
-
-    @classmethod
-    def of(cls, batch: Batch, caller: str) -> _RowCounts:
-        outputs = as_predictive(batch.outputs, caller)
-        require_targets(batch, caller, "y")
-        return cls(
-            kind=type(outputs).__name__,
-            n_targets=_count_targets(outputs),
-            n_rows=len(batch),
-            n_missing=batch.n_missing,
-            weight=float(batch.labeled_weight.sum()),
-        )
-
-    def __add__(self, other: _RowCounts) -> _RowCounts:
-        mine, others = (self.kind, self.n_targets), (other.kind, other.n_targets)
-        if mine != others:
-            raise StateMismatchError("kinds and targets", mine, others)
-        return _RowCounts(
-            *mine,
-            self.n_rows + other.n_rows,
-            self.n_missing + other.n_missing,
-            self.weight + other.weight,
-        )
+def _kind_and_targets(batch: Batch, caller: str) -> tuple[str, int | None]:
+    """Return the kind of outputs of rows with targets, and the number of targets per row."""
+    outputs = as_predictive(batch.outputs, caller)
+    require_targets(batch, caller, "y")
+    return type(outputs).__name__, _count_targets(outputs)
 
 
 def as_predictive(outputs: Any, caller: str) -> Regression:
@@ -259,9 +236,7 @@ class VarianceScaling(BaseRegressionCalibrator):
     [1.0]
     """
 
-    factor_: FloatArray
-
-    fitted_fields = declare(factor_=array("n_targets_", low=MIN_FACTOR, high=MAX_FACTOR))
+    factor_: FloatArray = fitted(array("n_targets_", low=MIN_FACTOR, high=MAX_FACTOR))
 
     def _learn(self, shards: Shards) -> None:
         fit_factor = _normal_factor if self.kind_ == "Normal" else _pinball_factor

@@ -68,6 +68,8 @@ class IdentityCalibrator(BaseCalibrator):
     [[0.7, 0.3]]
     """
 
+    _needs_several_classes = False
+
     def _learn(self, shards: Shards) -> None:
         """There is nothing to learn."""
 

@@ -34,7 +34,8 @@ from dubito.kernels.scaling import (
 from dubito.measure.calibration_error import uniform_edges
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import distribution
-from dubito.serialization.fields import declare, number
+from dubito.serialization.fields import number
+from dubito.serialization.fitted import fitted
 
 MIN_BETA, MAX_BETA = 1e-6, 1e4  # bounds of the inverse temperature
 TOLERANCE = 1e-5  # a relative Newton step this small leaves an error of its square
@@ -98,9 +99,7 @@ class TemperatureScaling(BaseCalibrator):
     4.328
     """
 
-    temperature_: float
-
-    fitted_fields = declare(temperature_=TEMPERATURE_FIELD)
+    temperature_: float = fitted(TEMPERATURE_FIELD)
 
     def __init__(self, objective: Literal["log_loss", "ece"] = "log_loss", n_bins: int = 15):
         self.objective = objective
@@ -280,10 +279,8 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     [0.75, 0.25]
     """
 
-    temperature_: float
-    weights_: FloatArray
-
-    fitted_fields = declare(temperature_=TEMPERATURE_FIELD, weights_=distribution(3))
+    temperature_: float = fitted(TEMPERATURE_FIELD)
+    weights_: FloatArray = fitted(distribution(3))
 
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)

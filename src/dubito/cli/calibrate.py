@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dubito.cli.columns import (
-    FOLD_GROUPS,
     ColumnOptions,
     as_fitted,
     note_scores,
@@ -18,15 +15,16 @@ from dubito.cli.columns import (
     output_columns,
     require_classes,
     require_positive,
-    with_columns,
 )
 from dubito.cli.cost_options import require_unused
+from dubito.cli.options import command
+from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
 from dubito.cli.reading import (
-    CALIBRATOR_HELP,
     Reader,
     answer_calibrator,
     calibrator_named,
     multilabel_calibrator,
+    require_output_paths,
 )
 from dubito.cli.regression_commands import (
     calibrated_arrays,
@@ -35,7 +33,7 @@ from dubito.cli.regression_commands import (
     require_outputs,
     require_same_kind,
 )
-from dubito.cli.writing import COLUMNS_HELP, RowRun, is_directory
+from dubito.cli.writing import RowRun, is_directory
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
@@ -50,34 +48,17 @@ Z = 1.96  # standard errors to each side of a 95 % interval
 PREFIX = "calibrated_"
 
 
-@with_columns("features", group=FOLD_GROUPS)
+@command("features")
 def calibrate(
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="Predictions: a Parquet, CSV, Arrow or NPZ file, directory, glob or URL."
-        ),
-    ],
+    file: str,
+    *,
     options: ColumnOptions,
+    output: str | None = None,
+    calibrator: str = "auto",
+    apply: Path | None = None,
+    columns: str | None = None,
+    as_json: bool = False,
     reader: Reader,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the calibrator here; with --apply, the calibrated rows. Default: "
-            "calibrator.json, or calibrated.parquet.",
-        ),
-    ] = None,
-    calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
-    apply: Annotated[
-        Path | None,
-        typer.Option(help="Apply this saved calibrator to the file, instead of fitting one."),
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help=f"With --apply: {COLUMNS_HELP[0].lower()}{COLUMNS_HELP[1:]}")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Fit the calibrator with the best cross-validated score and save it, or apply it.
 
@@ -100,9 +81,21 @@ def calibrate(
     Example: dubito calibrate xrays.csv --multilabel 'p_*' --label 'y_*'
 
     Example: dubito calibrate sales.csv --quantiles 'q_*' --label demand
-    """
-    from dubito.cli.reading import require_output_paths
 
+    Options
+    -------
+    group
+        Column of groups; rows of one group stay in one fold. With --scores, groups are
+        partially pooled.
+    output
+        Write the calibrator here; with --apply, the calibrated rows. Default: calibrator.json,
+        or calibrated.parquet.
+    apply
+        Apply this saved calibrator to the file, instead of fitting one.
+    columns
+        With --apply: comma-separated input columns to keep, or '' for none. Default: all,
+        except lists and more than 20 logits, probabilities or features.
+    """
     if apply is not None:
         rows = output or "calibrated.parquet"
         require_output_paths({"--output": rows}, [file, apply])
@@ -130,7 +123,6 @@ def _fit(
         cross_validate_calibrator,
     )
     from dubito.calibrate.confidence import BASE_RATE, no_better
-    from dubito.cli.printing import passes, say, say_json, say_note
     from dubito.data.sink import write_atomic
 
     [predictions] = options.open(file, as_scores=True)
@@ -183,7 +175,6 @@ def _fit(
 
 def _show_leaderboard(lines: list[dict[str, Any]], chosen: str) -> None:
     """Print the log loss of each candidate."""
-    from dubito.cli.printing import say, show_table
     from dubito.formatting import percent
 
     is_mixed = "weight" in lines[0]  # of several labels per row, nothing is mixed
@@ -230,7 +221,6 @@ def _apply(
     """Write the calibrated probabilities of new predictions beside their columns."""
     from dubito.calibrate import ConfidenceCalibrator
     from dubito.calibrate.confidence import ANSWER_COLUMNS, answer_columns
-    from dubito.cli.printing import say, say_json, say_note, say_rearranged
     from dubito.data import scan
     from dubito.data.sink import class_columns
     from dubito.data.sources import open_source

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from dubito.cli.columns import is_number
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json
+from dubito.cli.reading import policy_first, require_output_paths
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -23,43 +27,55 @@ EXAMPLE = "small=conf_small:ok_small:0.002"
 
 
 @cascade.command()
+@command()
 def fit(
-    file: Annotated[str, typer.Argument(help="Rows for which all models were called.")],
-    model: Annotated[
-        list[str],
-        typer.Option(
-            help="NAME=CONFIDENCE:CORRECT:COST, or with :SECONDS: columns of the confidence and of "
-            "whether the answer was correct, and the cost and latency of a call, a column or a "
-            "number. Once per model."
-        ),
-    ],
-    error_cost: Annotated[float, typer.Option(help="Cost of a wrong answer.")] = 1.0,
-    abstain_cost: Annotated[float | None, typer.Option(help="Cost of no answer.")] = None,
-    review_cost: Annotated[float | None, typer.Option(help="Cost of asking a person.")] = None,
-    review_error_rate: Annotated[
-        float, typer.Option(help="How often the person is wrong, from 0 to 1.", min=0, max=1)
-    ] = 0.0,
-    cost_per_second: Annotated[float, typer.Option(help="Cost of waiting a second.")] = 0.0,
-    max_calls: Annotated[int, typer.Option(help="Largest number of models to call.")] = 3,
-    percent: Annotated[
-        bool, typer.Option("--percent", help="Confidences are percentages, from 0 to 100.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the cascade, e.g. cascade.json.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    file: str,
+    *,
+    model: list[str],
+    error_cost: float = 1.0,
+    abstain_cost: float | None = None,
+    review_cost: float | None = None,
+    review_error_rate: Annotated[float, typer.Option(min=0, max=1)] = 0.0,
+    cost_per_second: float = 0.0,
+    max_calls: int = 3,
+    percent: bool = False,
+    seed: int = 0,
+    output: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Choose which models to call, in which order, and when to stop, by expected cost.
 
     Example: dubito cascade fit questions.csv --model small=conf_small:ok_small:0.002
     --model large=conf_large:ok_large:0.05 --abstain-cost 0.3 -o cascade.json
+
+    Options
+    -------
+    file
+        Rows for which all models were called.
+    model
+        NAME=CONFIDENCE:CORRECT:COST, or with :SECONDS: columns of the confidence and of whether
+        the answer was correct, and the cost and latency of a call, a column or a number. Once
+        per model.
+    error_cost
+        Cost of a wrong answer.
+    abstain_cost
+        Cost of no answer.
+    review_cost
+        Cost of asking a person.
+    review_error_rate
+        How often the person is wrong, from 0 to 1.
+    cost_per_second
+        Cost of waiting a second.
+    max_calls
+        Largest number of models to call.
+    percent
+        Confidences are percentages, from 0 to 100.
+    output
+        Write the cascade, e.g. cascade.json.
     """
     from dataclasses import replace
 
     from dubito import Cascade, TopLabel
-    from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import require_output_paths
     from dubito.formatting import quantity
 
     require_output_paths({"--output": output}, [file], {"--output": (".json",)})
@@ -108,40 +124,37 @@ def fit(
 
 
 @cascade.command()
+@command()
 def decide(
-    file: Annotated[Path, typer.Argument(help="Cascade written by `dubito cascade fit`.")],
-    rows: Annotated[
-        str,
-        typer.Argument(help="Rows, with blank cells for models that have not been called."),
-    ],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=CONFIDENCE or NAME=CONFIDENCE:COST, where columns differ from the fit."
-        ),
-    ] = None,
-    percent: Annotated[
-        bool | None,
-        typer.Option(
-            "--percent/--no-percent",
-            help="Confidences are percentages, from 0 to 100; as for the fit if not given.",
-        ),
-    ] = None,
-    ids: Annotated[str | None, typer.Option("--id", help="Column of row ids.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the decisions, e.g. next.csv.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    file: Path,
+    rows: str,
+    *,
+    model: list[str] | None = None,
+    percent: Annotated[bool | None, typer.Option("--percent/--no-percent")] = None,
+    ids: Annotated[str | None, typer.Option("--id")] = None,
+    output: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Decide for each row: call a model next, take its answer, abstain or ask a person.
 
     Example: dubito cascade decide cascade.json new.csv --id id -o next.csv
+
+    Options
+    -------
+    file
+        Cascade written by `dubito cascade fit`.
+    rows
+        Rows, with blank cells for models that have not been called.
+    model
+        NAME=CONFIDENCE or NAME=CONFIDENCE:COST, where columns differ from the fit.
+    percent
+        Confidences are percentages, from 0 to 100; as for the fit if not given.
+    output
+        Write the decisions, e.g. next.csv.
     """
     import numpy as np
 
     from dubito import Cascade
-    from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import policy_first, require_output_paths
     from dubito.data import Sink
     from dubito.formatting import plain
 
@@ -275,7 +288,7 @@ class _Table:
         self.missing: set[str] = set()
         for one in models:
             parts = one[1:5]
-            wanted += [part for part in parts if part and not _is_number(part)]
+            wanted += [part for part in parts if part and not is_number(part)]
         if is_partial:
             present = open_source(file).schema.names
             of_fit = {one.cost for one in models if not one.is_given}
@@ -354,12 +367,3 @@ def _require_distinct(table: _Table, ids: str | None) -> None:
             got = f"{key!r}, as in row {seen[key]}"
             raise BadValueError(str(ids), table.file, rule, got, fix, row)
         seen[key] = row
-
-
-def _is_number(text: str) -> bool:
-    """Whether a text is a number, not the name of a column."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from dubito.cli.reading import READER_OPTIONS, Predictions, Reader, option
+from dubito.cli.options import OptionGroup, flag
+from dubito.cli.printing import put, say_note
+from dubito.cli.reading import Predictions
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -28,61 +28,86 @@ SINGLE = ("p", "prob", "probability")  # of the positive class
 PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
 NUMERIC_LABELS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
-HELP = {
-    "label": "Column of true labels, or 'y_*' for several. Default: label, y or target.",
-    "logits": "Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.",
-    "probabilities": "Columns of class probabilities, or one list column. Default: p_*, prob_*.",
-    "probability": "Single column: P(positive class). Default: p, prob or probability.",
-    "multilabel": "Columns of label probabilities, several labels per row: 'p_*' or p_a,p_b,...",
-    "multilabel_logits": "Columns of log odds of several labels per row.",
-    "uncertain": "How to treat labels marked uncertain (u, -1): ignore, zeros, ones, or a "
-    "probability.",
-    "confidence": "Column of confidences, of top labels or answers; requires --correct.",
-    "scores": "Columns of scores of answers, of any range: 'score_*' or a,b; repeatable.",
-    "correct": "Column of 0 and 1: whether the top label or answer is correct.",
-    "mean": "Column of means, or 'mean_*' of an ensemble; requires --std.",
-    "std": "Column of standard deviations, or 'std_*' of an ensemble.",
-    "quantiles": "Columns of quantiles, e.g. 'q_*', with levels from their names (q_0.05).",
-    "levels": "Levels of the quantiles, in the order of the columns, e.g. 0.05,0.5,0.95.",
-    "samples": "Columns of draws, e.g. 's_*', or one list column.",
-    "positive": "Positive class, for two classes, e.g. fraud. Not needed for labels 0 and 1.",
-    "classes": "Comma-separated class names, for a list column.",
-    "features": "Feature columns, or one list column. Default: feature_*.",
-    "weight": "Column of sample weights.",
-    "group": "Column of groups to audit one by one, and to compare.",
-    "id": "Column of row identifiers.",
-}
-SWITCHES = {
-    "normalize": "Divide each row of probabilities by its sum, if they were rounded.",
-    "percent": "Probabilities or confidences are percentages, from 0 to 100.",
-    "rearrange": "Sort the quantiles of rows in which they cross, and count these rows.",
-}
-FOLD_GROUPS = (
-    "Column of groups; rows of one group stay in one fold. With --scores, groups "
-    "are partially pooled."
-)
-SCORE_GROUPS = "Column of groups of scores, such as subjects. Default: that of the fit."
+SWITCHES = ("normalize", "percent", "rearrange")
 MULTILABEL = ("multilabel", "multilabel_logits", "uncertain")
 REGRESSION = ("mean", "quantiles", "samples")
-PANELS = dict.fromkeys(("mean", "std", "quantiles", "levels", "samples", "rearrange"), "Regression")
-PANELS |= dict.fromkeys(MULTILABEL, "Several labels per row")
 OUTPUTS = (
     "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "scores", *REGRESSION
 )  # fmt: skip
 PARTNERS = {"mean": "std", "std": "mean"}
 ANSWERS = ("confidence", "scores")
 PERCENT = "percent"  # the unit that a policy or calibrator stores
-REPEATED = {"scores": ("--scores", "--score")}  # options that may be given several times
 MAX_LABELS = 20  # distinct numbers, beyond which a column of two classes is no label
 MIN_ANSWERS = 50  # that a fit should have
-PANELS |= dict.fromkeys((*ANSWERS, "correct"), "Scored answers (e.g. of a language model)")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class ColumnOptions:
-    """The column options of a command; None for those that were not given."""
+class ColumnOptions(OptionGroup):
+    """The column options of a command; None for those that were not given.
 
+    Options
+    -------
+    label
+        Column of true labels, or 'y_*' for several. Default: label, y or target.
+    logits
+        Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.
+    probabilities
+        Columns of class probabilities, or one list column. Default: p_*, prob_*.
+    probability
+        Single column: P(positive class). Default: p, prob or probability.
+    positive
+        Positive class, for two classes, e.g. fraud. Not needed for labels 0 and 1.
+    classes
+        Comma-separated class names, for a list column.
+    features
+        Feature columns, or one list column. Default: feature_*.
+    weight
+        Column of sample weights.
+    group
+        Column of groups to audit one by one, and to compare.
+    id
+        Column of row identifiers.
+    normalize
+        Divide each row of probabilities by its sum, if they were rounded.
+    percent
+        Probabilities or confidences are percentages, from 0 to 100.
+
+    Several labels per row
+    ----------------------
+    multilabel
+        Columns of label probabilities, several labels per row: 'p_*' or p_a,p_b,...
+    multilabel_logits
+        Columns of log odds of several labels per row.
+    uncertain
+        How to treat labels marked uncertain (u, -1): ignore, zeros, ones, or a probability.
+
+    Scored answers (e.g. of a language model)
+    -----------------------------------------
+    confidence
+        Column of confidences, of top labels or answers; requires --correct.
+    scores
+        Columns of scores of answers, of any range: 'score_*' or a,b; repeatable.
+    correct
+        Column of 0 and 1: whether the top label or answer is correct.
+
+    Regression
+    ----------
+    mean
+        Column of means, or 'mean_*' of an ensemble; requires --std.
+    std
+        Column of standard deviations, or 'std_*' of an ensemble.
+    quantiles
+        Columns of quantiles, e.g. 'q_*', with levels from their names (q_0.05).
+    levels
+        Levels of the quantiles, in the order of the columns, e.g. 0.05,0.5,0.95.
+    samples
+        Columns of draws, e.g. 's_*', or one list column.
+    rearrange
+        Sort the quantiles of rows in which they cross, and count these rows.
+    """
+
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {"scores": ("--scores", "--score")}
     label: str | None = None
     logits: str | None = None
     probabilities: str | None = None
@@ -129,15 +154,9 @@ class ColumnOptions:
             pattern = self.given.get(name)
             if pattern is not None:
                 rule = "supports one label per row"
-                got = f"--{name.replace('_', '-')} {pattern}"
+                got = f"{flag(name)} {pattern}"
                 fix = "Use one label at a time, e.g. --probability p_NAME --label y_NAME"
                 raise BadValueError("", f"dubito {command}", rule, got, fix)
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The options that were given, by name."""
-        values = {name: value for name, value in asdict(self).items() if name not in SWITCHES}
-        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def switches(self) -> dict[str, bool]:
@@ -145,7 +164,7 @@ class ColumnOptions:
         return {name: True for name in SWITCHES if getattr(self, name)}
 
     def __str__(self) -> str:
-        pairs = ((f"--{name.replace('_', '-')}", value) for name, value in self.given.items())
+        pairs = ((flag(name), value) for name, value in self.given.items())
         words = [word for pair in pairs for word in pair]
         return shlex.join(words + [f"--{name}" for name in self.switches])
 
@@ -169,7 +188,6 @@ class ColumnOptions:
         `label_names` are the labels that it needs, of several per row. With `as_scores`, a
         confidence alone is read as a score of answers, whose new rows have no `correct`.
         """
-        from dubito.cli.printing import put
         from dubito.data.sources import open_source
 
         self._require_one_kind(is_new=label == "unused")
@@ -204,34 +222,32 @@ class ColumnOptions:
     def open_for(self, policy: AnyPolicy, path: Path, *files: str) -> list[Predictions]:
         """Open files of new predictions for the policy of a file, or raise for the other kind."""
         from dubito.calibrate import ConfidenceCalibrator
-        from dubito.decide import MultiLabelPolicy, Policy, RegressionPolicy
+        from dubito.decide import Policy, RegressionPolicy
 
         fitted, settings = policy.provenance.get("columns", {}), dict[str, Any](as_scores=False)
-        is_by_label = isinstance(policy, MultiLabelPolicy)
+        kinds: tuple[str, ...]
         if isinstance(policy, Policy):
             settings["has_features"] = policy.ood is not None and policy.ood.needs_features
             settings["classes"] = policy.costs.classes
             settings["row_costs"] = [str(one) for one in policy.costs.expressions]
-            settings["as_scores"] = isinstance(policy.calibrator, ConfidenceCalibrator)
+            expected, kinds, fix = "classes", OUTPUTS[:3], "--logits or --probabilities"
+            if isinstance(policy.calibrator, ConfidenceCalibrator):
+                settings["as_scores"] = True
+                expected, kinds, fix = "scores of answers", ANSWERS, "--confidence or --scores"
         elif isinstance(policy, RegressionPolicy):
             settings["has_features"] = policy.ood is not None
+            role = {"Normal": "mean", "Quantiles": "quantiles", "Samples": "samples"}[policy.kind]
+            expected, kinds, fix = policy.kind, (role,), f"--{role}"
         else:
             settings["label_names"] = policy.calibrator.label_names_
+            expected, kinds, fix = "several labels per row", MULTILABEL, "--multilabel 'p_*'"
         if self.group is not None and not settings["as_scores"]:
             rule, fix = "requires a policy that was fitted on scores of answers", "Leave it out"
             raise BadValueError("", "--group", rule, self.group, fix)
         found = self.open(*files, label="unused", fitted=fitted, **settings)
-        kinds: tuple[str, ...]
-        if is_by_label:
-            expected, kinds, fix = "several labels per row", MULTILABEL, "--multilabel 'p_*'"
-        elif isinstance(policy, RegressionPolicy):
-            role = {"Normal": "mean", "Quantiles": "quantiles", "Samples": "samples"}[policy.kind]
-            expected, kinds, fix = policy.kind, (role,), f"--{role}"
-        elif isinstance(policy.calibrator, ConfidenceCalibrator):
-            found = [as_fitted(one, policy.calibrator) for one in found]
-            expected, kinds, fix = "scores of answers", ANSWERS, "--confidence or --scores"
-        else:
-            expected, kinds, fix = "classes", OUTPUTS[:3], "--logits or --probabilities"
+        if settings["as_scores"]:
+            calibrator: Any = policy.calibrator
+            found = [as_fitted(one, calibrator) for one in found]
         for one in found:
             got = [kind for kind in OUTPUTS if getattr(one.columns, kind, None) is not None]
             if got[0] not in kinds:
@@ -264,7 +280,7 @@ class ColumnOptions:
 
     def _require_one_kind(self, *, is_new: bool) -> None:
         """Raise for two kinds of outputs, or for one of two options that belong together."""
-        kinds = [f"--{kind.replace('_', '-')}" for kind in OUTPUTS if kind in self.given]
+        kinds = [flag(kind) for kind in OUTPUTS if kind in self.given]
         if len(kinds) > 1 and kinds != [f"--{kind}" for kind in ANSWERS]:
             rule, got = "needs one kind of outputs", " and ".join(kinds)
             raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
@@ -310,8 +326,6 @@ class ColumnOptions:
         if "unit" in fitted and all(fitted.get(role) == name for role, name in outputs.items()):
             found["unit"] = fitted["unit"]
         if self.group is None and found.get("group", names[0]) not in names:
-            from dubito.cli.printing import say_note
-
             missing = found.pop("group")
             say_note(f"{file} has no column {missing}: every row is treated as an average group.")
         if has_features and self.features is None:
@@ -321,11 +335,9 @@ class ColumnOptions:
 
 def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions, kind: str) -> None:
     """Print a note if a policy was fitted on probabilities and is given logits, or vice versa."""
-    from dubito.cli.printing import say_note
-
     got = "logits" if kind.endswith("logits") else "probabilities"
     if fitted not in (None, got):
-        option, name = f"--{kind.replace('_', '-')}", getattr(predictions.columns, kind)
+        option, name = flag(kind), getattr(predictions.columns, kind)
         shown = name if isinstance(name, str) else ",".join(name)
         say_note(
             f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option} "
@@ -481,7 +493,6 @@ def _select_labels(
 
     These are the `needed` ones of a policy, those listed, or all that have outputs.
     """
-    from dubito.cli.printing import say_note
     from dubito.data import patterns
 
     kind = next((kind for kind in MULTILABEL[:2] if kind in values), None)
@@ -581,7 +592,7 @@ def _two_classes(
     from dubito.data.table_queries import distinct_values
 
     values = distinct_values(source, label)
-    if len(values) > MAX_LABELS and all(map(_is_number, values)):
+    if len(values) > MAX_LABELS and all(map(is_number, values)):
         rule, got = "must be a column of labels", f"`{label}` with {len(values)} distinct numbers"
         fix = f"Check --label; {source.name} has the columns {_first_few(source.schema.names)}"
         raise BadValueError("--label", source.name, rule, got, fix)
@@ -603,8 +614,8 @@ def _two_classes(
     return others[0], positive
 
 
-def _is_number(text: str) -> bool:
-    """Whether a text is a number."""
+def is_number(text: str) -> bool:
+    """Whether a text is a number, not a name."""
     try:
         float(text)
     except ValueError:
@@ -627,7 +638,6 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
 
 def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> None:
     """Print a note if all labels are of one class, or raise; reading stops at the second class."""
-    from dubito.cli.printing import say_note
     from dubito.data.labels import Labels, names_of
     from dubito.outputs import BaseClassOutputs, Scores
 
@@ -664,7 +674,6 @@ def note_unknown_answers(rows: Shards, file: str) -> None:
     """Print a note on rows with a confidence, but without `correct`: they have no weight."""
     import numpy as np
 
-    from dubito.cli.printing import say_note
     from dubito.formatting import quantity
 
     n_rows = n_known = 0
@@ -681,7 +690,6 @@ def note_scores(rows: Shards, file: str) -> None:
     """Print a note on scores that are constant, on rows without `correct`, and on too few rows."""
     import numpy as np
 
-    from dubito.cli.printing import say_note
     from dubito.formatting import quantity
 
     n_rows = n_missing = 0
@@ -777,60 +785,3 @@ def _as_levels(text: str) -> list[float]:
     except ValueError:
         rule, fix = "must be numbers separated by commas", "Pass --levels 0.05,0.5,0.95"
         raise BadValueError("", "--levels", rule, text, fix) from None
-
-
-def with_columns(
-    *unused: str, hidden: Sequence[str] = (), **texts: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the column options except `unused` ones, passed as `options`.
-
-    `hidden` ones are accepted and not shown; `texts` replaces the help of some options.
-    A command with a `reader` argument also gets the options of `Reader`, which is closed after it.
-    """
-    helps = {**HELP, **texts}.items()
-    column_options = [
-        option(
-            name,
-            text,
-            kind=list[str] | None if name in REPEATED else str | None,
-            is_hidden=name in hidden,
-            panel=PANELS.get(name),
-            names=REPEATED.get(name, ()),
-        )
-        for name, text in helps
-        if name not in unused
-    ]
-    column_options += [
-        option(name, text, bool, False, panel=PANELS.get(name), names=(f"--{name}",))
-        for name, text in SWITCHES.items()
-        if name not in unused
-    ]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
-        reader_options = READER_OPTIONS if "reader" in own else []
-
-        @wraps(command)
-        def run(*arguments: Any, **values: Any) -> None:
-            given = {one.name: values.pop(one.name, one.default) for one in column_options}
-            several = {name: given[name] for name in REPEATED if given.get(name)}
-            given |= {name: ",".join(parts) for name, parts in several.items()}
-            values["options"] = ColumnOptions(**given)
-            if not reader_options:
-                command(*arguments, **values)
-                return
-            with Reader(**{one.name: values.pop(one.name) for one in reader_options}) as reader:
-                command(*arguments, reader=reader, **values)
-
-        others = [one for one in own.values() if one.name not in ("options", "reader")]
-        first = [one for one in others if one.default is one.empty]
-        rest = [
-            one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for one in others
-            if one.default is not one.empty
-        ]
-        parameters = [*first, *column_options, *rest, *reader_options]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return run
-
-    return decorate

@@ -5,53 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive, with_columns
-from dubito.cli.cost_options import CELL_HELP, CostOptions, require_unused
-from dubito.cli.reading import Reader
+from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive
+from dubito.cli.cost_options import CostOptions, require_unused
+from dubito.cli.limits import as_shown, crossed_limits
+from dubito.cli.options import command
+from dubito.cli.printing import passes, put, say, say_json, say_rearranged, typed
+from dubito.cli.reading import Reader, count_rearranged, require_output_paths, resolved
+from dubito.errors import BadValueError, BaseRuleError
 
 if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
 
-@with_columns("features", "group", "uncertain", "scores", hidden=MULTILABEL)
+@command("features", "group", "uncertain", "scores", hidden=MULTILABEL)
 def compare(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            help="Predictions for the same rows: one file, directory or glob per model."
-        ),
-    ],
+    files: list[str],
+    *,
     options: ColumnOptions,
+    costs: Path | None = None,
+    cost: list[str] | None = None,
+    output: Path | None = None,
+    fail_on: list[str] | None = None,
+    as_json: bool = False,
     reader: Reader,
-    costs: Annotated[
-        Path | None, typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions.")
-    ] = None,
-    cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. compare.html.")
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Exit with code 1 if a new model crosses a limit on a metric ('log_loss>0.3') or "
-            "its change ('change.log_loss>0.01'), or if any is significantly worse ('worse.*>0')."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare models on the same rows, with confidence intervals; the first is the baseline.
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
 
     Example: dubito compare old.csv new.csv --label demand --quantiles 'q_*'
+
+    Options
+    -------
+    files
+        Predictions for the same rows: one file, directory or glob per model.
+    output
+        Write an HTML report, e.g. compare.html.
+    fail_on
+        Exit with code 1 if a new model crosses a limit on a metric ('log_loss>0.3') or its
+        change ('change.log_loss>0.01'), or if any is significantly worse ('worse.*>0').
     """
-    from dubito.cli.limits import as_shown, crossed_limits
-    from dubito.cli.printing import passes, put, say, say_json, typed
-    from dubito.cli.reading import require_output_paths
     from dubito.monitor import compare as compare_models
 
     options.require_single_label("compare")
@@ -97,8 +94,6 @@ def compare(
 @contextmanager
 def _named_files(files: dict[str, str]) -> Iterator[None]:
     """Report what is wrong with an argument as what is wrong with its file; the first is meant."""
-    from dubito.errors import BaseRuleError
-
     first = next(iter(files.values()))
     try:
         yield
@@ -116,9 +111,6 @@ def _named_files(files: dict[str, str]) -> Iterator[None]:
 
 def _model_names(files: list[str]) -> list[str]:
     """Return short names of the models that tell them apart: file stems, or the paths."""
-    from dubito.cli.reading import resolved
-    from dubito.errors import BadValueError
-
     if len(set(map(resolved, files))) < max(len(files), 2):
         rule, fix = "needs two or more different files", "Run dubito compare old.csv new.csv"
         raise BadValueError("", "dubito compare", rule, ", ".join(files), fix)
@@ -132,7 +124,6 @@ def _sampled(files: list[str], rows: list[Shards]) -> list[Batch]:
 
     from dubito.data import ArrayShards
     from dubito.data.shards import SAMPLE_ROWS, joined, sample_rows
-    from dubito.errors import BadValueError
 
     in_memory = [one.batch for one in rows if isinstance(one, ArrayShards)]
     if len(in_memory) == len(rows):
@@ -156,7 +147,6 @@ def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
     import numpy as np
 
     from dubito.data import ArrayShards
-    from dubito.errors import BadValueError
 
     keys = [np.asarray(batch.ids).astype(str) for batch in batches]
     orders = [np.argsort(ids, kind="stable") for ids in keys]
@@ -177,22 +167,16 @@ def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
     ]
 
 
-@with_columns("weight", "group", "id", "cost", "uncertain", "scores", hidden=MULTILABEL)
+@command("weight", "group", "id", "cost", "uncertain", "scores", hidden=MULTILABEL)
 def drift(
-    reference: Annotated[
-        str,
-        typer.Argument(help="Predictions from the reference period: a file, directory or glob."),
-    ],
-    current: Annotated[str, typer.Argument(help="Predictions from the period to check.")],
+    reference: str,
+    current: str,
+    *,
     options: ColumnOptions,
+    output: Path | None = None,
+    fail_on_drift: bool = False,
+    as_json: bool = False,
     reader: Reader,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. drift.html.")
-    ] = None,
-    fail_on_drift: Annotated[
-        bool, typer.Option("--fail-on-drift", help="Exit with code 1 if drift is detected.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Test whether predictions, uncertainty, labels or features drifted between two periods.
 
@@ -202,9 +186,18 @@ def drift(
     Example: dubito drift old.csv new.csv --label y --logits 'logit_*'
 
     Example: dubito drift may.csv june.csv --quantiles 'q_*' --label demand
+
+    Options
+    -------
+    reference
+        Predictions from the reference period: a file, directory or glob.
+    current
+        Predictions from the period to check.
+    output
+        Write an HTML report, e.g. drift.html.
+    fail_on_drift
+        Exit with code 1 if drift is detected.
     """
-    from dubito.cli.printing import passes, say, say_json, say_rearranged, typed
-    from dubito.cli.reading import count_rearranged, require_output_paths
     from dubito.monitor import detect_drift
 
     files = [reference, current]

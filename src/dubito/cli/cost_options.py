@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from dubito.cli.options import OptionGroup, flag
+from dubito.cli.printing import put
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito.decide import CostMatrix, FBeta, LabelCosts
     from dubito.outputs import BaseClassOutputs, BaseOutputs
 
-CELL_HELP = (
-    "Cost of an action in a class: a number or an expression of columns, e.g. 'pass,fraud=amount'; "
-    "'review,*=5' for all classes. Repeatable; overrides --costs."
-)
 EVERY = "*"
 SPELLINGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 REVIEWS = {"review", "manual review", "human", "escalate", "abstain", "refer", "defer"}
@@ -90,7 +88,6 @@ class CostOptions:
 
     def read(self, outputs: BaseOutputs) -> CostMatrix:
         """Return the cost matrix for the classes of outputs; with single cells it is printed."""
-        from dubito.cli.printing import put
         from dubito.data.labels import names_of
         from dubito.decide import CostMatrix
         from dubito.outputs import BaseClassOutputs, Scores
@@ -237,31 +234,40 @@ def cost_table(costs: CostMatrix, classes: list[str]) -> str:
     return "\n  ".join(["Costs by action and class:", *lines])
 
 
-COSTS = ("false_positive", "false_negative", "review", "review_row")
+# Arguments of `LabelCosts` by option.
+COSTS = {
+    "false_positive": "false_positive", "false_negative": "false_negative",
+    "review_label": "review", "review_row": "review_row",
+}  # fmt: skip
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class LabelOptions:
-    """The options that only several labels per row have; None for those that were not given."""
+class LabelOptions(OptionGroup):
+    """The options that only several labels per row have; None for those that were not given.
+
+    Several labels per row
+    ----------------------
+    false_positive
+        Cost of a false positive. Default: 1.
+    false_negative
+        Cost of a false negative. Default: 1.
+    review_label
+        Cost of reviewing one label.
+    review_row
+        Cost of reviewing a row with all of its labels.
+    f_beta
+        Maximize F-beta instead, e.g. 1 for F1.
+    average
+        What --f-beta averages: macro, micro or samples. Default: macro.
+    """
 
     false_positive: float | None = None
     false_negative: float | None = None
-    review: float | None = None
+    review_label: float | None = None
     review_row: float | None = None
     f_beta: float | None = None
     average: str | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options that were given, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def require_none(self) -> None:
-        """Raise if one is given for classes."""
-        for name, value in self.given.items():
-            rule, fix = "requires --multilabel", "Pass --multilabel 'p_*', or leave it out"
-            raise BadValueError("", _option(name), rule, f"{value} alone", fix)
 
     def read(self, file: Path | None) -> dict[str, LabelCosts | FBeta]:
         """Return the costs, or the score, as arguments of a fit; `file` has costs by label."""
@@ -271,8 +277,8 @@ class LabelOptions:
         costs = {name: value for name, value in self.given.items() if name in COSTS}
         for name, value in costs.items():
             if not 0 < value < float("inf"):
-                fix = f"Pass {_option(name)} 0.5"
-                raise BadValueError("", _option(name), "must be above 0", f"{value:g}", fix)
+                fix = f"Pass {flag(name)} 0.5"
+                raise BadValueError("", flag(name), "must be above 0", f"{value:g}", fix)
         if self.average is not None and self.average not in AVERAGES:
             rule, fix = (
                 f"must be {', '.join(AVERAGES[:-1])} or {AVERAGES[-1]}",
@@ -283,9 +289,10 @@ class LabelOptions:
             if self.average is not None:
                 rule, fix = "requires --f-beta", "Pass --f-beta 1"
                 raise BadValueError("", "--average", rule, f"{self.average} alone", fix)
-            found = LabelCosts(**costs) if file is None else LabelCosts.from_csv(file, **costs)
+            given = {COSTS[name]: value for name, value in costs.items()}
+            found = LabelCosts(**given) if file is None else LabelCosts.from_csv(file, **given)
             return {"costs": found}
-        others = [_option(name) for name in costs] + ([] if file is None else ["--costs"])
+        others = [flag(name) for name in costs] + ([] if file is None else ["--costs"])
         if others:
             rule, fix = "cannot be combined with costs", f"Leave out {' and '.join(others)}"
             raise BadValueError("", "--f-beta", rule, " and ".join(others), fix)
@@ -299,12 +306,3 @@ def require_unused(values: Mapping[str, Any], kind: str = "with --multilabel") -
             shown = ", ".join(value) if isinstance(value, list | tuple) else f"{value}"
             rule, fix = f"cannot be used {kind}", "Leave it out"
             raise BadValueError("", name, rule, shown, fix)
-
-
-def _option(name: str) -> str:
-    """Return an option as it is typed.
-
-    >>> _option("f_beta")
-    '--f-beta'
-    """
-    return f"--{name.replace('_', '-')}"

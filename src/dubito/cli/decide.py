@@ -9,67 +9,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dubito.cli.columns import SCORE_GROUPS, ColumnOptions, with_columns
+from dubito.cli.columns import ColumnOptions
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json, say_rearranged
 from dubito.cli.reading import Reader, policy_first, require_output_paths
-from dubito.cli.writing import COLUMNS_HELP, DIGITS, RowRun, bad_rows_remedy, is_directory
+from dubito.cli.writing import DIGITS, RowRun, bad_rows_remedy, is_directory
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dubito.data import Batch
-    from dubito.decide import MultiLabelPolicy, Policy, RegressionPolicy
     from dubito.decide.policy.loading import AnyPolicy
 
 MAX_ACTIONS = 6  # whose numbers of rows are printed
 
 
-@with_columns(
-    "label",
-    "weight",
-    "uncertain",
-    "correct",
-    confidence="Column of confidences in answers, as for the fit.",
-    group=SCORE_GROUPS,
-    id="Column of row identifiers, written as `id`. Default: id, or else the row number.",
-)
+@command("label", "weight", "uncertain", "correct")
 def decide(
-    policy: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
-    files: Annotated[
-        list[str],
-        typer.Argument(help="New predictions: one or more files, directories, globs or URLs."),
-    ],
+    policy: Path,
+    files: list[str],
+    *,
     options: ColumnOptions,
-    reader: Reader,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Output file; or a directory (ending in /) or URL, for resumable runs.",
-        ),
-    ] = "decisions.parquet",
-    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    output: str = "decisions.parquet",
+    columns: str | None = None,
     has_probabilities: Annotated[
-        bool | None,
-        typer.Option(
-            "--all-probabilities/--no-probabilities",
-            help="Write the calibrated probability of each class. Default: up to 20 classes.",
-            show_default=False,
-        ),
+        bool | None, typer.Option("--all-probabilities/--no-probabilities", show_default=False)
     ] = None,
-    review: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV or TSV of rejected rows for human review, highest review value first, with "
-            "empty columns `label` and `comment` to fill in. Text that a spreadsheet would "
-            "evaluate gets a leading single quote, in every CSV and TSV."
-        ),
-    ] = None,
-    bad_rows: Annotated[
-        Path | None, typer.Option(help="Write invalid rows to this CSV or TSV and continue.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    review: Path | None = None,
+    bad_rows: Path | None = None,
+    as_json: bool = False,
+    reader: Reader,
 ) -> None:
     """Choose an action for each row of new predictions, written beside the input columns.
 
@@ -80,8 +50,32 @@ def decide(
     An input column that is named like a result is written as input_NAME.
 
     Example: dubito decide policy.json new.csv -o done.csv --review review.csv
+
+    Options
+    -------
+    group
+        Column of groups of scores, such as subjects. Default: that of the fit.
+    id
+        Column of row identifiers, written as `id`. Default: id, or else the row number.
+    files
+        New predictions: one or more files, directories, globs or URLs.
+    output
+        Output file; or a directory (ending in /) or URL, for resumable runs.
+    columns
+        Comma-separated input columns to keep, or '' for none. Default: all, except lists and
+        more than 20 logits, probabilities or features.
+    has_probabilities
+        Write the calibrated probability of each class. Default: up to 20 classes.
+    review
+        CSV or TSV of rejected rows for human review, highest review value first, with empty
+        columns `label` and `comment` to fill in. Text that a spreadsheet would evaluate gets a
+        leading single quote, in every CSV and TSV.
+
+    Scored answers (e.g. of a language model)
+    -----------------------------------------
+    confidence
+        Column of confidences in answers, as for the fit.
     """
-    from dubito.cli.printing import say, say_json, say_rearranged
     from dubito.data.sink import TEXTS
     from dubito.data.table_queries import value_counts
     from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
@@ -137,12 +131,7 @@ def decide(
         "files": len(predictions),
     }
     if review is not None:
-        if isinstance(loaded, MultiLabelPolicy):
-            counts["for_review"] = _write_label_review(list(parts), review, loaded)
-        elif isinstance(loaded, RegressionPolicy):
-            counts["for_review"] = _write_value_review(list(parts), review, loaded)
-        else:
-            counts["for_review"] = _write_review(list(parts), review, loaded)
+        counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
     if sum(n_rearranged):
@@ -193,11 +182,47 @@ def _in_words(taken: dict[str, int]) -> str:
     return by_action(counts | ({"others": f"{rest:,}"} if rest else {}))
 
 
-def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
-    """Write the rejected rows, highest review value first; return how many there are."""
+def _write_review(decided: Sequence[str], review: Path, policy: AnyPolicy) -> int:
+    """Write the rows to review, highest review value first, and columns to fill in.
+
+    Return how many rows there are.
+    """
     import numpy as np
 
     from dubito.data import EncodedLabels, Sink
+    from dubito.decide import MultiLabelPolicy, Policy
+
+    layout = _class_review if isinstance(policy, Policy) else _value_review
+    layout = _label_review if isinstance(policy, MultiLabelPolicy) else layout
+    found, values, ours, blanks = layout(decided, policy)
+    inputs = {
+        f"input_{name}" if name in blanks else name: column
+        for name, column in found.items()
+        if name not in ours
+    }
+    n_rows = len(found["action"])
+    empty = EncodedLabels(np.full(n_rows, -1), ())
+    with Sink(review, DIGITS) as sink:
+        sink.write({**inputs, **values, **dict.fromkeys(blanks, empty)})
+    return n_rows
+
+
+# Rows to review, what is written of their results, all results, and the columns to fill in.
+_Layout = tuple[dict[str, Any], dict[str, Any], set[str], tuple[str, ...]]
+
+
+def _floats(found: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return columns as numbers."""
+    import numpy as np
+
+    return {name: np.array(found[name].to_pylist(), dtype=np.float64) for name in names}
+
+
+def _class_review(decided: Sequence[str], policy: Any) -> _Layout:
+    """Return the rejected rows of a policy of classes; of many, the most probable are named."""
+    import numpy as np
+
+    from dubito.data import EncodedLabels
     from dubito.data.table_queries import rows_where
     from dubito.decide.policy.decide import REASONS
     from dubito.decide.policy.explanation import REASON_CLAUSES
@@ -207,65 +232,40 @@ def _write_review(decided: Sequence[str], review: Path, policy: Policy) -> int:
     found = rows_where(decided, "action", actions, by="review_value")
     known = {f"probability_{name}" for name in policy.classes}
     by_class = [name for name in found if name in known]
-    p = {name: np.array(found[name].to_pylist(), dtype=np.float64) for name in by_class}
+    p = _floats(found, by_class)
     if p and len(policy.classes) > N_TOP:
         matrix = np.column_stack([p[f"probability_{name}"] for name in policy.classes])
         found["top_classes"], p = top_classes(matrix, policy.classes), {}
     numbers = ["probability", *p]
-    ours = ["reason", "class", *numbers, "top_classes"]
-    ours += ["fallback_action", "fallback_cost", "review_value"]
-    values: dict[str, Any] = {name: found[name] for name in ours if name in found}
-    for name in {*numbers, "fallback_cost", "review_value"} & {*values}:
-        values[name] = np.array(values[name].to_pylist(), dtype=np.float64)
+    shown = ["reason", "class", *numbers, "top_classes"]
+    shown += ["fallback_action", "fallback_cost", "review_value"]
+    values: dict[str, Any] = {name: found[name] for name in shown if name in found}
+    values |= _floats(values, {*numbers, "fallback_cost", "review_value"} & {*values})
     codes = {reason: code for code, reason in enumerate(REASONS)}
     reasons = np.array([codes[reason] for reason in found["reason"].to_pylist()], np.int64)
     values["reason"] = EncodedLabels(reasons, REASON_CLAUSES)
-    inputs = {
-        f"input_{name}" if name in ("label", "comment") else name: column
-        for name, column in found.items()
-        if name not in {*ours, *by_class, "action", "expected_cost"}
-    }
-    empty = EncodedLabels(np.full(reasons.size, -1), ())
-    with Sink(review, DIGITS) as sink:
-        sink.write({**inputs, **values, "label": empty, "comment": empty})
-    return reasons.size
+    return found, values, {*shown, *by_class, "action", "expected_cost"}, ("label", "comment")
 
 
-def _write_value_review(decided: Sequence[str], review: Path, policy: RegressionPolicy) -> int:
-    """Write the rows for a review, highest review value first; `label` is to be filled in."""
-    import numpy as np
-
-    from dubito.data import EncodedLabels, Sink
+def _value_review(decided: Sequence[str], policy: Any) -> _Layout:
+    """Return the rows to review of a regression."""
     from dubito.data.table_queries import rows_where
     from dubito.decide.policy.table import decision_names
     from dubito.decide.regression.value_decisions import ACTIONS, REVIEW
 
     found = rows_where(decided, "action", [ACTIONS[REVIEW]], by="review_value")
-    known, blanks = decision_names(policy), ("label", "comment")
     numbers = [one for one in ("value", "low", "high", "review_value") if one in found]
-    values: dict[str, Any] = {
-        one: np.array(found[one].to_pylist(), dtype=np.float64) for one in numbers
-    }
-    inputs = {
-        f"input_{name}" if name in blanks else name: column
-        for name, column in found.items()
-        if name not in known
-    }
-    n_rows = len(found["action"])
-    empty = EncodedLabels(np.full(n_rows, -1), ())
-    with Sink(review, DIGITS) as sink:
-        sink.write({**inputs, "reason": found["reason"], **values, **dict.fromkeys(blanks, empty)})
-    return n_rows
+    values = {"reason": found["reason"], **_floats(found, numbers)}
+    return found, values, {*decision_names(policy)}, ("label", "comment")
 
 
-def _write_label_review(decided: Sequence[str], review: Path, policy: MultiLabelPolicy) -> int:
-    """Write the rows with a review of some or all labels, highest review value first.
+def _label_review(decided: Sequence[str], policy: Any) -> _Layout:
+    """Return the rows with a review of some or all labels.
 
     `to_review` names the labels; a column `label_NAME` for each is to be filled in.
     """
     import numpy as np
 
-    from dubito.data import EncodedLabels, Sink
     from dubito.data.table_queries import rows_where
     from dubito.decide.multilabel.label_decisions import ACTIONS, REVIEW, ROW_ACTIONS
     from dubito.decide.policy.table import decision_names
@@ -276,18 +276,6 @@ def _write_label_review(decided: Sequence[str], review: Path, policy: MultiLabel
     to_review = [", ".join(np.array(names)[row]) for row in np.stack(asked, axis=1)]
     known = {*decision_names(policy, has_probabilities=True)}
     numbers = [one for one in found if one in known and one.startswith("probability_")]
-    values = {
-        one: np.array(found[one].to_pylist(), dtype=np.float64)
-        for one in [*numbers, "review_value"]
-    }
-    empty = EncodedLabels(np.full(len(to_review), -1), ())
-    blanks = dict.fromkeys([*(f"label_{name}" for name in names), "comment"], empty)
-    inputs = {
-        f"input_{name}" if name in blanks else name: column
-        for name, column in found.items()
-        if name not in known
-    }
-    asks = {"action": found["action"], "to_review": np.array(to_review, dtype=object)}
-    with Sink(review, DIGITS) as sink:
-        sink.write({**inputs, **asks, **values, **blanks})
-    return len(to_review)
+    values = {"action": found["action"], "to_review": np.array(to_review, dtype=object)}
+    values |= _floats(found, [*numbers, "review_value"])
+    return found, values, known, (*(f"label_{name}" for name in names), "comment")

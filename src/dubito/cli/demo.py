@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from dubito.cli.ahead import compile_ahead
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json, show_table
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -24,148 +25,93 @@ OOD_SETS = {
 }
 REJECT_COST, OOD_ALPHA = 0.2, 0.02
 PAYMENT_COSTS = "action,legit,fraud\npass,0,100\nreview,2,2\nblock,5,0\n"
-BINARY_STORY = (
-    "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
-    "good payment that is blocked 5, a look by an analyst 2. Is the probability right, and what "
-    "should be done with each payment?"
-)
-BINARY_COMMANDS: list[tuple[list[str], set[str]]] = [  # with the words that are files
-    (["audit", "payments.csv", "--positive", "fraud", "--group", "region"], {"payments.csv"}),
-    (
-        [
-            *("fit", "payments.csv", "--positive", "fraud", "--costs", "costs.csv"),
-            *("--reject-action", "review", "--current-threshold", "0.5"),
-            *("-o", "policy.json", "--report", "report.html"),
-        ],
-        {"payments.csv", "costs.csv", "policy.json", "report.html"},
+LABELS = "--multilabel 'p_*' --label 'y_*' --uncertain ignore"
+DECIDE = "decide policy.json new.csv -o decisions.csv --review review.csv"
+STORIES = {  # what is told, and the commands that lead from files to results
+    "binary": (
+        "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
+        "good payment that is blocked 5, a look by an analyst 2. Is the probability right, and "
+        "what should be done with each payment?",
+        "audit payments.csv --positive fraud --group region",
+        "fit payments.csv --positive fraud --costs costs.csv --reject-action review "
+        "--current-threshold 0.5 -o policy.json --report report.html",
+        DECIDE,
     ),
-    (
-        ["decide", "policy.json", "new.csv", "-o", "decisions.csv", "--review", "review.csv"],
-        {"policy.json", "new.csv", "decisions.csv", "review.csv"},
+    "multilabel": (
+        "A model gives each chest X-ray a probability of each of eight findings. Readers marked "
+        "some as uncertain (u), and did not mention others. Which of the probabilities are right, "
+        "and at which site?",
+        f"audit findings.csv {LABELS} --group site",
+        f"calibrate findings.csv {LABELS} -o calibrator.json",
+        f"fit findings.csv {LABELS} --false-negative 4 --review-label 0.6 --review-row 3 "
+        "-o policy.json",
+        DECIDE,
     ),
-]
+    "forecasts": (
+        "Each week a model forecasts the admissions to five hospitals, up to three weeks ahead, "
+        "with intervals of 90 %. Do they cover 90 %, and what do they have to be?",
+        "forecast admissions.csv --time date --series hospital --horizon horizon "
+        "--quantiles 'q_*' --label admissions --state state.json -o intervals.csv "
+        "--report report.html",
+    ),
+    "cascade": (
+        "Two language models answer the same questions. The large one is right more often and "
+        "costs about 12 cents a question, the small one a fifth of a cent. A wrong answer costs 1, "
+        "a person 0.3. When is it worth paying for the larger model?",
+        "cascade fit questions.csv --model small=conf_small:ok_small:0.002 "
+        "--model large=conf_large:ok_large:cost_large --review-cost 0.3 --review-error-rate 0.02 "
+        "-o cascade.json",
+        "cascade decide cascade.json new.csv --id id -o next.csv",
+    ),
+}
+ENDINGS = (".csv", ".json", ".html")  # of the words of these commands that are files
 
 
-LABELS_STORY = (
-    "A model gives each chest X-ray a probability of each of eight findings. Readers marked some "
-    "as uncertain (u), and did not mention others. Which of the probabilities are right, and at "
-    "which site?"
-)
-LABELS = ["--multilabel", "p_*", "--label", "y_*", "--uncertain", "ignore"]
-LABELS_COMMANDS: list[tuple[list[str], set[str]]] = [
-    (["audit", "findings.csv", *LABELS, "--group", "site"], {"findings.csv"}),
-    (
-        ["calibrate", "findings.csv", *LABELS, "-o", "calibrator.json"],
-        {"findings.csv", "calibrator.json"},
-    ),
-    (
-        [
-            *("fit", "findings.csv", *LABELS, "--false-negative", "4", "--review", "0.6"),
-            *("--review-row", "3", "-o", "policy.json"),
-        ],
-        {"findings.csv", "policy.json"},
-    ),
-    (
-        ["decide", "policy.json", "new.csv", "-o", "decisions.csv", "--review", "review.csv"],
-        {"policy.json", "new.csv", "decisions.csv", "review.csv"},
-    ),
-]
-
-
-FORECASTS_STORY = (
-    "Each week a model forecasts the admissions to five hospitals, up to three weeks ahead, with "
-    "intervals of 90 %. Do they cover 90 %, and what do they have to be?"
-)
-FORECASTS_COMMANDS: list[tuple[list[str], set[str]]] = [
-    (
-        [
-            *("forecast", "admissions.csv", "--time", "date", "--series", "hospital"),
-            *("--horizon", "horizon", "--quantiles", "q_*", "--label", "admissions"),
-            *("--state", "state.json", "-o", "intervals.csv", "--report", "report.html"),
-        ],
-        {"admissions.csv", "state.json", "intervals.csv", "report.html"},
-    ),
-]
-
-
-QUESTIONS_STORY = (
-    "Two language models answer the same questions. The large one is right more often and costs "
-    "about 12 cents a question, the small one a fifth of a cent. A wrong answer costs 1, a person "
-    "0.3. When is it worth paying for the larger model?"
-)
-QUESTIONS_COMMANDS: list[tuple[list[str], set[str]]] = [
-    (
-        [
-            *("cascade", "fit", "questions.csv", "--model", "small=conf_small:ok_small:0.002"),
-            *("--model", "large=conf_large:ok_large:cost_large"),
-            *("--review-cost", "0.3", "--review-error-rate", "0.02", "-o", "cascade.json"),
-        ],
-        {"questions.csv", "cascade.json"},
-    ),
-    (
-        ["cascade", "decide", "cascade.json", "new.csv", "--id", "id", "-o", "next.csv"],
-        {"cascade.json", "new.csv", "next.csv"},
-    ),
-]
-
-
+@command()
 def demo(
-    folder: Annotated[
-        Path, typer.Option(help="Directory for the report, policy and decisions.")
-    ] = Path("dubito-demo"),
-    is_binary: Annotated[
-        bool, typer.Option("--binary", help="A fraud model instead: one probability per payment.")
-    ] = False,
-    is_multilabel: Annotated[
-        bool,
-        typer.Option("--multilabel", help="A model of chest X-rays instead: several findings."),
-    ] = False,
-    is_forecasts: Annotated[
-        bool, typer.Option("--forecasts", help="Weekly forecasts instead: intervals over time.")
-    ] = False,
-    is_cascade: Annotated[
-        bool, typer.Option("--cascade", help="Two language models instead: when to pay for which.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    *,
+    folder: Path = Path("dubito-demo"),
+    is_binary: bool = False,
+    is_multilabel: bool = False,
+    is_forecasts: bool = False,
+    is_cascade: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
     Writes files that the examples of other commands use, and prints each command.
 
     Example: dubito demo --binary
+
+    Options
+    -------
+    folder
+        Directory for the report, policy and decisions.
+    is_binary
+        A fraud model instead: one probability per payment.
+    is_multilabel
+        A model of chest X-rays instead: several findings.
+    is_forecasts
+        Weekly forecasts instead: intervals over time.
+    is_cascade
+        Two language models instead: when to pay for which.
     """
-    chosen = {"--binary": is_binary, "--multilabel": is_multilabel}
-    chosen |= {"--forecasts": is_forecasts, "--cascade": is_cascade}
-    first, *others = [*(name for name, is_given in chosen.items() if is_given), ""]
-    if others and others[0]:
-        rule, fix = f"cannot be combined with {others[0]}", "Leave one of them out"
-        raise BadValueError("", first, rule, "both", fix)
+    given = {
+        "binary": is_binary,
+        "multilabel": is_multilabel,
+        "forecasts": is_forecasts,
+        "cascade": is_cascade,
+    }
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        rule, fix = f"cannot be combined with --{chosen[1]}", "Leave one of them out"
+        raise BadValueError("", f"--{chosen[0]}", rule, "both", fix)
     folder.mkdir(parents=True, exist_ok=True)
-    if is_binary:
-        _write_payments(folder)
-        _run_commands(BINARY_STORY, BINARY_COMMANDS, folder, as_json)
-        return
-    if is_multilabel:
-        _write_findings(folder)
-        _run_commands(LABELS_STORY, LABELS_COMMANDS, folder, as_json)
-        return
-    if is_forecasts:
-        from dubito.data import make_forecasts
-
-        _write_tables(folder, {"admissions.csv": make_forecasts()})
-        (folder / "state.json").unlink(missing_ok=True)
-        _run_commands(FORECASTS_STORY, FORECASTS_COMMANDS, folder, as_json)
-        return
-    if is_cascade:
-        from dubito.data import make_questions
-
-        files = ("questions.csv", "new.csv", "large.csv")
-        _write_tables(folder, dict(zip(files, make_questions(), strict=True)))
-        _run_commands(QUESTIONS_STORY, QUESTIONS_COMMANDS, folder, as_json)
+    for name in chosen:
+        _write_inputs(name, folder)
+        _run_commands(*STORIES[name], folder=folder, as_json=as_json)
         return
     from dubito import audit
-    from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import say, say_json
     from dubito.data import load_fashion_mnist
     from dubito.decide import CostMatrix, OODGate, Policy
     from dubito.doubt import MahalanobisDistance
@@ -199,22 +145,24 @@ def demo(
     _print_results(figures, policy, folder)
 
 
-def _write_payments(folder: Path) -> None:
-    """Write payments whose outcome is known, new ones, and costs."""
-    from dubito.data import load_payments
+def _write_inputs(name: str, folder: Path) -> None:
+    """Write the files that the commands of a story read."""
+    from dubito.data import load_payments, make_findings, make_forecasts, make_questions
 
-    sample = load_payments()
-    unlabeled = {name: column for name, column in sample.new.items() if name != "label"}
-    _write_tables(folder, {"payments.csv": sample.labeled, "new.csv": unlabeled})
-    (folder / "costs.csv").write_text(PAYMENT_COSTS)
-
-
-def _write_findings(folder: Path) -> None:
-    """Write X-rays with findings, and new ones."""
-    from dubito.data import make_findings
-
-    sample = make_findings()
-    _write_tables(folder, {"findings.csv": sample.labeled, "new.csv": sample.new})
+    if name == "binary":
+        payments = load_payments()
+        unlabeled = {one: column for one, column in payments.new.items() if one != "label"}
+        _write_tables(folder, {"payments.csv": payments.labeled, "new.csv": unlabeled})
+        (folder / "costs.csv").write_text(PAYMENT_COSTS)
+    elif name == "multilabel":
+        findings = make_findings()
+        _write_tables(folder, {"findings.csv": findings.labeled, "new.csv": findings.new})
+    elif name == "forecasts":
+        _write_tables(folder, {"admissions.csv": make_forecasts()})
+        (folder / "state.json").unlink(missing_ok=True)
+    else:
+        files = ("questions.csv", "new.csv", "large.csv")
+        _write_tables(folder, dict(zip(files, make_questions(), strict=True)))
 
 
 def _write_tables(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
@@ -226,23 +174,20 @@ def _write_tables(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> None
             sink.write(columns)
 
 
-def _run_commands(
-    story: str, commands: Sequence[tuple[list[str], set[str]]], folder: Path, as_json: bool
-) -> None:
+def _run_commands(story: str, *commands: str, folder: Path, as_json: bool) -> None:
     """Run the commands that lead from files to results."""
     import json
     from contextlib import redirect_stdout
     from io import StringIO
-    from shlex import join
+    from shlex import join, split
 
     from dubito.cli.commands import app
-    from dubito.cli.printing import say, say_json
 
     if not as_json:
         say(story)
     results: dict[str, Any] = {}
-    for words, files in commands:
-        typed = [str(folder / word) if word in files else word for word in words]
+    for words in map(split, commands):
+        typed = [str(folder / word) if word.endswith(ENDINGS) else word for word in words]
         if not as_json:
             say(f"\n$ dubito {join(typed)}\n")
             app(typed, standalone_mode=False)
@@ -317,7 +262,9 @@ def _decision_costs(policy: Policy, sample: FashionMNISTSample) -> dict[str, flo
         "the policy": realized_cost(truth, found.action, policy.costs),
         "fraction rejected": float(1 - is_open.mean()),
         "error rate of the network": float(np.mean(argmax != truth)),
-        "error rate of decided images": float(np.mean(found.class_[is_open] != truth[is_open])),
+        "error rate of decided images": float(
+            np.mean(found.predicted_class[is_open] != truth[is_open])
+        ),
     }
 
 
@@ -340,7 +287,6 @@ def _ood_results(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[s
 
 def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
     """Print what the demo found."""
-    from dubito.cli.printing import say, show_table
     from dubito.formatting import percent
 
     say("\nCalibration, on the test images:\n")

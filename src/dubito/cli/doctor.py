@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json, show_table
 
 PACKAGES = (
     "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "narwhals", "jinja2", "typer", "rich"
@@ -21,15 +24,15 @@ STORED = {
 TOLERANCE = 1e-6  # above rounding in single precision
 
 
+@command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Show versions, threads and compiled kernels, and verify results against stored values.
 
     Example: dubito doctor
     """
-    from dubito.cli.printing import say, say_json, show_table
-
     facts, found = _environment(), _computed_metrics()
     checks = {name: [found[name], stored] for name, stored in STORED.items()}
     wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > TOLERANCE]

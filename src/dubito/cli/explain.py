@@ -7,6 +7,10 @@ from typing import Annotated, TypedDict
 
 import typer
 
+from dubito.cli.options import command
+from dubito.cli.printing import MAX_WIDTH, put, say, say_json
+from dubito.errors import BadValueError
+
 # The pages of the documentation site by their file, which an installation does not have.
 PAGES = {
     "docs/cascade.md": "tasks, When to pay for the larger model",
@@ -43,22 +47,21 @@ def _known_terms() -> list[str]:
     return [entry["term"] for entry in _glossary()]
 
 
+@command()
 def explain(
-    term: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Term of the glossary, e.g. ece. Default: list all terms.",
-            autocompletion=_known_terms,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    term: Annotated[list[str] | None, typer.Argument(autocompletion=_known_terms)] = None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Explain a term, such as ECE or conformal prediction, and how to compute it.
 
     Example: dubito explain ece
-    """
-    from dubito.cli.printing import put, say, say_json
 
+    Options
+    -------
+    term
+        Term of the glossary, e.g. ece. Default: list all terms.
+    """
     if not term:
         entries = _glossary()
         if as_json:
@@ -96,8 +99,6 @@ def _find_entry(term: str) -> Entry:
     """
     from difflib import get_close_matches
 
-    from dubito.errors import BadValueError
-
     names = {
         _plain(name): entry for entry in _glossary() for name in (entry["term"], *entry["aliases"])
     }
@@ -105,9 +106,10 @@ def _find_entry(term: str) -> Entry:
     if wanted in names:
         return names[wanted]
     near = [name for name in names if len(wanted) > 2 and wanted in name]
-    near += get_close_matches(wanted, names, n=5, cutoff=0.6)
+    near += get_close_matches(wanted, names, n=5, cutoff=0.7)
     terms = list(dict.fromkeys(names[name]["term"] for name in near))[:3]
-    fix = f"Similar terms are {', '.join(terms)}" if terms else "Run dubito explain to list them"
+    fix = "Run dubito explain to list all terms"
+    fix += f". Similar: {', '.join(terms)}" if terms else ""
     rule = "must be a term of the glossary"
     raise BadValueError("term", "dubito explain", rule, repr(term), fix)
 
@@ -120,8 +122,6 @@ def _plain(name: str) -> str:
 def _show_columns(names: list[str]) -> None:
     """Print names in as many columns as fit on the terminal, down first."""
     from shutil import get_terminal_size
-
-    from dubito.cli.printing import MAX_WIDTH, put
 
     width = max(map(len, names)) + 2
     n_columns = max(min(get_terminal_size().columns, MAX_WIDTH) // width, 1)

@@ -2,61 +2,52 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json
+from dubito.cli.reading import require_output_paths
+from dubito.errors import BadTypeError, BadValueError, BaseRuleError
 
 ENDINGS = (".onnx", ".py", ".pt2")
 PRECISIONS = ("mixed", "float32", "float64")
 
 
+@command()
 def export(
-    file: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The file to write: policy.onnx for ONNX, policy.py for plain NumPy, policy.pt2 "
-            "for PyTorch.",
-        ),
-    ],
-    outputs: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model returns: logits or probabilities. Default: what the policy was "
-            "fitted on."
-        ),
-    ] = None,
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="Precision of the ONNX model: mixed (float32 in and out, float64 inside), "
-            "float32 or float64."
-        ),
-    ] = "mixed",
-    network: Annotated[
-        Path | None,
-        typer.Option(help="ONNX file of the network, to write it and the policy as one model."),
-    ] = None,
-    network_output: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Output of the network that the policy takes, if it has several: its name, or for "
-            "features features=NAME. Can be repeated.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    file: Path,
+    *,
+    output: Path,
+    outputs: str | None = None,
+    precision: str = "mixed",
+    network: Path | None = None,
+    network_output: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write a policy for a runtime without dubito: ONNX, PyTorch or NumPy.
 
     Example: dubito export policy.json -o policy.onnx
+
+    Options
+    -------
+    file
+        Policy file written by `dubito fit`.
+    output
+        The file to write: policy.onnx for ONNX, policy.py for plain NumPy, policy.pt2 for
+        PyTorch.
+    outputs
+        What the model returns: logits or probabilities. Default: what the policy was fitted on.
+    precision
+        Precision of the ONNX model: mixed (float32 in and out, float64 inside), float32 or
+        float64.
+    network
+        ONNX file of the network, to write it and the policy as one model.
+    network_output
+        Output of the network that the policy takes, if it has several: its name, or for
+        features features=NAME. Can be repeated.
     """
-    from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import require_output_paths
     from dubito.decide import Cascade
     from dubito.decide.policy.loading import load_policy_or_cascade
-    from dubito.errors import BaseRuleError
     from dubito.export.calibration_graph import unsupported
     from dubito.export.decision_graph import OUTPUTS, describe
 
@@ -109,8 +100,6 @@ def export(
 def _require_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise unless an option is one of its choices."""
     if value not in choices:
-        from dubito.errors import BadValueError
-
         rule = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
         raise BadValueError("", flag, rule, repr(value), f"Pass {flag} {choices[0]}")
 
@@ -119,8 +108,6 @@ def _require_onnx(options: dict[str, Any], output: Path) -> None:
     """Raise for an option of ONNX files that another kind of file is written with."""
     for flag, value in options.items():
         if value:
-            from dubito.errors import BadValueError
-
             rule = "needs an ONNX file"
             fix = f"Pass -o {output.with_suffix('.onnx')}, or leave out {flag}"
             raise BadValueError("", flag, rule, str(output), fix)
@@ -131,8 +118,6 @@ def _as_pairs(texts: list[str] | None, first: str, network: Path | None) -> dict
     if not texts:
         return None
     if network is None:
-        from dubito.errors import BadTypeError
-
         rule, fix = "needs --network", "Pass --network network.onnx"
         raise BadTypeError("", "--network-output", rule, "none", fix)
     parts = [text.rpartition("=") for text in texts]

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import compress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, final
 
-import typer
-
+from dubito.cli.ahead import compile_ahead
 from dubito.cli.columns import (
     ColumnOptions,
     note_scores,
     note_single_class,
     output_columns,
     require_positive,
-    with_columns,
 )
 from dubito.cli.cost_options import (
-    CELL_HELP,
     CostOptions,
     LabelOptions,
     require_unused,
     review_hint,
 )
+from dubito.cli.options import OptionGroup, command, flag
+from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, typed
 from dubito.cli.reading import (
-    CALIBRATOR_HELP,
     Reader,
     answer_calibrator,
     calibrator_named,
+    count_rearranged,
     multilabel_calibrator,
+    require_output_paths,
 )
-from dubito.cli.regression_commands import ValueOptions, fit_policy, value_groups
+from dubito.cli.regression_commands import ValueOptions, fit_policy
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dubito.data import Batch, Shards
     from dubito.decide import MultiLabelPolicy, OODGate, Policy
     from dubito.decide.multilabel.label_decisions import LabelEvidence
@@ -50,186 +51,113 @@ OF_FEATURES: dict[str, tuple[str, dict[str, bool]]] = {
 OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-uncertainty", "energy")
 OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 OOD_ALPHA, RISK_DELTA = 0.01, 0.05
-LABELS, VALUES = "Several labels per row", "Regression"  # panels of the help
+ANY_KIND = ("costs", "ood_alpha", "calibrator", "evaluate_on", "seed")
 MAX_GROUPS = 20  # of several labels per row, in the text
 
 
-@with_columns(
-    "id",
-    group="Column of groups whose decisions are compared; rows of one group stay in one fold. With "
-    "--scores, groups are partially pooled.",
-)
+@final
+@dataclass(frozen=True, slots=True)
+class FitOptions(OptionGroup):
+    """How a policy is fitted: its costs, limits and calibrator; None for what was not given.
+
+    Options
+    -------
+    costs
+        Cost matrix: CSV (first header cell `action` or `truth`) or JSON. For several labels per
+        row: CSV of label, false_positive, false_negative and review. For regression: CSV of
+        error,cost (value - truth), interpolated linearly. Default: 0-1.
+    reject_cost
+        Cost of rejecting a row, i.e. of a human review; or an expression.
+    reject_action
+        The reject action in --costs or --cost, e.g. review; or a name for that of
+        --reject-cost.
+    max_risk
+        Upper bound on the error rate of the rows decided automatically.
+    max_cost
+        Upper bound on their mean cost, instead of --max-risk.
+    deploy_prior
+        CSV of class,prior for the deployment population.
+    risk_delta
+        1 - confidence level of the --max-risk or --max-cost bound. Default: 0.05.
+    ood_alpha
+        False positive rate of out-of-distribution detection. Default: 0.01.
+    ood_score
+        Score of out-of-distribution detection: mahalanobis, mahalanobis-normalized,
+        mahalanobis-relative, neighbors, least-confidence, entropy, generalized-entropy,
+        margin-uncertainty, energy. Repeat it to combine several. Default: mahalanobis, with
+        features.
+    evaluate_on
+        Labeled predictions of other rows to evaluate on, with the same columns. Default:
+        cross-validation.
+    current_threshold
+        Threshold on the raw P(positive class) in use today, as a baseline. Default: the most
+        probable class.
+    current_action
+        Column of the actions taken today, as a baseline.
+    max_review_rate
+        Warn if a larger fraction of rows is sent to review.
+    rows_per_day
+        Rows to decide per day: print what the policy saves per day.
+    """
+
+    costs: Path | None = None
+    cost: list[str] | None = None
+    reject_cost: str | None = None
+    reject_action: str | None = None
+    max_risk: float | None = None
+    max_cost: float | None = None
+    deploy_prior: Path | None = None
+    risk_delta: float | None = None
+    ood_alpha: float | None = None
+    ood_score: list[str] | None = None
+    calibrator: str = "auto"
+    evaluate_on: str | None = None
+    current_threshold: float | None = None
+    current_action: str | None = None
+    max_review_rate: float | None = None
+    rows_per_day: float | None = None
+    seed: int = 0
+
+    @property
+    def inputs(self) -> list[str | Path]:
+        """The files that are read besides the predictions."""
+        files = (self.costs, self.deploy_prior, self.evaluate_on)
+        return [one for one in files if one is not None]
+
+    @property
+    def for_classes(self) -> dict[str, Any]:
+        """The options that were given and have a meaning for classes only, as they are typed."""
+        return {flag(name): one for name, one in self.given.items() if name not in ANY_KIND}
+
+    def require_valid(self) -> None:
+        """Raise for values out of range, and for options that exclude each other."""
+        for name in ("max_risk", "risk_delta", "current_threshold", "max_review_rate"):
+            _require_fraction(flag(name), getattr(self, name))
+        if self.rows_per_day is not None and not 0 < self.rows_per_day <= 1e15:
+            rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
+            raise BadValueError("", "--rows-per-day", rule, f"{self.rows_per_day:g}", fix)
+        if self.risk_delta is not None and self.max_risk is self.max_cost is None:
+            rule, fix = "requires --max-risk or --max-cost", "Add --max-risk 0.05, or leave it out"
+            raise BadValueError("", "--risk-delta", rule, f"{self.risk_delta:g} alone", fix)
+        for one, other in (("current_threshold", "current_action"), ("max_risk", "max_cost")):
+            if {one, other} <= self.given.keys():
+                rule, got = f"cannot be combined with {flag(one)}", self.given[other]
+                got = got if isinstance(got, str) else f"{got:g}"
+                raise BadValueError("", flag(other), rule, got, "Pass one of them")
+
+
+@command("id")
 def fit(
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="Labeled predictions on held-out rows: a file, directory, glob or URL."
-        ),
-    ],
+    file: str,
+    *,
     options: ColumnOptions,
+    wanted: FitOptions,
+    by_label: LabelOptions,
+    by_value: ValueOptions,
+    output: Path = Path("policy.json"),
+    report: Path | None = None,
+    as_json: bool = False,
     reader: Reader,
-    costs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. For several "
-            "labels per row: CSV of label, false_positive, false_negative and review. For "
-            "regression: CSV of error,cost (value - truth), interpolated linearly. Default: 0-1."
-        ),
-    ] = None,
-    cost: Annotated[list[str] | None, typer.Option(help=CELL_HELP)] = None,
-    reject_cost: Annotated[
-        str | None,
-        typer.Option(help="Cost of rejecting a row, i.e. of a human review; or an expression."),
-    ] = None,
-    reject_action: Annotated[
-        str | None,
-        typer.Option(
-            help="The reject action in --costs or --cost, e.g. review; or a name for that of "
-            "--reject-cost."
-        ),
-    ] = None,
-    false_positive: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=LABELS, help="Cost of a false positive. Default: 1."),
-    ] = None,
-    false_negative: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=LABELS, help="Cost of a false negative. Default: 1."),
-    ] = None,
-    review: Annotated[
-        float | None, typer.Option(rich_help_panel=LABELS, help="Cost of reviewing one label.")
-    ] = None,
-    review_row: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=LABELS, help="Cost of reviewing a row with all of its labels."
-        ),
-    ] = None,
-    f_beta: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=LABELS, help="Maximize F-beta instead, e.g. 1 for F1."),
-    ] = None,
-    average: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=LABELS,
-            help="What --f-beta averages: macro, micro or samples. Default: macro.",
-        ),
-    ] = None,
-    cost_under: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES,
-            help="Cost per unit of deciding below the true value (newsvendor: underage, a lost "
-            "sale).",
-        ),
-    ] = None,
-    cost_over: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES,
-            help="Cost per unit of deciding above the true value (newsvendor: overage, a "
-            "leftover).",
-        ),
-    ] = None,
-    cost_squared: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES,
-            help="Cost of a squared error of 1, instead of costs per unit: decides for the mean.",
-        ),
-    ] = None,
-    values: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=VALUES,
-            help="The only values that may be decided, e.g. 0,12,24 for boxes of 12.",
-        ),
-    ] = None,
-    review_cost: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES, help="Cost of a human review (assumed to be correct)."
-        ),
-    ] = None,
-    max_width: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=VALUES, help="Review rows whose interval is wider than this."),
-    ] = None,
-    max_relative_width: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES,
-            help="Review rows whose interval is wider than this multiple of the prediction.",
-        ),
-    ] = None,
-    interval: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=VALUES, help="Coverage of the prediction intervals. Default: 0.9."
-        ),
-    ] = None,
-    max_risk: Annotated[
-        float | None,
-        typer.Option(help="Upper bound on the error rate of the rows decided automatically."),
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(help="Upper bound on their mean cost, instead of --max-risk."),
-    ] = None,
-    deploy_prior: Annotated[
-        Path | None, typer.Option(help="CSV of class,prior for the deployment population.")
-    ] = None,
-    risk_delta: Annotated[
-        float | None,
-        typer.Option(
-            help="1 - confidence level of the --max-risk or --max-cost bound. Default: 0.05."
-        ),
-    ] = None,
-    ood_alpha: Annotated[
-        float | None,
-        typer.Option(help="False positive rate of out-of-distribution detection. Default: 0.01."),
-    ] = None,
-    ood_score: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Score of out-of-distribution detection: {', '.join(OOD_SCORES)}. Repeat it to "
-            "combine several. Default: mahalanobis, with features."
-        ),
-    ] = None,
-    calibrator: Annotated[str, typer.Option(help=CALIBRATOR_HELP)] = "auto",
-    evaluate_on: Annotated[
-        str | None,
-        typer.Option(
-            help="Labeled predictions of other rows to evaluate on, with the same columns. "
-            "Default: cross-validation."
-        ),
-    ] = None,
-    current_threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Threshold on the raw P(positive class) in use today, as a baseline. Default: "
-            "the most probable class."
-        ),
-    ] = None,
-    current_action: Annotated[
-        str | None, typer.Option(help="Column of the actions taken today, as a baseline.")
-    ] = None,
-    max_review_rate: Annotated[
-        float | None, typer.Option(help="Warn if a larger fraction of rows is sent to review.")
-    ] = None,
-    rows_per_day: Annotated[
-        float | None,
-        typer.Option(help="Rows to decide per day: print what the policy saves per day."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(
-        "policy.json"
-    ),
-    report: Annotated[
-        Path | None, typer.Option(help="Write an HTML report on the policy, e.g. report.html.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
@@ -239,151 +167,96 @@ def fit(
 
     Example: dubito fit answers.csv --scores judge --correct ok --reject-cost 0.2
 
-    Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --review 0.4
+    Example: dubito fit xrays.csv --multilabel 'p_*' --label 'y_*' --review-row 1
 
     Example: dubito fit sales.csv --quantiles 'q_*' --cost-under 4 --cost-over 1
 
     Example: dubito fit sales.csv --mean m --std s --cost-squared 1 --values 0,12
-    """
-    from dubito.cli.reading import require_output_paths
-    from dubito.decide import OODGate, RiskBound
 
-    others = (costs, deploy_prior, evaluate_on)
-    inputs = [file, *(one for one in others if one is not None)]
+    Options
+    -------
+    group
+        Column of groups whose decisions are compared; rows of one group stay in one fold. With
+        --scores, groups are partially pooled.
+    file
+        Labeled predictions on held-out rows: a file, directory, glob or URL.
+    output
+        Write the policy here.
+    report
+        Write an HTML report on the policy, e.g. report.html.
+    """
     outcomes = {"--output": output, "--report": report}
-    require_output_paths(outcomes, inputs, {"--report": (".html",)})
-    _require_fraction("--max-risk", max_risk)
-    _require_fraction("--risk-delta", risk_delta)
-    _require_fraction("--current-threshold", current_threshold)
-    _require_fraction("--max-review-rate", max_review_rate)
-    by_label = LabelOptions(false_positive, false_negative, review, review_row, f_beta, average)
-    by_value = ValueOptions(
-        cost_under,
-        cost_over,
-        cost_squared,
-        values,
-        review_cost,
-        max_width,
-        max_relative_width,
-        interval,
-    )
-    is_class = not (options.is_multilabel or options.is_regression)
-    if not is_class:
-        unsuited = {
-            "--cost": cost, "--reject-cost": reject_cost, "--reject-action": reject_action,
-            "--max-risk": max_risk, "--max-cost": max_cost, "--deploy-prior": deploy_prior,
-            "--current-threshold": current_threshold, "--current-action": current_action,
-            "--max-review-rate": max_review_rate, "--rows-per-day": rows_per_day,
-            "--positive": options.positive, "--ood-score": ood_score, "--risk-delta": risk_delta,
-        }  # fmt: skip
-        if options.is_regression and reject_cost is not None:
-            rule, fix = "cannot be used for a regression", f"Pass --review-cost {reject_cost}"
-            raise BadValueError("", "--reject-cost", rule, f"{reject_cost}", fix)
-        require_unused(
-            unsuited, "with --multilabel" if options.is_multilabel else "for a regression"
-        )
+    require_output_paths(outcomes, [file, *wanted.inputs], {"--report": (".html",)})
+    if options.is_regression and wanted.reject_cost is not None:
+        rule, fix = "cannot be used for a regression", f"Pass --review-cost {wanted.reject_cost}"
+        raise BadValueError("", "--reject-cost", rule, wanted.reject_cost, fix)
+    if options.is_multilabel or options.is_regression:
+        kind = "with --multilabel" if options.is_multilabel else "for a regression"
+        if wanted.reject_cost is not None:
+            rule, cost = "cannot be used with --multilabel", wanted.reject_cost
+            fix = f"Pass --review-label {cost} (per label) or --review-row {cost} (per row)"
+            raise BadValueError("", "--reject-cost", rule, cost, fix)
+        require_unused({**wanted.for_classes, "--positive": options.positive}, kind)
+    wanted.require_valid()
     if not options.is_multilabel:
-        by_label.require_none()
+        by_label.require_none("--multilabel", "--multilabel 'p_*'")
     if not options.is_regression:
-        by_value.require_none()
-    settings: dict[str, Any] = {"random_state": seed}
+        by_value.require_none("a regression", "--quantiles 'q_*'")
+    fitted: tuple[Any, Any, Shards]
     if options.is_multilabel:
-        require_unused({"--features": options.features, "--ood-alpha": ood_alpha})
-        settings |= {**by_label.read(costs), "calibrator": multilabel_calibrator(calibrator)}
-        fitted = _fit_labels(file, options, reader, settings, evaluate_on)
-        _write_results(*fitted, file, options, output, report, as_json)
-        return
-    if options.is_regression:
-        settings |= by_value.read(costs)
-        if review_cost is None:
-            _require_unset("--features", options.features, "--review-cost 5")
-            _require_unset("--ood-alpha", ood_alpha, "--review-cost 5")
-        if ood_alpha is not None:
-            settings["ood"] = OODGate(alpha=ood_alpha)
-        fitted = fit_policy(file, options, reader, settings, calibrator, evaluate_on)
-        _write_results(*fitted, file, options, output, report, as_json)
-        return
-    if rows_per_day is not None and not 0 < rows_per_day <= 1e15:
-        rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
-        raise BadValueError("", "--rows-per-day", rule, f"{rows_per_day:g}", fix)
-    if current_threshold is not None and current_action is not None:
-        rule, fix = "cannot be combined with --current-threshold", "Pass one of them"
-        raise BadValueError("", "--current-action", rule, current_action, fix)
-    is_bound = max_risk is not None or max_cost is not None
-    if risk_delta is not None and not is_bound:
-        rule, fix = "requires --max-risk or --max-cost", "Add --max-risk 0.05, or leave it out"
-        raise BadValueError("", "--risk-delta", rule, f"{risk_delta:g} alone", fix)
-    delta = RISK_DELTA if risk_delta is None else risk_delta
-    if max_risk is not None and max_cost is not None:
-        rule, fix = "cannot be combined with --max-risk", "Pass one of them"
-        raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
-    given = CostOptions(costs, tuple(cost or ()), reject_cost, reject_action)
-    if options.is_answers:
-        _require_for_answers(options, given, current_threshold, ood_score, ood_alpha)
-    if not given.can_reject:
-        _require_unset("--max-risk", max_risk)
-        _require_unset("--max-cost", max_cost)
-        _require_unset("--max-review-rate", max_review_rate)
-        _require_unset("--features", options.features)
-        _require_unset("--ood-score", ood_score)
-        _require_unset("--ood-alpha", ood_alpha)
-    settings |= {
-        "calibrator": (answer_calibrator if options.is_answers else calibrator_named)(calibrator),
-        "risk": RiskBound(max_risk, delta, max_cost) if is_bound else None,
-        "pos_label": options.positive,
-        "current": "argmax" if current_threshold is None else current_threshold,
-        "max_review_rate": max_review_rate,
-    }
-    policy, evidence, rows = _fit_classes(
-        file,
-        options,
-        reader,
-        given,
-        settings,
-        deploy_prior=deploy_prior,
-        ood=(ood_score, ood_alpha),
-        evaluate_on=evaluate_on,
-        current_action=current_action,
-        has_ids=report is not None,
-    )
-    if rows_per_day is not None:
-        figures = policy.report
-        notes = (*figures.notes, figures.saved_per_day(rows_per_day))
-        policy = replace(policy, report=replace(figures, notes=notes))
+        fitted = _fit_labels(file, options, reader, wanted, by_label)
+    elif options.is_regression:
+        fitted = _fit_values(file, options, reader, wanted, by_value)
+    else:
+        fitted = _fit_classes(file, options, reader, wanted, has_ids=report is not None)
+    policy, evidence, rows = fitted
     _write_results(policy, evidence, rows, file, options, output, report, as_json)
 
 
 def _fit_classes(
-    file: str,
-    options: ColumnOptions,
-    reader: Reader,
-    costs: CostOptions,
-    settings: dict[str, Any],
-    *,
-    deploy_prior: Path | None,
-    ood: tuple[list[str] | None, float | None],
-    evaluate_on: str | None,
-    current_action: str | None,
-    has_ids: bool,
+    file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, *, has_ids: bool
 ) -> tuple[Policy, Evidence, Shards]:
     """Fit a policy of classes; return it, its held-out rows, and all rows."""
-    from dubito.cli.ahead import compile_ahead
-    from dubito.cli.printing import passes, say_note
-    from dubito.decide import Policy
+    from dubito.decide import Policy, RiskBound
     from dubito.decide.policy.fit import as_decidable
 
-    is_answers = options.is_answers
+    costs = CostOptions(
+        wanted.costs, tuple(wanted.cost or ()), wanted.reject_cost, wanted.reject_action
+    )
+    is_answers, limits = options.is_answers, (wanted.max_risk, wanted.max_cost)
+    if is_answers:
+        _require_for_answers(options, costs, wanted)
+    if not costs.can_reject:
+        _require_unset(
+            {
+                "--max-risk": wanted.max_risk,
+                "--max-cost": wanted.max_cost,
+                "--max-review-rate": wanted.max_review_rate,
+                "--features": options.features,
+                "--ood-score": wanted.ood_score,
+                "--ood-alpha": wanted.ood_alpha,
+            }
+        )
+    delta = RISK_DELTA if wanted.risk_delta is None else wanted.risk_delta
+    settings: dict[str, Any] = {
+        "calibrator": (answer_calibrator if is_answers else calibrator_named)(wanted.calibrator),
+        "risk": None if limits == (None, None) else RiskBound(limits[0], delta, limits[1]),
+        "pos_label": options.positive,
+        "current": "argmax" if wanted.current_threshold is None else wanted.current_threshold,
+        "max_review_rate": wanted.max_review_rate,
+        "deploy_prior": None,
+        "random_state": wanted.seed,
+    }
     [predictions] = options.open(
         file,
         has_features=costs.can_reject and not is_answers,
         row_costs=costs.expressions,
         as_scores=True,
     )
-    if current_action is not None:
-        columns = replace(predictions.columns, current_action=current_action)
-        predictions = predictions._replace(columns=columns)
+    columns = replace(predictions.columns, current_action=wanted.current_action)
     if has_ids and "id" in predictions.source.schema.names:
-        predictions = predictions._replace(columns=replace(predictions.columns, id="id"))
+        columns = replace(columns, id="id")
+    predictions = predictions._replace(columns=columns)
     with passes():
         rows = reader.rows(predictions)
         first = next(rows.batches())
@@ -393,38 +266,34 @@ def _fit_classes(
         if is_answers:
             note_scores(rows, file)
         compile_ahead(outputs, ends_with_audit=True)
-        table = costs.read(outputs)
-        if (hint := review_hint(table)) is not None:
+        settings["costs"] = costs.read(outputs)
+        if (hint := review_hint(settings["costs"])) is not None:
             say_note(hint)
-        with reader.held_out(predictions, evaluate_on) as others:
-            policy, evidence = Policy.fit_shards(
-                rows,
-                costs=table,
-                deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
-                ood=_ood_gate(*ood, first),
-                evaluate_on=others,
-                **settings,
-            )
+        if wanted.deploy_prior is not None:
+            settings["deploy_prior"] = _read_prior(wanted.deploy_prior, outputs)
+        settings["ood"] = _ood_gate(wanted.ood_score, wanted.ood_alpha, first)
+        with reader.held_out(predictions, wanted.evaluate_on) as others:
+            policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
     policy.provenance["columns"] = output_columns(predictions.columns)
+    if wanted.rows_per_day is not None:
+        figures = policy.report
+        notes = (*figures.notes, figures.saved_per_day(wanted.rows_per_day))
+        policy = replace(policy, report=replace(figures, notes=notes))
     return policy, evidence, rows
 
 
-def _require_for_answers(
-    options: ColumnOptions,
-    costs: CostOptions,
-    current_threshold: float | None,
-    ood_score: list[str] | None,
-    ood_alpha: float | None,
-) -> None:
+def _require_for_answers(options: ColumnOptions, costs: CostOptions, wanted: FitOptions) -> None:
     """Raise for options that make no sense for scores of answers, or if nothing is to decide."""
     unsuited = {
-        "--features": options.features, "--ood-score": ood_score, "--ood-alpha": ood_alpha,
-        "--positive": options.positive, "--classes": options.classes,
+        "--features": options.features, "--ood-score": wanted.ood_score,
+        "--ood-alpha": wanted.ood_alpha, "--positive": options.positive,
+        "--classes": options.classes,
     }  # fmt: skip
     require_unused(unsuited, "with --confidence or --scores")
-    if current_threshold is not None and options.confidence is None:
+    if wanted.current_threshold is not None and options.confidence is None:
         rule, fix = "requires --confidence, which it is a threshold on", "Leave it out"
-        raise BadValueError("", "--current-threshold", rule, f"{current_threshold:g}", fix)
+        got = f"{wanted.current_threshold:g}"
+        raise BadValueError("", "--current-threshold", rule, got, fix)
     if not (costs.can_reject or costs.is_given):
         rule, got = "decides which answers to reject", "no cost of rejecting one"
         fix = "Add --reject-cost 0.2 (a wrong answer costs 1)"
@@ -432,23 +301,36 @@ def _require_for_answers(
 
 
 def _fit_labels(
-    file: str,
-    options: ColumnOptions,
-    reader: Reader,
-    settings: dict[str, Any],
-    evaluate_on: str | None,
+    file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, own: LabelOptions
 ) -> tuple[MultiLabelPolicy, LabelEvidence, Shards]:
     """Fit a policy for several labels per row; return it, its held-out rows, and all rows."""
-    from dubito.cli.printing import passes
     from dubito.decide import MultiLabelPolicy
 
+    require_unused({"--features": options.features, "--ood-alpha": wanted.ood_alpha})
+    settings: dict[str, Any] = {**own.read(wanted.costs), "random_state": wanted.seed}
+    settings["calibrator"] = multilabel_calibrator(wanted.calibrator)
     [predictions] = options.open(file)
     with passes():
         rows = reader.rows(predictions)
-        with reader.held_out(predictions, evaluate_on) as others:
+        with reader.held_out(predictions, wanted.evaluate_on) as others:
             policy, evidence = MultiLabelPolicy.fit_shards(rows, evaluate_on=others, **settings)
     policy.provenance["columns"] = output_columns(predictions.columns)
     return policy, evidence, rows
+
+
+def _fit_values(
+    file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, own: ValueOptions
+) -> tuple[Any, Any, Shards]:
+    """Fit the policy of a regression; return it, its held-out rows, and all rows."""
+    from dubito.decide import OODGate
+
+    settings = {**own.read(wanted.costs), "random_state": wanted.seed}
+    if own.review_cost is None:
+        unset = {"--features": options.features, "--ood-alpha": wanted.ood_alpha}
+        _require_unset(unset, "--review-cost 5")
+    if wanted.ood_alpha is not None:
+        settings["ood"] = OODGate(alpha=wanted.ood_alpha)
+    return fit_policy(file, options, reader, settings, wanted.calibrator, wanted.evaluate_on)
 
 
 def _write_results(
@@ -462,9 +344,6 @@ def _write_results(
     as_json: bool,
 ) -> None:
     """Save a policy, and print its results and what to do next."""
-    from dubito.cli.printing import passes, say, say_rearranged
-    from dubito.cli.reading import count_rearranged
-
     with passes():
         _save(policy, evidence, rows, file, output, report)
         n_rearranged = count_rearranged(rows) if options.rearrange else 0
@@ -474,45 +353,44 @@ def _write_results(
     say_rearranged(n_rearranged)
     if options.group is not None:
         is_class = not (options.is_multilabel or options.is_regression)
-        by_group = value_groups if options.is_regression else _label_groups
-        say(_compared_groups(policy, evidence) if is_class else by_group(policy, evidence))
+        say((_compared_groups if is_class else _groups_table)(policy, evidence))
     _say_next(file, replace(options, uncertain=None), output, report)
 
 
-def _label_groups(policy: MultiLabelPolicy, evidence: LabelEvidence) -> str:
+def _groups_table(policy: Any, evidence: Any) -> str:
     """Return costs and reviews of each group, by the held-out decisions of a policy."""
-    from dubito.decide import MultiLabelPolicyReport
+    from dubito.decide import MultiLabelPolicy
     from dubito.formatting import align_table, decimal, percent, printable
 
-    unit = "cost" if policy.f_beta is None else "errors"
-    rows = [("group", "rows", unit, "95 % interval", "expected", "review row", "review labels")]
+    unit, costs = "cost", policy.costs
+    rates: dict[str, Callable[[Any], float]] = {
+        "coverage": lambda one: one.coverage.value,
+        "reviewed": lambda one: one.review_rate.value,
+    }
+    if isinstance(policy, MultiLabelPolicy):
+        unit, rates = "cost" if policy.f_beta is None else "errors", {}
+        if costs.review_row is not None:
+            rates["review row"] = lambda one: one.row_review_rate.value
+        if costs.review is not None:
+            rates["review labels"] = lambda one: one.label_review_rate
+    table = [("group", "rows", unit, "95 % interval", "expected", *rates)]
     parts = evidence.by_group()
     for name, part in list(parts.items())[:MAX_GROUPS]:
-        one = MultiLabelPolicyReport.of(part, policy.rule)
+        one = type(policy.report).of(part, policy.rule)
         between = f"{decimal(one.cost.low)} to {decimal(one.cost.high)}"
-        costs = (decimal(one.cost.value), between, decimal(one.expected_cost))
-        reviews = (percent(one.row_review_rate.value), percent(one.label_review_rate))
-        rows.append((printable(name)[:20], f"{one.n_rows:,}", *costs, *reviews))
-    has = (
-        *(True,) * 5, policy.costs.review_row is not None, policy.costs.review is not None
-    )  # fmt: skip
-    lines = align_table([tuple(compress(row, has)) for row in rows])
-    more = [f"and {len(parts) - MAX_GROUPS} more groups"] if len(parts) > MAX_GROUPS else []
-    return "\n".join(
-        [
-            "",
-            f"Held-out decisions by group, {unit} per row:",
-            *(f"  {line}" for line in lines + more),
-        ]
-    )
+        cells = (decimal(one.cost.value), between, decimal(one.expected_cost))
+        shown = (percent(rate(one)) for rate in rates.values())
+        table.append((printable(name)[:20], f"{one.n_rows:,}", *cells, *shown))
+    lines = align_table(table)
+    lines += [f"and {len(parts) - MAX_GROUPS} more groups"] if len(parts) > MAX_GROUPS else []
+    title = f"Held-out decisions by group, {unit} per row:"
+    return "\n".join(["", title, *(f"  {line}" for line in lines)])
 
 
 def _save(
     policy: Any, evidence: Any, rows: Shards, file: str, output: Path, report: Path | None
 ) -> None:
     """Write a policy, and a report on it if one is wanted."""
-    from dubito.cli.printing import typed
-
     page = None
     if report is not None:
         from dubito.report import Report
@@ -528,8 +406,6 @@ def _say_results(
     policy: Any, evidence: Any, output: Path, as_json: bool, n_rearranged: int | None = None
 ) -> None:
     """Print the report of a policy, without the notes that were printed as warnings."""
-    from dubito.cli.printing import say, say_json
-
     if as_json:
         results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
         results |= {} if n_rearranged is None else {"rearranged": n_rearranged}
@@ -541,8 +417,6 @@ def _say_results(
 
 def _say_next(file: str, options: ColumnOptions, output: Path, report: Path | None) -> None:
     """Print where the results are, and the command that decides new rows."""
-    from dubito.cli.printing import say
-
     written = f"{output}" if report is None else f"{output}, and the report to {report}"
     say(f"\nWritten to {written}. Next:")
     shown = replace(options, label=None, weight=None, group=None, correct=None)  # for `decide`
@@ -575,11 +449,13 @@ def _require_fraction(option: str, value: float | None) -> None:
         raise BadValueError("", option, rule, f"{value:g}", fix)
 
 
-def _require_unset(option: str, value: object, remedy: str = "--reject-cost 0.3") -> None:
+def _require_unset(options: dict[str, Any], remedy: str = "--reject-cost 0.3") -> None:
     """Raise if an option that rejects rows is given without a reject action."""
-    if value is not None:
-        rule, fix = "requires a reject action", f"Add {remedy}"
-        raise BadValueError("", option, rule, f"{value} without one", fix)
+    for option, value in options.items():
+        if value is not None:
+            rule, fix = "requires a reject action", f"Add {remedy}"
+            got = ", ".join(value) if isinstance(value, list) else f"{value}"
+            raise BadValueError("", option, rule, f"{got} without one", fix)
 
 
 def _ood_gate(names: list[str] | None, alpha: float | None, first: Batch) -> OODGate | None:
@@ -591,7 +467,8 @@ def _ood_gate(names: list[str] | None, alpha: float | None, first: Batch) -> OOD
     if not names and first.features is None:
         if alpha is None:
             return None
-        rule, fix = "requires features or --ood-score", "Add --features 'x_*', or leave it out"
+        rule = "requires features or --ood-score"
+        fix = "Add --features 'x_*' or --ood-score entropy, or leave it out"
         raise BadValueError("", "--ood-alpha", rule, f"{alpha:g} alone", fix)
     alpha = OOD_ALPHA if alpha is None else alpha
     if not names:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from dubito.cli.columns import MULTILABEL, ColumnOptions, with_columns
+from dubito.cli.columns import MULTILABEL, ColumnOptions
 from dubito.cli.forecast_rows import (
     CALLER,
     ForecastRows,
@@ -15,6 +13,9 @@ from dubito.cli.forecast_rows import (
     Resumed,
     read_forecast_rows,
 )
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json, say_note, say_rearranged, show_table, typed
+from dubito.cli.reading import require_output_paths
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
@@ -28,68 +29,26 @@ if TYPE_CHECKING:
 MAX_ROWS = 12  # of a table that are printed
 
 
-@with_columns(
-    *("features", "weight", "group", "id", "scores"),
-    hidden=(*MULTILABEL, "confidence", "correct"),
-    label="Column of true values. Default: label, y or target.",
-    logits="Columns of logits of classes, e.g. 'z_*', or one list column.",
-    probabilities="Columns of class probabilities, e.g. 'p_*', or one list column.",
-    probability="Single column: P(positive class).",
+@command(
+    *("features", "weight", "group", "id", "scores"), hidden=(*MULTILABEL, "confidence", "correct")
 )
 def forecast(
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="Forecasts, or with --state outcomes alone: a Parquet, CSV, Arrow or NPZ file."
-        ),
-    ],
+    file: str,
+    *,
+    time: str,
     options: ColumnOptions,
-    time: Annotated[
-        str, typer.Option(help="Column of when forecasts were made: dates or numbers.")
-    ],
-    series: Annotated[str | None, typer.Option(help="Column of the series. Default: one.")] = None,
-    horizon: Annotated[
-        str | None,
-        typer.Option(help="Column of steps ahead, from 0: the outcome of 0 is known a step later."),
-    ] = None,
-    horizon_from: Annotated[int, typer.Option(help="The horizon of the next step, 0 or 1.")] = 0,
-    known: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of when the outcome was known. Default: horizon + 1 steps later."
-        ),
-    ] = None,
-    time_format: Annotated[
-        str | None,
-        typer.Option(help="Format of dates, e.g. '%d.%m.%Y'. Default: 2025-01-31 or 20250131."),
-    ] = None,
-    forecast: Annotated[str | None, typer.Option(help="Column of point forecasts.")] = None,
-    level: Annotated[
-        float,
-        typer.Option(
-            help="Coverage of the intervals or sets; with --quantiles, both ends must be among the "
-            "levels."
-        ),
-    ] = 0.9,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="Resume from this JSON file if it exists, and update it at the end."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Write the intervals (low, high) or sets (prediction_set, set_size) beside the "
-            "input columns.",
-        ),
-    ] = None,
-    bad_rows: Annotated[
-        Path | None,
-        typer.Option(help="Write rows with invalid forecasts to this CSV or TSV and continue."),
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    series: str | None = None,
+    horizon: str | None = None,
+    horizon_from: int = 0,
+    known: str | None = None,
+    time_format: str | None = None,
+    forecast: str | None = None,
+    level: float = 0.9,
+    state: Path | None = None,
+    output: Path | None = None,
+    bad_rows: Path | None = None,
+    report: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Adapt prediction intervals or sets to past outcomes, replayed in time order.
 
@@ -98,10 +57,47 @@ def forecast(
     Example: dubito forecast flu.csv --time date --series place --quantiles 'q_*'
 
     Example: dubito forecast weather.csv --time date --probabilities 'p_*'
+
+    Options
+    -------
+    label
+        Column of true values. Default: label, y or target.
+    logits
+        Columns of logits of classes, e.g. 'z_*', or one list column.
+    probabilities
+        Columns of class probabilities, e.g. 'p_*', or one list column.
+    probability
+        Single column: P(positive class).
+    file
+        Forecasts, or with --state outcomes alone: a Parquet, CSV, Arrow or NPZ file.
+    time
+        Column of when forecasts were made: dates or numbers.
+    series
+        Column of the series. Default: one.
+    horizon
+        Column of steps ahead, from 0: the outcome of 0 is known a step later.
+    horizon_from
+        The horizon of the next step, 0 or 1.
+    known
+        Column of when the outcome was known. Default: horizon + 1 steps later.
+    time_format
+        Format of dates, e.g. '%d.%m.%Y'. Default: 2025-01-31 or 20250131.
+    forecast
+        Column of point forecasts.
+    level
+        Coverage of the intervals or sets; with --quantiles, both ends must be among the levels.
+    state
+        Resume from this JSON file if it exists, and update it at the end.
+    output
+        Write the intervals (low, high) or sets (prediction_set, set_size) beside the input
+        columns.
+    bad_rows
+        Write rows with invalid forecasts to this CSV or TSV and continue.
+    report
+        Write an HTML report.
     """
-    from dubito.cli.printing import say_json, say_note, typed
-    from dubito.cli.reading import require_output_paths
-    from dubito.data.sink import TEXTS
+    from dubito.data.sink import TEXTS, write_atomic
+    from dubito.serialization.documents import encode_document
 
     endings = {"--report": (".html",), "--state": (".json",), "--bad-rows": TEXTS}
     paths = {"--output": output, "--report": report, "--state": state, "--bad-rows": bad_rows}
@@ -143,7 +139,7 @@ def forecast(
         return
     coverage, arguments = _coverage(online, rows, judged, level)
     if state is not None:
-        _save_state(online, state)
+        write_atomic(state, encode_document(online.to_dict(), CALLER))
     if report is not None:
         from dubito.report import forecast_report
 
@@ -203,7 +199,6 @@ def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: f
 
 def _warn(rows: ForecastRows, found: Resumed, state: Path | None, horizon: str | None) -> None:
     """Print what was not done as one might expect."""
-    from dubito.cli.printing import say_note
 
     def example(some: IntArray) -> str:
         return f"e.g. that of {rows.described(some[0])}"
@@ -256,8 +251,6 @@ def _say_nothing_new(
     rows: ForecastRows, found: Resumed, output: Path | None, state: Path | None
 ) -> None:
     """Print that neither forecasts nor outcomes are new."""
-    from dubito.cli.printing import say
-
     if found.too_late.size:
         say(f"Nothing in {rows.file} could be issued or learned from.")
     else:
@@ -274,7 +267,6 @@ def _print_counts(
     bad_rows: Path | None,
 ) -> None:
     """Print what became of rows, and when outcomes count as known."""
-    from dubito.cli.printing import say, say_rearranged
     from dubito.formatting import percent
 
     if found.arrived.size:
@@ -302,8 +294,6 @@ def _print_places(
     rows: ForecastRows, found: Resumed, output: Path | None, places: dict[str, Path | None]
 ) -> None:
     """Print where the results are."""
-    from dubito.cli.printing import say
-
     if not found.chosen.size:
         say(f"{rows.file} has no new forecasts.")
     if output is not None:
@@ -413,8 +403,6 @@ def _steps(online: OnlineConformal) -> str:
 
 def _print_steps(online: OnlineConformal, first: int) -> None:
     """Print when outcomes count as known; `first` is the horizon of the next step."""
-    from dubito.cli.printing import say
-
     span = _steps(online)
     if not span:
         say(
@@ -460,14 +448,6 @@ def _open_state(path: Path | None, level: float) -> OnlineConformal:
     return online
 
 
-def _save_state(online: OnlineConformal, path: Path) -> None:
-    from dubito.serialization.documents import encode_document
-
-    part = path.with_suffix(".part")
-    part.write_text(encode_document(online.to_dict(), "dubito forecast"))
-    part.replace(path)
-
-
 def _write(
     output: Path,
     rows: ForecastRows,
@@ -503,7 +483,6 @@ def _write(
 
 def _print(coverage: ForecastCoverage) -> None:
     """Print the verdict, and tables by horizon, series and month."""
-    from dubito.cli.printing import say, show_table
     from dubito.formatting import percent, quantity
     from dubito.monitor.forecasts import in_percent
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.columns import OUTPUTS, ColumnOptions
+from dubito.cli.printing import say_note
 from dubito.cli.reading import Predictions
+from dubito.cli.writing import KeptColumns, bad_rows_remedy
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -231,7 +233,6 @@ def read_forecast_rows(
     """Read a file of forecasts, with a state also without outcomes; once it exists, of outcomes."""
     import numpy as np
 
-    from dubito.cli.printing import say_note
     from dubito.data import BadRows
     from dubito.data.files import read_cells
     from dubito.data.labels import Labels, Targets, names_of
@@ -353,7 +354,6 @@ def _read_batch(
     bad: BadRows,
 ) -> tuple[Batch, KeptColumns | None]:
     """Read the rows with a forecast; write those that are invalid to a file, or raise."""
-    from dubito.cli.writing import KeptColumns, bad_rows_remedy
     from dubito.data import Sink, read
 
     kept = None if output is None else KeptColumns.of([one], None, None, RESULTS, str(output))

@@ -10,7 +10,6 @@ from typing import final
 
 from dubito.cli.reading import nearest_first
 from dubito.errors import BadValueError
-from dubito.formatting import quantity
 
 OPTION = "--fail-on"
 ABBREVIATIONS = {
@@ -127,6 +126,8 @@ def limit_warnings(
     >>> limit_warnings(["gap>0.01", "gap<-0.01"]), len(limit_warnings(["gap>0.01"]))
     ([], 1)
     """
+    from dubito.formatting import quantity
+
     sides: dict[str, dict[str, str]] = {}
     parsed, few = list(map(Limit.of, limits)), sorted(too_few_rows)
     for limit in parsed:

@@ -1,31 +1,39 @@
 """`dubito policy`: show, explain or seal a policy file, or print the schema of such files."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import SCORE_GROUPS, ColumnOptions, with_columns
+from dubito.cli.columns import ColumnOptions
 from dubito.cli.cost_options import cost_table
+from dubito.cli.options import command
+from dubito.cli.printing import put, say, say_json
+from dubito.cli.reading import policy_first
+from dubito.errors import BadValueError
 
 policy = typer.Typer(
     help="Show, explain or seal a policy file, or print the schema of such files.",
     no_args_is_help=True,
 )
 MAX_SHOWN = 10  # actions and classes whose costs are shown
-File = Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")]
 
 
 @policy.command()
+@command()
 def show(
-    file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    file: Path,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Show what a policy or a cascade does, and its out-of-sample results.
 
     Example: dubito policy show policy.json
+
+    Options
+    -------
+    file
+        Policy file written by `dubito fit`.
     """
-    from dubito.cli.printing import put, say, say_json
     from dubito.decide import Cascade, MultiLabelPolicy, Policy
     from dubito.decide.policy.loading import load_policy_or_cascade
 
@@ -45,27 +53,39 @@ def show(
 
 
 @policy.command()
-@with_columns(
-    *("label", "weight", "uncertain", "correct"),
-    confidence="Column of confidences in answers, as for the fit.",
-    group=SCORE_GROUPS,
-)
+@command(*("label", "weight", "uncertain", "correct"))
 def explain(
-    file: File,
-    rows: Annotated[str, typer.Argument(help="Predictions that contain the row to explain.")],
+    file: Path,
+    rows: str,
+    *,
     options: ColumnOptions,
-    row: Annotated[int, typer.Option(help="Row number, counted from 0.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    row: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Explain which action a policy takes for one row, and why.
 
     Example: dubito policy explain policy.json new.csv --row 17
+
+    Options
+    -------
+    group
+        Column of groups of scores, such as subjects. Default: that of the fit.
+    file
+        Policy file written by `dubito fit`.
+    rows
+        Predictions that contain the row to explain.
+    row
+        Row number, counted from 0.
+    as_json
+        Print the explanation as JSON.
+
+    Scored answers (e.g. of a language model)
+    -----------------------------------------
+    confidence
+        Column of confidences in answers, as for the fit.
     """
-    from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import policy_first
     from dubito.data import read
     from dubito.decide import Policy, RegressionPolicy, load_policy
-    from dubito.errors import BadValueError
 
     with policy_first("dubito policy explain", file, [rows]):
         loaded = load_policy(file)
@@ -87,15 +107,23 @@ def explain(
 
 
 @policy.command()
+@command()
 def seal(
-    file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    file: Path,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Validate a policy that was edited by hand and update its checksum.
 
     Example: dubito policy seal policy.json
+
+    Options
+    -------
+    file
+        Policy file written by `dubito fit`.
+    as_json
+        Print the result as JSON.
     """
-    from dubito.cli.printing import say, say_json
     from dubito.decide.policy.loading import seal_policy
 
     seal_policy(file)

@@ -13,7 +13,6 @@ from textwrap import wrap
 from typing import Any
 
 from dubito.errors import BadValueError
-from dubito.formatting import UNPRINTABLE, printable, quantity, wrapped
 
 FLAG_REMEDIES = {  # what errors of the library suggest, as options of the command line
     r"Use Logits\(\.\.\.\) for logits": "Pass --logits if these are logits",
@@ -53,6 +52,8 @@ MAX_WIDTH = 100  # longer lines are hard to read
 
 def put(text: str, *, is_error: bool = False) -> None:
     """Print text, with control characters shown: all output goes through here."""
+    from dubito.formatting import printable
+
     print(printable(text), file=sys.stderr if is_error else None)
 
 
@@ -63,6 +64,8 @@ def _width() -> int:
 
 def say(text: str = "") -> None:
     """Print text wrapped at word boundaries; continuation lines keep their indentation."""
+    from dubito.formatting import printable
+
     width = _width()
     for line in printable(text).split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
@@ -71,6 +74,8 @@ def say(text: str = "") -> None:
 
 def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line wrapped to a width; words longer than that, such as paths, stay whole."""
+    from dubito.formatting import printable, wrapped
+
     settings = {"break_long_words": False, "break_on_hyphens": False}
     return "\n".join(wrapped(printable(line), width, subsequent_indent=indent, **settings))
 
@@ -109,6 +114,8 @@ def say_note(text: str) -> None:
 
 def say_rearranged(n_rows: int) -> None:
     """Print the number of rows in which quantiles were sorted, if there are any."""
+    from dubito.formatting import quantity
+
     if n_rows:
         say(f"{quantity(n_rows, 'row')} with crossing quantiles sorted.")
 
@@ -120,6 +127,8 @@ def typed() -> str:
 
 def say_json(values: Any) -> None:
     """Print values as JSON."""
+    from dubito.formatting import UNPRINTABLE
+
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
     # JSON escapes all control characters below a space by itself.
     print(UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
@@ -127,6 +136,8 @@ def say_json(values: Any) -> None:
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with text in the first column and numbers in the others."""
+    from dubito.formatting import printable
+
     table = [[printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     spare = _width() - sum(widths[1:]) - 2 * len(widths[1:])

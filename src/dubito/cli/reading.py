@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
@@ -11,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
 
-import typer
-
+from dubito.cli.options import OptionGroup
+from dubito.cli.printing import say_note
 from dubito.errors import BadFileError, BadValueError, BaseRuleError, DubitoError
 
 if TYPE_CHECKING:
@@ -35,41 +34,6 @@ class Engine(StrEnum):
     DASK = "dask"
 
 
-def option(
-    name: str,
-    text: str,
-    kind: Any = str | None,
-    default: Any = None,
-    *,
-    is_hidden: bool = False,
-    panel: str | None = None,
-    names: Sequence[str] = (),
-) -> inspect.Parameter:
-    """Return an option of a command as a parameter of its function; help shows it in a panel.
-
-    `names` are its flags, if not that of its name alone.
-    """
-    settings = typer.Option(*names, help=text, hidden=is_hidden, rich_help_panel=panel)
-    annotation = Annotated[kind, settings]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
-
-
-ENGINE_HELP = "local or dask (a cluster on this machine unless --scheduler is given)."
-MEMORY_HELP = "Load files up to this size into memory, e.g. 500MB; stream larger ones."
-CALIBRATOR_HELP = (
-    "auto (mixes up to three calibrators), simple (the best single one), or a name: "
-    "TemperatureScaling, VectorScaling, ...; for regression, VarianceScaling or "
-    "QuantileRecalibration."
-)
-READER_OPTIONS = [
-    option("engine", ENGINE_HELP, Engine, Engine.LOCAL),
-    option("scheduler", "Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786."),
-    option("max_memory", MEMORY_HELP, str, MAX_MEMORY),
-]
-
-
 class Predictions(NamedTuple):
     """An opened file of predictions and its columns; `file` is the name that the user typed."""
 
@@ -79,17 +43,17 @@ class Predictions(NamedTuple):
 
 
 @final
-class Reader:
+class Reader(OptionGroup):
     """Reads predictions on an engine; a Dask cluster is connected to when first needed.
 
-    Parameters
-    ----------
-    engine : Engine
-        Where rows are processed.
-    scheduler : str, optional
-        Address of a Dask scheduler; None starts a cluster on this machine.
-    max_memory : str
-        Files whose numbers take more memory than this are streamed.
+    Options
+    -------
+    engine
+        local or dask (a cluster on this machine unless --scheduler is given).
+    scheduler
+        Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786.
+    max_memory
+        Load files up to this size into memory, e.g. 500MB; stream larger ones.
     """
 
     def __init__(
@@ -145,7 +109,6 @@ class Reader:
         shards = scan(source, columns, bad_rows=bad_rows)
         if _memory_needed(shards, self.max_bytes) <= self.max_bytes:
             return ArrayShards(read(source, columns, bad_rows=bad_rows))
-        from dubito.cli.printing import say_note
 
         is_ranked = not {"mean", "quantiles", "samples"}.intersection([shards.columns.kind])
         rest = ": metrics that rank rows come from a fine grid" if is_ranked else ""
@@ -341,7 +304,7 @@ def require_output_paths(
             _require_directory(option, path, [Path(one) for one in taken])
         allowed = (endings or {}).get(option, (path.suffix.lower(),))
         if path.suffix.lower() not in allowed:
-            rule = f"must end in {' or '.join(allowed)}"
+            rule = f"must end in {_join_choices(allowed)}"
             fix = f"Pass {option} {path.stem}{allowed[0]}"
             raise BadValueError("", option, rule, str(place), fix)
         taken.add(resolved(place))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.cost_options import require_unused
+from dubito.cli.options import OptionGroup, flag
+from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
 from dubito.cli.reading import Reader, count_rearranged
 from dubito.errors import BadFileError, BadValueError
 
@@ -25,7 +27,6 @@ NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
 WORSE = 1.01  # a CRPS after calibration by this factor above that before is warned about
 FAR = 3.0  # standard errors of a coverage from the nominal one
 CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
-MAX_GROUPS = 20  # in the text
 INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest ones
 KIND_OPTIONS = {
     "Normal": "--mean and --std",
@@ -62,7 +63,6 @@ def fit_calibrator(
     import json
 
     from dubito.calibrate import cross_validate_calibrator
-    from dubito.cli.printing import passes, say, say_json, say_rearranged
     from dubito.data.sink import write_atomic
     from dubito.measure.regression import moment_matched_shards
 
@@ -122,7 +122,6 @@ def _gain(evidence: RegressionEvidence) -> float:
 
 def _warn_if_worse(evidence: RegressionEvidence) -> None:
     """Print a warning if calibration did not help on held-out rows."""
-    from dubito.cli.printing import say_note
     from dubito.formatting import decimal, quantity
 
     if _gain(evidence) > WORSE:
@@ -146,7 +145,6 @@ def _is_better(flexible: RegressionEvidence, simple: RegressionEvidence) -> bool
 
 def _show_evidence(evidence: RegressionEvidence) -> None:
     """Print the metrics before and after calibration."""
-    from dubito.cli.printing import say, show_table
     from dubito.formatting import decimal, percent
 
     before, after = evidence.before, evidence.after
@@ -231,8 +229,28 @@ def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, pat
 
 @final
 @dataclass(frozen=True, slots=True)
-class ValueOptions:
-    """The options that only policies of a regression have; None for those that were not given."""
+class ValueOptions(OptionGroup):
+    """The options that only policies of a regression have; None for those that were not given.
+
+    Regression
+    ----------
+    cost_under
+        Cost per unit of deciding below the true value (newsvendor: underage, a lost sale).
+    cost_over
+        Cost per unit of deciding above the true value (newsvendor: overage, a leftover).
+    cost_squared
+        Cost of a squared error of 1, instead of costs per unit: decides for the mean.
+    values
+        The only values that may be decided, e.g. 0,12,24 for boxes of 12.
+    review_cost
+        Cost of a human review (assumed to be correct).
+    max_width
+        Review rows whose interval is wider than this.
+    max_relative_width
+        Review rows whose interval is wider than this multiple of the prediction.
+    interval
+        Coverage of the prediction intervals. Default: 0.9.
+    """
 
     cost_under: float | None = None
     cost_over: float | None = None
@@ -242,17 +260,6 @@ class ValueOptions:
     max_width: float | None = None
     max_relative_width: float | None = None
     interval: float | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options that were given, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def require_none(self) -> None:
-        """Raise if one is given for classes or labels."""
-        for name, value in self.given.items():
-            rule, fix = "requires a regression", "Pass --quantiles 'q_*', or leave it out"
-            raise BadValueError("", _option(name), rule, f"{_shown(value)} alone", fix)
 
     def read(self, file: Path | None) -> dict[str, Any]:
         """Return the costs and limits as arguments of a fit; `file` has costs by error."""
@@ -265,12 +272,12 @@ class ValueOptions:
             highest = 1.0 if name == "interval" else float("inf")
             if name != "values" and not 0 < value < highest:
                 rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
-                fix = f"Pass {_option(name)} {'0.9' if name == 'interval' else '1'}"
-                raise BadValueError("", _option(name), rule, f"{value:g}", fix)
+                fix = f"Pass {flag(name)} {'0.9' if name == 'interval' else '1'}"
+                raise BadValueError("", flag(name), rule, f"{value:g}", fix)
         for limit in ("max_width", "max_relative_width"):
             if limit in limits and self.review_cost is None:
                 rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"
-                raise BadValueError("", _option(limit), rule, f"{limits[limit]:g} alone", fix)
+                raise BadValueError("", flag(limit), rule, f"{limits[limit]:g} alone", fix)
         return {"costs": self._costs(file), **limits}
 
     def _costs(self, file: Path | None) -> ErrorCosts:
@@ -281,9 +288,9 @@ class ValueOptions:
         kinds = pair[:1] + ["cost_squared"] * (self.cost_squared is not None)
         kinds += ["costs"] * (file is not None)
         if len(kinds) > 1:
-            rule, fix = f"cannot be combined with {_option(kinds[0])}", "Leave one of them out"
+            rule, fix = f"cannot be combined with {flag(kinds[0])}", "Leave one of them out"
             got = f"{file}" if kinds[-1] == "costs" else f"{self.cost_squared:g}"
-            raise BadValueError("", _option(kinds[-1]), rule, got, fix)
+            raise BadValueError("", flag(kinds[-1]), rule, got, fix)
         values = None if self.values is None else _read_values(self.values)
         if file is not None:
             return replace(_read_error_costs(file), values=values)
@@ -291,7 +298,7 @@ class ValueOptions:
             return ErrorCosts.squared(self.cost_squared, values)
         if self.cost_under is None or self.cost_over is None:
             rule = "needs the costs per unit of a value that is too low and of one too high"
-            got = " alone".join([*map(_option, pair), ""]) or "none"
+            got = " alone".join([*map(flag, pair), ""]) or "none"
             fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
             raise BadValueError("", "dubito fit for a regression", rule, got, fix)
         return ErrorCosts.linear(self.cost_under, self.cost_over, values)
@@ -311,20 +318,6 @@ def _read_values(text: str) -> list[float]:
         rule, fix = "must be numbers separated by commas", "Pass --values 0,12,24"
         raise BadValueError("", "--values", rule, text, fix)
     return found
-
-
-def _shown(value: float | str) -> str:
-    """Return the value of an option as it was typed, or nearly so."""
-    return value if isinstance(value, str) else f"{value:g}"
-
-
-def _option(name: str) -> str:
-    """Return an option as it is typed.
-
-    >>> _option("cost_under")
-    '--cost-under'
-    """
-    return f"--{name.replace('_', '-')}"
 
 
 def _read_error_costs(path: Path) -> ErrorCosts:
@@ -358,7 +351,6 @@ def fit_policy(
     evaluate_on: str | None,
 ) -> tuple[Any, Any, Shards]:
     """Fit the policy of a regression; return it, its held-out rows, and all rows."""
-    from dubito.cli.printing import passes
     from dubito.decide import RegressionPolicy
     from dubito.measure.regression import moment_matched_shards
     from dubito.measure.regression_audit import interval_levels
@@ -384,21 +376,3 @@ def fit_policy(
     given = options.given
     policy.provenance["columns"] = {role: given[role] for role in ROLES if role in given}
     return policy, evidence, rows
-
-
-def value_groups(policy: Any, evidence: Any) -> str:
-    """Return costs, coverage and reviews of each group, by the held-out decisions of a policy."""
-    from dubito.decide.regression.value_decisions import RegressionPolicyReport
-    from dubito.formatting import align_table, decimal, percent, printable
-
-    rows = [("group", "rows", "cost", "95 % interval", "expected", "coverage", "reviewed")]
-    parts = evidence.by_group()
-    for name, part in list(parts.items())[:MAX_GROUPS]:
-        one = RegressionPolicyReport.of(part, policy.rule)
-        between = f"{decimal(one.cost.low)} to {decimal(one.cost.high)}"
-        costs = (decimal(one.cost.value), between, decimal(one.expected_cost))
-        rates = (percent(one.coverage.value), percent(one.review_rate.value))
-        rows.append((printable(name)[:20], f"{one.n_rows:,}", *costs, *rates))
-    lines = [f"  {line}" for line in align_table(rows)]
-    more = [f"  and {len(parts) - MAX_GROUPS} more groups"] if len(parts) > MAX_GROUPS else []
-    return "\n".join(["", "Held-out decisions by group, cost per row:", *lines, *more])

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dubito.cli.options import command
+from dubito.cli.printing import say, say_json
+from dubito.cli.reading import require_output_paths
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -20,37 +23,38 @@ CALLER = "dubito review plan"
 
 
 @review.command()
+@command()
 def plan(
-    policy: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
-    decisions: Annotated[str, typer.Argument(help="Decisions written by `dubito decide`.")],
-    team: Annotated[
-        Path,
-        typer.Option(
-            help="Reviewers: a CSV file with the columns name, capacity_per_day or "
-            "capacity_per_hour, error_rate, cost and skills, or JSON."
-        ),
-    ],
-    ids: Annotated[str, typer.Option("--id", help="Column of row ids.")] = "id",
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Solve the linear program exactly: slower.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the plan, e.g. plan.csv.")
-    ] = None,
-    save_team: Annotated[
-        Path | None,
-        typer.Option(help="Write the team with its shadow prices, e.g. team.json."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    policy: Path,
+    decisions: str,
+    *,
+    team: Path,
+    ids: Annotated[str, typer.Option("--id")] = "id",
+    exact: bool = False,
+    output: Path | None = None,
+    save_team: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Plan who reviews which rejected row, and state what one more hour of each would save.
 
     Example: dubito review plan policy.json done.csv --team team.csv -o plan.csv
+
+    Options
+    -------
+    decisions
+        Decisions written by `dubito decide`.
+    team
+        Reviewers: a CSV file with the columns name, capacity_per_day or capacity_per_hour,
+        error_rate, cost and skills, or JSON.
+    exact
+        Solve the linear program exactly: slower.
+    output
+        Write the plan, e.g. plan.csv.
+    save_team
+        Write the team with its shadow prices, e.g. team.json.
     """
     import numpy as np
 
-    from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import require_output_paths
     from dubito.data import Sink
     from dubito.decide import Policy, ReviewTeam, load_policy
     from dubito.outputs import Probabilities

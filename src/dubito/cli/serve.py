@@ -2,68 +2,38 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from dubito.cli.options import command
+from dubito.cli.printing import put, say, say_json, say_note, show_table
+from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito.serve.store import Store
     from dubito.serve.store.policies import ServedPolicy
 
 DATABASE = "sqlite:///dubito.db"
-Database = Annotated[
-    str,
-    typer.Option(
-        help="Database URL: sqlite:///file, readable by its owner only, or "
-        "postgresql+psycopg://user@host/name."
-    ),
-]
 
 
+@command()
 def serve(
-    policy: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Policy written by `dubito fit`, cascade of `dubito cascade fit`, or state of "
-            "`dubito forecast --state`."
-        ),
-    ] = None,
-    database: Database = DATABASE,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; by default this machine only.")
-    ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free port.")] = 8000,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name that clients use; repeatable. localhost always works."),
-    ] = None,
-    labels: Annotated[
-        str,
-        typer.Option(
-            help="Which labels metrics use: audited (a random sample, plus rejected rows) or all "
-            "(you send a label for every row, possibly late)."
-        ),
-    ] = "audited",
-    audit_fraction: Annotated[
-        float | None,
-        typer.Option(help="Fraction of all rows sent to review at random. Default: 0.01."),
-    ] = None,
-    team: Annotated[
-        Path | None,
-        typer.Option(
-            help="Reviewers with their capacities and error rates, CSV or JSON: a row goes to the "
-            "reviewer whose answer has the highest value. Names are those of tokens."
-        ),
-    ] = None,
-    blind: Annotated[
-        bool, typer.Option("--blind", help="Hide model predictions from reviewers.")
-    ] = False,
-    retention_days: Annotated[
-        float | None, typer.Option(help="Delete decisions older than this. Default: keep all.")
-    ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the bundled sample data.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+    policy: Path | None = None,
+    *,
+    database: str = DATABASE,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    allowed_host: list[str] | None = None,
+    labels: str = "audited",
+    audit_fraction: float | None = None,
+    team: Path | None = None,
+    blind: bool = False,
+    retention_days: float | None = None,
+    demo: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Serve decisions over HTTP, with a log and a review queue for rejected rows.
 
@@ -72,14 +42,40 @@ def serve(
     Example: dubito serve policy.json --port 8000
 
     Example: dubito serve state.json --database sqlite:///forecasts.db
+
+    Options
+    -------
+    policy
+        Policy written by `dubito fit`, cascade of `dubito cascade fit`, or state of `dubito
+        forecast --state`.
+    host
+        Address to listen on; by default this machine only.
+    port
+        Port to listen on; 0 picks a free port.
+    allowed_host
+        Host name that clients use; repeatable. localhost always works.
+    labels
+        Which labels metrics use: audited (a random sample, plus rejected rows) or all (you send
+        a label for every row, possibly late).
+    audit_fraction
+        Fraction of all rows sent to review at random. Default: 0.01.
+    team
+        Reviewers with their capacities and error rates, CSV or JSON: a row goes to the reviewer
+        whose answer has the highest value. Names are those of tokens.
+    blind
+        Hide model predictions from reviewers.
+    retention_days
+        Delete decisions older than this. Default: keep all.
+    demo
+        Serve the bundled sample data.
+    as_json
+        Print the address as JSON.
     """
     import sys
     from dataclasses import replace
     from shlex import quote
 
-    from dubito.cli.printing import put, say, say_json, say_note
     from dubito.decide import ReviewTeam
-    from dubito.errors import BadValueError
     from dubito.serve import demo_data
     from dubito.serve.forecasts import deploy_state, load_state
     from dubito.serve.run import is_loopback, open_socket, run
@@ -150,7 +146,6 @@ def serve(
 
 def _deploy(store: Store, policy: ServedPolicy) -> int | None:
     """Activate a policy if it is new; return the id of the active one."""
-    from dubito.cli.printing import say_note
     from dubito.serve.policies import deploy_policy
 
     before, of_file = store.active_id(), deploy_policy(store, policy)
@@ -164,7 +159,6 @@ def _deploy(store: Store, policy: ServedPolicy) -> int | None:
 
 def _open_store(database: str) -> Store:
     """Return the database, and warn about a password that other users can see."""
-    from dubito.cli.printing import say_note
     from dubito.serve.store import Store
 
     store = Store.open(database)
@@ -183,37 +177,42 @@ def _where(store: Store) -> str:
 token = typer.Typer(
     help="Create, list or revoke access tokens of the service.", no_args_is_help=True
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DAY = 86_400.0
 
 
 @token.command()
+@command()
 def create(
-    scope: Annotated[list[str], typer.Option(help="decide, review or admin; repeatable.")],
-    name: Annotated[str, typer.Option(help="Name of the user; identifies reviewers.")] = "me",
-    days: Annotated[
-        float | None, typer.Option(help="Days until it expires. Default: never.")
-    ] = None,
-    database: Database = DATABASE,
-    as_json: AsJson = False,
+    *,
+    scope: list[str],
+    name: str = "me",
+    days: float | None = None,
+    database: str = DATABASE,
+    as_json: bool = False,
 ) -> None:
     """Create an access token and print it once; it is not stored in clear text.
 
     Example: dubito token create --scope decide --scope review --name ann
+
+    Options
+    -------
+    scope
+        decide, review or admin; repeatable.
+    name
+        Name of the user; identifies reviewers.
+    days
+        Days until it expires. Default: never.
+    as_json
+        Print the result as JSON.
     """
-    from dubito.cli.printing import put, say_json, say_note
-    from dubito.errors import BadValueError
     from dubito.serve.schemas import check_name
 
     if days is not None and not 0 < days < 36_500:
         rule, fix = "must be above 0 and below 36500", "Pass --days 90"
         raise BadValueError("--days", "dubito token create", rule, f"{days:g}", fix)
-    store = _open_store(database)
-    try:
+    with closing(_open_store(database)) as store:
         lifetime = None if days is None else days * DAY
         created = store.create_token(check_name(name, "--name"), scope, lifetime)
-    finally:
-        store.close()
     if as_json:
         say_json({"name": name, "scopes": sorted(set(scope)), "token": created})
         return
@@ -222,20 +221,25 @@ def create(
 
 
 @token.command("list")
-def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
+@command()
+def list_tokens(
+    *,
+    database: str = DATABASE,
+    as_json: bool = False,
+) -> None:
     """List tokens with their users, scopes and validity.
 
     Example: dubito token list
+
+    Options
+    -------
+    as_json
+        Print the result as JSON.
     """
     from datetime import UTC, datetime
 
-    from dubito.cli.printing import say, say_json, show_table
-
-    store = _open_store(database)
-    try:
+    with closing(_open_store(database)) as store:
         found = store.list_tokens()
-    finally:
-        store.close()
     rows: list[dict[str, Any]] = [
         {
             "id": one.id,
@@ -260,22 +264,27 @@ def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
 
 
 @token.command()
+@command()
 def revoke(
-    token: Annotated[
-        str, typer.Argument(metavar="ID", help="Id or name from `dubito token list`.")
-    ],
-    database: Database = DATABASE,
-    as_json: AsJson = False,
+    token: Annotated[str, typer.Argument(metavar="ID")],
+    *,
+    database: str = DATABASE,
+    as_json: bool = False,
 ) -> None:
     """Revoke a token permanently.
 
     Example: dubito token revoke ann
+
+    Options
+    -------
+    token
+        Id or name from `dubito token list`.
+    as_json
+        Print the result as JSON.
     """
-    from dubito.cli.printing import say, say_json
     from dubito.serve.http_errors import NOT_FOUND, HTTPError
 
-    store = _open_store(database)
-    try:
+    with closing(_open_store(database)) as store:
         known = store.list_tokens()
         named = [one.id for one in known if one.name == token and one.is_valid]
         is_id = token.isascii() and token.isdigit()
@@ -286,8 +295,6 @@ def revoke(
             raise HTTPError(NOT_FOUND, f"There is no {what}", fix)
         token_id = found[0]
         store.revoke_token(token_id)
-    finally:
-        store.close()
     if as_json:
         say_json({"revoked": token_id})
     else:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.columns import FEATURES, PREFIXES
+from dubito.cli.printing import progress, say_note
 from dubito.cli.reading import Predictions, Reader, typed_names
 from dubito.errors import BadTypeError, BadValueError
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 MAX_FAMILY = 20  # columns of outputs or features that are kept without being named
 SETTING = "input columns"  # of a directory: what is kept in its parts, by type
 DIGITS = 9  # of results in text files
-COLUMNS_HELP = (
-    "Comma-separated input columns to keep, or '' for none. Default: all, except lists and more "
-    f"than {MAX_FAMILY} logits, probabilities or features."
-)
 
 
 @final
@@ -49,7 +46,6 @@ class KeptColumns:
         All files must have them. The column of ids is written as `id`; other columns whose names
         are `taken` by results get the prefix `input_`.
         """
-        from dubito.cli.printing import say_note
         from dubito.data import scan
         from dubito.data.directory_sink import settings_of
         from dubito.data.sink import TEXTS
@@ -235,7 +231,6 @@ class RowRun:
 
     def to_file(self, output: str) -> dict[str, int]:
         """Write all results to one file; return its name and number of rows."""
-        from dubito.cli.printing import progress
         from dubito.data import Sink
 
         with Sink(output, DIGITS) as sink, progress(self.verb, self.n_rows) as show:
@@ -248,7 +243,6 @@ class RowRun:
 
     def to_directory(self, output: str) -> dict[str, int]:
         """Write the missing parts to a directory; return all parts and their numbers of rows."""
-        from dubito.cli.printing import progress
         from dubito.data import DirectorySink
         from dubito.data.directory_sink import key_of
         from dubito.data.table_queries import files_of

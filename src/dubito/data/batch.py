@@ -23,7 +23,7 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.data.labels import MISSING, LabelMatrix, Labels, Targets
+from dubito.data.labels import MISSING, LabelMatrix, Labels, Targets, make_label_matrix
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import row_statistics as fused
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -250,9 +250,6 @@ class Batch:
         groups: Any = None,
         row_costs: Any = None,
         current_actions: Any = None,
-        first_row: int = 0,
-        caller: str = "Batch",
-        argument: str = "y_true",
     ) -> Batch:
         """Return a validated batch.
 
@@ -268,40 +265,15 @@ class Batch:
         row_costs : dict, data frame or array, optional
             The columns that costs depend on, by name; one number per row if they depend on one; or
             the costs themselves, rows x actions x classes.
-        first_row : int, default=0
-            The number of the first row within the whole data set.
-        caller, argument : str
-            The public function, and its name for `y_true`, for error messages.
 
         Returns
         -------
         Batch
             The rows, with frequency weights of 1 unless given.
         """
-        if outputs is None and isinstance(y_true, TopLabel):
-            y_true, outputs = None, y_true
-        if outputs is None and isinstance(y_true, BaseOutputs):
-            got, fix = f"{type(y_true).__name__} alone", f"Pass {argument} first, then the outputs"
-            raise BadTypeError("", caller, "needs labels and outputs", got, fix)
-        try:
-            wrapped = as_outputs(outputs, "outputs", caller)
-        except BadValueError as error:
-            if _is_swapped(y_true, outputs):
-                fix = f"Arguments are {caller}({argument}, outputs)"
-                raise error.moved(fix=fix) from error
-            raise
-        n_rows = wrapped.n_rows
-        return cls(
-            outputs=wrapped,
-            labels=_as_labels(y_true, wrapped, argument, caller),
-            weight=as_weights(sample_weight, n_rows, caller),
-            features=_as_features(features, n_rows, caller),
-            ids=as_column(ids, n_rows, "ids", caller),
-            groups=as_column(groups, n_rows, "groups", caller),
-            row_costs=None if row_costs is None else as_row_costs(row_costs, n_rows, caller),
-            current_actions=as_column(current_actions, n_rows, "current_actions", caller),
-            first_row=first_row,
-        )
+        others = {"ids": ids, "groups": groups, "current_actions": current_actions}
+        columns = {"features": features, "row_costs": row_costs, **others}
+        return make_batch(y_true, outputs, caller="Batch", sample_weight=sample_weight, **columns)
 
     def __len__(self) -> int:
         return self.outputs.n_rows
@@ -358,22 +330,10 @@ class Batch:
         """The number of rows without a label."""
         return 0 if self.labels is None else self.labels.n_missing
 
-    def require_labels(self, caller: str) -> None:
-        """Raise unless there are labels, or at least the correctness of top labels.
-
-        Parameters
-        ----------
-        caller : str
-            The public function that was called, for the error message.
-        """
-        if self.labels is None and not isinstance(self.outputs, TopLabel):
-            fix = "Pass the labels, or TopLabel(confidence, correct) as outputs"
-            raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
-
     @cached_property
     def labeled_weight(self) -> FloatArray:
         """The weights, 0 where the label is missing: the weights of every sum over rows."""
-        self.require_labels("A metric")
+        require_labels(self, "A metric")
         if self.n_missing == 0 or self.labels is None:
             return self.weight
         return np.where(self.labels.is_missing, 0.0, self.weight)
@@ -420,6 +380,51 @@ class Batch:
         return twin
 
 
+def make_batch(
+    y_true: Any,
+    outputs: Any = None,
+    *,
+    caller: str,
+    argument: str = "y_true",
+    sample_weight: Any = None,
+    features: Any = None,
+    row_costs: Any = None,
+    **columns: Any,
+) -> Batch:
+    """Return a batch, as `Batch.of`; errors name the caller and its argument for `y_true`."""
+    if outputs is None and isinstance(y_true, TopLabel):
+        y_true, outputs = None, y_true
+    if outputs is None and isinstance(y_true, BaseOutputs):
+        got, fix = f"{type(y_true).__name__} alone", f"Pass {argument} first, then the outputs"
+        raise BadTypeError("", caller, "needs labels and outputs", got, fix)
+    try:
+        wrapped = as_outputs(outputs, "outputs", caller)
+    except BadValueError as error:
+        if _is_swapped(y_true, outputs):
+            fix = f"Arguments are {caller}({argument}, outputs)"
+            raise error.moved(fix=fix) from error
+        raise
+    n_rows = wrapped.n_rows
+    values: dict[str, Any] = {
+        name: as_column(one, n_rows, name, caller) for name, one in columns.items()
+    }
+    return Batch(
+        outputs=wrapped,
+        labels=_as_labels(y_true, wrapped, argument, caller),
+        weight=as_weights(sample_weight, n_rows, caller),
+        features=_as_features(features, n_rows, caller),
+        row_costs=None if row_costs is None else as_row_costs(row_costs, n_rows, caller),
+        **values,
+    )
+
+
+def require_labels(batch: Batch, caller: str) -> None:
+    """Raise unless a batch has labels, or at least the correctness of top labels."""
+    if batch.labels is None and not isinstance(batch.outputs, TopLabel):
+        fix = "Pass the labels, or TopLabel(confidence, correct) as outputs"
+        raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
+
+
 def _taken(table: pa.Table, rows: slice | IntArray) -> pa.Table:
     """Return some rows of a table."""
     return table[rows] if isinstance(rows, slice) else table.take(rows)
@@ -450,7 +455,7 @@ def _as_labels(
         return y
     if isinstance(outputs, MultiLabel):
         is_known = isinstance(y, LabelMatrix) and y.values.shape == outputs.array.shape
-        return y if is_known else LabelMatrix.of(y, outputs, argument, caller)
+        return y if is_known else make_label_matrix(y, outputs, argument, caller)
     if isinstance(outputs, BaseClassOutputs):
         return Labels.of(y, outputs, argument, caller)
     return Targets.of(y, outputs.n_rows, argument, caller)

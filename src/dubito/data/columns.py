@@ -16,11 +16,11 @@ from dubito.data.batch import Batch
 from dubito.data.cells import FIX, Cells, is_text, whole
 from dubito.data.expressions import Expression, quoted_name
 from dubito.data.labels import (
-    LabelMatrix,
     Labels,
     UncertainPolicy,
     codes_of,
     codes_of_values,
+    make_label_matrix,
     names_of,
     require_policy,
 )
@@ -42,13 +42,8 @@ from dubito.outputs import (
 )
 
 # The roles of columns by the arguments of `Batch.of`.
-ROLES = {
-    "y_true": "label",
-    "sample_weight": "weight",
-    "ids": "id",
-    "groups": "group",
-    "current_actions": "current_action",
-}
+VALUES = {"ids": "id", "groups": "group", "current_actions": "current_action"}  # of any type
+ROLES = {"y_true": "label", "sample_weight": "weight", **VALUES}
 
 
 @final
@@ -62,22 +57,21 @@ class BoundColumns:
     those of quantiles.
     """
 
+    declared: Columns
     where: str
     kind: str
     found: Mapping[str, Sequence[str]]
     classes: tuple[ClassName, ...] | None
+    expressions: tuple[Expression, ...] = ()
+    levels: tuple[float, ...] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
     has_types: bool = True
     decimal: str = "."
-    normalize: bool = False
-    percent: bool = False
-    keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
-    expressions: tuple[Expression, ...] = ()
-    uncertain: UncertainPolicy | None = None
-    levels: tuple[float, ...] = ()
-    rearrange: bool = False
-    known_scores: Sequence[str] = ()
-    fraction_scores: Sequence[str] = ()
+
+    @property
+    def keep(self) -> Mapping[str, pa.DataType | None]:
+        """The further columns that batches hold, with their types."""
+        return self.declared.keep
 
     @property
     def needed(self) -> list[str]:
@@ -111,21 +105,23 @@ class BoundColumns:
         try:
             outputs = self.outputs(piece)
             has = self.found.__contains__
-            has_groups = has("group") and not isinstance(outputs, Scores)
+            values = {
+                argument: self.cells(piece, role).values()
+                for argument, role in VALUES.items()
+                if has(role)
+            }
+            if isinstance(outputs, Scores):  # which hold their groups
+                values.pop("groups", None)
             batch = Batch.of(
                 self.labels(piece, outputs),
                 outputs,
                 sample_weight=self.weights(piece),
                 features=self.matrix(piece, "features") if has("features") else None,
-                ids=self.cells(piece, "id").values() if has("id") else None,
-                groups=self.cells(piece, "group").values() if has_groups else None,
                 row_costs=self.row_costs(piece) if has("row_costs") else None,
-                current_actions=(
-                    self.cells(piece, "current_action").values() if has("current_action") else None
-                ),
-                first_row=first_row,
+                **values,
             )
-            return replace(batch, kept=self.kept(piece)) if self.keep else batch
+            kept = self.kept(piece) if self.keep else None
+            return replace(batch, kept=kept, first_row=first_row)
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
 
@@ -156,30 +152,34 @@ class BoundColumns:
 
     def outputs(self, piece: pa.Table) -> BaseOutputs:
         """Return the declared outputs of a piece."""
-        if self.kind == "logits":
-            return Logits(freeze(self.matrix(piece, "logits")), self.classes)
-        if self.kind == "probabilities":
-            matrix = freeze(self.fractions(self.matrix(piece, "probabilities")))
-            return Probabilities(matrix, self.classes, normalize=self.normalize)
-        if self.kind == "multilabel":
-            return MultiLabel(freeze(self.fractions(self.matrix(piece, self.kind))), self.classes)
-        if self.kind == "multilabel_logits":
-            return MultiLabel.from_logits(freeze(self.matrix(piece, self.kind)), self.classes)
         if self.kind == "scores":
             return self.scores(piece)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             hits = correct.shares(has_gaps=True)  # rows without have no weight
             return TopLabel(self.fractions(confidence.numbers()), np.nan_to_num(hits, nan=0.0))
+        if self.kind == "mean":
+            if len(self.found["mean"]) == 1 and self.found["mean"][0] not in self.widths:
+                moments = (self.cells(piece, role).numbers() for role in ("mean", "std"))
+                return Normal(*moments)
+            # Validated as rows x members, so that errors name the row.
+            members = Normal(self.matrix(piece, "mean"), self.matrix(piece, "std"))
+            return RegressionMembers(members.mean.T, members.std.T)
+        matrix = self.matrix(piece, self.kind)
+        if self.kind in ("probabilities", "multilabel"):
+            matrix = self.fractions(matrix)
+        return self.wrapped(freeze(matrix))
+
+    def wrapped(self, matrix: FloatArray) -> BaseOutputs:
+        """Return the declared outputs that are one matrix."""
+        if self.kind == "probabilities":
+            return Probabilities(matrix, self.classes, normalize=self.declared.normalize)
         if self.kind == "quantiles":
-            return Quantiles(freeze(self.matrix(piece, self.kind)), self.levels, self.rearrange)
+            return Quantiles(matrix, self.levels, self.declared.rearrange)
         if self.kind == "samples":
-            return Samples(freeze(self.matrix(piece, self.kind)))
-        if len(self.found["mean"]) == 1 and self.found["mean"][0] not in self.widths:
-            return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
-        # Validated as rows x members, so that errors name the row.
-        members = Normal(self.matrix(piece, "mean"), self.matrix(piece, "std"))
-        return RegressionMembers(members.mean.T, members.std.T)
+            return Samples(matrix)
+        makers = {"multilabel": MultiLabel, "multilabel_logits": MultiLabel.from_logits}
+        return makers.get(self.kind, Logits)(matrix, self.classes)
 
     def scores(self, piece: pa.Table) -> Scores:
         """Return scores of answers, with their groups: these are pooled, and not left out whole."""
@@ -189,15 +189,15 @@ class BoundColumns:
         if confidence is not None:
             place = names.index(confidence)
             matrix[:, place] = self.fractions(matrix[:, place])
-        for name in (one for one in names if one in self.known_scores):
-            column = matrix[:, names.index(name)]
-            rule, fix = "must not be missing, as it never was during fit", "Leave the row out"
-            require_everywhere(~np.isnan(column), column, name, self.where, rule, fix)
-        for name in (one for one in names if one in self.fraction_scores and one != confidence):
-            column = matrix[:, names.index(name)]
-            is_fraction = np.isnan(column) | ((column >= 0) & (column <= 1))
-            rule, fix = "must be between 0 and 1, as during fit", "Write fractions, as for the fit"
-            require_everywhere(is_fraction, column, name, self.where, rule, fix)
+        for name, column in zip(names, matrix.T, strict=True):
+            if name in self.declared.known_scores:
+                rule, fix = "must not be missing, as it never was during fit", "Leave the row out"
+                require_everywhere(~np.isnan(column), column, name, self.where, rule, fix)
+            if name in self.declared.fraction_scores and name != confidence:
+                is_fine = np.isnan(column) | ((column >= 0) & (column <= 1))
+                rule = "must be between 0 and 1, as during fit"
+                fix = "Write fractions, as for the fit"
+                require_everywhere(is_fine, column, name, self.where, rule, fix)
         groups = self.cells(piece, "group").values() if "group" in self.found else None
         return Scores(freeze(matrix), names, groups, confidence)
 
@@ -214,7 +214,7 @@ class BoundColumns:
 
     def fractions(self, numbers: FloatArray) -> FloatArray:
         """Return percentages as fractions, and fractions unchanged."""
-        return numbers / 100 if self.percent else numbers
+        return numbers / 100 if self.declared.percent else numbers
 
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
@@ -224,7 +224,7 @@ class BoundColumns:
             return None
         if isinstance(outputs, MultiLabel):
             marks = self.label_marks(piece, outputs.n_labels)
-            return LabelMatrix.of(marks, outputs, "y_true", "", uncertain=self.uncertain)
+            return make_label_matrix(marks, outputs, "y_true", "", self.declared.uncertain)
         if len(self.found["label"]) > 1:
             return self.matrix(piece, "label", has_gaps=True)
         label = self.cells(piece, "label")
@@ -248,9 +248,9 @@ class BoundColumns:
         if len(names) == 1 < n_labels:
             rule, fix = f"must be one column for each of {n_labels} labels", "Pass label='y_*'"
             raise BadValueError("label", self.where, rule, f"{names[0]!r} alone", fix)
+        is_allowed = self.declared.uncertain is not None
         columns = (Cells.of(piece, one, self.where, self.decimal) for one in names)
-        marks = [column.marks(can_be_uncertain=self.uncertain is not None) for column in columns]
-        return np.stack(marks, axis=1)
+        return np.stack([one.marks(can_be_uncertain=is_allowed) for one in columns], axis=1)
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
         """Return the cells of the column of a role."""
@@ -405,22 +405,22 @@ class Columns:
     percent: bool = False
     keep: Mapping[str, pa.DataType | None] = field(default_factory=dict)
 
-    def bind(self, names: Sequence[str], where: str) -> BoundColumns:
+    def bind(self, names: Sequence[str], where: str = "the table") -> BoundColumns:
         """Return these columns found among the names of a table.
 
         Parameters
         ----------
         names : sequence of str
             The columns of the table.
-        where : str
-            The table, for error messages.
+        where : str, default="the table"
+            The name of the table, such as a file.
 
         Returns
         -------
         BoundColumns
             The columns of each role by name, ready to decode tables with.
         """
-        kind = self.kind(where)
+        kind = self._kind(where)
         found = {
             role: patterns.matching(wanted, names, role, where)
             for role in SEVERAL + SINGLE
@@ -428,7 +428,7 @@ class Columns:
         }
         if kind == "scores":
             found[kind] = list(dict.fromkeys([*found.get("confidence", ()), *found[kind]]))
-        expressions = self.parsed_row_costs(names, where)
+        expressions = self._row_cost_expressions(names, where)
         needed = [name for one in expressions for name in one.columns]
         if self.row_costs is not None:
             wanted = list(dict.fromkeys(needed))
@@ -441,7 +441,7 @@ class Columns:
             found[kind], levels = self._leveled(found[kind], names, where)
         if kind == "mean" and len(found["mean"]) + len(found["std"]) > 2:
             found["std"] = self._paired_stds(found["mean"], found["std"], where)
-        classes = self.class_names(kind, found[kind], where)
+        classes = self._class_names(kind, found[kind], where)
         if kind in REGRESSION and len(found.get("label", ())) > 1:
             rule, got = "must be one column for a regression", ", ".join(found["label"][:4])
             raise BadValueError("label", where, rule, got, "Pass one column of targets")
@@ -455,21 +455,7 @@ class Columns:
         for name in self.keep:
             if name not in names:
                 patterns.matching(name, names, "keep", where)  # raises, and names the nearest
-        return BoundColumns(
-            where,
-            kind,
-            found,
-            classes,
-            normalize=self.normalize,
-            percent=self.percent,
-            keep=self.keep,
-            expressions=expressions,
-            uncertain=self.uncertain,
-            levels=levels,
-            rearrange=self.rearrange,
-            known_scores=self.known_scores,
-            fraction_scores=self.fraction_scores,
-        )
+        return BoundColumns(self, where, kind, found, classes, expressions, levels)
 
     def _leveled(
         self, columns: list[str], names: Sequence[str], where: str
@@ -529,39 +515,14 @@ class Columns:
             raise BadValueError("only_labels", where, rule, f"{kind}={wanted!r}", fix)
         return patterns.named_columns(self.only_labels or (), wanted, columns, where, "outputs")
 
-    def parsed_row_costs(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
-        """Return the expressions of row costs; the name of a column stands for itself.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns of the table.
-        where : str
-            The table, for error messages.
-
-        Returns
-        -------
-        tuple of Expression
-            One expression of columns per row cost.
-        """
+    def _row_cost_expressions(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
+        """Return the expressions of row costs; the name of a column stands for itself."""
         given = [self.row_costs] if isinstance(self.row_costs, str) else self.row_costs or ()
         texts = [quoted_name(one) if one in names else str(one) for one in given]
         return tuple(Expression.parse(one, "row_costs", where) for one in texts)
 
-    def kind(self, where: str) -> str:
-        """Return the declared kind of outputs.
-
-        Parameters
-        ----------
-        where : str
-            The table, for error messages.
-
-        Returns
-        -------
-        str
-            "logits", "probabilities", "multilabel", "multilabel_logits", "confidence", "mean",
-            "quantiles" or "samples".
-        """
+    def _kind(self, where: str) -> str:
+        """Return the declared kind of outputs, one of `KINDS`."""
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         alone = [
             f"{one} without {other}"
@@ -603,25 +564,10 @@ class Columns:
             rule, got = "requires multi-label outputs", f"{self.uncertain} with {kind}"
             raise BadValueError("uncertain", where, rule, got, "Leave it out")
 
-    def class_names(
+    def _class_names(
         self, kind: str, outputs: list[str], where: str
     ) -> tuple[ClassName, ...] | None:
-        """Return the names of the classes, from their columns or from `classes`.
-
-        Parameters
-        ----------
-        kind : str
-            The kind of outputs, such as "logits" or "probabilities".
-        outputs : list of str
-            The names of the output columns.
-        where : str
-            The table, for error messages.
-
-        Returns
-        -------
-        tuple of str or number, or None
-            The names in the order of the columns; None if nothing names them.
-        """
+        """Return the names of the classes, from their columns or from `classes`."""
         wanted = getattr(self, kind)
         if kind in REGRESSION and self.classes is not None:
             rule, got = "must be None for a regression", repr(list(self.classes))

@@ -306,24 +306,11 @@ class FileShards(Shards):
     def parts(self) -> Iterator[Callable[[], Batch]]:
         first_row = self.first_row
         for piece in self.pieces():
-            yield partial(self.batch, piece, first_row)
+            yield partial(self._batch, piece, first_row)
             first_row += piece.num_rows
 
-    def batch(self, piece: pa.Table, first_row: int) -> Batch:
-        """Return a batch of a piece, without its bad rows if these are collected.
-
-        Parameters
-        ----------
-        piece : pyarrow.Table
-            Some rows of the source.
-        first_row : int
-            The number of the first of them.
-
-        Returns
-        -------
-        Batch
-            The validated rows.
-        """
+    def _batch(self, piece: pa.Table, first_row: int) -> Batch:
+        """Return a batch of a piece, without its bad rows if these are collected."""
         if self.bad_rows is not None:
             place = self.source.place
             return _batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,9 +147,42 @@ def is_absent(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
+class BaseLabels(ABC):
+    """What is known of each row; all fields have an entry per row."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_missing(self) -> BoolArray:
+        """Which rows have no label."""
+
+    @property
+    def n_missing(self) -> int:
+        """The number of rows without a label."""
+        return int(np.count_nonzero(self.is_missing))
+
+    def take(self, rows: slice | IntArray) -> Self:
+        """Return the labels of some rows.
+
+        Parameters
+        ----------
+        rows : slice or array of int
+            The rows, counted from 0.
+
+        Returns
+        -------
+        BaseLabels
+            Their labels, of the same class.
+        """
+        names: tuple[str, ...] = self.__slots__
+        fields = (getattr(self, name) for name in names)
+        return type(self)(*(None if one is None else one[rows] for one in fields))
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Labels:
+class Labels(BaseLabels):
     """The label of each row: a column number, or a distribution over the classes.
 
     Parameters
@@ -240,20 +274,10 @@ class Labels:
     def __repr__(self) -> str:
         return f"Labels({len(self.codes)} rows, {self.n_missing} missing)"
 
-    @property
-    def n_missing(self) -> int:
-        """The number of rows without a label."""
-        return int(np.count_nonzero(self.is_missing))
-
-    def take(self, rows: slice | IntArray) -> Labels:
-        """Return the labels of some rows."""
-        soft = self.probabilities
-        return Labels(self.codes[rows], None if soft is None else soft[rows])
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Targets:
+class Targets(BaseLabels):
     """The targets of a regression, rows or rows x targets; NaN is a missing target."""
 
     values: FloatArray
@@ -276,19 +300,10 @@ class Targets:
     def __repr__(self) -> str:
         return f"Targets({len(self.values)} rows, {self.n_missing} missing)"
 
-    @property
-    def n_missing(self) -> int:
-        """The number of rows that lack a target."""
-        return int(np.count_nonzero(self.is_missing))
-
-    def take(self, rows: slice | IntArray) -> Targets:
-        """Return the targets of some rows."""
-        return Targets(self.values[rows])
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelMatrix:
+class LabelMatrix(BaseLabels):
     """Several binary labels per row: rows x labels of probabilities, NaN where unknown.
 
     Parameters
@@ -312,8 +327,6 @@ class LabelMatrix:
         cls,
         y: Any,
         outputs: MultiLabel,
-        argument: str = "y_true",
-        caller: str = "LabelMatrix",
         *,
         uncertain: UncertainPolicy | None = None,
     ) -> LabelMatrix:
@@ -327,8 +340,6 @@ class LabelMatrix:
             or without what all names begin with (`p_`, `y_`); otherwise by position.
         outputs : MultiLabel
             The outputs of the same rows.
-        argument, caller : str
-            The names for error messages.
         uncertain : {"ignore", "zeros", "ones", "soft", "multi-class"} or float, optional
             How uncertain labels are treated (Irvin et al., 2019): unknown, 0, 1, the frequency
             of 1 among the certain ones of the same label, or a probability of your own. With
@@ -339,46 +350,7 @@ class LabelMatrix:
         -------
         LabelMatrix
         """
-        if uncertain is not None:
-            require_policy(uncertain, caller, POLICIES)
-        if isinstance(y, np.ma.MaskedArray):
-            y = np.ma.filled(y.astype(np.float64), np.nan)
-        array = as_array(y, argument, caller)
-        if array.dtype.kind in "OU":
-            array = _numbers_of_marks(array, argument, caller)
-        if array.dtype.kind == "b":
-            array = array.astype(np.float64)
-        values = as_floats(array, argument, caller).astype(np.float64)
-        require_rows(values, outputs.n_rows, argument, caller)
-        shape = f"rows x {outputs.n_labels} labels"
-        fix = None
-        if values.ndim == 1 and outputs.n_labels > 1:
-            fix = "Pass one column per label; for one class per row, use Probabilities(...)"
-        require_dimensions(values, (2,), argument, caller, shape, fix=fix)
-        if values.shape[1] != outputs.n_labels:
-            rule, fix = f"must be {shape}", "Pass one column per label"
-            raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
-        values = values[:, _label_columns(column_names(y), outputs, argument, caller)]
-        is_uncertain = values == UNCERTAIN
-        fix = "Use NaN or None for an unknown label"
-        if uncertain is None:
-            policy = "uncertain='ignore'"
-            if caller not in ("", "LabelMatrix"):  # neither a file nor called directly
-                policy = f"LabelMatrix.of(y, outputs, {policy})"
-            fix += f", or pass {policy} if -1 marks uncertain ones"
-        else:
-            values[is_uncertain] = np.nan
-        is_fine = np.isnan(values) | ((values >= 0) & (values <= 1))
-        require_everywhere(is_fine, values, argument, caller, "must be between 0 and 1", fix)
-        if uncertain in ("zeros", "ones"):
-            values[is_uncertain] = float(uncertain == "ones")
-        elif isinstance(uncertain, int | float):
-            values[is_uncertain] = uncertain
-        elif uncertain == "soft":
-            n_known = np.maximum((~np.isnan(values)).sum(axis=0), 1)
-            frequency = np.nansum(values, axis=0) / n_known
-            values[is_uncertain] = np.broadcast_to(frequency, values.shape)[is_uncertain]
-        return cls(freeze(values))
+        return make_label_matrix(y, outputs, "y_true", "LabelMatrix", uncertain)
 
     @property
     def is_missing(self) -> BoolArray:
@@ -389,25 +361,55 @@ class LabelMatrix:
         n_rows, n_labels = self.values.shape
         return f"LabelMatrix({n_rows} rows x {n_labels} labels, {self.n_missing} rows missing)"
 
-    @property
-    def n_missing(self) -> int:
-        """The number of rows without a known label."""
-        return int(np.count_nonzero(self.is_missing))
 
-    def take(self, rows: slice | IntArray) -> LabelMatrix:
-        """Return the labels of some rows.
-
-        Parameters
-        ----------
-        rows : slice or array of int
-            The rows, counted from 0.
-
-        Returns
-        -------
-        LabelMatrix
-            Their labels.
-        """
-        return LabelMatrix(self.values[rows])
+def make_label_matrix(
+    y: Any,
+    outputs: MultiLabel,
+    argument: str,
+    caller: str,
+    uncertain: UncertainPolicy | None = None,
+) -> LabelMatrix:
+    """Return labels, as `LabelMatrix.of`; errors name the caller and its argument for them."""
+    if uncertain is not None:
+        require_policy(uncertain, caller, POLICIES)
+    if isinstance(y, np.ma.MaskedArray):
+        y = np.ma.filled(y.astype(np.float64), np.nan)
+    array = as_array(y, argument, caller)
+    if array.dtype.kind in "OU":
+        array = _numbers_of_marks(array, argument, caller)
+    if array.dtype.kind == "b":
+        array = array.astype(np.float64)
+    values = as_floats(array, argument, caller).astype(np.float64)
+    require_rows(values, outputs.n_rows, argument, caller)
+    shape = f"rows x {outputs.n_labels} labels"
+    fix = None
+    if values.ndim == 1 and outputs.n_labels > 1:
+        fix = "Pass one column per label; for one class per row, use Probabilities(...)"
+    require_dimensions(values, (2,), argument, caller, shape, fix=fix)
+    if values.shape[1] != outputs.n_labels:
+        rule, fix = f"must be {shape}", "Pass one column per label"
+        raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
+    values = values[:, _label_columns(column_names(y), outputs, argument, caller)]
+    is_uncertain = values == UNCERTAIN
+    fix = "Use NaN or None for an unknown label"
+    if uncertain is None:
+        policy = "uncertain='ignore'"
+        if caller not in ("", "LabelMatrix"):  # neither a file nor called directly
+            policy = f"LabelMatrix.of(y, outputs, {policy})"
+        fix += f", or pass {policy} if -1 marks uncertain ones"
+    else:
+        values[is_uncertain] = np.nan
+    is_fine = np.isnan(values) | ((values >= 0) & (values <= 1))
+    require_everywhere(is_fine, values, argument, caller, "must be between 0 and 1", fix)
+    if uncertain in ("zeros", "ones"):
+        values[is_uncertain] = float(uncertain == "ones")
+    elif isinstance(uncertain, int | float):
+        values[is_uncertain] = uncertain
+    elif uncertain == "soft":
+        n_known = np.maximum((~np.isnan(values)).sum(axis=0), 1)
+        frequency = np.nansum(values, axis=0) / n_known
+        values[is_uncertain] = np.broadcast_to(frequency, values.shape)[is_uncertain]
+    return LabelMatrix(freeze(values))
 
 
 def _numbers_of_marks(array: NDArray[Any], argument: str, caller: str) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
-from dubito.data.batch import COLUMNS, Batch
+from dubito.data.batch import COLUMNS, Batch, make_batch
 from dubito.data.progress import ignore, started
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, EmptyStateError
@@ -258,14 +258,8 @@ def as_shards(
     ids: Any = None,
     row_costs: Any = None,
     current_actions: Any = None,
-    caller: str,
-    argument: str = "outputs",
-    label_argument: str = "y",
-    convert: Callable[[Any, str], BaseOutputs] | None = None,
 ) -> Shards:
     """Return arrays, a batch or shards as shards.
-
-    Every function that accepts "arrays or shards" goes through here.
 
     Parameters
     ----------
@@ -275,12 +269,6 @@ def as_shards(
         Labels or targets, with `outputs` in memory.
     sample_weight, groups, features, ids, row_costs, current_actions : array, optional
         Further columns of the same rows, with `outputs` in memory.
-    caller : str
-        The public function or class, for error messages.
-    argument, label_argument : str
-        What the caller calls `outputs` and `y`.
-    convert : callable, optional
-        Takes arrays and `caller` and returns the outputs that the caller supports, or raises.
 
     Returns
     -------
@@ -295,20 +283,35 @@ def as_shards(
     Examples
     --------
     >>> from dubito.data import as_shards
-    >>> as_shards([[0.2, 0.8], [0.7, 0.3]], [1, 0], caller="example").sum(len)
+    >>> as_shards([[0.2, 0.8], [0.7, 0.3]], [1, 0]).sum(len)
     2
     """
-    columns = {
-        "sample_weight": sample_weight,
-        "groups": groups,
-        "features": features,
-        "ids": ids,
-        "row_costs": row_costs,
-        "current_actions": current_actions,
-    }
+    others = {"features": features, "row_costs": row_costs, "current_actions": current_actions}
+    columns = {"sample_weight": sample_weight, "groups": groups, "ids": ids, **others}
+    return make_shards(outputs, y, caller="as_shards", **columns)
+
+
+def make_shards(
+    outputs: Any,
+    y: Any = None,
+    *,
+    caller: str,
+    argument: str = "outputs",
+    label_argument: str = "y",
+    convert: Callable[[Any, str], BaseOutputs] | None = None,
+    **columns: Any,
+) -> Shards:
+    """Return arrays, a batch or shards as shards, as `as_shards`.
+
+    Every function that accepts "arrays or shards" goes through here. Errors name the caller, and
+    what it calls `outputs` and `y`; `convert` takes arrays and the caller and returns the outputs
+    that it supports, or raises.
+    """
     if not isinstance(outputs, Shards | Batch):
         wrapped = outputs if convert is None else convert(outputs, caller)
-        return ArrayShards(Batch.of(y, wrapped, caller=caller, argument=label_argument, **columns))
+        return ArrayShards(
+            make_batch(y, wrapped, caller=caller, argument=label_argument, **columns)
+        )
     kind = "a batch" if isinstance(outputs, Batch) else "shards"
     for name, value in {label_argument: y, **columns}.items():
         if value is not None:

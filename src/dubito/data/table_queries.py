@@ -15,6 +15,7 @@ from dubito.data import parsing
 from dubito.data.cells import plain_type
 from dubito.data.sink import UNQUOTED, quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
+from dubito.data.sources.formats import RecordBatches
 from dubito.data.sources.locations import is_url
 from dubito.data.sources.opening import DatasetSource
 
@@ -38,13 +39,18 @@ def distinct_values(source: Any, column: str) -> list[str]:
     opened = open_source(source)
     gaps = frozenset() if opened.has_types else parsing.GAPS
     found: set[str] = set()
-    with file_errors(opened.name):
-        for batch in opened.batches([column], [column], n_rows=1 << 16):
-            values = pc.unique(batch.column(column)).drop_null().to_pylist()
-            found |= {str(value) for value in values} - gaps
-            if len(found) > MOST_VALUES:
-                break
+    for batch in _batches_of(opened, [column]):
+        values = pc.unique(batch.column(column)).drop_null().to_pylist()
+        found |= {str(value) for value in values} - gaps
+        if len(found) > MOST_VALUES:
+            break
     return sorted(found)
+
+
+def _batches_of(source: BaseSource, columns: Sequence[str]) -> RecordBatches:
+    """Yield columns of a table, as text if it has no types; errors name the file."""
+    with file_errors(source.name):
+        yield from source.batches(columns, columns, n_rows=1 << 16)
 
 
 def row_count(source: Any) -> int | None:
@@ -85,10 +91,9 @@ def value_counts(sources: Sequence[Any], column: str, values: Sequence[str]) -> 
     found: Counter[str] = Counter()
     for source in map(open_source, sources):
         names = {value if source.has_types else quoted_formula(value): value for value in values}
-        with file_errors(source.name):
-            for batch in source.batches([column], [column], n_rows=1 << 16):
-                for one in pc.value_counts(batch.column(column).cast(pa.string())).to_pylist():
-                    found[names[one["values"]]] += one["counts"]
+        for batch in _batches_of(source, [column]):
+            for one in pc.value_counts(batch.column(column).cast(pa.string())).to_pylist():
+                found[names[one["values"]]] += one["counts"]
     return {value: found[value] for value in values}
 
 
@@ -99,19 +104,18 @@ def _number_types(source: Any, columns: Sequence[str], decimal: str) -> dict[str
     """
     opened, left = open_source(source), dict.fromkeys(columns, pa.null())
     gaps = pa.array(parsing.GAPS, pa.string())
-    with file_errors(opened.name):
-        for batch in opened.batches(columns, columns, n_rows=1 << 16):
-            for name in list(left):
-                texts = pc.utf8_trim_whitespace(batch.column(name))
-                texts = texts.filter(pc.invert(pc.is_in(texts, gaps)))
-                if len(texts) and left[name] != pa.float64():
-                    is_whole = pc.all(pc.match_substring_regex(texts, WHOLE)).as_py()
-                    left[name] = pa.int64() if is_whole else pa.float64()
-                is_number = pc.match_substring_regex(texts, UNQUOTED.replace(".", decimal))
-                if left[name] == pa.float64() and not pc.all(is_number).as_py():
-                    del left[name]
-            if not left:
-                break
+    for batch in _batches_of(opened, columns):
+        for name in list(left):
+            texts = pc.utf8_trim_whitespace(batch.column(name))
+            texts = texts.filter(pc.invert(pc.is_in(texts, gaps)))
+            if len(texts) and left[name] != pa.float64():
+                is_whole = pc.all(pc.match_substring_regex(texts, WHOLE)).as_py()
+                left[name] = pa.int64() if is_whole else pa.float64()
+            is_number = pc.match_substring_regex(texts, UNQUOTED.replace(".", decimal))
+            if left[name] == pa.float64() and not pc.all(is_number).as_py():
+                del left[name]
+        if not left:
+            break
     return {name: kind for name, kind in left.items() if kind != pa.null()}
 
 
@@ -131,11 +135,10 @@ def rows_where(
     for source in map(open_source, sources):
         names, plain_texts = source.schema.names, source.has_types
         wanted = pa.array([one if plain_texts else quoted_formula(one) for one in values])
-        with file_errors(source.name):
-            for batch in source.batches(names, names, n_rows=1 << 16):
-                plain = pa.schema([(one.name, plain_type(one.type)) for one in batch.schema])
-                table = pa.Table.from_batches([batch]).cast(plain)
-                parts.append(table.filter(pc.is_in(table[column], wanted)))
+        for batch in _batches_of(source, names):
+            plain = pa.schema([(one.name, plain_type(one.type)) for one in batch.schema])
+            table = pa.Table.from_batches([batch]).cast(plain)
+            parts.append(table.filter(pc.is_in(table[column], wanted)))
     found = pa.concat_tables(parts)
     order = np.argsort(-np.array(found[by].to_pylist(), dtype=np.float64), kind="stable")
     return {name: found[name].take(order) for name in found.column_names}

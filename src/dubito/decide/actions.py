@@ -37,14 +37,14 @@ WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are materialized, 2 MB
 class LeastCosts:
     """The optimal action of each row, its expected cost, and by-products of the same pass.
 
-    `excess` is the expected regret of the best action other than reject; `class_` and
+    `excess` is the expected regret of the best action other than reject; `predicted_class` and
     `probability` are those of the most probable class.
     """
 
     action: IntArray
     cost: FloatArray
     excess: FloatArray
-    class_: IntArray
+    predicted_class: IntArray
     probability: FloatArray
 
 
@@ -422,7 +422,11 @@ def too_costly(problem: str, excess: float, cost: float | None) -> str:
 
     >>> too_costly("'review' is never optimal", 0.1, 0.6)
     "'review' is never optimal: it would have to cost at most 0.5, 0.1 less."
+    >>> too_costly("Review of a row is never optimal", 0.0, 1.0)
+    'Review of a row is never optimal: it would have to cost less than 1.'
     """
+    if cost is not None and cost == float(f"{cost - excess:.4g}"):
+        return f"{problem}: it would have to cost less than {cost:.4g}."
     less = f"{excess:.3g} less"
     least = f"at least {less}" if cost is None else f"at most {cost - excess:.4g}, {less}"
     return f"{problem}: it would have to cost {least}."

@@ -26,15 +26,15 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.data.batch import Batch
+from dubito.data.batch import make_batch
 from dubito.data.shards import ArrayShards
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.report import (
-    FEW_ROWS,
     LEVEL,
     BaseReport,
     cost_difference,
     field_checks,
+    percents,
     proportion,
 )
 from dubito.decide.tiers import N_FOLDS, Chains, CrossFit, Held, TierModel
@@ -206,9 +206,6 @@ class CascadeReport(BaseReport):
             n_other_folds=int(n_other),
         )
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
     @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
@@ -227,14 +224,12 @@ class CascadeReport(BaseReport):
                 lines = [f"Mean cost per row: {self.cost}, {compared}. {nothing}"]
         found = f"Answered: {percent(self.coverage.value)} of rows"
         if self.accuracy is not None:
-            one = self.accuracy
-            found += f", of which {percent(one.value)} are correct "
-            found += f"({percent(one.low)} to {percent(one.high)})"
-        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
+            found += f", of which {percents(self.accuracy, 'are correct')}"
+        used = self._rows_line
         if self.n_other_folds:
             which = f"{self.n_other_folds} of {self.n_folds} folds chose other tiers"
-            few = f" {which}, which these figures include.{few}"
-        used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses.{few}"
+            head, dot, few = used.partition("parentheses.")
+            used = f"{head}{dot} {which}, which these figures include.{few}"
         return [*lines, f"{found}.", used]
 
 
@@ -457,18 +452,23 @@ class Cascade(BasePolicy):
         -------
         Cascade
         """
-        settings = _Settings.of(
-            error_cost, abstain_cost, review_cost, review_error_rate, cost_per_second
+        error = as_number(error_cost, "error_cost", FIT, 0.0, fix="Pass error_cost=1", is_open=True)
+        abstain, review = (
+            None if one is None else as_number(one, name, FIT, 0.0, fix=f"Pass {name}=0.2")
+            for name, one in (("abstain_cost", abstain_cost), ("review_cost", review_cost))
         )
+        error_rate = as_fraction(review_error_rate, "review_error_rate", FIT)
+        fix = "Pass cost_per_second=0"
+        per_second = as_number(cost_per_second, "cost_per_second", FIT, 0.0, fix=fix)
         as_count(max_calls, "max_calls", FIT)
-        if settings.review_error_rate and review_cost is None:
+        if error_rate and review_cost is None:
             rule, fix = "must be 0 without a review_cost", "Pass review_cost=0.3"
             raise BadValueError("review_error_rate", FIT, rule, f"{review_error_rate:g}", fix)
-        if settings.cost_per_second and latencies is None:
+        if per_second and latencies is None:
             rule, fix = "must be 0 without latencies", "Pass the seconds of each call as latencies"
             raise BadValueError("cost_per_second", FIT, rule, f"{cost_per_second:g}", fix)
         seed = draw_seed(random_state, FIT)
-        rows = _Rows.of(outputs, y, costs, latencies, settings.cost_per_second)
+        rows = _Rows.of(outputs, y, costs, latencies, per_second)
         n_rows = len(rows.correct)
         rng = np.random.default_rng(seed)
         sample = rows.take(np.sort(rng.permutation(n_rows)[:MAX_ROWS]))
@@ -478,8 +478,8 @@ class Cascade(BasePolicy):
             sample.scores,
             sample.correct,
             sample.call_costs + sample.latency_costs,
-            settings.error_cost,
-            settings.fallback,
+            error,
+            min(_rejects(abstain, review, error_rate * error).values(), default=np.inf),
             fold_of,
         ).search(max_calls)
         chain = held.chains[held.best()]
@@ -488,17 +488,17 @@ class Cascade(BasePolicy):
         top = TopLabel(np.zeros(n_rows), rows.correct[:, 0])
         finite = np.nan_to_num(rows.scores)
         everything = np.column_stack([finite, rows.correct, rows.call_costs])
-        batch = Batch.of(None, top, features=everything, caller=FIT)
+        batch = make_batch(None, top, features=everything, caller=FIT)
         method = "Platt scaling, shrunk towards it from all tiers' scores"
         return cls(
             models=rows.names,
             tiers=tuple(rows.names[k] for k in tiers),
             call_costs=rows.call_costs[:, tiers].mean(axis=0),
             latency_costs=rows.latency_costs[:, tiers].mean(axis=0),
-            error_cost=settings.error_cost,
-            abstain_cost=settings.abstain_cost,
-            review_cost=settings.review_cost,
-            review_error_rate=settings.review_error_rate,
+            error_cost=error,
+            abstain_cost=abstain,
+            review_cost=review,
+            review_error_rate=error_rate,
             tier_model=fitted,
             report=CascadeReport.of(held, sample, fold_of, seed),
             provenance=provenance_of(ArrayShards(batch), method, seed),
@@ -736,43 +736,6 @@ def _between(low: float, high: float) -> str:
     return f"above {low:.3g}" if high >= 1 else f"up to {high:.3g}"
 
 
-class _Settings(NamedTuple):
-    """The checked costs of errors and rejections."""
-
-    error_cost: float
-    abstain_cost: float | None
-    review_cost: float | None
-    review_error_rate: float
-    cost_per_second: float
-
-    @classmethod
-    def of(
-        cls, error: Any, abstain: Any, review: Any, review_error_rate: Any, per_second: Any
-    ) -> _Settings:
-        """Check the costs."""
-
-        def cost(value: Any, name: str, fix: str) -> float:
-            return as_number(value, name, FIT, 0.0, fix=fix)
-
-        if not as_number(error, "error_cost", FIT, 0.0, fix="Pass error_cost=1", is_open=True):
-            raise AssertionError
-        return cls(
-            float(error),
-            None if abstain is None else cost(abstain, "abstain_cost", "Pass abstain_cost=0.2"),
-            None if review is None else cost(review, "review_cost", "Pass review_cost=0.2"),
-            as_fraction(review_error_rate, "review_error_rate", FIT),
-            cost(per_second, "cost_per_second", "Pass cost_per_second=0"),
-        )
-
-    @property
-    def fallback(self) -> float:
-        """The expected cost of the cheapest way to reject a row."""
-        found = _rejects(
-            self.abstain_cost, self.review_cost, self.review_error_rate * self.error_cost
-        )
-        return min(found.values(), default=np.inf)
-
-
 def _rejects(
     abstain_cost: float | None, review_cost: float | None, error: float
 ) -> dict[str, float]:
@@ -891,7 +854,7 @@ def _scores_so_far(outputs: Any, name: str) -> FloatArray:
     if isinstance(outputs, TopLabel):
         return _log_odds(outputs.confidence, 1 - outputs.confidence)
     if isinstance(outputs, BaseOutputs):
-        rows = Batch.of(None, outputs, caller=DECIDE).rows
+        rows = make_batch(None, outputs, caller=DECIDE).rows
         return _log_odds(rows.confidence, rows.least_confidence)
     found = as_floats(as_array(np.atleast_1d(outputs), argument, DECIDE), argument, DECIDE)
     require_dimensions(

@@ -33,7 +33,7 @@ from dubito.calibrate.calibrator import (
     log_probabilities,
 )
 from dubito.calibrate.temperature import fit_mixture_weights
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.decide.priors import as_prior, log_posteriors, log_prior, plain_codes, probabilities_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -372,7 +372,7 @@ class BasePool(Serializable):
         """
         name = type(self).__name__
         models = _as_models(outputs, name)
-        batch = Batch.of(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
+        batch = make_batch(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
         if batch.labels is None:
             raise BadTypeError("y", name, "must be the labels", "None", "Pass the true labels")
         warn_of_missing(batch.n_missing, len(batch), name, stacklevel=3)

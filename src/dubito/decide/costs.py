@@ -412,7 +412,8 @@ class CostMatrix(Record):
         return cls.from_dict(_read_cost_json(path))
 
     def __repr__(self) -> str:
-        parts = [f"{self.n_actions} actions x {self.n_classes} classes"]
+        n_classes = f"{self.n_classes} class{'es' if self.n_classes != 1 else ''}"
+        parts = [f"{quantity(self.n_actions, 'action')} x {n_classes}"]
         parts += [f"columns={self.columns}"] if self.columns else []
         parts += [] if self.reject is None else [f"reject={self.reject_name!r}"]
         parts += [f"asking {', '.join(map(str, self.reviews))}"] if self.reviews else []
@@ -709,7 +710,7 @@ class CostMatrix(Record):
         """
         if n_classes != self.n_classes:
             rule, got = f"has {self.n_classes} classes", f"outputs with {n_classes}"
-            fix = "Add one cost column per class"
+            fix = "Use one cost column per class of the outputs"
             raise BadValueError("", "The cost matrix", rule, got, fix)
         if self.pos_label is not None:
             return self._with_positive(classes, self.pos_label)
@@ -935,13 +936,13 @@ def _cells_of(
         problem = f"row {name!r} has {quantity(len(cells), 'cost')} instead of {n_columns}"
         raise BadFileError(fspath(path), problem, "Give one cost per column")
     try:
-        return [_as_cell(_number_or_text(cell, decimal), "", "") for cell in cells]
+        return [_as_cell(number_or_text(cell, decimal), "", "") for cell in cells]
     except BadValueError as error:
         problem = f"row {name!r} holds a cost that {error.rule}, got {error.got}"
         raise BadFileError(fspath(path), problem, error.fix) from error
 
 
-def _number_or_text(cell: str, decimal: str) -> float | str:
+def number_or_text(cell: str, decimal: str) -> float | str:
     """Return a cell of a file as a number if it is one."""
     try:
         return float(cell.replace(decimal, "."))

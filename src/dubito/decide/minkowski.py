@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 import scipy
 
-from dubito.arrays import ArrayResult, FloatArray, as_numbers, freeze, require_everywhere
+from dubito.arrays import ArrayResult, FloatArray, as_number, as_numbers, freeze, require_everywhere
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning
 
 N_NODES = 20
@@ -86,8 +86,9 @@ def minkowski_curve(density: Callable[[FloatArray], Any], x: Any, q: float) -> M
     [1.448, 1.678, 2.0, 4.435]
     """
     caller = "minkowski_curve"
-    power = _as_power(q, caller)
-    grid = _as_grid(x, caller)
+    fix = "Use q=2 for the mean, q=1 for the median"
+    power = as_number(q, "q", caller, 0, fix=fix, is_open=True)
+    grid = as_grid(x, caller, 3)
     width = float(grid[-1] - grid[0])
     if abs(power * np.log(width)) > MAX_LOG:
         rule = f"must leave |y - t|^q within floating point on an x of width {width:.4g}"
@@ -155,19 +156,13 @@ class _Cells:
             raise BadTypeError("density", caller, rule, type(density).__name__, fix)
 
         def checked(at: FloatArray) -> FloatArray:
-            values = as_numbers(density(at), "density(x)", caller, at.size, "x", "one per point")
-            rule, fix = "must be at least 0", "Pass a density, not its logarithm"
-            require_everywhere(values >= 0, values, "density(x)", caller, rule, fix)
-            return values.astype(np.float64)
+            return as_densities(density(at), at, "density(x)", caller)
 
         half = np.diff(grid)[:, np.newaxis] / 2
         points = grid[:-1, np.newaxis] + half * (1 + NODES)
         weights = half * WEIGHTS
         masses = checked(points.ravel()).reshape(points.shape) * weights
-        mass = float(masses.sum())
-        if abs(mass - 1) > MASS_TOLERANCE:
-            rule, fix = "must be a density with integral 1 over x", "Use a wider or a finer x"
-            raise BadValueError("density", caller, rule, f"{mass:.4g}", fix)
+        require_mass(float(masses.sum()), "density", caller)
         return cls(checked, grid, points, weights, masses)
 
     def steepest(self, q: float) -> FloatArray:
@@ -233,21 +228,28 @@ def _jacobi(power: float) -> tuple[FloatArray, FloatArray]:
     return freeze(nodes), freeze(weights)
 
 
-def _as_power(q: Any, caller: str) -> float:
-    """Return a finite power above 0."""
-    is_number = isinstance(q, int | float | np.number) and not isinstance(q, bool)
-    if not (is_number and np.isfinite(q) and q > 0):
-        fix = "Use q=2 for the mean, q=1 for the median"
-        raise BadValueError("q", caller, "must be a finite number above 0", repr(q), fix)
-    return float(q)
-
-
-def _as_grid(x: Any, caller: str) -> FloatArray:
-    """Return at least three increasing points."""
+def as_grid(x: Any, caller: str, n_least: int) -> FloatArray:
+    """Return at least some increasing points."""
     grid = as_numbers(x, "x", caller, shape="a list of numbers").astype(np.float64)
-    if grid.size < 3:
-        rule, fix = "must have at least 3 points", "Use np.linspace(low, high, 201)"
+    if grid.size < n_least:
+        rule, fix = f"must have at least {n_least} points", "Use np.linspace(low, high, 201)"
         raise BadValueError("x", caller, rule, str(grid.size), fix)
     is_fine = np.diff(grid, prepend=-np.inf) > 0
     require_everywhere(is_fine, grid, "x", caller, "must be increasing", "Use np.unique(x)")
     return grid
+
+
+def as_densities(values: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
+    """Return one nonnegative density per point."""
+    shape = "one number per point of x"
+    found = as_numbers(values, argument, caller, x.size, "x", shape).astype(np.float64)
+    rule, fix = "must be at least 0", "Pass densities, not their logarithms"
+    require_everywhere(found >= 0, found, argument, caller, rule, fix)
+    return found
+
+
+def require_mass(mass: float, argument: str, caller: str) -> None:
+    """Raise unless a density has about its whole mass on a grid."""
+    if abs(mass - 1) > MASS_TOLERANCE:
+        rule, fix = "must be a density with integral 1 over x", "Use a wider or a finer x"
+        raise BadValueError(argument, caller, rule, f"{mass:.4g}", fix)

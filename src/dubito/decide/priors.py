@@ -25,7 +25,7 @@ from dubito.arrays import (
     require_choice,
 )
 from dubito.calibrate.calibrator import as_class_outputs
-from dubito.data.batch import Batch
+from dubito.data.batch import make_batch
 from dubito.data.labels import Labels, names_of
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import percent, short_percent
@@ -40,7 +40,7 @@ def plain_codes(
     y: Any, outputs: Logits | Probabilities, argument: str, caller: str, stacklevel: int
 ) -> IntArray:
     """Return the column index of each label, -1 where it is missing, with a warning."""
-    batch = Batch.of(y, outputs, caller=caller, argument=argument)
+    batch = make_batch(y, outputs, caller=caller, argument=argument)
     if not isinstance(batch.labels, Labels) or batch.labels.probabilities is not None:
         got = "None" if batch.labels is None else "label probabilities"
         fix = "Pass the most probable label of each row"

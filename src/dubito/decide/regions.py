@@ -20,7 +20,6 @@ from dubito.arrays import (
     as_finite,
     as_floats,
     as_list,
-    as_numbers,
     freeze,
     require_dimensions,
     require_everywhere,
@@ -29,6 +28,7 @@ from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import row_statistics
 from dubito.decide.actions import MARGIN, expected_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.minkowski import as_densities, as_grid, require_mass
 from dubito.errors import BadTypeError, BadValueError
 
 CORNERS = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])  # of a cell, in rows and columns, in turn
@@ -257,7 +257,6 @@ def _as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
 Density = Callable[[FloatArray], FloatArray]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)  # of each interval between grid points
-MASS_TOLERANCE = 0.01  # a density may miss this much of its mass on the grid
 
 
 @final
@@ -414,7 +413,7 @@ def error_areas(
     ([-1.347, 1.347], 0.7826)
     """
     caller = "error_areas"
-    grid = _as_increasing(x, "x", caller)
+    grid = as_grid(x, caller, 2)
     joint = _as_joint(priors, densities, grid, caller)
     table = CostMatrix.zero_one(len(joint)) if costs is None else _as_constant_costs(costs, caller)
     table = table.for_classes(table.classes, len(joint))
@@ -550,38 +549,15 @@ def _as_density(value: Any, prior: float, x: FloatArray, argument: str, caller: 
 
     Values on the grid are interpolated linearly.
     """
-    values = _as_values(value(x) if callable(value) else value, x, argument, caller)
+    values = as_densities(value(x) if callable(value) else value, x, argument, caller)
 
     def density(at: FloatArray) -> FloatArray:
         if callable(value):
-            return _as_values(value(at), at, argument, caller)
+            return as_densities(value(at), at, argument, caller)
         return np.asarray(np.interp(at, x, values))
 
-    mass = float(_masses_of(density, x).sum())
-    if abs(mass - 1) > MASS_TOLERANCE:
-        rule, fix = "must be a density with integral 1 over x", "Use a wider or a finer x"
-        raise BadValueError(argument, caller, rule, f"{mass:.4g}", fix)
+    require_mass(float(_masses_of(density, x).sum()), argument, caller)
     return lambda at: prior * density(at)
-
-
-def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
-    """Return one nonnegative density per point."""
-    shape = "one number per point of x"
-    array = as_numbers(value, argument, caller, x.size, "x", shape).astype(np.float64)
-    rule, fix = "must be at least 0", "Pass densities, not their logarithms"
-    require_everywhere(array >= 0, array, argument, caller, rule, fix)
-    return array
-
-
-def _as_increasing(value: Any, argument: str, caller: str) -> FloatArray:
-    """Return at least two increasing points."""
-    array = as_numbers(value, argument, caller, shape="a list of numbers").astype(np.float64)
-    if array.size < 2:
-        rule, fix = "must have at least 2 points", "Use np.linspace(low, high, 201)"
-        raise BadValueError(argument, caller, rule, str(array.size), fix)
-    is_fine, rule = np.diff(array, prepend=-np.inf) > 0, "must be increasing"
-    require_everywhere(is_fine, array, argument, caller, rule, "Use np.unique(x)")
-    return array
 
 
 def _as_cuts(boundary: Any, x: FloatArray, caller: str) -> FloatArray:

@@ -11,7 +11,7 @@ import scipy
 from scipy import special
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze, require_everywhere
-from dubito.data.batch import Batch, row_statistics
+from dubito.data.batch import make_batch, require_labels, row_statistics
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.formatting import percent, short_percent
@@ -359,8 +359,8 @@ def choose_threshold(
         rule, fix = "must be given, or else `coverage`", "Pass risk=0.02 or coverage=0.8"
         raise BadValueError("risk", caller, rule, got, fix)
     level = as_fraction(delta, "delta", caller, is_open=True)
-    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
-    batch.require_labels(caller)
+    batch = make_batch(y_true, outputs, sample_weight=sample_weight, caller=caller)
+    require_labels(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=3)
     is_labeled = batch.labeled_weight > 0
     correct = batch.rows.correct[is_labeled]

@@ -204,7 +204,7 @@ class RowCosts:
 
     def take(self, rows: slice | IntArray) -> RowCosts:
         """Return the costs of some rows."""
-        n_rows = np.arange(self.n_rows)[rows].size
+        n_rows = len(range(self.n_rows)[rows]) if isinstance(rows, slice) else rows.size
         values = self.values if self.is_constant else self.values[:, rows]
         return replace(self, n_rows=n_rows, values=values)
 

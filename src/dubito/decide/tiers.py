@@ -42,6 +42,9 @@ SAME = 1e-9  # relative difference of scores that is one of rounding
 N_EXTENDED = 5  # best cascades to which a further tier is added
 BLOCK_ENTRIES = 1 << 20  # what memory is bounded by
 
+_per_tier = array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS)
+_per_pair = array("slope", "slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,17 +71,12 @@ class TierModel(Record):
     has_header: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Check]] = declare(
         slope=array(None, low=0, high=MAX_LOG_ODDS),
-        offset=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        least=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        most=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        at_zero=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        at_one=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        mean=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        covariance=array("slope", "slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        low=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        high=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        coef=array("slope", "slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
-        intercept=array("slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS),
+        **dict.fromkeys(("offset", "least", "most", "at_zero", "at_one", "mean"), _per_tier),
+        covariance=_per_pair,
+        low=_per_tier,
+        high=_per_tier,
+        coef=_per_pair,
+        intercept=_per_tier,
     )
 
     slope: FloatArray

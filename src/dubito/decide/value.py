@@ -10,18 +10,13 @@ import numpy as np
 
 from dubito.arrays import FloatArray, RandomState, as_fraction, draw_seed
 from dubito.calibrate.calibrator import as_class_outputs
-from dubito.data.batch import Batch, as_weights
+from dubito.data.batch import as_weights, make_batch
 from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
 from dubito.formatting import by_action, decimal, html_view, percent, quantity, short_percent
-from dubito.measure.intervals import (
-    Interval,
-    as_n_resamples,
-    interval_of,
-    resampled_sums,
-)
+from dubito.measure.intervals import Interval, as_n_resamples, interval_of, resampled_sums
 
 
 @final
@@ -155,7 +150,7 @@ def expected_risk(
         if row_costs is not None:
             rule, fix = "must be None without costs", "Pass costs=CostMatrix(...)"
             raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
-        risk = Batch.of(None, outputs, caller=caller).rows.least_confidence
+        risk = make_batch(None, outputs, caller=caller).rows.least_confidence
     else:
         risk = least_costs(outputs, costs, row_costs).cost
     weight = as_weights(sample_weight, risk.size, caller)

@@ -21,7 +21,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
-from dubito.data.shards import Shards, as_shards, sample_rows
+from dubito.data.shards import Shards, make_shards, sample_rows
 from dubito.doubt.features import (
     BaseFeatureScore,
     BaseOODScore,
@@ -52,13 +52,13 @@ from dubito.serialization.fields import (
     MOST,
     Entry,
     any_of,
-    declare,
     integer,
     one_of,
     optional,
     schema_of,
     states,
 )
+from dubito.serialization.fitted import fitted
 
 # By covariance: the fit, the densities, and the sizes of the covariance before the last.
 KINDS: dict[str, tuple[Callable[..., FittedGaussians], type[BaseGaussians], tuple[str, ...]]] = {
@@ -136,19 +136,11 @@ class ClassConditionalDensity(BaseOODScore):
     [[1.0, 0.0]]
     """
 
-    priors_: FloatArray
-    means_: FloatArray
-    covariance_: FloatArray
-    shrinkage_: FloatArray
-    kind_: str
-
-    fitted_fields = declare(
-        kind_=one_of(*KINDS),
-        priors_=distribution("classes_", low=TINY),
-        means_=array("classes_", "n_features_", low=-MOST, high=MOST),
-        covariance_=_covariance_check,
-        shrinkage_=_shrinkage_check,
-    )
+    kind_: str = fitted(one_of(*KINDS))
+    priors_: FloatArray = fitted(distribution("classes_", low=TINY))
+    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MOST, high=MOST))
+    covariance_: FloatArray = fitted(_covariance_check)
+    shrinkage_: FloatArray = fitted(_shrinkage_check)
 
     def __init__(
         self,
@@ -317,17 +309,10 @@ class JointDensity(BaseFeatureScore):
     [[1.5]]
     """
 
-    n_targets_: int | None
-    weights_: FloatArray
-    means_: FloatArray
-    covariances_: FloatArray
-
-    fitted_fields = declare(
-        n_targets_=optional(integer(1)),
-        weights_=distribution(None, low=MIN_WEIGHT),
-        means_=array("weights_", None, low=-MOST, high=MOST),
-        covariances_=array("weights_", None, None, low=-MOST, high=MOST),
-    )
+    n_targets_: int | None = fitted(optional(integer(1)))
+    weights_: FloatArray = fitted(distribution(None, low=MIN_WEIGHT))
+    means_: FloatArray = fitted(array("weights_", None, low=-MOST, high=MOST))
+    covariances_: FloatArray = fitted(array("weights_", None, None, low=-MOST, high=MOST))
 
     def __init__(self, n_components: int = 5, random_state: RandomState = 0):
         self.n_components = n_components
@@ -595,7 +580,7 @@ def _rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, T
             raise BadTypeError("y", caller, "must hold the targets", "None", "Pass y")
         matrix = as_feature_matrix(features, caller)
         return matrix, Targets.of(y, len(matrix), "y", caller)
-    batch = sample_rows(as_shards(features, y, caller=caller, argument="features"), MAX_ROWS)
+    batch = sample_rows(make_shards(features, y, caller=caller, argument="features"), MAX_ROWS)
     if batch.features is None or not isinstance(batch.labels, Targets):
         got = "no features" if batch.features is None else "no targets"
         rule, fix = "must hold features and targets", "Use Columns(features=..., label=...)"

@@ -42,6 +42,7 @@ from dubito.serialization.fields import (
     number,
     optional,
 )
+from dubito.serialization.fitted import fitted
 
 SAFETY = 4.0  # by which a rounding error may exceed its usual size
 
@@ -95,22 +96,15 @@ class MahalanobisDistance(BaseOODScore):
     [0.0, 4.0]
     """
 
-    means_: FloatArray
-    covariance_: FloatArray
-    shrinkage_: float
-    is_normalized_: bool
-    mean_: FloatArray | None = None
-    total_covariance_: FloatArray | None = None
-
-    fitted_fields = declare(
-        means_=array("classes_", "n_features_", low=-MOST, high=MOST),
-        covariance_=array("n_features_", "n_features_", low=-MOST, high=MOST),
-        shrinkage_=number(0, 1),
-        is_normalized_=boolean,
-        mean_=Omittable(optional(array("n_features_", low=-MOST, high=MOST))),
-        total_covariance_=Omittable(
-            optional(array("n_features_", "n_features_", low=-MOST, high=MOST))
-        ),
+    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MOST, high=MOST))
+    covariance_: FloatArray = fitted(array("n_features_", "n_features_", low=-MOST, high=MOST))
+    shrinkage_: float = fitted(number(0, 1))
+    is_normalized_: bool = fitted(boolean)
+    mean_: FloatArray | None = fitted(
+        Omittable(optional(array("n_features_", low=-MOST, high=MOST))), None
+    )
+    total_covariance_: FloatArray | None = fitted(
+        Omittable(optional(array("n_features_", "n_features_", low=-MOST, high=MOST))), None
     )
     param_fields = declare(relative=Omittable(boolean))
 
@@ -267,15 +261,9 @@ class NearestNeighborDistance(BaseOODScore):
     array([1.        , 3.16227766])
     """
 
-    reference_: FloatArray
-    n_neighbors_: int
-    is_normalized_: bool
-
-    fitted_fields = declare(
-        reference_=array(None, "n_features_", low=-MOST, high=MOST),
-        n_neighbors_=integer(1),
-        is_normalized_=boolean,
-    )
+    reference_: FloatArray = fitted(array(None, "n_features_", low=-MOST, high=MOST))
+    n_neighbors_: int = fitted(integer(1))
+    is_normalized_: bool = fitted(boolean)
 
     uses_labels = False
 

@@ -21,12 +21,13 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.labels import MISSING, Labels, distinct, is_absent, names_of
-from dubito.data.shards import ArrayShards, Shards, Sum, as_shards
+from dubito.data.shards import ArrayShards, Shards, Sum, make_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseClassOutputs, ClassName
-from dubito.serialization.fields import class_names, declare, integer
+from dubito.serialization.fields import class_names, integer
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 MAX_SCORE = float(np.finfo(np.float64).max)  # what a score or a norm that overflows is set to
@@ -42,9 +43,7 @@ class BaseFeatureEstimator(Serializable):
         The number of features.
     """
 
-    n_features_: int
-
-    fitted_fields = declare(n_features_=integer(1))
+    n_features_: int = fitted(integer(1))
 
     def _n_entries(self) -> int:
         """Return how many numbers per row scoring needs, which sets the size of blocks."""
@@ -103,9 +102,7 @@ class BaseClassEstimator(BaseFeatureEstimator):
         The classes that occurred in `y`, sorted.
     """
 
-    classes_: Any  # a tuple or None; an array in classifiers
-
-    fitted_fields = declare(classes_=class_names())
+    classes_: Any = fitted(class_names())  # a tuple or None; an array in classifiers
 
     uses_labels: ClassVar[bool] = True  # otherwise `y` is not even read
 
@@ -303,7 +300,9 @@ def _sharded_features(
     features: Any, y: Any, sample_weight: Any, caller: str, use_labels: bool
 ) -> Source:
     """Return shards of the features in shards, their number of features, and the classes."""
-    shards = as_shards(features, y, sample_weight=sample_weight, caller=caller, argument="features")
+    shards = make_shards(
+        features, y, sample_weight=sample_weight, caller=caller, argument="features"
+    )
 
     def read(batch: Batch) -> FeatureRows:
         return _rows_in(batch if use_labels else replace(batch, labels=None), caller)

@@ -33,12 +33,12 @@ from dubito.serialization.fields import (
     Entry,
     any_of,
     class_names,
-    declare,
     list_schema,
     one_of,
     schema_of,
     states,
 )
+from dubito.serialization.fitted import fitted
 
 COVARIANCES = ("full", "diagonal")
 MAX_PARAMETERS = 5_000  # of a full covariance, 200 MB
@@ -118,18 +118,11 @@ class BayesianLogisticRegression(BaseClassEstimator):
     ['yes']
     """
 
-    coef_: FloatArray
-    intercept_: FloatArray
-    precision_: FloatArray
-    kind_: str
-
-    fitted_fields = declare(
-        classes_=_class_labels,
-        kind_=one_of(*COVARIANCES),
-        coef_=array("classes_", "n_features_"),
-        intercept_=array("classes_"),
-        precision_=_precision,
-    )
+    classes_: Any = fitted(_class_labels)
+    kind_: str = fitted(one_of(*COVARIANCES))
+    coef_: FloatArray = fitted(array("classes_", "n_features_"))
+    intercept_: FloatArray = fitted(array("classes_"))
+    precision_: FloatArray = fitted(_precision)
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from dubito.doubt.gaussians import require_summable
 from dubito.errors import BadTypeError, BadValueError
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, Omittable, declare, integer, number, optional
+from dubito.serialization.fitted import fitted
 
 LAYER = ("weights", "bias")  # the parameters that hold the last layer
 POSITIVE, USE_REACT = "must not be negative, as after a ReLU", "Use ReAct(weights, bias)"
@@ -28,17 +29,12 @@ class BaseLastLayerScore(BaseOODScore):
     A subclass sets what it learns besides the layer in `_learn_rows`. Labels are ignored.
     """
 
-    weight_: FloatArray
-    bias_: FloatArray
-
     param_fields = declare(
         weights=Omittable(optional(array(None, None, low=-MOST, high=MOST))),
         bias=Omittable(optional(array(None, low=-MOST, high=MOST))),
     )
-    fitted_fields = declare(
-        weight_=array(None, "n_features_", low=-MOST, high=MOST),
-        bias_=array("weight_", low=-MOST, high=MOST),
-    )
+    weight_: FloatArray = fitted(array(None, "n_features_", low=-MOST, high=MOST))
+    bias_: FloatArray = fitted(array("weight_", low=-MOST, high=MOST))
 
     uses_labels = False
 
@@ -131,9 +127,7 @@ class ReAct(BaseLastLayerScore):
     (1.0, [-1.3133, -1.3133])
     """
 
-    limit_: float
-
-    fitted_fields = declare(limit_=number(-MOST, MOST))
+    limit_: float = fitted(number(-MOST, MOST))
 
     def __init__(self, weights: Any = None, bias: Any = None, quantile: float = 0.9) -> None:
         self.weights = weights
@@ -198,9 +192,7 @@ class SCALE(BaseLastLayerScore):
     [-5.4409, -8.0822]
     """
 
-    n_largest_: int
-
-    fitted_fields = declare(n_largest_=integer(1))
+    n_largest_: int = fitted(integer(1))
 
     def __init__(self, weights: Any = None, bias: Any = None, quantile: float = 0.85) -> None:
         self.weights = weights
@@ -273,9 +265,7 @@ class DecisionBoundaryDistance(BaseLastLayerScore):
     [-1.0, -0.7071]
     """
 
-    mean_: FloatArray
-
-    fitted_fields = declare(mean_=array("n_features_", low=-MOST, high=MOST))
+    mean_: FloatArray = fitted(array("n_features_", low=-MOST, high=MOST))
 
     def __init__(self, weights: Any = None, bias: Any = None) -> None:
         self.weights = weights
@@ -368,15 +358,9 @@ class VirtualLogitMatching(BaseLastLayerScore):
     [-0.13, 7.87]
     """
 
-    origin_: FloatArray
-    residual_: FloatArray
-    alpha_: float
-
-    fitted_fields = declare(
-        origin_=array("n_features_", low=-MOST, high=MOST),
-        residual_=array("n_features_", None, low=-MOST, high=MOST),
-        alpha_=number(0, MOST),
-    )
+    origin_: FloatArray = fitted(array("n_features_", low=-MOST, high=MOST))
+    residual_: FloatArray = fitted(array("n_features_", None, low=-MOST, high=MOST))
+    alpha_: float = fitted(number(0, MOST))
 
     def __init__(self, weights: Any = None, bias: Any = None, n_dimensions: int | None = None):
         self.weights = weights

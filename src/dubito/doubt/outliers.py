@@ -23,6 +23,7 @@ from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.detection import RankingState
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, Omittable, declare, number
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 MAX_WEIGHT = 1e200  # of one score, so that sums of weights stay finite
@@ -65,13 +66,9 @@ class ConformalOutlierDetector(Serializable):
     (0.95, [False, True, True])
     """
 
-    scores_: FloatArray
-    weight_: FloatArray
-
     param_fields = declare(alpha=Omittable(number(0, 1)))
-    fitted_fields = declare(
-        scores_=array(None, low=-MOST, high=MOST), weight_=array("scores_", low=0, high=MAX_WEIGHT)
-    )
+    scores_: FloatArray = fitted(array(None, low=-MOST, high=MOST))
+    weight_: FloatArray = fitted(array("scores_", low=0, high=MAX_WEIGHT))
 
     def __init__(self, alpha: float = 0.05) -> None:
         self.alpha = alpha

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import log
+from operator import add
 from typing import Any, final
 
 import numpy as np
@@ -160,10 +161,7 @@ def _mixture(calibrator: AutoCalibrator, rows: Rows) -> Value:
     uniform = calibrator.uniform_weight_
     pairs = zip(calibrator.weights_, calibrator.calibrators_, strict=True)
     parts = [_probabilities(one, rows) * float((1 - uniform) * part) for part, one in pairs]
-    mixed = parts[0]
-    for part in parts[1:]:
-        mixed = mixed + part
-    return mixed + uniform / rows.n_classes
+    return reduce(add, parts) + uniform / rows.n_classes
 
 
 def _tempered_ensemble(calibrator: EnsembleTemperatureScaling, rows: Rows) -> Value:
@@ -339,10 +337,7 @@ def _confidence(calibrator: ConfidenceCalibrator, scores: Value) -> Value:
             offset = values.columns([calibrator.offset_column_])
         log_odds = _model_log_odds(one, values, is_probability, offset)
         parts.append(graph.concat([-log_odds, log_odds]).sigmoid() * (one.weight / total))
-    mixed = parts[0]
-    for part in parts[1:]:
-        mixed = mixed + part
-    return mixed.maximum(TINY).log()
+    return reduce(add, parts).maximum(TINY).log()
 
 
 def _model_log_odds(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
 from os import PathLike
 from typing import Any
 
@@ -55,6 +57,10 @@ OUTPUTS = ("logits", "probabilities")
 RESERVED = {  # names of inputs and outputs, which no column may have
     *OUTPUTS, "scores", "features", "row_costs", "calibrated_probabilities", "action", "row_action",
     "expected_cost", "reason",
+}  # fmt: skip
+OPERATORS: dict[str, Callable[[Value, Value], Value]] = {  # of expressions
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "min": Value.minimum, "max": Value.maximum,
 }  # fmt: skip
 N_GENERALIZED = 100  # most probable classes that the generalized entropy sums over
 GAMMA = 0.1  # its exponent
@@ -176,7 +182,8 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool
             graph.comment("Rows with NaN or infinite numbers are rejected as well.")
             # 0 times a number is 0, unless the number is NaN or infinite; so is the sum.
             numbers = [*graph.inputs.values(), above]
-            is_finite = _sum([(one * 0.0).sum() for one in numbers]).equals(0.0)
+            zeros = [(one * 0.0).sum() for one in numbers]
+            is_finite = reduce(Value.__add__, zeros).equals(0.0)
             is_ood = ~is_finite if is_ood is None else is_ood | ~is_finite
         if is_ood is not None:
             reason = is_ood.where(np.int64(OUT_OF_DISTRIBUTION), reason)
@@ -241,8 +248,8 @@ class _CostTerms:
             return (self.p @ each.T).min().named("after_answer")
         if likelihoods.size * len(decided) > MAX_TABLE:
             raise self._too_many(asked, MAX_TABLE)
-        costs = [(self.p @ (one * decided).T).min() for one in likelihoods.T]
-        return _sum(costs).named("after_answer")
+        costs: list[Value] = [(self.p @ (one * decided).T).min() for one in likelihoods.T]
+        return reduce(Value.__add__, costs).named("after_answer")
 
     def _after_varying(self, asked: Answerer, lowest: Value) -> Value:
         """Return the cost after an answer where costs differ from row to row."""
@@ -266,7 +273,7 @@ class _CostTerms:
             else:  # the best action if the answer is true
                 own = self.graph.concat([cell.columns([k]) for cell in decided])
                 costs.append(each.pick((-own).argmax()))
-        return _sum(costs).named("after_answer")
+        return reduce(Value.__add__, costs).named("after_answer")
 
     def _too_many(self, asked: Answerer, most: int) -> TooLargeError:
         n_actions = len(self.policy.costs.deciding)
@@ -307,10 +314,7 @@ class _CostTerms:
     def _cheapest(self, actions: Sequence[int]) -> Value:
         """Return the lowest cost of some actions in each class, by row."""
         assert self.cells is not None
-        cheapest = self.cells[actions[0]]
-        for a in actions[1:]:
-            cheapest = cheapest.minimum(self.cells[a])
-        return cheapest.named("cheapest")
+        return reduce(Value.minimum, [self.cells[a] for a in actions]).named("cheapest")
 
     def expected_loss(self, action: Value, expected: Value) -> Value:
         """Return the loss from 0 to 1 that the risk bound limits."""
@@ -332,14 +336,6 @@ class _CostTerms:
         return self.graph.concat(wrong).pick(action)
 
 
-def _sum(values: Sequence[Value]) -> Value:
-    """Return the sum of several values."""
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
-
-
 def _expression(expression: Expression, columns: dict[str, Value], graph: Graph) -> Value:
     """Return an expression of columns as operations."""
     stack: list[Value] = []
@@ -358,28 +354,12 @@ def _expression(expression: Expression, columns: dict[str, Value], graph: Graph)
                 graph.limits |= {x.number: (rule, np.inf) for x in operands if x.inputs}
             value = operands[0]
             for other in operands[1:]:
-                value = _apply(kind, value, other)
+                value = OPERATORS[kind](value, other)
                 if kind == "/":
                     graph.limits[value.number] = (rule, np.inf)
             stack.append(value)
     graph.limits[stack[0].number] = (rule, HIGHEST_COST)
     return stack[0]
-
-
-def _apply(sign: str, first: Value, second: Value) -> Value:
-    """Return the result of an operator of an expression."""
-    match sign:
-        case "+":
-            return first + second
-        case "-":
-            return first - second
-        case "*":
-            return first * second
-        case "/":
-            return first / second
-        case "min":
-            return first.minimum(second)
-    return first.maximum(second)
 
 
 def _is_ood(gate: OODGate, rows: Rows, features: Value | None, is_guarded: bool) -> Value | None:
@@ -404,12 +384,7 @@ def _is_ood(gate: OODGate, rows: Rows, features: Value | None, is_guarded: bool)
             value = _feature_score(score, features)
         score_of_row, limit = value.named("ood_score"), threshold + NUDGE * abs(threshold)
         flags.append(~(score_of_row <= limit) if is_guarded else score_of_row > limit)
-    if not flags:
-        return None
-    found = flags[0]
-    for flag in flags[1:]:
-        found = found | flag
-    return found.named("is_ood")
+    return reduce(operator.or_, flags).named("is_ood") if flags else None
 
 
 def _output_score(name: str, rows: Rows) -> Value:
@@ -507,20 +482,18 @@ def _density(score: ClassConditionalDensity, features: Value) -> Value:
         case SharedGaussians():
             distances = squared_distances(_whitened(gaussians, features), gaussians.white_means)
         case PerClassGaussians():
-            parts = [
-                ((features - mean) @ one.matrix).norm()
+            scaled = [
+                (features - mean) @ one.matrix
                 for mean, one in zip(gaussians.means, gaussians.whitenings, strict=True)
             ]
-            distances = features.graph.concat(parts)
-            distances = distances * distances
         case DiagonalGaussians():
             stds = np.sqrt(gaussians.covariance)
-            parts = [
-                ((features - mean) / std).norm()
-                for mean, std in zip(gaussians.means, stds, strict=True)
+            scaled = [
+                (features - mean) / std for mean, std in zip(gaussians.means, stds, strict=True)
             ]
-            distances = features.graph.concat(parts)
-            distances = distances * distances
+    if not isinstance(gaussians, SharedGaussians):
+        lengths = features.graph.concat([one.norm() for one in scaled])
+        distances = lengths * lengths
     constant = gaussians.log_determinants() + score.n_features_ * np.log(2 * np.pi)
     joint: Value = distances * -0.5 + (np.log(score.priors_) - 0.5 * constant)
     return -joint.log_sum_exp()

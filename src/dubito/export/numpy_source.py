@@ -46,48 +46,40 @@ CALLS = {
     "pick": "np.take_along_axis({}, {}, axis=1)",
 }  # fmt: skip
 BY_ROW = "Return what `decide` returns, for costs given as rows x actions x classes."
-HELPERS = {
-    "below_top": '''
+_HELPERS = '''
 def below_top(x):
     """Return how far numbers are below the largest of their row."""
     with np.errstate(over="ignore"):
         return x - np.max(x, axis=1, keepdims=True)
-''',
-    "log_softmax": '''
+
 def log_softmax(x):
     """Return the log of the softmax of each row."""
     x = below_top(x)
     return x - np.log(np.sum(np.exp(x), axis=1, keepdims=True))
-''',
-    "softmax": '''
+
 def softmax(x):
     """Return the softmax of each row."""
     p = np.exp(below_top(x))
     return p / np.sum(p, axis=1, keepdims=True)
-''',
-    "sigmoid": '''
+
 def sigmoid(x):
     """Return 1 / (1 + exp(-x)), without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
-''',
-    "count_below": '''
+
 def count_below(table, x, side):
     """Return how many numbers of row k of a table, which rise, are below column k of x."""
     return np.stack([np.searchsorted(row, one, side) for row, one in zip(table, x.T)], axis=1)
-''',
-    "top_k": '''
+
 def top_k(x, k):
     """Return the k largest entries of each row, the largest first."""
     return -np.sort(-x, axis=1)[:, :k]
-''',
-    "has_columns": '''
+
 def has_columns(table):
     """Whether a table has columns by name: a dict, a data frame or a structured array."""
     names = getattr(getattr(table, "dtype", None), "names", None)
     return names is not None or hasattr(table, "keys") or hasattr(table, "columns")
-''',
-    "checked": '''
+
 def checked(x, rule, most=np.inf):
     """Return numbers, or raise for the first row with one that is not finite, or too large."""
     is_fine = np.isfinite(x) & (np.abs(x) <= most)
@@ -97,14 +89,12 @@ def checked(x, rule, most=np.inf):
         got = f"got {x[row, column]:g} in row {row}. Fix or drop the row."
         raise ValueError(f"{rule}{limit}, {got}")
     return x
-''',
-    "quotient": '''
+
 def quotient(a, b):
     """Return a / b, without a warning: what is not finite is an error later."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return a / b
-''',
-    "as_floats": '''
+
 def as_floats(x, name, shape, fix, first=None):
     """Return an array of floats of a shape, in which None is any length, or raise.
 
@@ -126,15 +116,13 @@ def as_floats(x, name, shape, fix, first=None):
     if found.ndim != len(shape) or not all(is_fine):
         raise ValueError(f"{name} must be numbers, {wanted}, got the shape {found.shape}. {fix}")
     return found
-''',
-    "as_matrix": '''
+
 def as_matrix(x, name, n_columns, n_rows=None, first=None):
     """Return rows of finite numbers, or raise for the first row that has others."""
     fix = "Pass the columns of the fit, in its order."
     x = as_floats(x, f"`{name}`", (n_rows, n_columns), fix, first)
     return checked(x, f"`{name}` must be finite")
-''',
-    "as_fractions": '''
+
 def as_fractions(probabilities, n_labels):
     """Return probabilities of labels, or raise for the first row with one beyond 0 to 1."""
     p = as_matrix(probabilities, "probabilities", n_labels)
@@ -144,8 +132,7 @@ def as_fractions(probabilities, n_labels):
         got = f"got {p[row, column]:g} in row {row}. Apply a sigmoid to log odds."
         raise ValueError(f"`probabilities` must be between 0 and 1, {got}")
     return p
-''',
-    "as_distributions": '''
+
 def as_distributions(probabilities, n_classes, first=None):
     """Return rows that sum to 1, divided by their sum where it is off by up to 0.001, or raise."""
     rounding = 1e-6 if getattr(probabilities, "dtype", None) == np.float32 else 1e-12
@@ -160,8 +147,7 @@ def as_distributions(probabilities, n_classes, first=None):
         fix = "Apply a softmax to logits, or divide each row by its sum."
         raise ValueError(f"{rule}, got {got} in row {row}. {fix}")
     return np.where(distance <= rounding, p, p / sums)
-''',
-    "as_column": '''
+
 def as_column(row_costs, name, names, n_rows):
     """Return a column that costs depend on, of which the only one may be given by itself."""
     column, fix = row_costs, f"Pass a dict with the columns {', '.join(map(repr, names))}."
@@ -174,28 +160,20 @@ def as_column(row_costs, name, names, n_rows):
         raise ValueError(f"`row_costs` must have columns, got {type(row_costs).__name__}. {fix}")
     column = as_floats(column, f"`row_costs[{name!r}]`", (n_rows,), "Pass one number per row.")
     return checked(column.reshape(-1, 1), f"`row_costs[{name!r}]` must be finite")
-''',
-    "as_costs": '''
+
 def as_costs(row_costs, *shape):
     """Return the costs of each row, actions x classes, as one row of a matrix, or raise."""
     fix = "Pass an array of rows x actions x classes."
     costs = as_floats(row_costs, "`row_costs`", shape, fix).reshape(shape[0], -1)
     return checked(costs, "`row_costs` must be finite", 1e100)
-''',
-    "decoded": '''
+
 def decoded(text, kind, shape):
     """Return the numbers of an encoded table."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).reshape(shape)
-''',
-}
-USES = {  # helpers that others need
-    "log_softmax": ("below_top",),
-    "softmax": ("below_top",),
-    "as_matrix": ("as_floats", "checked"),
-    "as_fractions": ("as_matrix",),
-    "as_distributions": ("as_matrix",),
-    "as_column": ("as_floats", "checked", "has_columns"),
-    "as_costs": ("as_floats", "checked"),
+'''
+HELPERS = {  # the source of each function by its name, after those that it calls
+    text.partition("(")[0].removeprefix("def "): text.rstrip()
+    for text in re.split(r"\n(?=def )", _HELPERS.strip())
 }
 
 
@@ -292,8 +270,9 @@ class _Source:
                 f"        return decide_by_row{call}",
                 *body,
             ]
-        for name in reversed(HELPERS):  # a helper comes after those that it needs
-            self.helpers |= {*USES.get(name, ())} if name in self.helpers else set()
+        for name in reversed(HELPERS):
+            if name in self.helpers:
+                self.helpers |= {*re.findall(r"\w+(?=\()", HELPERS[name])} & {*HELPERS}
         tests = self._tests()
         names = [
             f"{name.upper()} = {_listed(entries)}" for name, entries in self.graph.metadata.items()
@@ -347,7 +326,8 @@ class _Source:
         for value in self.needed:
             is_input = value.op == "input"
             is_shared = self.n_uses[value.number] > 1 or value.number in shared
-            if value.op == "constant" or not (is_input or is_shared or self._is_long(value)):
+            is_named = value.number in self.graph.names  # which gives it a line of its own
+            if value.op == "constant" or not (is_input or is_shared or is_named):
                 continue
             for number in sorted(one for one in comments if one <= value.number and not is_input):
                 yield from _comment(comments.pop(number))
@@ -363,10 +343,6 @@ class _Source:
             for name, one in self.graph.outputs.items()
         ]
         yield from _statement("return", "{" + ", ".join(pairs) + "}")
-
-    def _is_long(self, value: Value) -> bool:
-        """Whether a value used once gets a line of its own: it has a name."""
-        return value.number in self.graph.names
 
     def _name(self, value: Value) -> str:
         """Return a name for a value that no other one has."""
@@ -509,7 +485,7 @@ class _Source:
 
 def _spaced(functions: list[str]) -> list[str]:
     """Return functions in lines, each after two blank ones."""
-    return [line for one in functions for line in ["", "", *one.strip("\n").splitlines()]]
+    return [line for one in functions for line in ["", "", *one.splitlines()]]
 
 
 def _plain(text: str) -> str:

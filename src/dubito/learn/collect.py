@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dubito.arrays import FloatArray, as_array
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.columns import Columns
 from dubito.data.files import scan
-from dubito.data.labels import LabelMatrix, Labels
+from dubito.data.labels import Labels, make_label_matrix
 from dubito.data.shards import ArrayShards, Shards, joined
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
@@ -256,7 +256,7 @@ class _Run:
             if isinstance(self.likelihood, Bernoulli):
                 labels = _without_marks(labels, self.likelihood, caller)
         features = self.features(outputs, calls, caller)
-        return Batch.of(labels, wrapped, sample_weight=weights, features=features, caller=caller)
+        return make_batch(labels, wrapped, sample_weight=weights, features=features, caller=caller)
 
     def features(self, outputs: torch.Tensor, calls: list[Call], caller: str) -> FloatArray | None:
         """Return the output of `layer`, or the input of the last layer."""
@@ -450,7 +450,7 @@ def _without_marks(targets: NDArray[Any], likelihood: Bernoulli, caller: str) ->
         return targets
     marked = targets.reshape(-1, n_targets)
     outputs = MultiLabel(np.zeros(marked.shape))
-    labels = LabelMatrix.of(marked, outputs, "labels", caller, uncertain=policy)
+    labels = make_label_matrix(marked, outputs, "labels", caller, uncertain=policy)
     if n_targets > 1:
         return labels
     [values] = labels.values.T

@@ -19,12 +19,13 @@ from dubito.arrays import (
     as_distributions,
     as_floats,
     as_fraction,
+    as_number,
     draw_seed,
     require_everywhere,
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, Categorical
-from dubito.learn.likelihoods import as_number, require_tensor, require_valid
+from dubito.learn.likelihoods import require_tensor, require_valid
 
 CALLER = "flip_labels"
 MIN_PROBABILITY = 1e-4  # probabilities are clipped to this and 1 - this, so that logs are finite
@@ -267,7 +268,7 @@ class EarlyLearningRegularization(torch.nn.Module):
         as_count(n_rows, "n_rows", caller)
         as_count(n_classes, "n_classes", caller, least=2)
         self.regularization = as_number(
-            regularization, "regularization", caller, example=3.0, above=0
+            regularization, "regularization", caller, 0, fix="Use regularization=3.0", is_open=True
         )
         self.momentum = as_fraction(momentum, "momentum", caller)
         self.classes = Categorical(n_classes)

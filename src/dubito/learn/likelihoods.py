@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf, lgamma, log, pi
+from math import exp, lgamma, log, pi
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
-from dubito.arrays import as_count, as_fraction
+from dubito.arrays import as_count, as_fraction, as_number
 from dubito.data.labels import UNCERTAIN, UncertainPolicy, require_policy
 from dubito.errors import BadTypeError, BadValueError
 
@@ -187,7 +187,8 @@ class Gaussian(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         BaseRegressionLikelihood.__post_init__(self)
-        as_number(self.variance, "variance", "Gaussian", example=1.0, above=0)
+        fix = "Use variance=1.0"
+        as_number(self.variance, "variance", "Gaussian", 0, fix=fix, is_open=True)
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean = self._parameters(outputs, "predict")
@@ -333,8 +334,9 @@ class GeneralizedNormal(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         BaseRegressionLikelihood.__post_init__(self)
-        as_number(self.power, "power", "GeneralizedNormal", example=2.0, above=0)
-        as_number(self.scale, "scale", "GeneralizedNormal", example=1.0, above=0)
+        for name, value, example in (("power", self.power, 2.0), ("scale", self.scale, 1.0)):
+            fix = f"Use {name}={example}"
+            as_number(value, name, "GeneralizedNormal", 0, fix=fix, is_open=True)
 
     def predict(self, outputs: Tensor) -> Distribution:
         location = self._parameters(outputs, "predict")
@@ -510,17 +512,6 @@ def require_valid(
         got = f"{values[(row, *place)].item():.6g}"
         column = None if not place else place[0] if len(place) == 1 else str(tuple(place))
         raise BadValueError(argument, caller, rule, got, fix, row, column)
-
-
-def as_number(
-    value: Any, argument: str, caller: str, *, example: float, above: float = -inf
-) -> float:
-    """Return a finite number, optionally above a bound."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and above < value < inf):
-        rule = "must be a finite number" + (f" above {above:g}" if above > -inf else "")
-        raise BadValueError(argument, caller, rule, repr(value), f"Use {argument}={example}")
-    return float(value)
 
 
 def as_floor(floor: Any, caller: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, final, overload
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dubito.arrays import FloatArray, as_fraction, draw_seed
-from dubito.data.batch import Batch
+from dubito.data.batch import make_batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.measure.audit_state import AuditSums, BootstrapState
@@ -30,11 +30,11 @@ from dubito.measure.detection import (
     false_positive_rate_of,
 )
 from dubito.measure.groups import GroupComparison, RowCosts
-from dubito.measure.intervals import Interval, as_n_resamples, interval_of
+from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
 from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.state import GroupedState, json_fields
+from dubito.measure.state import GroupedState, json_fields, pooling
 from dubito.measure.text import audit_html, audit_lines, verdict_on
 from dubito.outputs import (
     BaseClassOutputs,
@@ -236,9 +236,7 @@ class Audit:
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         batch = shards.batch if isinstance(shards, ArrayShards) else None
         is_small = batch is not None and len(batch) <= MANY_ROWS
-        total: Callable[[Callable[[Batch], Any]], Any] = shards.sum
-        if batch is not None:
-            total = partial(_apply, batch)  # all rows at once, with exact rankings
+        total = pooling(shards)
         of = partial(
             AuditSums.of,
             n_bins=n_confidence_bins,
@@ -299,8 +297,7 @@ class Audit:
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float) and np.isfinite(v)}
         if self.positive is not None:
             numbers |= self.positive.figures
-        for name, interval in self.intervals.items():
-            numbers |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
+        numbers |= ends_of(self.intervals)
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         if self.group_comparison is not None:
@@ -430,7 +427,7 @@ def audit(
     >>> print(audit([0, 0, 0, 1] * 30, [0.25] * 120).verdict)
     No sign of miscalibration of P(1) on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """
-    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
+    batch = make_batch(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     rows = ArrayShards(batch)
     if isinstance(batch.outputs, Normal | Samples | Quantiles | RegressionMembers):
         return RegressionAudit.of(rows)
@@ -439,11 +436,6 @@ def audit(
     if isinstance(batch.outputs, MultiLabel):
         return MultiLabelAudit.of(rows, **settings)
     return Audit.of(rows, pos_label=pos_label, costs=costs, **settings)
-
-
-def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
-    """Return a function of all rows."""
-    return function(batch)
 
 
 def _read(

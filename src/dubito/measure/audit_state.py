@@ -11,7 +11,7 @@ from typing import Self, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, freeze
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, require_labels
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
@@ -110,7 +110,7 @@ class AuditState(State):
         AuditState
             The sums of these rows.
         """
-        batch.require_labels("audit")
+        require_labels(batch, "audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
         has_classes = isinstance(outputs, BaseClassOutputs)

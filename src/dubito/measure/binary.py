@@ -23,7 +23,7 @@ from dubito.errors import BadValueError
 from dubito.kernels.sums import logistic_sums
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.detection import RankingState, average_precision_of
-from dubito.measure.intervals import Interval
+from dubito.measure.intervals import Interval, ends_of
 from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseClassOutputs, ClassName, Logits, as_class_matrix
 
@@ -335,8 +335,7 @@ class BinaryAudit:
         """All finite single numbers; those that an audit has too are called `positive_*`."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "pos_label"}
         values |= {name: getattr(self.operating_point, name) for name in RATES}
-        for name, interval in self.intervals.items():
-            values |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
+        values |= ends_of(self.intervals)
         return {
             f"positive_{name}" if name.split(".")[0] in SHARED_NAMES else name: value
             for name, value in values.items()

@@ -23,7 +23,7 @@ from dubito.measure.binary import (
     error_interval,
     positive_rows,
 )
-from dubito.measure.intervals import Interval
+from dubito.measure.intervals import Interval, ends_of
 from dubito.measure.state import State
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ TITLES = {
     "average_precision": "average precision",
     "mean_cost": "cost per row",
 }
-ENDS = ("low", "high")
 AREAS = ("roc_auc", "average_precision")  # they and costs are not shown in percent
 _Estimate = Callable[[float], Interval]  # the interval of a figure at a level
 
@@ -295,12 +294,10 @@ class GroupComparison:
         """The ends of all intervals, and the differences, in a flat dictionary."""
         found: dict[str, float] = {}
         for group, metrics in self.metrics.items():
-            for name, one in metrics.items():
-                found |= {f"group.{group}.{name}.{end}": getattr(one, end) for end in ENDS}
-        for name, disparity in self.disparities.items():
-            interval = disparity.interval
-            found[f"disparity.{name}"] = interval.value
-            found |= {f"disparity.{name}.{end}": getattr(interval, end) for end in ENDS}
+            found |= ends_of(metrics, f"group.{group}.")
+        for name, one in self.disparities.items():
+            found[f"disparity.{name}"] = one.interval.value
+            found |= ends_of({name: one.interval}, "disparity.")
         return found
 
 

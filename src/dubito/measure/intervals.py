@@ -406,6 +406,15 @@ def resampled_sums(
     return sums
 
 
+def ends_of(intervals: Mapping[str, Interval], prefix: str = "") -> dict[str, float]:
+    """Return the ends of intervals by name, in a flat dictionary."""
+    return {
+        f"{prefix}{name}.{end}": getattr(one, end)
+        for name, one in intervals.items()
+        for end in ("low", "high")
+    }
+
+
 def interval_of(
     value: float, values: Iterable[float] | FloatArray, level: float, caller: str
 ) -> Interval:

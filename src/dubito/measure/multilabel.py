@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, final
@@ -10,7 +10,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
@@ -37,8 +37,8 @@ from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
 from dubito.measure.detection import RankingState
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.groups import DecisionState, Disparity, GroupComparison
-from dubito.measure.intervals import Interval, as_n_resamples, interval_of
-from dubito.measure.state import GroupedState, State, from_plain, json_fields
+from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
+from dubito.measure.state import GroupedState, State, from_plain, json_fields, pooling
 from dubito.measure.text import figure_texts
 from dubito.outputs import MultiLabel
 
@@ -329,15 +329,11 @@ class MultiLabelAudit:
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         n_labels = first.n_columns
         n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MANY_LABELS)
-        total: Callable[[Callable[[Batch], Any]], Any] = shards.sum
-        is_in_memory = isinstance(shards, ArrayShards)
-        if isinstance(shards, ArrayShards):
-            batch = shards.batch
-            total = lambda function: function(batch)  # noqa: E731
+        total = pooling(shards)
         of = partial(
             MultiLabelState.of,
             threshold=as_fraction(threshold, "threshold", "audit"),
-            is_gridded=not is_in_memory,
+            is_gridded=not isinstance(shards, ArrayShards),
         )
         state = total(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
         read = partial(
@@ -413,10 +409,9 @@ class MultiLabelAudit:
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
         for mean, values in self.means.items():
             numbers |= {f"{mean}.{name}": value for name, value in values.items()}
-        for name, interval in self.intervals.items():
-            numbers |= {f"{name}.low": interval.low, f"{name}.high": interval.high}
+        numbers |= ends_of(self.intervals)
         for name, one in self.labels.items():
-            own = {k.removeprefix("positive_"): v for k, v in one.figures.items()}
+            own = _unprefixed(one.figures)
             own |= {k: v for k, v in _figures_of(one).items() if k not in own}
             own |= {"log_loss": self.log_losses[name], "brier_score": self.brier_scores[name]}
             numbers |= {f"label.{name}.{k}": v for k, v in own.items()}
@@ -424,9 +419,10 @@ class MultiLabelAudit:
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         for label, comparison in self.group_comparison.items():
             for group, metrics in comparison.metrics.items():
-                numbers |= _ends(f"group.{group}.label.{label}", metrics)
-            differences = {k: one.interval for k, one in comparison.disparities.items()}
-            numbers |= _ends(f"disparity.label.{label}", differences, has_values=True)
+                numbers |= ends_of(_unprefixed(metrics), f"group.{group}.label.{label}.")
+            for name, one in _unprefixed(comparison.disparities).items():
+                ends = ends_of({name: one.interval}, f"disparity.label.{label}.")
+                numbers |= {**ends, f"disparity.label.{label}.{name}": one.interval.value}
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
@@ -447,17 +443,9 @@ class MultiLabelAudit:
         return "\n".join(_lines(self))
 
 
-def _ends(
-    prefix: str, intervals: Mapping[str, Interval], has_values: bool = False
-) -> dict[str, float]:
-    """Return the ends of intervals by name, and their values if they are wanted."""
-    found: dict[str, float] = {}
-    for name, one in intervals.items():
-        start = f"{prefix}.{name.removeprefix('positive_')}"
-        found |= {f"{start}.low": one.low, f"{start}.high": one.high}
-        if has_values:
-            found[start] = one.value
-    return found
+def _unprefixed(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures of a label by the names that they have without other classes."""
+    return {name.removeprefix("positive_"): one for name, one in figures.items()}
 
 
 def _compare(
@@ -496,7 +484,7 @@ def _require_labels(batch: Batch) -> None:
     if not isinstance(outputs, MultiLabel):
         rule, fix = "must be MultiLabel", "Pass MultiLabel(array), or use Audit.of"
         raise BadTypeError("outputs", "MultiLabelAudit.of", rule, type(outputs).__name__, fix)
-    batch.require_labels("audit")
+    require_labels(batch, "audit")
     assert isinstance(labels, LabelMatrix)
     require_own_places(outputs, labels, "y_true", "audit")
 

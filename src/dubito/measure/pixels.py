@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
 from dubito.arrays import as_array, as_floats, require_choice
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import Logits, Probabilities
@@ -94,4 +94,5 @@ class PixelShards(Shards):
         if self.ignore is not None:
             flat = np.where(flat == self.ignore, np.nan, flat)
         rows = wrap(pixels.reshape(-1, pixels.shape[-1]))
-        return Batch.of(flat, rows, first_row=first_row, caller=f"maps[{i}]")
+        batch = make_batch(flat, rows, caller=f"maps[{i}]")
+        return replace(batch, first_row=first_row)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -488,7 +488,7 @@ def target_batch(
     """Return a batch of predictive distributions with targets, and warn about missing targets."""
     matched = outputs.normal if isinstance(outputs, RegressionMembers) else outputs
     wrapped = _require_regression(matched, caller, kinds)
-    batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
+    batch = make_batch(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
     return batch

@@ -21,8 +21,9 @@ from typing import (
 import numpy as np
 
 from dubito.arrays import IntArray
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch, require_labels
 from dubito.data.labels import is_absent
+from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
 
 
@@ -173,8 +174,8 @@ def labeled_batch(
     """Return a batch with labels, and warn about missing ones; `outputs` may be the batch."""
     if isinstance(outputs, Batch):
         return outputs
-    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
-    batch.require_labels(caller)
+    batch = make_batch(y_true, outputs, sample_weight=sample_weight, caller=caller)
+    require_labels(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)
     return batch
 
@@ -184,6 +185,13 @@ def warn_of_missing(n_missing: int, n_rows: int, caller: str, stacklevel: int) -
     if n_missing:
         text = f"{caller}: {n_missing:,} of {n_rows:,} rows have no label and were left out."
         warnings.warn(text, MissingLabelsWarning, stacklevel)
+
+
+def pooling(shards: Shards) -> Callable[[Callable[[Batch], Any]], Any]:
+    """Return what pools a state over all rows: those in memory at once, for exact rankings."""
+    if isinstance(shards, ArrayShards):
+        return lambda function: function(shards.batch)
+    return shards.sum
 
 
 Inner = TypeVar("Inner")

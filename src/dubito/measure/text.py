@@ -184,14 +184,9 @@ def audit_html(audit: Audit) -> str:
             metrics._replace(folded="The more probable class of the two"),
         ]
     if audit.classes:
-        worst, n_classes = _ranked_classes(audit), len(audit.classes)
-        rows = [
-            (f"{one.name}", *map(percent, (one.probability, one.frequency)),
-             f"{one.calibration_error:.4f}")
-            for one in worst
-        ]  # fmt: skip
+        rows, n_classes = _class_cells(audit), len(audit.classes)
         heads = ("class", "mean probability", "frequency", f"ECE ({audit.n_bins} uniform bins)")
-        which = "Classes" if len(worst) == n_classes else f"Worst {MAX_CLASSES} of {n_classes:,}"
+        which = "Classes" if len(rows) == n_classes else f"Worst {MAX_CLASSES} of {n_classes:,}"
         parts.append(HTMLTable(heads, rows, f"{which}, by calibration error"))
     if audit.groups:
         groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in audit.groups.items()]
@@ -202,14 +197,16 @@ def audit_html(audit: Audit) -> str:
 
 def _bin_table(curve: ReliabilityCurve, name: str, observed: str) -> HTMLTable:
     """Return probability and frequency per bin, with the range of a calibrated model."""
-    bins = zip(curve.confidence, curve.accuracy, curve.low, curve.high, curve.count, strict=True)
-    rows = [
-        (_fine_percent(mean), _fine_percent(seen),
-         f"{_fine_percent(low)} to {_fine_percent(high)}", f"{count:,.0f}")
-        for mean, seen, low, high, count in bins
-    ]  # fmt: skip
     heads = (f"mean {name}", observed, "95 % range if calibrated", "rows")
-    return HTMLTable(heads, rows, "Reliability by bin")
+    return HTMLTable(heads, _bin_cells(curve), "Reliability by bin")
+
+
+def _bin_cells(curve: ReliabilityCurve) -> list[tuple[str, str, str, str]]:
+    """Return probability, frequency, range if calibrated and rows of each bin as text."""
+    ends = zip(*(map(_fine_percent, one) for one in (curve.low, curve.high)), strict=True)
+    means, seen = (map(_fine_percent, one) for one in (curve.confidence, curve.accuracy))
+    columns = (means, seen, map(" to ".join, ends), (f"{n:,.0f}" for n in curve.count))
+    return list(zip(*columns, strict=True))
 
 
 def _confusion_table(positive: BinaryAudit, other: str) -> HTMLTable:
@@ -313,14 +310,10 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
     lines += ["", *_confusion_lines(positive, other), ""]
     lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
     curve = positive.curve
-    columns = (curve.confidence, curve.accuracy, curve.low, curve.high, curve.count)
-    for mean, frequency, low, high, count in zip(*columns, strict=True):
-        expected = f"{_fine_percent(low)} to {_fine_percent(high)}"
-        mark = "" if low <= frequency <= high else "  *"
-        lines.append(
-            f"  {_fine_percent(mean):>11} {_fine_percent(frequency):>10} {expected:>20} "
-            f"{count:>9,.0f}{mark}"
-        )
+    is_inside = (curve.low <= curve.accuracy) & (curve.accuracy <= curve.high)
+    for (mean, seen, expected, count), inside in zip(_bin_cells(curve), is_inside, strict=True):
+        mark = "" if inside else "  *"
+        lines.append(f"  {mean:>11} {seen:>10} {expected:>20} {count:>9}{mark}")
     if any(line.endswith("*") for line in lines):
         lines.append("  * outside the range of a calibrated model, as 1 bin in 20 is by chance")
     if positive.base_rate > 0 and positive.deciles[0].fraction < 1:
@@ -388,24 +381,27 @@ def reliability_chart(
     return Chart(title, Axis(0, 1, "Confidence"), Axis(0, 1, "Accuracy"), marks)
 
 
-def _ranked_classes(audit: Audit) -> list[ClassReport]:
-    """Return the classes of the largest calibration errors, the worst first."""
+def _class_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
+    """Return name, mean probability, frequency and ECE of the worst classes, the worst first."""
     ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
-    return ranked[:MAX_CLASSES]
+    return [
+        (f"{one.name}", percent(one.probability), percent(one.frequency),
+         f"{one.calibration_error:.4f}")
+        for one in ranked[:MAX_CLASSES]
+    ]  # fmt: skip
 
 
 def _class_lines(audit: Audit) -> list[str]:
     """Return mean probability, observed frequency and ECE of each class, the worst first."""
-    worst = _ranked_classes(audit)
-    title = "class" if len(worst) == len(audit.classes) else f"class (worst {MAX_CLASSES})"
+    cells = _class_cells(audit)
+    title = "class" if len(cells) == len(audit.classes) else f"class (worst {MAX_CLASSES})"
     lines = [
         f"  {title:<20} {'probability':>11} {'observed frequency':>18} {'ECE':>7}"
         f"  ({audit.n_bins} uniform bins)"
     ]
     return lines + [
-        f"  {printable(str(one.name))[:20]:<20} {percent(one.probability):>11} "
-        f"{percent(one.frequency):>18} {one.calibration_error:>7.4f}"
-        for one in worst
+        f"  {printable(name)[:20]:<20} {probability:>11} {frequency:>18} {error:>7}"
+        for name, probability, frequency, error in cells
     ]
 
 

@@ -9,9 +9,9 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, Labels, Targets
-from dubito.data.shards import as_shards, load_rows
+from dubito.data.shards import load_rows, make_shards
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
@@ -443,14 +443,14 @@ def _as_models(
             rule = f"must have {len(y_true)} rows, the length of `y_true`"
             fix = "Pass outputs for the same rows in the same order"
             raise BadValueError(f"models[{name!r}]", CALLER, rule, f"{len(outputs)} rows", fix)
-        shards = as_shards(
+        shards = make_shards(
             outputs, y_true, sample_weight=sample_weight, row_costs=row_costs,
             caller=CALLER, argument=f"models[{name!r}]", label_argument="y_true",
         )  # fmt: skip
         batches[name] = moment_matched(load_rows(shards, seed=seed))
     first = next(iter(batches.values()))
     for name, batch in batches.items():
-        batch.require_labels(CALLER)
+        require_labels(batch, CALLER)
         _require_same_rows(f"models[{name!r}]", batch, first)
     return batches
 

@@ -13,7 +13,7 @@ import scipy
 from dubito.arrays import FloatArray, IntArray, as_count, as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
-from dubito.data.shards import as_shards, load_rows
+from dubito.data.shards import load_rows, make_shards
 from dubito.decide import PriorEstimate, estimate_prior
 from dubito.decide.priors import log_posteriors, probabilities_of
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertainty_scores
@@ -111,11 +111,11 @@ class Drift:
     level: float
     shifts: dict[str, DistributionShift]
     wasserstein: float
-    expected_accuracy: float | None
-    thresholded_accuracy: Interval | None
-    prior: PriorEstimate | None
-    reference_prior: FloatArray | None
-    classes: tuple[ClassName, ...] | None
+    expected_accuracy: float | None = None
+    thresholded_accuracy: Interval | None = None
+    prior: PriorEstimate | None = None
+    reference_prior: FloatArray | None = None
+    classes: tuple[ClassName, ...] | None = None
 
     @property
     def shifted(self) -> tuple[str, ...]:
@@ -318,7 +318,7 @@ def _require_same_kind(before: Period, after: Period) -> None:
 
 def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
     """Return the rows of one period, and warn about missing labels."""
-    shards = as_shards(
+    shards = make_shards(
         outputs, y, features=features,
         caller=CALLER, argument=argument, label_argument=f"y_{argument}",
     )  # fmt: skip
@@ -410,11 +410,6 @@ def _regression_drift(
         level=level,
         shifts=_with_significance(shifts, level, min(len(before), len(after))),
         wasserstein=float(scipy.stats.wasserstein_distance(*points)),
-        expected_accuracy=None,
-        thresholded_accuracy=None,
-        prior=None,
-        reference_prior=None,
-        classes=None,
     )
 
 

@@ -2,7 +2,7 @@
 
 A plain array is probabilities, everywhere; anything else is wrapped in the type that says what it
 is. Each type validates its array once and keeps it read-only, in float32 or float64. Changing the
-caller's array afterwards changes nothing: arrays of up to 64 MB are copied. Larger ones and
+caller's array afterwards changes nothing: arrays of up to 4 MB are copied. Larger ones and
 read-only ones, such as memory maps, are shared, so that they take no further memory: leave those
 unchanged while you use the outputs.
 Functions that are given a plain array only read it while they run.

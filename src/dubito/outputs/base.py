@@ -86,9 +86,10 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-def set_field(outputs: BaseOutputs, name: str, value: Any) -> None:
-    """Set a field of frozen outputs during construction."""
-    object.__setattr__(outputs, name, value)
+def set_fields(outputs: BaseOutputs, **fields: Any) -> None:
+    """Set fields of frozen outputs during construction."""
+    for name, value in fields.items():
+        object.__setattr__(outputs, name, value)
 
 
 Kind = TypeVar("Kind", bound=BaseOutputs)
@@ -112,5 +113,6 @@ def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:
     """
     outputs = object.__new__(kind)
     for name, value in fields.items():
-        set_field(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)
+        one = freeze(value) if isinstance(value, np.ndarray) else value
+        object.__setattr__(outputs, name, one)
     return outputs

@@ -31,7 +31,7 @@ from dubito.arrays import (
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
-from dubito.outputs.base import BaseOutputs, set_field, unchecked
+from dubito.outputs.base import BaseOutputs, set_fields, unchecked
 
 ClassName = str | int | float | bool
 USE_LOGITS = "Use Logits(...) for logits"
@@ -52,6 +52,14 @@ class BaseClassOutputs(BaseOutputs):
         """The number of classes: of columns, never of the labels that happen to occur."""
         return int(self.array.shape[-1])
 
+    def _set(self, array: FloatArray, given: Any, classes: Any) -> None:
+        """Set the validated array, what it was read from, and the names of its columns."""
+        if classes is not None:
+            fix, kind = "Give each class a name of its own, such as ['cat', 'dog']", type(self)
+            n_classes = array.shape[-1]
+            classes = as_names(classes, n_classes, "classes", "class", kind.__name__, fix)
+        set_fields(self, array=array, origin=Origin.of(given), classes=classes)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -63,7 +71,7 @@ class Logits(BaseClassOutputs):
     array : array of shape (n_rows, n_classes) or (n_rows,)
         Finite logits. One dimension is one number per row, the log odds of the positive class of
         two, as `decision_function` of a binary classifier returns it; pass a single row of several
-        classes as `array[np.newaxis]`. Arrays of up to 64 MB are copied.
+        classes as `array[np.newaxis]`. Arrays of up to 4 MB are copied.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
 
@@ -82,9 +90,7 @@ class Logits(BaseClassOutputs):
         logits = as_finite(_as_matrix(array, "array", "Logits"), "array", "Logits", fix)
         if logits.shape[1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        set_field(self, "array", own(logits, array))
-        set_field(self, "origin", Origin.of(array))
-        set_field(self, "classes", _as_classes(classes, self.n_classes, "Logits"))
+        self._set(own(logits, array), array, classes)
 
 
 @final
@@ -98,7 +104,7 @@ class Probabilities(BaseClassOutputs):
         Probabilities. Rows whose sum differs from 1 by more than 1e-3 raise an error, others are
         renormalized. One column, or one dimension, is the probability of the positive class of two;
         pass a single row of several classes as `array[np.newaxis]`. Arrays of up to
-        64 MB are copied.
+        4 MB are copied.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
     normalize : bool, default=False
@@ -124,9 +130,7 @@ class Probabilities(BaseClassOutputs):
         if normalize and matrix.shape[1] > 1:
             matrix = as_normalized(matrix, "array", "Probabilities")
         probabilities = _as_probabilities(matrix, "array", "Probabilities")
-        set_field(self, "array", own(probabilities, array))
-        set_field(self, "origin", Origin.of(array))
-        set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
+        self._set(own(probabilities, array), array, classes)
 
 
 @final
@@ -169,10 +173,8 @@ class Members(BaseClassOutputs):
             _as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
         ]
         is_unchanged = all(new is old for new, old in zip(checked, passes, strict=True))
-        set_field(self, "array", own(floats if is_unchanged else np.stack(checked), array))
-        set_field(self, "origin", Origin.of(array))
-        set_field(self, "classes", _as_classes(classes, self.n_classes, "Members"))
-        set_field(self, "certainty", _as_certainty(certainty, floats.shape[:2]))
+        self._set(own(floats if is_unchanged else np.stack(checked), array), array, classes)
+        set_fields(self, certainty=_as_certainty(certainty, floats.shape[:2]))
 
     @classmethod
     def of(cls, passes: Iterable[Any], *, certainty: Any = None) -> Members:
@@ -253,8 +255,8 @@ class TopLabel(BaseOutputs):
             raise BadTypeError("correct", "TopLabel", "must be booleans or numbers", got, fix)
         hits = as_fractions(hits, "correct", "TopLabel", "Use 1 for correct and 0 for wrong")
         require_rows(hits, top.shape[0], "correct", "TopLabel", "the confidence")
-        set_field(self, "confidence", freeze(top.astype(np.float64)))
-        set_field(self, "correct", freeze(hits.astype(np.float64)))
+        confidence, right = (freeze(one.astype(np.float64)) for one in (top, hits))
+        set_fields(self, confidence=confidence, correct=right)
 
 
 @final
@@ -305,20 +307,18 @@ class Scores(BaseClassOutputs):
         if names is None:
             names = _score_names(array)
         listed = None if names is None else tuple(map(str, names))
-        set_field(self, "origin", Origin.of(array))
+        origin = Origin.of(array)
         if listed is not None and not isinstance(array, np.ndarray | list | tuple):
             array = np.column_stack([as_floats(array[one], one, "Scores") for one in listed])
         matrix = _as_matrix(array, "array", "Scores").astype(np.float64)
         _require_scores(matrix, listed)
-        set_field(self, "array", freeze(matrix))
-        set_field(self, "names", listed)
         if groups is not None:
             groups = freeze(as_array(groups, "groups", "Scores"))
             require_dimensions(groups, (1,), "groups", "Scores", "one value per row")
             require_rows(groups, len(matrix), "groups", "Scores")
-        set_field(self, "groups", groups)
-        set_field(self, "confidence_column", _score_column(confidence, matrix, listed))
-        set_field(self, "classes", ("wrong", "correct"))
+        column = _score_column(confidence, matrix, listed)
+        set_fields(self, array=freeze(matrix), origin=origin, names=listed, groups=groups)
+        set_fields(self, confidence_column=column, classes=("wrong", "correct"))
 
     @property
     def n_classes(self) -> int:
@@ -506,12 +506,6 @@ def _as_probabilities(
     return np.stack([1 - positive, positive], axis=1)
 
 
-def _as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...] | None:
-    """Return the names of the columns as plain Python values, or None."""
-    fix = "Give each class a name of its own, such as ['cat', 'dog']"
-    return None if names is None else as_names(names, n_classes, "classes", "class", caller, fix)
-
-
 def as_names(
     names: Any, n_names: int, argument: str, of_what: str, caller: str, fix: str
 ) -> tuple[ClassName, ...]:
@@ -607,10 +601,8 @@ class BaseMultiLabel(BaseOutputs):
         rule = "must be between 0 and 1"
         fix = LOGITS if (floats < 0).any() else PERCENTAGES
         require_everywhere(is_share, floats, "array", caller, rule, fix)
-        set_field(self, "array", own(floats, array))
-        set_field(self, "origin", Origin.of(array))
-        names = _as_label_names(label_names, array, self.n_labels, caller)
-        set_field(self, "label_names", names)
+        names = _as_label_names(label_names, array, floats.shape[-1], caller)
+        set_fields(self, array=own(floats, array), origin=Origin.of(array), label_names=names)
 
     @property
     def n_labels(self) -> int:
@@ -659,7 +651,7 @@ class MultiLabel(BaseMultiLabel):
 
     def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
         super(MultiLabel, self).__init__(array, label_names)
-        set_field(self, "odds", None)
+        set_fields(self, odds=None)
 
     @classmethod
     def from_logits(cls, logits: Any, label_names: Iterable[ClassName] | None = None) -> MultiLabel:
@@ -687,9 +679,8 @@ class MultiLabel(BaseMultiLabel):
         require_dimensions(odds, (2,), "logits", caller, "rows x labels")
         names = _as_label_names(label_names, logits, odds.shape[1], caller)
         p = np.exp(-np.logaddexp(0, -odds))
-        made = unchecked(cls, {"array": p, "label_names": names, "odds": own(odds, logits)})
-        set_field(made, "origin", Origin.of(logits))
-        return made
+        fields = {"array": p, "label_names": names, "odds": own(odds, logits)}
+        return unchecked(cls, {**fields, "origin": Origin.of(logits)})
 
     @property
     def log_odds(self) -> FloatArray:

@@ -25,7 +25,7 @@ from dubito.arrays import (
     require_everywhere,
 )
 from dubito.errors import BadValueError
-from dubito.outputs.base import BaseOutputs, set_field
+from dubito.outputs.base import BaseOutputs, set_fields
 
 
 @final
@@ -53,15 +53,9 @@ class Normal(BaseOutputs):
 
     def __init__(self, mean: Any, std: Any) -> None:
         means = as_finite(as_floats(mean, "mean", "Normal"), "mean", "Normal")
-        stds = as_finite(as_floats(std, "std", "Normal"), "std", "Normal")
         require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
-        if stds.shape != means.shape:
-            rule, got = f"must have the shape of `mean`, {means.shape}", f"shape {stds.shape}"
-            raise BadValueError("std", "Normal", rule, got, _shape_remedy("std", stds, means))
-        rule, fix = "must be positive", "Set a floor, such as 1e-6"
-        require_everywhere(stds > 0, stds, "std", "Normal", rule, fix)
-        set_field(self, "mean", own(means, mean))
-        set_field(self, "std", own(stds, std))
+        means, stds = _with_stds(means, mean, std, ("mean", "std"), "Normal")
+        set_fields(self, mean=means, std=stds)
 
 
 @final
@@ -87,7 +81,7 @@ class Samples(BaseOutputs):
     def __init__(self, array: Any) -> None:
         draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
         require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
-        set_field(self, "array", own(draws, array))
+        set_fields(self, array=own(draws, array))
 
 
 @final
@@ -137,13 +131,13 @@ class Quantiles(BaseOutputs):
             raise BadValueError(
                 "levels", "Quantiles", rule, f"{checked.size}", "Name every column's level"
             )
-        set_field(self, "levels", own(checked, levels))
         is_crossed = values[:, 1:] < values[:, :-1]
         rows = np.asarray(is_crossed.any(axis=tuple(range(1, values.ndim))))
         if rows.any() and not rearrange:
             raise _crossed(values, checked, is_crossed, int(rows.sum()))
-        set_field(self, "array", own(np.sort(values, axis=1) if rows.any() else values, array))
-        set_field(self, "rearranged", freeze(rows) if rearrange else None)
+        ordered = own(np.sort(values, axis=1) if rows.any() else values, array)
+        rearranged = freeze(rows) if rearrange else None
+        set_fields(self, array=ordered, levels=own(checked, levels), rearranged=rearranged)
 
     @property
     def n_rearranged(self) -> int:
@@ -364,7 +358,7 @@ class RegressionMembers(BaseMixture):
     ) -> None:
         require_choice(family, ("normal", "laplace"), "family", "RegressionMembers")
         _set_moments(self, means, stds, "passes x rows (x targets)")
-        set_field(self, "family", family)
+        set_fields(self, family=family)
 
     @property
     def n_passes(self) -> int:
@@ -426,7 +420,7 @@ class NormalMixture(BaseMixture):
             got, fix = f"shape {given.shape}", "Pass one weight per component and row"
             raise BadValueError("weights", "NormalMixture", rule, got, fix)
         rows = as_distributions(np.ascontiguousarray(given.T), "weights", "NormalMixture")
-        set_field(self, "weights", own(rows.T, weights))
+        set_fields(self, weights=own(rows.T, weights))
 
 
 class _Family(NamedTuple):
@@ -461,17 +455,25 @@ def _set_moments(outputs: BaseMixture, means: Any, stds: Any, shape: str) -> Non
     """Set the validated means and standard deviations of a mixture."""
     caller = type(outputs).__name__
     mean = as_finite(as_floats(means, "means", caller), "means", caller)
-    std = as_finite(as_floats(stds, "stds", caller), "stds", caller)
     if mean.ndim not in (2, 3) or 0 in (len(mean), *mean.shape[2:]):  # there may be no rows
         rule, fix = f"must be {shape}", "Use np.stack([first, second, ...])"
         raise BadValueError("means", caller, rule, f"shape {mean.shape}", fix)
-    if std.shape != mean.shape:
-        rule, got = f"must have the shape of `means`, {mean.shape}", f"shape {std.shape}"
-        raise BadValueError("stds", caller, rule, got, _shape_remedy("stds", std, mean))
+    mean, std = _with_stds(mean, means, stds, ("means", "stds"), caller)
+    set_fields(outputs, means=mean, stds=std)
+
+
+def _with_stds(
+    means: FloatArray, given: Any, stds: Any, names: tuple[str, str], caller: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return means, read from what was given, and their standard deviations, validated."""
+    of_means, name = names
+    std = as_finite(as_floats(stds, name, caller), name, caller)
+    if std.shape != means.shape:
+        rule, got = f"must have the shape of `{of_means}`, {means.shape}", f"shape {std.shape}"
+        raise BadValueError(name, caller, rule, got, _shape_remedy(name, std, means))
     rule, fix = "must be positive", "Set a floor, such as 1e-6"
-    require_everywhere(std > 0, std, "stds", caller, rule, fix)
-    set_field(outputs, "means", own(mean, means))
-    set_field(outputs, "stds", own(std, stds))
+    require_everywhere(std > 0, std, name, caller, rule, fix)
+    return own(means, given), own(std, stds)
 
 
 def _shape_remedy(name: str, stds: FloatArray, means: FloatArray) -> str:

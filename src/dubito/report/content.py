@@ -18,7 +18,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dubito.charts import Chart
-from dubito.formatting import cost, keep_percent_signs, percent
+from dubito.formatting import cost, decimal, keep_percent_signs, percent
+from dubito.measure import Interval
 from dubito.report.svg import draw_svg
 
 Item = TypeVar("Item")
@@ -73,6 +74,11 @@ class Card:
     name: str
     value: str
     note: str = ""
+
+    @classmethod
+    def of(cls, name: str, estimate: Interval, shown: Callable[[float], str] = decimal) -> Card:
+        """Return an estimate with its 95 % interval."""
+        return cls(name, shown(estimate.value), between(estimate, shown))
 
 
 @final
@@ -215,6 +221,15 @@ class Section:
     blocks: tuple[Block, ...]
     is_detail: bool = False
     is_collapsed: bool = False
+
+
+def between(estimate: Interval, shown: Callable[[float], str] = decimal) -> str:
+    """Return the ends of a 95 % interval.
+
+    >>> between(Interval(0.2, 0.1, 0.3))
+    '95 % interval 0.1000 to 0.3000'
+    """
+    return f"95 % interval {shown(estimate.low)} to {shown(estimate.high)}"
 
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -40,13 +40,13 @@ MARGIN = 0.02  # above the y axis
 INK = ("reference", "neutral", "boundary")  # styles in the color of text
 
 
-def _axes_for(ax: Axes | None, feature: str, size: tuple[float, float] = SIZE) -> Axes:
-    """Return the given axes or those of a new figure, or raise an error without matplotlib."""
+def _new_figure(feature: str, size: tuple[float, float] = SIZE) -> Any:
+    """Return a new figure, or raise an error without matplotlib."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise MissingExtraError(feature, "plots") from error
-    return ax if ax is not None else pyplot.subplots(figsize=size, layout="constrained")[1]
+    return pyplot.figure(figsize=size, layout="constrained")
 
 
 class BaseDisplay:
@@ -69,7 +69,7 @@ class BaseDisplay:
         display
             The display itself, with `ax_` and `figure_`.
         """
-        self.ax_ = _axes_for(ax, type(self).__name__, self.size)
+        self.ax_ = _new_figure(type(self).__name__, self.size).subplots() if ax is None else ax
         self.figure_ = self.ax_.figure
         self._draw(self.ax_)
         return self
@@ -850,9 +850,7 @@ class MinkowskiDisplay:
             The display itself, with `axes_` and `figure_`.
         """
         n_panels = 1 + len(self.curves)
-        first = _axes_for(None, type(self).__name__, size=(3.6 * n_panels, 4.2))
-        figure: Any = first.figure
-        first.remove()
+        figure = _new_figure(type(self).__name__, (3.6 * n_panels, 4.2))
         grid = figure.add_gridspec(2, n_panels)
         losses = figure.add_subplot(grid[:, 0])
         _draw_losses(losses, [curve.q for curve in next(iter(self.curves.values()))])
@@ -983,7 +981,8 @@ class UncertaintyMapDisplay:
         UncertaintyMapDisplay
             The display itself, with `axes_` and `figure_`.
         """
-        axes = _three_axes() if axes is None else axes
+        if axes is None:
+            axes = tuple(_new_figure(MAPS, (9.6, 3.4)).subplots(1, 3))
         if len(axes) != 3:
             fix = "Pass a row of `figure.subplots(n_images, 3)`"
             raise BadValueError("axes", MAPS, "must be 3 axes", f"{len(axes)}", fix)
@@ -998,14 +997,6 @@ class UncertaintyMapDisplay:
         figure.colorbar(drawn, ax=list(axes[1:]), label="nats", shrink=0.8)
         self.axes_, self.figure_ = tuple(axes), figure
         return self
-
-
-def _three_axes() -> Sequence[Axes]:
-    """Return the axes of a new figure."""
-    first = _axes_for(None, MAPS, size=(9.6, 3.4))
-    figure: Any = first.figure
-    first.remove()
-    return tuple(figure.subplots(1, 3))
 
 
 def _as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
 from dubito.calibrate.calibrator import drop_unlabeled
 from dubito.calibrate.held_out_answers import HeldOutAnswers
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch, require_labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic
 from dubito.decide import (
@@ -41,7 +42,7 @@ from dubito.outputs import (
     Samples,
     Scores,
 )
-from dubito.report.content import render
+from dubito.report.content import Section, Verdict, render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.abstention import decisions_section, review_section, uncertainty_section
 from dubito.report.sections.answers import answers_sections, answers_verdict
@@ -164,41 +165,28 @@ class Report:
             _require_policy(policy, outputs)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
-        if isinstance(outputs, MultiLabel):
+        page: dict[str, Any] = {"title": title, "command": command, "seed": seed}
+        if isinstance(outputs, MultiLabel | Scores):
+            kind = (
+                "several labels per row" if isinstance(outputs, MultiLabel) else "scores of answers"
+            )
             given = {"costs": costs, "ood": ood, "calibration": calibration}
-            _require_none("must be None for several labels per row", **given)
-            if isinstance(policy, MultiLabelPolicy):
-                assert evidence is None or isinstance(evidence, LabelEvidence)
-                return _label_policy_report(policy, evidence, shards, title, command, seed)
-            if not isinstance(audit, MultiLabelAudit):
-                audit = MultiLabelAudit.of(shards, random_state=seed)
-            rows = sample_rows(shards, MAX_ROWS_MEASURED, seed)
-            return _labels_report(audit, Provenance.of([rows], seed, command), title)
-        if isinstance(outputs, Scores):
-            given = {"costs": costs, "ood": ood, "calibration": calibration}
-            _require_none("must be None for scores of answers", **given)
-            assert policy is None or isinstance(policy, Policy)
-            assert evidence is None or isinstance(evidence, Evidence)
-            return _answers_report(policy, evidence, shards, title, command, seed)
+            _require_none(f"must be None for {kind}", **given)
+            if isinstance(outputs, Scores):
+                return _answers_report(policy, evidence, shards, **page)
+            if policy is not None:
+                return _label_policy_report(policy, evidence, shards, **page)
+            return _labels_report(audit, shards, **page)
         is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
             _require_none("must be None for a regression", costs=costs, ood=ood)
-            assert not isinstance(others, BaseCalibrator)
-            if isinstance(policy, RegressionPolicy):
-                assert evidence is None or isinstance(evidence, ValueEvidence)
-                members = audit if isinstance(audit, RegressionAudit) else None
-                return _value_policy_report(policy, evidence, shards, title, command, seed, members)
-            found = RegressionSummary.of(
-                shards,
-                calibration=others,
-                command=command,
-                audit=audit if isinstance(audit, RegressionAudit) else None,
-                seed=seed,
-            )
-            return _regression_report(found, title)
+            known = audit if isinstance(audit, RegressionAudit) else None
+            if policy is not None:
+                return _value_policy_report(policy, evidence, shards, known, **page)
+            return _regression_report(others, shards, known, **page)
         if not (ood is None or isinstance(ood, Batch)):
-            ood = Batch.of(None, ood, caller=CALLER)
+            ood = make_batch(None, ood, caller=CALLER)
         assert policy is None or isinstance(policy, Policy)
         assert evidence is None or isinstance(evidence, Evidence)
         summary = Summary.of(
@@ -310,7 +298,7 @@ def make_report(
     >>> "120 rows" in report.verdict
     True
     """
-    batch = Batch.of(
+    batch = make_batch(
         y_true,
         outputs,
         sample_weight=sample_weight,
@@ -320,7 +308,7 @@ def make_report(
         row_costs=row_costs,
         caller=CALLER,
     )
-    batch.require_labels(CALLER)
+    require_labels(batch, CALLER)
     return Report.of(
         ArrayShards(batch),
         calibration=calibration,
@@ -376,42 +364,69 @@ def _n_decided(summary: Summary) -> int:
     return len(summary.sample.batch) if summary.thresholds is None else summary.thresholds.n_rows
 
 
-def _regression_report(summary: RegressionSummary, title: str) -> Report:
-    """Return the report on a regression model."""
+def _report(
+    title: str,
+    verdict: Verdict,
+    sections: Sequence[Section],
+    facts: Sequence[tuple[str, str]],
+    provenance: Provenance,
+) -> Report:
+    """Return a page that ends with how it was computed."""
+    origin = provenance_section((*facts, *provenance.facts), provenance.command)
+    return Report(title, verdict.text, render(title, verdict, [*sections, origin]))
+
+
+def _regression_report(
+    others: Any,
+    shards: Shards,
+    audit: RegressionAudit | None,
+    *,
+    title: str,
+    command: str | None,
+    seed: int,
+) -> Report:
+    """Return the report on a regression model, with calibrators fitted on other rows, if any."""
+    summary = RegressionSummary.of(
+        shards, calibration=others, command=command, audit=audit, seed=seed
+    )
     facts = (
         ("Rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
         ("Rows behind the metrics", f"{summary.before.audit.n_rows:,}"),
         ("PIT bins", f"{summary.whole.pit.size}, of equal width"),
         INTERVALS,
         ("Calibration", summary.method),
-        *summary.provenance.facts,
     )
-    provenance = provenance_section(facts, summary.provenance.command)
-    sections = [*regression_sections(summary), provenance]
-    verdict = regression_verdict(summary)
-    return Report(title, verdict.text, render(title, verdict, sections))
+    sections = regression_sections(summary)
+    return _report(title, regression_verdict(summary), sections, facts, summary.provenance)
 
 
-def _labels_report(audit: MultiLabelAudit, provenance: Provenance, title: str) -> Report:
+def _labels_report(
+    audit: Any, shards: Shards, *, title: str, command: str | None, seed: int
+) -> Report:
     """Return the report on several labels per row."""
+    if not isinstance(audit, MultiLabelAudit):
+        audit = MultiLabelAudit.of(shards, random_state=seed)
     facts = (
         ("Rows", f"{audit.n_rows:,} with a known label, {audit.n_missing:,} without"),
-        ("Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"),
+        _label_counts(audit),
         INTERVALS,
-        *provenance.facts,
     )
-    sections = [*labels_sections(audit), provenance_section(facts, provenance.command)]
-    verdict = labels_verdict(audit)
-    return Report(title, verdict.text, render(title, verdict, sections))
+    provenance = Provenance.of([sample_rows(shards, MAX_ROWS_MEASURED, seed)], seed, command)
+    return _report(title, labels_verdict(audit), labels_sections(audit), facts, provenance)
+
+
+def _label_counts(audit: MultiLabelAudit) -> tuple[str, str]:
+    """Return how many labels there are, and are known."""
+    return "Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"
+
+
+def _labeled_sample(shards: Shards, seed: int) -> Batch:
+    """Return labeled rows to decide, where a fit has not held any out."""
+    return drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
 
 
 def _answers_report(
-    policy: Policy | None,
-    evidence: Evidence | None,
-    shards: Shards,
-    title: str,
-    command: str | None,
-    seed: int,
+    policy: Any, evidence: Any, shards: Shards, *, title: str, command: str | None, seed: int
 ) -> Report:
     """Return the report on scores of answers, and on the policy that rejects some, if any.
 
@@ -424,34 +439,24 @@ def _answers_report(
         batch = replace(evidence.batch, weight=evidence.weight)
         found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
     else:
-        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
+        batch = _labeled_sample(shards, seed)
         figures = apply_policy(policy, batch, seed)[1]
         p = policy.predict_proba(batch.outputs)[:, 1]
         found = HeldOutAnswers(batch, p, "other rows than those of the fit")
     audit = Audit.of(ArrayShards(found.calibrated), random_state=seed)
-    provenance = Provenance.of([found.batch], seed, command)
     facts = (
         ("Rows", f"{len(found.batch):,}, {found.evaluation}"),
         ("Scores", ", ".join(found.scores.names or (f"{found.scores.n_scores}",))),
         INTERVALS,
         *([] if policy is None else [("Calibration", policy.provenance["calibrator"])]),
-        *provenance.facts,
     )
-    sections = [
-        *answers_sections(found, audit, policy, figures),
-        provenance_section(facts, provenance.command),
-    ]
+    sections = answers_sections(found, audit, policy, figures)
     verdict = answers_verdict(found, audit, policy, figures)
-    return Report(title, verdict.text, render(title, verdict, sections))
+    return _report(title, verdict, sections, facts, Provenance.of([found.batch], seed, command))
 
 
 def _label_policy_report(
-    policy: MultiLabelPolicy,
-    evidence: LabelEvidence | None,
-    shards: Shards,
-    title: str,
-    command: str | None,
-    seed: int,
+    policy: Any, evidence: Any, shards: Shards, *, title: str, command: str | None, seed: int
 ) -> Report:
     """Return the report on a policy for several labels per row: the decisions come first.
 
@@ -459,37 +464,32 @@ def _label_policy_report(
     """
     figures = policy.report
     if evidence is None:
-        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
+        batch = _labeled_sample(shards, seed)
         evidence = LabelEvidence(batch, policy.decide(batch.outputs), "the rows of this report")
         figures = MultiLabelPolicyReport.of(evidence, policy.rule, seed)
     batch, p = evidence.batch, evidence.decisions.probabilities
     calibrated = replace(batch, outputs=MultiLabel(p, policy.calibrator.label_names_))
     audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=seed)
-    provenance = Provenance.of([batch], seed, command)
     facts = (
         ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
-        ("Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"),
+        _label_counts(audit),
         INTERVALS,
         ("Calibration", policy.provenance["calibrator"]),
-        *provenance.facts,
     )
-    sections = [
-        label_decisions_section(policy, figures),
-        *labels_sections(audit, figures),
-        provenance_section(facts, provenance.command),
-    ]
+    sections = [label_decisions_section(policy, figures), *labels_sections(audit, figures)]
     verdict = label_policy_verdict(policy, figures, audit)
-    return Report(title, verdict.text, render(title, verdict, sections))
+    return _report(title, verdict, sections, facts, Provenance.of([batch], seed, command))
 
 
 def _value_policy_report(
-    policy: RegressionPolicy,
-    evidence: ValueEvidence | None,
+    policy: Any,
+    evidence: Any,
     shards: Shards,
+    members: RegressionAudit | None,
+    *,
     title: str,
     command: str | None,
     seed: int,
-    members: RegressionAudit | None,
 ) -> Report:
     """Return the report on a regression policy: the decisions come first.
 
@@ -497,8 +497,7 @@ def _value_policy_report(
     """
     figures = policy.report
     if evidence is None:
-        batch = drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
-        evidence = policy.evidence_on(batch, "the rows of this report")
+        evidence = policy.evidence_on(_labeled_sample(shards, seed), "the rows of this report")
         figures = RegressionPolicyReport.of(evidence, policy.rule, seed)
     summary = RegressionSummary.of_policy(
         policy, evidence, members=members, command=command, seed=seed
@@ -507,16 +506,10 @@ def _value_policy_report(
         ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
         INTERVALS,
         ("Calibration", policy.provenance["calibrator"]),
-        *summary.provenance.facts,
     )
     details = [replace(one, is_detail=True) for one in regression_sections(summary)]
-    sections = [
-        value_decisions_section(policy, figures),
-        *details,
-        provenance_section(facts, summary.provenance.command),
-    ]
-    verdict = value_policy_verdict(figures)
-    return Report(title, verdict.text, render(title, verdict, sections))
+    sections = [value_decisions_section(policy, figures), *details]
+    return _report(title, value_policy_verdict(figures), sections, facts, summary.provenance)
 
 
 def _require_policy(policy: Any, outputs: BaseOutputs) -> None:
@@ -542,7 +535,7 @@ def _as_calibration(calibration: Any, is_regression: bool) -> Batch | BaseCalibr
     if calibration is None or (isinstance(calibration, BaseCalibrator) and not is_regression):
         return calibration
     if isinstance(calibration, tuple) and len(calibration) == 2:
-        return Batch.of(*calibration, caller=CALLER)
+        return make_batch(*calibration, caller=CALLER)
     if is_regression:
         rule = "must be a pair of targets and outputs for a regression"
         fix = "Pass calibration=(y, Normal(mean, std))"

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from sqlalchemy import Connection, func, select
@@ -81,25 +81,65 @@ class Stage:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class NewStages:
-    """The stages that a request adds, and the decisions among them, as database columns."""
+    """The stages that a request adds, as database columns, and what stores what follows."""
 
     stages: dict[str, list[Any]]
-    decided: NewDecisions | None
+    follow: Callable[[Connection], Any] | None
     key: IdempotencyKey | None
-    created: float
+
+    @classmethod
+    def parts(
+        cls,
+        columns: Mapping[str, list[Any]],
+        follow: Callable[[dict[str, list[Any]], slice], Callable[[Connection], Any] | None],
+        key: IdempotencyKey | None,
+    ) -> list[NewStages]:
+        """Divide stages into parts, between which others write; the first one has the key.
+
+        `follow` gets the columns and the rows of a part, and returns what stores what follows.
+        """
+        ids, now = columns["decision_id"], time.time()
+        whole = {**columns, "created": [now] * len(ids), "position": list(range(len(ids)))}
+        new = []
+        for start in range(0, max(len(ids), key is not None), PART_ROWS):
+            rows = slice(start, start + PART_ROWS)
+            part = {name: values[rows] for name, values in whole.items()}
+            new.append(cls(part, follow(part, rows), None if start else key))
+        return new
 
     def add(self, connection: Connection) -> bool:
         """Store them; return False, and store none, if another request was faster for a row."""
         if self.key is not None:
-            add_key(connection, self.key, self.created)
+            add_key(connection, self.key, time.time())
         with connection.begin_nested() as nested:
             n_new = insert_rows(connection, cascade_stages, self.stages)
             if n_new < len(self.stages["decision_id"]):
                 nested.rollback()
                 return False
-            if self.decided is not None:
-                self.decided.insert(connection)
+            if self.follow is not None:
+                self.follow(connection)
         return True
+
+
+Rows = TypeVar("Rows")
+
+
+async def answer_stages(
+    service: Service,
+    body: bytes,
+    parse: Callable[[Any], Rows],
+    plan: Callable[[Rows], tuple[list[dict[str, Any]], list[NewStages]]],
+) -> list[dict[str, Any]] | None:
+    """Return the answers to the rows of a body once they are on disk; None if it has no rows."""
+    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
+        rows = await run_in_threadpool(lambda: parse(schemas.parse_json(body, service.settings)))
+        while rows is not None:
+            answers, new = await run_in_threadpool(plan, rows)
+            futures = [asyncio.wrap_future(service.store.submit(part.add)) for part in new]
+            if all([await one for one in futures]):
+                return answers
+            # Another request has added to one of the rows: plan again from what is stored now.
+    return None
 
 
 @final
@@ -151,29 +191,25 @@ class CascadeRows:
         ]
         steps = _next_steps(whole, cascade)
         answers = dict(zip(ids, steps, strict=True))
-        now = time.time()
         columns: dict[str, list[Any]] = {
             "decision_id": ids,
             "number": [one[-1].number + 1 if one else 0 for one in earlier.values()],
             "policy_id": [policy_id] * len(ids),
-            "created": [now] * len(ids),
-            "position": list(range(len(ids))),
             "next_model": [step["next_model"] for step in steps],
             "sent": [json.dumps(self.rows[name]._asdict()) for name in ids],
             "response": [json.dumps(step) for step in steps],
         }
-        new = []
-        for start in range(0, max(len(ids), self.key is not None), PART_ROWS):
-            rows = slice(start, start + PART_ROWS)
-            part = {name: values[rows] for name, values in columns.items()}
+
+        def follow(part: dict[str, list[Any]], rows: slice) -> Callable[[Connection], Any] | None:
             decided = _decisions(part, whole[rows], steps[rows], cascade, service)
-            new.append(NewStages(part, decided, None if start else self.key, now))
+            return None if decided is None else decided.insert
+
         return [
             {"id": name, "policy": policy_id, **answers[name]}
             if stage is None
             else {"id": name, "policy": stage.policy_id, **stage.response}
             for name, stage in repeated.items()
-        ], new
+        ], NewStages.parts(columns, follow, self.key)
 
 
 def _count_rows(fields: schemas.CascadeRequest) -> int:
@@ -408,23 +444,13 @@ async def decide_rows(
         The idempotency key of the request.
     """
     policy_id, policy = cascade
-    store, settings = service.store, service.settings
 
     def plan(rows: CascadeRows) -> tuple[list[dict[str, Any]], list[NewStages]]:
-        stored = store.read(partial(_find_stages, ids=list(rows.rows)))
+        stored = service.store.read(partial(_find_stages, ids=list(rows.rows)))
         return rows.plan(stored, policy, policy_id, service)
 
-    def parse() -> CascadeRows:
-        return CascadeRows.of(schemas.parse_json(body, settings), policy, settings, key)
-
-    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
-        rows = await run_in_threadpool(parse)
-        while True:
-            answers, new = await run_in_threadpool(plan, rows)
-            futures = [asyncio.wrap_future(store.submit(part.add)) for part in new]
-            if all([await one for one in futures]):
-                return answers
-            # Another request has added to one of the rows: plan again from what is stored now.
+    parse = partial(CascadeRows.of, cascade=policy, settings=service.settings, key=key)
+    return await answer_stages(service, body, parse, plan) or []
 
 
 def _find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[Stage]]:

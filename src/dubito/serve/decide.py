@@ -224,14 +224,15 @@ async def decide(
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
     key, is_arrow = _idempotency_key(request, token, body), has_arrow_body(request)
+    steps = None
     if (cascade := service.catalog.active_cascade) is not None:
         if is_arrow:
             raise HTTPError(INVALID, "A cascade takes no Arrow streams", "Send the rows as JSON")
         steps = await cascades.decide_rows(service, cascade, body, key)
+    elif not is_arrow and b'"answers"' in body:
+        steps = await model_answers.decide_answers(service, body, key)
+    if steps is not None:
         columns = {name: [one[name] for one in steps] for name in steps[0]}
-        content = _as_json(columns)
-    elif (answered := await _decide_answers(service, body, is_arrow, key)) is not None:
-        columns = {name: [one[name] for one in answered] for name in answered[0]}
         content = _as_json(columns)
     elif is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
         async with service.bulk:
@@ -251,15 +252,6 @@ async def decide(
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(columns["id"])
     return Response(content, media_type=schemas.ARROW if is_arrow else "application/json")
-
-
-async def _decide_answers(
-    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
-) -> list[dict[str, Any]] | None:
-    """Return what the answers of models in a body lead to; None if it has none."""
-    if is_arrow or b'"answers"' not in body:
-        return None
-    return await model_answers.decide_answers(service, body, key)
 
 
 def _idempotency_key(request: Request, token: Token, body: bytes) -> IdempotencyKey | None:

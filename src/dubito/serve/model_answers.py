@@ -9,19 +9,15 @@ it.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeGuard, final
 
 import numpy as np
 from sqlalchemy import Connection, func, select
-from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.calibrate import ConfidenceCalibrator
@@ -32,7 +28,7 @@ from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS, DecisionRu
 from dubito.decide.row_costs import without_reject
 from dubito.outputs import Probabilities
 from dubito.serve import schemas
-from dubito.serve.cascades import count_waiting
+from dubito.serve.cascades import NewStages, answer_stages, count_waiting
 from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service
@@ -40,15 +36,14 @@ from dubito.serve.store import ReviewItem, Store
 from dubito.serve.store.decisions import (
     IdempotencyKey,
     ModelAnswer,
-    add_key,
     find_decisions,
     find_model_answers,
+    review_columns,
 )
 from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.store.tables import cascade_stages, decisions, reviews
-from dubito.serve.store.writer import PART_ROWS, insert_rows
+from dubito.serve.store.writer import insert_rows
 
-BULK_BYTES = 64_000  # larger bodies wait for their turn
 EXAMPLE = 'Send for example {"ids": ["order-17"], "answers": {"large": ["cat"]}}'
 
 
@@ -138,29 +133,6 @@ def _without(costs: CostMatrix, asked: tuple[str, ...]) -> CostMatrix:
     )
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _NewStages:
-    """The answers that a request adds, and the rows that go to review, as database columns."""
-
-    stages: dict[str, list[Any]]
-    reviews: dict[str, list[Any]]
-    key: IdempotencyKey | None
-    created: float
-
-    def add(self, connection: Connection) -> bool:
-        """Store them; return False, and store none, if another request was faster for a row."""
-        if self.key is not None:
-            add_key(connection, self.key, self.created)
-        with connection.begin_nested() as nested:
-            n_new = insert_rows(connection, cascade_stages, self.stages)
-            if n_new < len(self.stages["decision_id"]):
-                nested.rollback()
-                return False
-            insert_rows(connection, reviews, self.reviews)
-        return True
-
-
 def _parse(content: Any, service: Service) -> dict[str, tuple[str, Any]] | None:
     """Return the model and its answer by id; None if a body has no answers.
 
@@ -206,26 +178,18 @@ async def decide_answers(
     key : IdempotencyKey or None
         The idempotency key of the request.
     """
-    store = service.store
 
-    def parse() -> dict[str, tuple[str, Any]] | None:
-        return _parse(schemas.parse_json(body, service.settings), service)
+    def plan(
+        given: Mapping[str, tuple[str, Any]] | None,
+    ) -> tuple[list[dict[str, Any]], list[NewStages]]:
+        return _plan(service, given or {}, key)
 
-    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
-        given = await run_in_threadpool(parse)
-        if given is None:
-            return None
-        while True:
-            answers, new = await run_in_threadpool(_plan, service, given, key)
-            futures = [asyncio.wrap_future(store.submit(part.add)) for part in new]
-            if all([await one for one in futures]):
-                return answers
-            # Another request has answered for one of the rows: plan again from what is stored now.
+    return await answer_stages(service, body, partial(_parse, service=service), plan)
 
 
 def _plan(
     service: Service, given: Mapping[str, tuple[str, Any]], key: IdempotencyKey | None
-) -> tuple[list[dict[str, Any]], list[_NewStages]]:
+) -> tuple[list[dict[str, Any]], list[NewStages]]:
     """Return the responses, and what is to be stored, part by part.
 
     Raises if a row does not exist, or waits for no such answer.
@@ -261,14 +225,14 @@ def _plan(
         new = ModelAnswer(len(known) + 1, model, code, 0.0, {})
         sequence = tuple(one.model for one in (*known, new))
         alike[policy_id, sequence][name] = [*known, new]
-    now, decided = time.time(), dict[str, dict[str, Any]]()
+    decided: dict[str, dict[str, Any]] = {}
     for (policy_id, asked), rows in alike.items():
         policy = service.catalog.policy(policy_id)
         assert isinstance(policy, Policy)
         for name, response in _decide_again(policy, asked, rows, stored).items():
             decided[name] = {"policy_id": policy_id, "answer": rows[name][-1], **response}
             found[name] = {"id": name, "policy": policy_id, **response}
-    return [found[name] for name in ids], _new_stages(decided, service, key, now)
+    return [found[name] for name in ids], _new_stages(decided, key)
 
 
 def _repeated(
@@ -312,7 +276,7 @@ def _decide_again(
         positive = float(p[k, policy.pos_column]) if len(policy.classes) == 2 else None
         found[name] = {
             "action": action,
-            "class": policy.classes[decided.class_[k]],
+            "class": policy.classes[decided.predicted_class[k]],
             "probability": float(decided.probability[k]),
             "probability_positive": positive,
             "expected_cost": float(decided.expected_cost[k]),
@@ -326,44 +290,39 @@ def _decide_again(
 
 
 def _new_stages(
-    decided: Mapping[str, Mapping[str, Any]],
-    service: Service,
-    key: IdempotencyKey | None,
-    now: float,
-) -> list[_NewStages]:
+    decided: Mapping[str, Mapping[str, Any]], key: IdempotencyKey | None
+) -> list[NewStages]:
     """Return what is to be stored of the answers, part by part."""
-    new, every = [], list(decided.items())
-    for start in range(0, max(len(every), key is not None), PART_ROWS):
-        part = every[start : start + PART_ROWS]
-        answers = [one["answer"] for _, one in part]
-        responses = [
-            {k: v for k, v in one.items() if k not in ("policy_id", "answer")} for _, one in part
-        ]
-        stages: dict[str, list[Any]] = {
-            "decision_id": [name for name, _ in part],
-            "number": [one.number for one in answers],
-            "policy_id": [one["policy_id"] for _, one in part],
-            "created": [now] * len(part),
-            "position": list(range(start, start + len(part))),
-            "next_model": [one["ask"] for one in responses],
-            "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
-            "response": [json.dumps(one) for one in responses],
-        }
-        sent = [
-            (name, one)
-            for name, one in part
-            if one["ask"] is None and one["fallback_action"] is not None
-        ]
-        queued: dict[str, list[Any]] = {
-            "decision_id": [name for name, _ in sent],
-            "created": [now] * len(sent),
-            "priority": [one["review_value"] for _, one in sent],
-            "is_audit": [False] * len(sent),
-            "is_open": [True] * len(sent),
-            "lease_until": [0.0] * len(sent),
-        }
-        new.append(_NewStages(stages, queued, None if start else key, now))
-    return new
+    rows = list(decided.values())
+    answers = [one["answer"] for one in rows]
+    responses = [{k: v for k, v in one.items() if k not in ("policy_id", "answer")} for one in rows]
+    columns: dict[str, list[Any]] = {
+        "decision_id": list(decided),
+        "number": [one.number for one in answers],
+        "policy_id": [one["policy_id"] for one in rows],
+        "next_model": [one["ask"] for one in responses],
+        "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
+        "response": [json.dumps(one) for one in responses],
+    }
+
+    def follow(part: dict[str, list[Any]], which: slice) -> Callable[[Connection], Any]:
+        """Return what puts the rows that go to review into the queue."""
+        is_sent = [one["ask"] is None and one["fallback_action"] is not None for one in rows[which]]
+        return partial(
+            insert_rows,
+            table=reviews,
+            columns=review_columns(
+                {
+                    "id": part["decision_id"],
+                    "created": part["created"],
+                    "is_audit": [False] * len(is_sent),
+                    "review_value": [one["review_value"] for one in rows[which]],
+                },
+                np.array(is_sent, np.bool_),
+            ),
+        )
+
+    return NewStages.parts(columns, follow, key)
 
 
 def count_asked(

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, final
+from typing import Annotated, Any, TypeVar, final
 
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Request
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
 from dubito.calibrate import ConfidenceCalibrator
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_decisions import (
@@ -54,6 +54,15 @@ NO_FEATURES = "The OOD gate is unchanged: some rows have no features."
 TOO_FEW = "The OOD gate is unchanged: refitting it needs at least {:,} rows, got {:,}."
 UPLOADED = "Policy {} was uploaded: if it was fitted to these rows, its metrics are optimistic."
 OTHER_COSTS = "Their costs differ: each policy is evaluated with its own."
+AnyPolicyReport = PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
+OPTIONS: dict[type[Any], tuple[str, ...]] = {  # of the fit, which a refit keeps
+    Policy: ("costs", "calibrator"),
+    MultiLabelPolicy: ("costs", "calibrator", "f_beta"),
+    RegressionPolicy: (
+        "costs", "calibrator", "interval", "review_cost", "max_width", "max_relative_width",
+    ),
+}  # fmt: skip
+Fitted = TypeVar("Fitted", bound=AnyPolicy)
 FindFeatures = Callable[[Sequence[str]], FloatArray | None]
 
 
@@ -62,8 +71,8 @@ FindFeatures = Callable[[Sequence[str]], FloatArray | None]
 class PolicyComparison:
     """Reports of two policies on the same rows, a description of these, and caveats."""
 
-    active: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
-    candidate: PolicyReport | MultiLabelPolicyReport | RegressionPolicyReport
+    active: AnyPolicyReport
+    candidate: AnyPolicyReport
     rows: str
     notes: tuple[str, ...]
 
@@ -71,51 +80,47 @@ class PolicyComparison:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabeledRows:
-    """Raw outputs of a weighted sample of all rows, with labels and weights.
+    """A weighted sample of all rows: raw outputs, labels and weights.
 
     `note` says why OOD gates cannot be refitted; if they can, the rows have equal weights.
     """
 
-    outputs: Logits | Probabilities
     batch: Batch
     note: str
 
     @classmethod
     def of(
-        cls, rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures
+        cls, rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures
     ) -> LabeledRows:
-        """Select the rows to evaluate or fit policies on, or raise if metrics are withheld."""
+        """Select the rows to evaluate or fit policies on, or raise if metrics are withheld.
+
+        All policies are of one kind, as those of a database.
+        """
         if any(isinstance(one.calibrator, ConfidenceCalibrator) for one in policies):
             problem = "A policy on scores of answers is not refitted here"
             raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file, and upload the policy")
+        if isinstance(policies[0], MultiLabelPolicy):
+            rows = _reviewed_wholly(rows)
         same_kind, sample = _weighted_sample(rows)
         labeled, weight = same_kind.take(sample.rows), sample.frequency
         features, note = None, ""
-        gates = [policy.ood for policy in policies if policy.ood is not None]
+        gates = [gate for one in policies if (gate := _gate_of(one)) is not None]
         if gates:
             # A gate is calibrated by ranks, which have no weights.
             drawn = sample_by_weight(weight)
             features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
             if not note:
                 labeled, weight = labeled.take(drawn), np.ones(drawn.size)
-        kind = Logits if labeled.is_logits.any() else Probabilities
-        classes = policies[0].classes
-        outputs = kind(labeled.outputs, classes=classes)
-        columns = labeled.columns_of([name for one in policies for name in one.costs.columns])
-        missing = [name for name, values in columns.items() if np.isnan(values).any()]
-        if missing:
-            n_missing = int(np.isnan(columns[missing[0]]).sum())
-            problem = f"The costs depend on `{missing[0]}`, and {n_missing:,} rows have none"
-            raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file that has them")
-        batch = Batch.of(
-            np.array(classes, dtype=object)[labeled.label],
+        y, outputs = _labels_and_outputs(labeled, policies[0])
+        batch = make_batch(
+            y,
             outputs,
             sample_weight=weight,
             features=features,
-            row_costs=columns or None,
+            row_costs=_cost_columns(labeled, policies),
             caller=CALLER,
         )
-        return cls(outputs, batch, note)
+        return cls(batch, note)
 
 
 def _weighted_sample(rows: StoredRows) -> tuple[StoredRows, WeightedSample]:
@@ -139,109 +144,36 @@ def _reviewed_wholly(rows: StoredRows) -> StoredRows:
     return replace(rows, propensity=np.where(is_whole, 1.0, rows.audit_probability))
 
 
-def _labeled_sets(rows: StoredRows, policy: MultiLabelPolicy) -> Batch:
-    """Return a weighted sample of rows of several labels, or raise if metrics are withheld."""
-    same_kind, sample = _weighted_sample(_reviewed_wholly(rows))
-    labeled, names = same_kind.take(sample.rows), policy.label_names
-    make = MultiLabel.from_logits if labeled.is_logits.any() else MultiLabel
-    y = answer_matrix(labeled.answers.tolist(), len(names))
-    outputs = make(labeled.outputs, names)
-    return Batch.of(y, outputs, sample_weight=sample.frequency, caller=CALLER)
+def _labels_and_outputs(labeled: StoredRows, policy: AnyPolicy) -> tuple[Any, Any]:
+    """Return the labels or true values of rows, and the outputs that were sent."""
+    is_logits = labeled.is_logits.any()
+    if isinstance(policy, MultiLabelPolicy):
+        make = MultiLabel.from_logits if is_logits else MultiLabel
+        names, answers = policy.label_names, labeled.answers.tolist()
+        return answer_matrix(answers, len(names)), make(labeled.outputs, names)
+    if isinstance(policy, RegressionPolicy):
+        return targets(labeled.answers.tolist()), outputs_of(labeled.outputs, policy)
+    kind, classes = Logits if is_logits else Probabilities, policy.classes
+    y = np.array(classes, dtype=object)[labeled.label]
+    return y, kind(labeled.outputs, classes=classes)
 
 
-def _refit_labels(
-    rows: StoredRows, policy: MultiLabelPolicy, *, random_state: int = 0
-) -> MultiLabelPolicy:
-    """Return a candidate of the same configuration, fitted to the labels so far.
-
-    Parameters
-    ----------
-    rows : StoredRows
-        Recent rows, oldest first.
-    policy : MultiLabelPolicy
-        The active policy.
-    random_state : int, default 0
-        Seed of the cross-validation.
-
-    Returns
-    -------
-    MultiLabelPolicy
-        The candidate.
-    """
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        return MultiLabelPolicy.fit(
-            ArrayShards(_labeled_sets(rows, policy)),
-            costs=policy.costs if policy.f_beta is None else None,
-            f_beta=policy.f_beta,
-            calibrator=policy.calibrator,
-            random_state=random_state,
-        )
+def _cost_columns(
+    labeled: StoredRows, policies: Sequence[AnyPolicy]
+) -> dict[str, FloatArray] | None:
+    """Return the columns that costs depend on, or raise if some rows have none."""
+    names = [name for one in policies if isinstance(one, Policy) for name in one.costs.columns]
+    columns = labeled.columns_of(names) if names else {}
+    for name, values in columns.items():
+        if n_missing := int(np.isnan(values).sum()):
+            problem = f"The costs depend on `{name}`, and {n_missing:,} rows have none"
+            raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file that has them")
+    return columns or None
 
 
-def _labeled_values(
-    rows: StoredRows, policies: Sequence[RegressionPolicy], find_features: FindFeatures
-) -> tuple[Batch, str]:
-    """Return a weighted sample of rows with true values, and why gates are not refitted."""
-    same_kind, sample = _weighted_sample(rows)
-    labeled, weight = same_kind.take(sample.rows), sample.frequency
-    features, note = None, ""
-    gates = [policy.ood for policy in policies if policy.ood is not None]
-    if gates:
-        drawn = sample_by_weight(weight)  # a gate is calibrated by ranks, which have no weights
-        features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
-        if not note:
-            labeled, weight = labeled.take(drawn), np.ones(drawn.size)
-    y, outputs = targets(labeled.answers.tolist()), outputs_of(labeled.outputs, policies[0])
-    batch = Batch.of(y, outputs, sample_weight=weight, features=features, caller=CALLER)
-    return batch, note
-
-
-def _refit_values(
-    rows: StoredRows,
-    policy: RegressionPolicy,
-    find_features: FindFeatures,
-    *,
-    random_state: int = 0,
-) -> RegressionPolicy:
-    """Return a candidate of the same configuration, fitted to the true values so far.
-
-    Parameters
-    ----------
-    rows : StoredRows
-        Recent rows, oldest first.
-    policy : RegressionPolicy
-        The active policy.
-    find_features : callable
-        Returns the features of rows by their ids, or None if some are missing.
-    random_state : int, default 0
-        Seed of the cross-validation.
-
-    Returns
-    -------
-    RegressionPolicy
-        The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
-        its report says so.
-    """
-    batch, note = _labeled_values(rows, [policy], find_features)
-    gate = policy.ood
-    is_refitted = gate is not None and not note
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        fitted, _ = RegressionPolicy.fit_shards(
-            ArrayShards(batch),
-            costs=policy.costs,
-            calibrator=policy.calibrator,
-            interval=policy.interval,
-            review_cost=policy.review_cost,
-            max_width=policy.max_width,
-            max_relative_width=policy.max_relative_width,
-            ood=OODGate(gate.score_, gate.alpha) if gate is not None and is_refitted else None,
-            feature_names=policy.feature_names if is_refitted else None,
-            random_state=random_state,
-        )
-    if note:
-        report = replace(fitted.report, notes=(*fitted.report.notes, note))
-        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
-    return fitted
+def _gate_of(policy: AnyPolicy) -> OODGate | None:
+    """Return the OOD gate of a policy, if it has one."""
+    return None if isinstance(policy, MultiLabelPolicy) else policy.ood
 
 
 def _gate_features(
@@ -260,9 +192,7 @@ def _gate_features(
     return features, ""
 
 
-def _refit(
-    rows: StoredRows, policy: Policy, find_features: FindFeatures, *, random_state: int = 0
-) -> Policy:
+def _refit(rows: StoredRows, policy: Fitted, find_features: FindFeatures) -> Fitted:
     """Return a candidate of the same configuration, fitted to the labels so far.
 
     Rows are weighted so that they represent all rows; if they do not, there is no candidate.
@@ -271,77 +201,69 @@ def _refit(
     ----------
     rows : StoredRows
         Recent rows, oldest first.
-    policy : Policy
+    policy : Policy, MultiLabelPolicy or RegressionPolicy
         The active policy.
     find_features : callable
         Returns the features of rows by their ids, or None if some are missing.
-    random_state : int, default 0
-        Seed of the cross-validation.
 
     Returns
     -------
-    Policy
+    Policy, MultiLabelPolicy or RegressionPolicy
         The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
         its report says so.
     """
     known = LabeledRows.of(rows, [policy], find_features)
-    gate, risk = policy.ood, policy.risk
-    options: dict[str, Any] = {}
+    batch, gate, names = known.batch, _gate_of(policy), OPTIONS[type(policy)]
+    options: dict[str, Any] = {name: getattr(policy, name) for name in names}
+    if isinstance(policy, MultiLabelPolicy) and policy.f_beta is not None:
+        options["costs"] = None
     if gate is not None and not known.note:
         options |= {"ood": OODGate(gate.score_, gate.alpha)}
-        options |= {"feature_names": policy.feature_names}
-    batch = known.batch
-    if risk is not None:
-        options |= {"risk": risk}
+        options |= {"feature_names": getattr(policy, "feature_names", None)}
+    if isinstance(policy, Policy) and policy.risk is not None:
+        options |= {"risk": policy.risk}
         drawn = sample_by_weight(batch.weight)  # the bound would count weights as rows
         batch = batch.take(drawn).reweighted(np.ones(drawn.size))
     # The report has the evidence.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        fitted = Policy.fit(
-            ArrayShards(batch),
-            costs=policy.costs,
-            calibrator=policy.calibrator,
-            random_state=random_state,
-            **options,
-        )
-    if known.note:
+        shards = ArrayShards(batch)
+        if isinstance(policy, RegressionPolicy):
+            fitted: Any = RegressionPolicy.fit_shards(shards, **options)[0]
+        else:
+            fitted = type(policy).fit(shards, **options)
+    if known.note and not isinstance(policy, MultiLabelPolicy):
         report = replace(fitted.report, notes=(*fitted.report.notes, known.note))
         fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
-    return fitted
+    refitted: Fitted = fitted
+    return refitted
 
 
 def _evaluate_policies(
     rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures, evidence: str
 ) -> list[Any]:
     """Return a report per policy on the same labels, weighted to represent all rows."""
-    sets = [one for one in policies if isinstance(one, MultiLabelPolicy)]
-    if sets:  # all policies of a database are of one kind
-        batch = _labeled_sets(rows, sets[0])
-        found = [LabelEvidence(batch, one.decide(batch.outputs), evidence) for one in sets]
-        pairs = zip(found, sets, strict=True)
-        return [MultiLabelPolicyReport.of(one, policy.rule) for one, policy in pairs]
-    values = [one for one in policies if isinstance(one, RegressionPolicy)]
-    if values:
-        batch, _ = _labeled_values(rows, values, find_features)
-        pairs_of = [(one, one.evidence_on(batch, evidence)) for one in values]
-        return [RegressionPolicyReport.of(found, one.rule) for one, found in pairs_of]
-    plain = [one for one in policies if isinstance(one, Policy)]
-    known = LabeledRows.of(rows, plain, find_features)
-    return [_evaluate(policy, known, evidence) for policy in plain]
+    known = LabeledRows.of(rows, policies, find_features)
+    return [_evaluate(policy, known, evidence) for policy in policies]
 
 
-def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport:
+def _evaluate(policy: AnyPolicy, known: LabeledRows, evidence: str) -> Any:
     """Return the report of a policy on labeled rows; the OOD gate applies if it can."""
-    calibrated, batch, gate = policy.calibrated(known.outputs), known.batch, policy.ood
-    is_ood = None
+    batch = known.batch
+    if isinstance(policy, MultiLabelPolicy):
+        decided = LabelEvidence(batch, policy.decide(batch.outputs), evidence)
+        return MultiLabelPolicyReport.of(decided, policy.rule)
+    if isinstance(policy, RegressionPolicy):
+        return RegressionPolicyReport.of(policy.evidence_on(batch, evidence), policy.rule)
+    outputs: Any = batch.outputs
+    gate, is_ood = policy.ood, None
     if gate is not None and not known.note:
-        is_ood = gate.predict(known.outputs, batch.features)
+        is_ood = gate.predict(outputs, batch.features)
     given = batch.row_costs if policy.costs.columns else None
     row_costs = RowCosts.of(given, policy.costs, len(batch), CALLER)
     found = Evidence(
         batch=batch,
-        raw=known.outputs,
-        decisions=policy.rule.decide(calibrated, is_ood, row_costs),
+        raw=outputs,
+        decisions=policy.rule.decide(policy.calibrated(outputs), is_ood, row_costs),
         unbound=None,
         row_costs=row_costs,
         weight=batch.labeled_weight,
@@ -475,12 +397,7 @@ def add_candidate(service: Service) -> int:
     _, policy = service.catalog.active
     store, now = service.store, time.time()
     rows = recent_rows(service)
-    if isinstance(policy, MultiLabelPolicy):
-        document = _refit_labels(rows, policy).to_json()
-    elif isinstance(policy, RegressionPolicy):
-        document = _refit_values(rows, policy, store.find_features).to_json()
-    else:
-        document = _refit(rows, policy, store.find_features).to_json()
+    document = _refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)
     for one in store.list_policies():
         if policy_content(one.document) == content:

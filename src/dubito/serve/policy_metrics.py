@@ -1,10 +1,12 @@
-"""Metrics of policies of several labels per row, of values, and of cascades."""
+"""Metrics, alarms and shifts of policies of every kind, and of cascades."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from functools import partial
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +14,22 @@ from scipy.special import xlogy
 
 from dubito.arrays import BoolArray, FloatArray
 from dubito.calibrate.calibrator import FLOOR
-from dubito.data.batch import Batch
+from dubito.data.batch import make_batch
+from dubito.data.labels import Labels
+from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
 from dubito.decide.cascade import ABSTAIN, Cascade
 from dubito.decide.cascade import REVIEW as REVIEW_ACTION
 from dubito.decide.multilabel.label_decisions import AUTOMATIC, POSITIVE, REVIEW, REVIEW_ROW
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.decide.value import MeanInterval
+from dubito.decide.row_costs import RowCosts
+from dubito.errors import DubitoWarning
 from dubito.measure import BinaryAudit, audit
 from dubito.measure.binary import wilson_interval
 from dubito.measure.regression import interval_scores
 from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.outputs import MultiLabel, TopLabel
+from dubito.outputs import MultiLabel, Probabilities, TopLabel
 from dubito.serve.cascades import Arrivals
 from dubito.serve.label_sets import action_matrix, answer_matrix
 from dubito.serve.store import AlarmHistory, StoredRows
@@ -34,14 +39,18 @@ from dubito.serve.weighted_estimates import (
     CALLER,
     LEVEL,
     MIN_LABELS,
+    MIN_ROWS,
     N_RESAMPLES,
+    RECENT_ROWS,
+    SEED,
     TOLERANCE,
     Estimate,
     Reliability,
     WeightedSample,
-    automatic_rate,
     effective_size,
     expected_error,
+    fraction_estimate,
+    mean_estimate,
     metric_estimate,
     propensity_weights,
     uncertainty_alarm,
@@ -49,25 +58,98 @@ from dubito.serve.weighted_estimates import (
     window_rows,
 )
 
+MAX_CLASSES = 50  # with more, hardly any class prior would be identified
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows of a period, and how many labels their metrics rest on."""
+
+    start: float
+    end: float
+    n_rows: int
+    n_labels: int
+
+
+AnyWindow = TypeVar("AnyWindow", bound=Window)
+
+
+def _period(times: FloatArray, n_labels: int) -> dict[str, Any]:
+    """Return what all windows have, from the times of their rows."""
+    start, end = (float(times[0]), float(times[-1])) if times.size else (0.0, 0.0)
+    return {"start": start, "end": end, "n_rows": times.size, "n_labels": n_labels}
+
 
 @final
 @dataclass(frozen=True, slots=True)
-class LabelWindow:
+class ClassWindow(Window):
+    """Metrics of the rows that a policy of one class per row decided in a period.
+
+    `n_labels` counts the labels of the weighted sample, and `note` says which rows it does not
+    represent. `expected_if_calibrated` is the calibration error that a calibrated model would have
+    on so few labels.
+    """
+
+    note: str
+    coverage: Estimate
+    calibration_error: Estimate
+    log_loss: Estimate
+    cost: Estimate
+    expected_if_calibrated: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelWindow(Window):
     """Metrics of the rows of several labels that were decided in a period.
 
     `n_labels` counts the known labels of the weighted samples. The log loss is the mean over
     labels, and the cost that of a row, its labels added up.
     """
 
-    start: float
-    end: float
-    n_rows: int
-    n_labels: int
     coverage: Estimate
     row_review_rate: float
     label_review_rate: float
     log_loss: Estimate
     cost: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ValueWindow(Window):
+    """Metrics of the rows that a regression policy decided in a period.
+
+    `coverage`, `interval_score` and `bias` are of the prediction intervals and the calibrated mean,
+    and `automatic` is the fraction of rows without a review.
+    """
+
+    note: str
+    coverage: Estimate
+    bias: Estimate
+    interval_score: Estimate
+    cost: Estimate
+    automatic: Estimate
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CascadeWindow(Window):
+    """Metrics of the rows that a cascade decided in a period.
+
+    `actions` counts rows by action, `calls` the calls of each model. `cost` is that of calls,
+    wrong answers and rejected rows, `accuracy` that of answers, which `p_correct` is the mean
+    probability of. The calibration error is that of P(correct), of all rows with a call.
+    """
+
+    note: str
+    actions: dict[str, int]
+    calls: dict[str, int]
+    answered: Estimate
+    cost: Estimate
+    accuracy: Estimate
+    p_correct: float | None
+    calibration_error: Estimate
+    expected_if_calibrated: float | None
 
 
 @final
@@ -92,15 +174,152 @@ class LabelMetrics:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelMonitorReport:
-    """Everything that is monitored of one policy of several labels per row."""
+class MonitorReport(Generic[AnyWindow]):
+    """Everything that is monitored of one policy.
 
-    overall: LabelWindow
-    windows: tuple[LabelWindow, ...]
-    labels: tuple[LabelMetrics, ...]
+    Attributes
+    ----------
+    overall, windows : Window, tuple of Window
+        Metrics of all rows, and of consecutive parts of them; of a cascade in order of arrival.
+    alarms : dict of str to SequentialAlarm
+        "uncertainty" bets on the outputs of all rows after the first 1,000; of values, that is the
+        width of intervals, and of a cascade P(correct) of the first tier. "calibration" bets on the
+        labels of audited rows in order of arrival, of a cascade against P(correct). Those of values
+        are "coverage", against the level of the intervals, and "bias", against half of the true
+        values above the calibrated median; several labels have their own.
+    uncertainty : DistributionShift or None
+        Mean uncertainty of the first rows compared with the last.
+    delay : LabelDelay or None
+        How late labels are, if those of all rows are expected.
+    reliability : Reliability or None
+        For two classes, of the positive one, otherwise of the top label; of values, of the ends of
+        the intervals and the median; of a cascade, of P(correct). None while withheld.
+    prior, reference_prior : PriorEstimate or None, array of float or None
+        Class priors of the last rows, estimated without labels, and those of the fit.
+    labels : tuple of LabelMetrics or None
+        Metrics of each of several labels.
+    waiting : dict of str to int or None
+        How many rows wait for the output of each model that a cascade or a policy asks; None if it
+        asks none.
+    """
+
+    overall: AnyWindow
+    windows: tuple[AnyWindow, ...]
     alarms: dict[str, SequentialAlarm]
     uncertainty: DistributionShift | None
-    delay: LabelDelay | None = None
+    delay: LabelDelay | None
+    reliability: Reliability | None = None
+    prior: PriorEstimate | None = None
+    reference_prior: FloatArray | None = None
+    labels: tuple[LabelMetrics, ...] | None = None
+    waiting: dict[str, int] | None = None
+
+
+def _windows(rows: StoredRows, window: Callable[[StoredRows], AnyWindow]) -> tuple[AnyWindow, ...]:
+    """Return the metrics of consecutive parts of some rows."""
+    return tuple(window(rows.take(one)) for one in window_rows(len(rows)))
+
+
+def _calibration_alarm(history: AlarmHistory) -> SequentialAlarm:
+    """Bet on the labels of audited rows against the stated confidence."""
+    alarm = SequentialAlarm(tolerance=TOLERANCE + history.missing)
+    return alarm.update(history.confidence, history.is_correct)
+
+
+def monitor_classes(
+    rows: StoredRows, policy: Policy, history: AlarmHistory
+) -> MonitorReport[ClassWindow]:
+    """Return metrics and shifts of the rows that a policy decided lately, oldest first.
+
+    Alarms use its whole history: they stay valid under continuous monitoring only if later rows
+    come after earlier ones.
+    """
+    window = partial(_class_window, costs=policy.costs)
+    prior = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
+    return MonitorReport(
+        overall=window(rows),
+        windows=_windows(rows, window),
+        alarms={
+            "calibration": _calibration_alarm(history),
+            "uncertainty": uncertainty_alarm(history.uncertainty),
+        },
+        uncertainty=uncertainty_shift(rows.probabilities.max(axis=1, initial=0.0)),
+        delay=rows.delay,
+        reliability=_class_reliability(rows, policy),
+        prior=_recent_prior(rows, prior),
+        reference_prior=prior,
+    )
+
+
+def positive_class(policy: Policy) -> Any:
+    """Return the positive of two classes."""
+    names = {str(name): name for name in policy.classes}
+    return names.get(str(policy.provenance.get("positive")), policy.classes[1])
+
+
+def _class_reliability(rows: StoredRows, policy: Policy) -> Reliability | None:
+    """Return the reliability of the positive class of two, or of the top label of more."""
+    sample = propensity_weights(rows)
+    if not sample.is_available:
+        return None
+    labeled = rows.take(sample.rows)
+    p = labeled.probabilities.astype(np.float64)
+    if len(policy.classes) == 2:
+        k = policy.classes.index(positive_class(policy))
+        stated, is_true = p[:, k], labeled.label == k
+    else:
+        stated, is_true = p.max(axis=1), labeled.label == p.argmax(axis=1)
+    return Reliability.of_bins(stated, is_true.astype(np.float64), sample.weight)
+
+
+def _class_window(rows: StoredRows, costs: CostMatrix) -> ClassWindow:
+    """Return the metrics of some rows."""
+    sample = propensity_weights(rows)
+    error = log_loss = cost = Estimate(None, sample.unavailable)
+    expected = None
+    if sample.is_available:
+        labeled, weight = rows.take(sample.rows), sample.weight
+        batch = make_batch(labeled.label, Probabilities(labeled.probabilities), caller=CALLER)
+        error = metric_estimate("expected_calibration_error", batch, weight)
+        log_loss = metric_estimate("log_loss", batch, weight)
+        cost = _mean_cost(labeled, weight, costs)
+        expected = expected_error(batch, weight)
+    return ClassWindow(
+        **_period(rows.created, sample.rows.size),
+        note=sample.note,
+        coverage=fraction_estimate(~np.isin(rows.action, costs.rejecting)),
+        calibration_error=error,
+        log_loss=log_loss,
+        cost=cost,
+        expected_if_calibrated=expected,
+    )
+
+
+def _mean_cost(labeled: StoredRows, weight: FloatArray, costs: CostMatrix) -> Estimate:
+    """Return the mean cost per row, estimated from the weighted sample."""
+    columns = labeled.columns_of(costs.columns)
+    missing = [name for name, values in columns.items() if np.isnan(values).any()]
+    if missing:
+        return Estimate(None, f"The costs depend on `{missing[0]}`, and some rows have none.")
+    if labeled.action.max() >= costs.n_actions:
+        return Estimate(None, "Some rows were decided by a policy with other actions.")
+    labels = Labels.of(labeled.label, Probabilities(labeled.probabilities), "label", CALLER)
+    by_row = RowCosts.of(columns or None, costs, len(labeled), CALLER)
+    by_action = by_row.answered(Probabilities(labeled.probabilities)).of_labels(labels)
+    paid = by_action[np.arange(len(labeled)), labeled.action]
+    return mean_estimate(np.asarray(paid), weight)
+
+
+def _recent_prior(rows: StoredRows, prior: FloatArray) -> PriorEstimate | None:
+    """Return the class priors of the last rows; None if there are too few."""
+    recent = rows.probabilities[-RECENT_ROWS:]
+    if len(recent) < MIN_ROWS or prior.size > MAX_CLASSES:
+        return None
+    # The estimate has `is_identified`.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        return estimate_prior(
+            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=SEED
+        )
 
 
 @final
@@ -141,7 +360,7 @@ class _LabelRows:
         positive, negative = np.maximum(self.p, FLOOR), np.maximum(1 - self.p, FLOOR)
         return np.asarray(-xlogy(self.y, positive) - xlogy(1 - self.y, negative))
 
-    def mean_over_labels(self, values: FloatArray, names: Sequence[str], seed: int) -> Estimate:
+    def mean_over_labels(self, values: FloatArray, names: Sequence[str]) -> Estimate:
         """Return the mean of a number per label, with a bootstrap over rows."""
         weight = np.zeros(values.shape)
         for k, sample in enumerate(self.samples):
@@ -151,8 +370,7 @@ class _LabelRows:
         used = weight.any(axis=1)
         importance = weight[used].mean(axis=1)
         sums = np.where(weight > 0, weight * values, 0.0)[used].mean(axis=1)
-        mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
-        return Estimate(mean(sums / importance, np.ones(importance.size), importance=importance))
+        return mean_estimate(sums / importance, importance)
 
 
 def _rows_of_label(rows: StoredRows, action: NDArray[np.int64], y: FloatArray) -> StoredRows:
@@ -168,8 +386,8 @@ def _rows_of_label(rows: StoredRows, action: NDArray[np.int64], y: FloatArray) -
 
 
 def monitor_labels(
-    rows: StoredRows, policy: MultiLabelPolicy, history: AlarmHistory, *, random_state: int = 0
-) -> LabelMonitorReport:
+    rows: StoredRows, policy: MultiLabelPolicy, history: AlarmHistory
+) -> MonitorReport[LabelWindow]:
     """Return metrics and shifts of the rows that a policy of several labels decided lately."""
     names = [str(name) for name in policy.label_names]
     known = _LabelRows.of(rows, policy)
@@ -185,7 +403,7 @@ def monitor_labels(
             outputs = MultiLabel(known.p[used, k : k + 1], [name])
             found = audit(
                 known.y[used, k : k + 1], outputs, sample_weight=sample.frequency,
-                n_resamples=N_RESAMPLES, random_state=random_state,
+                n_resamples=N_RESAMPLES, random_state=SEED,
             ).labels[name]  # fmt: skip
             cost = float(np.average(known.paid[used, k], weights=weight))
             log_loss = float(np.average(losses[used, k], weights=weight))
@@ -208,12 +426,9 @@ def monitor_labels(
             )
         )
     confidence = np.maximum(known.p, 1 - known.p).mean(axis=1).astype(np.float32)
-    return LabelMonitorReport(
-        overall=_label_window(known, names, random_state),
-        windows=tuple(
-            _label_window(_LabelRows.of(rows.take(one), policy), names, random_state)
-            for one in window_rows(len(rows))
-        ),
+    return MonitorReport(
+        overall=_label_window(known, names),
+        windows=_windows(rows, lambda some: _label_window(_LabelRows.of(some, policy), names)),
         labels=tuple(labels),
         alarms={"uncertainty": uncertainty_alarm(history.uncertainty)},
         uncertainty=uncertainty_shift(confidence),
@@ -221,67 +436,24 @@ def monitor_labels(
     )
 
 
-def _label_window(known: _LabelRows, names: Sequence[str], seed: int) -> LabelWindow:
+def _label_window(known: _LabelRows, names: Sequence[str]) -> LabelWindow:
     """Return the metrics of some rows of several labels."""
     rows, n_rows = known.rows, len(known.rows)
-    coverage = automatic_rate(rows, seed)
     is_row = rows.action == REVIEW_ROW
     is_alone = (known.actions == REVIEW) & ~is_row[:, np.newaxis]
     return LabelWindow(
-        start=float(rows.created[0]) if n_rows else 0.0,
-        end=float(rows.created[-1]) if n_rows else 0.0,
-        n_rows=n_rows,
-        n_labels=sum(sample.rows.size for sample in known.samples),
-        coverage=coverage,
+        **_period(rows.created, sum(sample.rows.size for sample in known.samples)),
+        coverage=fraction_estimate(rows.action == AUTOMATIC),
         row_review_rate=float(is_row.mean()) if n_rows else 0.0,
         label_review_rate=float(is_alone.mean()) if n_rows else 0.0,
-        log_loss=known.mean_over_labels(known.losses, names, seed),
-        cost=known.mean_over_labels(len(names) * known.paid, names, seed),
+        log_loss=known.mean_over_labels(known.losses, names),
+        cost=known.mean_over_labels(len(names) * known.paid, names),
     )
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ValueWindow:
-    """Metrics of the rows that a regression policy decided in a period.
-
-    `coverage`, `interval_score` and `bias` are of the prediction intervals and the calibrated mean,
-    and `automatic` is the fraction of rows without a review.
-    """
-
-    start: float
-    end: float
-    n_rows: int
-    n_labels: int
-    note: str
-    coverage: Estimate
-    bias: Estimate
-    interval_score: Estimate
-    cost: Estimate
-    automatic: Estimate
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ValueMonitorReport:
-    """Everything that is monitored of one regression policy.
-
-    The alarms "coverage" and "bias" bet on the true values of audited rows, against the level of
-    the prediction intervals and against half of the values above the calibrated median;
-    "uncertainty" bets on the widths of the intervals of all rows after the first 1,000.
-    """
-
-    overall: ValueWindow
-    windows: tuple[ValueWindow, ...]
-    alarms: dict[str, SequentialAlarm]
-    uncertainty: DistributionShift | None
-    delay: LabelDelay | None = None
-    reliability: Reliability | None = None
-
-
 def monitor_values(
-    rows: StoredRows, policy: RegressionPolicy, history: AlarmHistory, *, random_state: int = 0
-) -> ValueMonitorReport:
+    rows: StoredRows, policy: RegressionPolicy, history: AlarmHistory
+) -> MonitorReport[ValueWindow]:
     """Return metrics and shifts of the rows that a regression policy decided lately."""
     level, n_fitted = policy.interval.level, max(policy.report.n_rows, 1)
     alarms = {}
@@ -297,19 +469,18 @@ def monitor_values(
         alarm = SequentialAlarm(tolerance=min(TOLERANCE + history.missing + float(error), 1.0))
         alarms[name] = alarm.update(np.full(y.size, stated), observed)
     recent = history.uncertainty[-len(rows) :] if len(rows) else np.zeros(0)
-    return ValueMonitorReport(
-        overall=_value_window(rows, policy, random_state),
-        windows=tuple(
-            _value_window(rows.take(one), policy, random_state) for one in window_rows(len(rows))
-        ),
+    window = partial(_value_window, policy=policy)
+    return MonitorReport(
+        overall=window(rows),
+        windows=_windows(rows, window),
         alarms={**alarms, "uncertainty": uncertainty_alarm(history.uncertainty)},
         uncertainty=uncertainty_shift((1 - recent).astype(np.float32)),
         delay=rows.delay,
-        reliability=_reliability(rows, level),
+        reliability=_value_reliability(rows, level),
     )
 
 
-def _reliability(rows: StoredRows, level: float) -> Reliability | None:
+def _value_reliability(rows: StoredRows, level: float) -> Reliability | None:
     """Return how many true values lie below the ends of the intervals, and below the median."""
     sample = propensity_weights(rows)
     if not sample.is_available:
@@ -324,11 +495,11 @@ def _reliability(rows: StoredRows, level: float) -> Reliability | None:
     return Reliability.of(stated, [(one, sample.weight) for one in below])
 
 
-def _value_window(rows: StoredRows, policy: RegressionPolicy, seed: int) -> ValueWindow:
+def _value_window(rows: StoredRows, policy: RegressionPolicy) -> ValueWindow:
     """Return the metrics of some rows with decided values."""
     sample = propensity_weights(rows)
     names = ("coverage", "bias", "interval_score", "cost")
-    found = dict.fromkeys(names, Estimate(None, sample.unavailable))
+    found: dict[str, Any] = dict.fromkeys(names, Estimate(None, sample.unavailable))
     if sample.is_available:
         labeled = rows.take(sample.rows)
         known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
@@ -338,64 +509,16 @@ def _value_window(rows: StoredRows, policy: RegressionPolicy, seed: int) -> Valu
         is_inside = ((known.low <= y) & (y <= known.high)).astype(np.float64)
         scores = interval_scores(y, known.low, known.high, policy.interval.level)
         columns = dict(zip(names, (is_inside, known.mean - y, scores, paid), strict=True))
-        mean, once = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER), np.ones(y.size)
         for name, values in columns.items():
             found[name] = Estimate(None, "Some intervals are infinite.")
             if np.isfinite(values).all():
-                found[name] = Estimate(mean(values, once, importance=sample.weight))
+                found[name] = mean_estimate(values, sample.weight)
     return ValueWindow(
-        start=float(rows.created[0]) if len(rows) else 0.0,
-        end=float(rows.created[-1]) if len(rows) else 0.0,
-        n_rows=len(rows),
-        n_labels=sample.rows.size,
+        **_period(rows.created, sample.rows.size),
         note=sample.note,
         **found,
-        automatic=automatic_rate(rows, seed),
+        automatic=fraction_estimate(rows.action == AUTOMATIC),
     )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CascadeWindow:
-    """Metrics of the rows that a cascade decided in a period.
-
-    `actions` counts rows by action, `calls` the calls of each model. `cost` is that of calls,
-    wrong answers and rejected rows, `accuracy` that of answers, which `p_correct` is the mean
-    probability of. The calibration error is that of P(correct), of all rows with a call.
-    """
-
-    start: float
-    end: float
-    n_rows: int
-    n_labels: int
-    note: str
-    actions: dict[str, int]
-    calls: dict[str, int]
-    answered: Estimate
-    cost: Estimate
-    accuracy: Estimate
-    p_correct: float | None
-    calibration_error: Estimate
-    expected_if_calibrated: float | None
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class CascadeMonitorReport:
-    """Everything that is monitored of one cascade.
-
-    The alarm "calibration" bets on the labels of audited rows against P(correct), "uncertainty" on
-    P(correct) of the first tier in all rows after the first 1,000, as they arrive. `waiting`
-    counts the rows that wait for each model. Windows are of decided rows in order of arrival.
-    """
-
-    overall: CascadeWindow
-    windows: tuple[CascadeWindow, ...]
-    alarms: dict[str, SequentialAlarm]
-    uncertainty: DistributionShift | None
-    waiting: dict[str, int]
-    delay: LabelDelay | None = None
-    reliability: Reliability | None = None
 
 
 def monitor_cascade(
@@ -405,9 +528,7 @@ def monitor_cascade(
     waiting: Mapping[str, int],
     arrivals: Arrivals,
     since: float,
-    *,
-    random_state: int = 0,
-) -> CascadeMonitorReport:
+) -> MonitorReport[CascadeWindow]:
     """Return metrics of the rows that a cascade decided lately, and shifts of those that arrived.
 
     Shifts are those of P(correct) by the first tier alone, which all rows have: the order in which
@@ -424,16 +545,13 @@ def monitor_cascade(
     if sample.is_available and used.size:
         labeled, weight = rows.take(used), sample.weight[is_called[sample.rows]]
         reliability = Reliability.of_bins(_p_correct(labeled), labeled.label == 1.0, weight)
-    return CascadeMonitorReport(
-        overall=_window(rows, cascade, random_state, arrived),
+    return MonitorReport(
+        overall=_cascade_window(rows, cascade, arrived),
         windows=tuple(
-            _window(rows.take(one), cascade, random_state, arrived[one])
-            for one in window_rows(len(rows))
+            _cascade_window(rows.take(one), cascade, arrived[one]) for one in window_rows(len(rows))
         ),
         alarms={
-            "calibration": SequentialAlarm(tolerance=TOLERANCE + history.missing).update(
-                history.confidence, history.is_correct
-            ),
+            "calibration": _calibration_alarm(history),
             "uncertainty": uncertainty_alarm(1 - first_confidence),
         },
         uncertainty=uncertainty_shift(first_confidence[arrivals.heard >= since].astype(np.float32)),
@@ -481,40 +599,32 @@ def _realized_costs(labeled: StoredRows, cascade: Cascade) -> FloatArray:
     return np.asarray(paid + np.where(_is_answered(labeled, cascade), error, rejected))
 
 
-def _window(rows: StoredRows, cascade: Cascade, seed: int, arrived: FloatArray) -> CascadeWindow:
+def _cascade_window(rows: StoredRows, cascade: Cascade, arrived: FloatArray) -> CascadeWindow:
     """Return the metrics of some rows, which arrived at these times."""
-    sample, n_rows = propensity_weights(rows), len(rows)
-    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+    sample = propensity_weights(rows)
     is_answered, is_called = _is_answered(rows, cascade), _is_called(rows, cascade)
-    unknown = Estimate(None, sample.unavailable)
-    cost, accuracy, error, expected = unknown, unknown, unknown, None
+    cost = accuracy = error = Estimate(None, sample.unavailable)
+    expected = None
     if sample.is_available:
         labeled, weight = rows.take(sample.rows), sample.weight
-        paid = _realized_costs(labeled, cascade)
-        cost = Estimate(mean(paid, np.ones(weight.size), importance=weight))
+        cost = mean_estimate(_realized_costs(labeled, cascade), weight)
         accuracy = _accuracy(labeled, weight, is_answered[sample.rows])
         used = is_called[sample.rows]
         error = Estimate(None, "No model was called for a row with a label.")
         if used.any():
             some, weight = labeled.take(used), weight[used]
             outputs = TopLabel(_p_correct(some), (some.label == 1).astype(np.float64))
-            batch = Batch.of(None, outputs, caller=CALLER)
-            error = metric_estimate("expected_calibration_error", batch, weight, seed)
+            batch = make_batch(None, outputs, caller=CALLER)
+            error = metric_estimate("expected_calibration_error", batch, weight)
             expected = expected_error(batch, weight)
-    answered = unknown
-    if n_rows:
-        answered = Estimate(mean(is_answered.astype(np.float64), np.ones(n_rows)))
     counts = np.bincount(rows.action, minlength=len(cascade.actions)).tolist()
     n_tiers = len(cascade.tiers)
     return CascadeWindow(
-        start=float(arrived[0]) if n_rows else 0.0,
-        end=float(arrived[-1]) if n_rows else 0.0,
-        n_rows=n_rows,
-        n_labels=sample.rows.size,
+        **_period(arrived, sample.rows.size),
         note=sample.note,
         actions=dict(zip(cascade.actions[n_tiers:], counts[n_tiers:], strict=True)),
         calls={name: int((~np.isnan(one)).sum()) for name, one in _paid(rows, cascade).items()},
-        answered=answered,
+        answered=fraction_estimate(is_answered),
         cost=cost,
         accuracy=accuracy,
         p_correct=float(_p_correct(rows)[is_answered].mean()) if is_answered.any() else None,

@@ -15,7 +15,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray, as_floats, require_everywhere
 from dubito.calibrate import ConfidenceCalibrator
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
@@ -94,7 +94,7 @@ class RequestRows:
                 raise HTTPError(INVALID, problem, "Send one row of features per row of outputs")
         row_costs = _as_row_costs(fields.row_costs, n_rows, settings)
         return cls(
-            batch=Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
+            batch=make_batch(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
             ids=as_unique_ids(fields.ids, n_rows, key),
             links=as_links(fields.links, n_rows),
             has_new_ids=fields.ids is None and key is None,
@@ -107,7 +107,7 @@ class RequestRows:
             return parts[0]
         outputs = type(parts[0].outputs)(np.concatenate([part.outputs.array for part in parts]))
         return cls(
-            batch=Batch.of(None, outputs, caller=CALLER),
+            batch=make_batch(None, outputs, caller=CALLER),
             ids=list(chain.from_iterable(part.ids for part in parts)),
             links=list(chain.from_iterable(part.links for part in parts)),
         )

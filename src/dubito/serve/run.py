@@ -128,7 +128,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with limits on the size and the time of a request, and on open connections.
 
     A connection beyond the limit closes the one that has waited longest for its client, first among
-    those without an authenticated request: so strangers close the connections of strangers.
+    those without an authenticated request: so clients without a token close only each other's
+    connections.
     """
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:

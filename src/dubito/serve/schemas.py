@@ -230,7 +230,17 @@ class ErrorResponse(BaseModel):
     detail: str
 
 
-class Decision(BaseModel):
+class DecidedRow(BaseModel):
+    """What the decision for a row of any kind has."""
+
+    id: str
+    policy: int
+    expected_cost: float
+    reason: str
+    review_value: float
+
+
+class Decision(DecidedRow):
     """The decision for one row.
 
     `probability` is that of `class`, the most probable one, and `probability_positive` that of the
@@ -239,15 +249,10 @@ class Decision(BaseModel):
     response to that has the `probabilities` of all classes.
     """
 
-    id: str
-    policy: int
     action: str | int
     class_: Label = Field(alias="class")
     probability: float
     probability_positive: float | None
-    expected_cost: float
-    reason: str
-    review_value: float
     fallback_action: str | int | None
     ask: str | None
     probabilities: list[float] | None = None
@@ -261,36 +266,26 @@ class LabelDecision(BaseModel):
     fallback_action: Literal["negative", "positive"] | None
 
 
-class MultiLabelDecision(BaseModel):
+class MultiLabelDecision(DecidedRow):
     """The decision for one row of several labels, with the calibrated probability of each.
 
     `action` says what is done with the row: nothing, a review of some labels, or of all of them.
     """
 
-    id: str
-    policy: int
     action: Literal["automatic", "review labels", "review row"]
     labels: dict[str, LabelDecision]
-    expected_cost: float
-    reason: str
-    review_value: float
 
 
-class ValueDecision(BaseModel):
+class ValueDecision(DecidedRow):
     """The value decided for one row; for a reviewed row, that without the review.
 
     `low` and `high` are its prediction interval, null where that is infinite.
     """
 
-    id: str
-    policy: int
     action: Literal["automatic", "review"]
     value: float
     low: float | None
     high: float | None
-    expected_cost: float
-    reason: str
-    review_value: float
 
 
 class CascadeStep(BaseModel):
@@ -327,14 +322,19 @@ class DecideResponse(BaseModel):
     n_rearranged: int | None = None
 
 
-class PreviousLabel(BaseModel):
-    """A label that was corrected."""
+class Correction(BaseModel):
+    """When something was said and corrected, and by whom."""
 
-    label: Label
     reviewer: str | None
     created: float
     corrected: float
     corrected_by: str
+
+
+class PreviousLabel(Correction):
+    """A label that was corrected."""
+
+    label: Label
 
 
 class ReviewerAnswer(BaseModel):
@@ -374,14 +374,10 @@ class StoredDecision(Decision):
     action_after_review: str | None
 
 
-class PreviousAnswers(BaseModel):
+class PreviousAnswers(Correction):
     """Answers that were corrected."""
 
     answers: dict[str, int | None]
-    reviewer: str | None
-    created: float
-    corrected: float
-    corrected_by: str
 
 
 class StoredMultiLabelDecision(MultiLabelDecision):
@@ -483,18 +479,26 @@ class QueueResponse(BaseModel):
     next: list[str]
 
 
-class ReviewRow(BaseModel):
+class ClaimedRow(BaseModel):
+    """What a claimed row of any kind has; in blind mode nothing of what the model predicts."""
+
+    id: str
+    lease_until: float
+    created: float
+    link: str | None
+    review_value: float | None = None
+    is_audit: bool | None = None
+    n_escalations: int | None = None
+
+
+class ReviewRow(ClaimedRow):
     """A claimed row; in blind mode nothing of what the model predicts.
 
     `review_value` is that of the decision. With a team, `value_with_reviewer` is what the answer of
     this reviewer is expected to save, given how often they err, what they cost, and other answers.
     """
 
-    id: str
-    lease_until: float
-    created: float
     row_costs: dict[str, float] | None
-    link: str | None
     classes: list[Label]
     is_second_opinion: bool | None = None
     action: str | int | None = None
@@ -502,10 +506,7 @@ class ReviewRow(BaseModel):
     probability: float | None = None
     probabilities: list[float] | None = None
     reason: str | None = None
-    review_value: float | None = None
     value_with_reviewer: float | None = None
-    is_audit: bool | None = None
-    n_escalations: int | None = None
 
 
 class ReviewLabel(BaseModel):
@@ -519,37 +520,23 @@ class ReviewLabel(BaseModel):
     expected_cost: float | None = None
 
 
-class MultiLabelReviewRow(BaseModel):
+class MultiLabelReviewRow(ClaimedRow):
     """A claimed row of several labels, the most important ones first."""
 
-    id: str
-    lease_until: float
-    created: float
-    link: str | None
     labels: list[ReviewLabel]
     action: str | None = None
     reason: str | None = None
-    review_value: float | None = None
-    is_audit: bool | None = None
-    n_escalations: int | None = None
 
 
-class ValueReviewRow(BaseModel):
+class ValueReviewRow(ClaimedRow):
     """A claimed row whose true value, a number, is wanted; in blind mode nothing else."""
 
-    id: str
-    lease_until: float
-    created: float
-    link: str | None
     answer: Literal["number"]
     value: float | None = None
     low: float | None = None
     high: float | None = None
     action: str | None = None
     reason: str | None = None
-    review_value: float | None = None
-    is_audit: bool | None = None
-    n_escalations: int | None = None
 
 
 class ModelAnswer(BaseModel):
@@ -560,21 +547,14 @@ class ModelAnswer(BaseModel):
     confidence: float | None = None
 
 
-class CascadeReviewRow(BaseModel):
+class CascadeReviewRow(ClaimedRow):
     """A claimed row of a cascade: is the last answer correct?"""
 
-    id: str
-    lease_until: float
-    created: float
-    link: str | None
     models: list[ModelAnswer]
     is_second_opinion: bool | None = None
     action: str | None = None
     p_correct: float | None = None
-    review_value: float | None = None
     value_with_reviewer: float | None = None
-    is_audit: bool | None = None
-    n_escalations: int | None = None
 
 
 class ClaimResponse(BaseModel):

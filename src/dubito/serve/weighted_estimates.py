@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
-from dubito.decide.multilabel.label_decisions import AUTOMATIC
 from dubito.decide.value import MeanInterval
 from dubito.formatting import duration, percent, quantity
 from dubito.measure import Interval, confidence_interval
@@ -32,6 +31,7 @@ from dubito.serve.store import StoredRows
 from dubito.serve.store.decisions import LabelDelay
 
 MIN_LABELS = 20  # effective number of labels below which metrics are withheld
+NO_ROWS = "No rows have been decided yet."
 MAX_UNRESOLVED = 0.02  # fraction by weight; an error rate would be off by no more
 
 
@@ -97,7 +97,7 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     """
     empty = np.empty(0, np.int64), np.empty(0)
     if not len(rows):
-        return WeightedSample(*empty, "No rows have been decided yet.")
+        return WeightedSample(*empty, NO_ROWS)
     if rows.delay is not None:
         return _due_rows(rows, rows.delay)
     first = _first_audited(rows)
@@ -277,7 +277,7 @@ def sample_by_weight(weight: FloatArray, *, random_state: int = 0) -> IntArray:
 
 CALLER = "monitor"
 MONITOR_DAYS, FORECAST_DAYS = 30.0, 365.0
-LEVEL, N_RESAMPLES = 0.95, 200
+LEVEL, N_RESAMPLES, SEED = 0.95, 200, 0
 MAX_WINDOWS, MIN_ROWS = 8, 100  # rows per window
 REFERENCE_ROWS, RECENT_ROWS = 1000, 2000
 TOLERANCE = 0.02  # smaller deviations raise no alarm
@@ -355,7 +355,7 @@ class Reliability:
         return list(zip(*(one.tolist() for one in columns), strict=True))
 
 
-def metric_estimate(metric: str, batch: Batch, weight: FloatArray, seed: int) -> Estimate:
+def metric_estimate(metric: str, batch: Batch, weight: FloatArray) -> Estimate:
     """Return a metric of all rows, estimated from the weighted sample."""
 
     def metric_of(_: None, rows: Batch, *, sample_weight: FloatArray) -> float:
@@ -363,7 +363,7 @@ def metric_estimate(metric: str, batch: Batch, weight: FloatArray, seed: int) ->
         return CATALOG[metric].function(None, rows.reweighted(sample_weight * weight))
 
     found = confidence_interval(
-        metric_of, None, batch, level=LEVEL, random_state=seed, n_resamples=N_RESAMPLES
+        metric_of, None, batch, level=LEVEL, random_state=SEED, n_resamples=N_RESAMPLES
     )
     if np.isfinite(found.value) and np.isfinite(found.high):
         # Resampling biases a binned error upwards: all resamples may lie above a small one.
@@ -410,10 +410,14 @@ def uncertainty_alarm(uncertainty: FloatArray) -> SequentialAlarm:
     return alarm.update(np.full(later.size, mean), later)
 
 
-def automatic_rate(rows: StoredRows, seed: int) -> Estimate:
-    """Return the fraction of rows that are decided without any review."""
-    if not len(rows):
-        return Estimate(None, "No rows have been decided yet.")
-    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
-    is_decided = (rows.action == AUTOMATIC).astype(np.float64)
-    return Estimate(mean(is_decided, np.ones(len(rows))))
+def mean_estimate(values: FloatArray, weight: FloatArray | float = 1.0) -> Estimate:
+    """Return the mean of a number per row; a label with a weight stands for so many rows."""
+    mean = MeanInterval.of(LEVEL, SEED, N_RESAMPLES, CALLER)
+    return Estimate(mean(values, np.ones(values.size), importance=weight))
+
+
+def fraction_estimate(is_so: BoolArray) -> Estimate:
+    """Return the fraction of rows of which something is true."""
+    if not is_so.size:
+        return Estimate(None, NO_ROWS)
+    return mean_estimate(is_so.astype(np.float64))

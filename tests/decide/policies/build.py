@@ -15,7 +15,7 @@ from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.doubt import MahalanobisDistance
 
 FOLDER = Path(__file__).parent
-COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
+COLUMNS = ("action", "predicted_class", "probability", "expected_cost", "reason", "review_value")
 
 
 def build(folder: Path = FOLDER) -> None:

@@ -20,7 +20,7 @@ from dubito.report import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
 )
-from dubito.report.displays import _axes_for, _cycle_color, _draw_chart, _text_color
+from dubito.report.displays import _cycle_color, _draw_chart, _new_figure, _text_color
 
 Y, OUTPUTS = [0, 1, 1], [[0.8, 0.2], [0.4, 0.6], [0.7, 0.3]]
 PAIR = stats.norm(-1).pdf, stats.norm(1).pdf
@@ -82,7 +82,7 @@ def test_colors_are_those_of_the_style() -> None:
 
 
 def test_references_are_drawn_once_and_limits_grow() -> None:
-    ax = _axes_for(None, "A test")
+    ax = _new_figure("A test").subplots()
     even = Line([0, 1], [0, 1], "reference", "even")
     for top in (1.0, 2.0):
         marks = (even, Line([0, 1], [0, top], "model", f"up to {top:g}"))
@@ -99,12 +99,12 @@ def test_references_are_drawn_once_and_limits_grow() -> None:
 
 
 def test_marks_of_one_style_share_a_color_that_can_be_given() -> None:
-    ax = _axes_for(None, "A test")
+    ax = _new_figure("A test").subplots()
     marks = (Line([0, 1], [0, 1], "model", "a"), Line([0, 1], [1, 0], "model dotted", "b"))
     chart = Chart("A chart", Axis(0, 1, "x"), Axis(0, 1, "y"), marks)
     colors = _draw_chart(chart, ax)
     assert len({line.get_color() for line in ax.lines}) == 1
-    again = _axes_for(None, "A test")
+    again = _new_figure("A test").subplots()
     _draw_chart(chart, again, {"model": "red"})
     assert again.lines[0].get_color() == "red"
     assert colors["model"] != "red"

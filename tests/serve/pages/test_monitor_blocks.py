@@ -11,7 +11,6 @@ from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.report.svg import draw_svg
-from dubito.serve.monitor import Window
 from dubito.serve.pages.monitor_blocks import (
     _chart,
     _reliability,
@@ -22,6 +21,7 @@ from dubito.serve.pages.monitor_blocks import (
     verdict,
 )
 from dubito.serve.policies import PolicyComparison, _evaluate_policies, _refit
+from dubito.serve.policy_metrics import ClassWindow
 from dubito.serve.store import StoredPolicy
 from dubito.serve.weighted_estimates import Estimate, Reliability
 from tests.serve.stored import drawn_rows, report_of
@@ -155,8 +155,8 @@ def test_policies_are_listed_newest_first() -> None:
 UNKNOWN = Estimate(None, "no labels")
 
 
-def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> Window:
-    return Window(start, end, 100, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
+def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> ClassWindow:
+    return ClassWindow(start, end, 100, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
 
 
 def test_hints_count_in_english() -> None:

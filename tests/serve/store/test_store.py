@@ -71,7 +71,7 @@ def test_a_server_without_fsync_is_rejected(empty_postgres: str) -> None:
     ):
         Store.open(empty_postgres)
     assert str(refused.value) == (
-        "dubito serve: `--database` must sync its commits to disk, got fsync = off. "
+        "dubito: `--database` must sync its commits to disk, got fsync = off. "
         "Run `ALTER SYSTEM SET fsync = on`."
     )
 
@@ -124,7 +124,7 @@ def test_other_databases_are_rejected(url: str, got: str) -> None:
     with pytest.raises(BadValueError) as refused:
         _open_engine(url)
     assert str(refused.value) == (
-        "dubito serve: `--database` must be sqlite:///file or "
+        "dubito: `--database` must be sqlite:///file or "
         f"postgresql+psycopg://user@host/name, got {got}. Use --database sqlite:///dubito.db."
     )
 
@@ -148,9 +148,9 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, kind: str) -> No
         Store.open(f"sqlite:///{path}")
     reason = "file is not a database" if kind == "no database" else "unable to open database file"
     assert str(refused.value) == (
-        "dubito serve: `--database` must be a database that can be reached and written to, "
+        "dubito: `--database` must be a database that can be reached and written to, "
         f"got sqlite:///{path} ({reason}). "
-        "Check the address, and that the server is running."
+        "Check that the directory of the file exists and is writable."
     )
 
 
@@ -178,7 +178,7 @@ def test_one_process_serves_a_file_and_any_number_a_server(url: str) -> None:
         with pytest.raises(BadValueError) as refused:
             second.lock(timeout=0.1)
         assert str(refused.value) == (
-            "dubito serve: `--database` must be a file that no other process serves, "
+            "dubito: `--database` must be a file that no other process serves, "
             f"got {first.engine.url.database} (database is locked). "
             "Stop the other process, or use another file or PostgreSQL."
         )
@@ -221,7 +221,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, ending: str, mod
     with pytest.raises(BadValueError) as refused:
         Store.open(f"sqlite:///{name}")
     assert str(refused.value) == (
-        "dubito serve: `--database` must be readable by its owner only, got "
+        "dubito: `--database` must be readable by its owner only, got "
         f"{exposed} with mode {mode:o}. Run `chmod 600 '{exposed}'`."
     )
     remedy = str(refused.value).split("`")[3]

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     import narwhals as nw
 
 
+Names = Sequence[str]
+RecordBatches = Iterator[pa.RecordBatch]
+
 # What readers raise for a file that is damaged or of another format.
 BROKEN = (
     pa.ArrowException,
@@ -73,9 +76,7 @@ class BaseSource(ABC):
         return self.separator is None
 
     @abstractmethod
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         """Yield these columns of all rows, in order.
 
         The columns in `texts` are read as text if the file has no types. `n_rows` is the number of
@@ -141,9 +142,7 @@ class TableSource(BaseSource):
 
     table: pa.Table
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         yield from self.table.select(list(columns)).to_batches(max_chunksize=n_rows)
 
 
@@ -206,9 +205,7 @@ class ParquetSource(BaseSource):
 
     groups: tuple[int, ...] | None = None
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         metadata, wanted = self.metadata(), list(columns)
         groups = range(metadata.num_row_groups) if self.groups is None else self.groups
         n_entries = _most_entries(metadata, groups, wanted)
@@ -299,9 +296,7 @@ class ArrowSource(BaseSource):
     It is not memory-mapped: a file that another program truncates would end this process.
     """
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         fields = [self.schema.get_field_index(name) for name in columns]
         options = ipc.IpcReadOptions(included_fields=fields)
         size = size_of(self.name)
@@ -352,9 +347,7 @@ class TextSource(BaseSource):
     def separator(self) -> str:
         return self.delimiter
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         try:
             with self.reader(columns, texts) as reader:
                 yield from reader
@@ -368,10 +361,7 @@ class TextSource(BaseSource):
 
     @contextmanager
     def reader(
-        self,
-        columns: Sequence[str],
-        texts: Sequence[str],
-        on_bad_row: Callable[[arrow_csv.InvalidRow], str] | None = None,
+        self, columns: Names, texts: Names, on_bad_row: Callable[[Any], str] | None = None
     ) -> Iterator[arrow_csv.CSVStreamingReader]:
         """Open the file. The number of a bad row is known only with a single thread."""
         reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
@@ -388,7 +378,7 @@ class TextSource(BaseSource):
         ):
             yield reader
 
-    def raise_at_first_bad_row(self, columns: Sequence[str], texts: Sequence[str]) -> None:
+    def raise_at_first_bad_row(self, columns: Names, texts: Names) -> None:
         """Read the file again as text, to find the first bad row."""
         bad_rows: list[arrow_csv.InvalidRow] = []
 
@@ -487,9 +477,7 @@ class ArraySource(BaseSource):
 
     headers: Mapping[str, Header]
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         for column in columns:
             self.require_column(column, columns[0])
         n_all = self.headers[columns[0]].shape[0]

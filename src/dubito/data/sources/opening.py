@@ -6,7 +6,7 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -20,6 +20,8 @@ from dubito.data.sources import locations
 from dubito.data.sources.formats import (
     COMPRESSIONS,
     BaseSource,
+    Names,
+    RecordBatches,
     Span,
     file_errors,
     open_arrow,
@@ -111,9 +113,7 @@ class PartitionSource(BaseSource):
     def separator(self) -> str | None:
         return self.file.separator
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         held = [name for name in columns if name not in self.partition]
         # At least one column of the file is read for the number of rows.
         asked = held or self.file.schema.names[:1]
@@ -148,9 +148,7 @@ class DatasetSource(BaseSource):
     def separator(self) -> str | None:
         return self.files[0].separator
 
-    def batches(
-        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         first_row = 0
         for number, file in enumerate(self.files):
             self.starts[number] = first_row
@@ -280,7 +278,7 @@ def _open_one(name: str) -> BaseSource:
     """Open a file by its extension."""
     opener = _opener_of(name)
     if size_of(name) == 0:
-        raise BadFileError(name, "it is empty", "Write the file again")
+        raise BadFileError(name, "it is empty", "Check what wrote it, or pass another file")
     with file_errors(name):
         return opener(name)
 

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix
 from dubito.decide.multilabel.label_costs import TIE, FBeta, LabelCosts
+from dubito.decide.policy.decide import BaseDecisions
 from dubito.decide.policy.report import (
-    FEW_ROWS,
-    LEVEL,
+    BaseEvidence,
     BaseReport,
     cost_difference,
+    cost_figures,
     field_checks,
+    mean_of,
+    percents,
     proportion,
 )
-from dubito.decide.value import MeanInterval
-from dubito.formatting import (
-    ABSENT,
-    HTMLTable,
-    decimal,
-    html_rows,
-    html_view,
-    percent,
-    quantity,
-)
+from dubito.formatting import ABSENT, HTMLTable, decimal, html_rows, html_view, percent, quantity
 from dubito.measure.intervals import Interval
 from dubito.outputs import ClassName, as_multilabel
 from dubito.serialization.fields import Entry
@@ -46,7 +39,7 @@ AUTOMATIC, REVIEW_LABELS, REVIEW_ROW = range(3)
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MultiLabelDecisions(ArrayResult):
+class MultiLabelDecisions(BaseDecisions):
     """What is decided for each label of each row, and which are reviewed by a person.
 
     Returned by `MultiLabelPolicy.decide`.
@@ -78,9 +71,6 @@ class MultiLabelDecisions(ArrayResult):
     review_value: FloatArray
     label_names: tuple[ClassName, ...]
 
-    def __len__(self) -> int:
-        return len(self.action)
-
     @property
     def actions(self) -> tuple[str, ...]:
         """The names of the actions for a label."""
@@ -94,10 +84,8 @@ class MultiLabelDecisions(ArrayResult):
         return np.asarray(found)
 
     @property
-    def review_order(self) -> IntArray:
-        """Indices of the rows with a review, those with the highest review value first."""
-        rows = np.flatnonzero(self.row_action != AUTOMATIC)
-        return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
+    def _is_for_review(self) -> BoolArray:
+        return np.asarray(self.row_action != AUTOMATIC)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the decisions as the columns of a table, with names instead of indices.
@@ -143,27 +131,6 @@ class MultiLabelDecisions(ArrayResult):
         columns = dict(list(self.columns().items())[:MAX_SHOWN])
         first = html_rows(columns, len(self))._replace(folded="The first rows")
         return html_view(f"{self}", HTMLTable(("label", *ACTIONS), labels), more, first)
-
-    @classmethod
-    def joined(cls, parts: Sequence[MultiLabelDecisions]) -> MultiLabelDecisions:
-        """Return the decisions of several blocks of rows as one.
-
-        Parameters
-        ----------
-        parts : sequence of MultiLabelDecisions
-            Decisions over the same labels.
-
-        Returns
-        -------
-        MultiLabelDecisions
-            The rows of all parts, in order.
-        """
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        names = [one.name for one in fields(cls)][:-1]
-        arrays = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
-        return cls(**arrays, label_names=first.label_names)
 
 
 @final
@@ -213,15 +180,12 @@ class LabelRule:
 
 CURRENT = "each label at 0.5"
 THRESHOLD = 0.5  # on uncalibrated probabilities, which the policy is compared with
-DECIDED = (
-    "action", "review_row", "fallback", "probabilities", "expected_cost", "review_value",
-)  # fmt: skip
 CONFUSION = ("true_positive", "false_positive", "false_negative", "true_negative", "review")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelEvidence:
+class LabelEvidence(BaseEvidence):
     """Decided rows that a policy did not learn from."""
 
     batch: Batch
@@ -240,18 +204,8 @@ class LabelEvidence:
         """The uncalibrated probabilities."""
         return as_multilabel(self.batch.outputs, "MultiLabelPolicy.fit").array
 
-    def by_group(self) -> dict[str, LabelEvidence]:
-        """Return the rows of each group that has a known label."""
-        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
-        found = {}
-        for name in np.unique(names):
-            rows = np.flatnonzero(names == name)
-            batch = self.batch.take(rows)
-            if batch.labeled_weight.any():
-                arrays = {one: getattr(self.decisions, one)[rows] for one in DECIDED}
-                decisions = replace(self.decisions, **arrays)
-                found[str(name)] = LabelEvidence(batch, decisions, self.evaluation)
-        return found
+    def _with(self, batch: Batch, decisions: MultiLabelDecisions) -> LabelEvidence:
+        return LabelEvidence(batch, decisions, self.evaluation)
 
 
 @final
@@ -346,7 +300,6 @@ class MultiLabelPolicyReport(BaseReport):
         MultiLabelPolicyReport
             Costs with intervals, overall and per label.
         """
-        bootstrap = MeanInterval.of(LEVEL, seed, 1000, "MultiLabelPolicy.fit")
         y, weight, decisions = evidence.y, evidence.batch.labeled_weight, evidence.decisions
         raw = rule.with_thresholds(evidence.raw, weight).decide(evidence.raw)
         known = _KnownLabels.of(y, weight)
@@ -360,33 +313,28 @@ class MultiLabelPolicyReport(BaseReport):
         current = known.row_sums(current_by_label)
         p = decisions.probabilities.astype(np.float64)
         expected = known.row_costs(_paid(rule, decisions, p), decisions, costs.review_row)
-        columns = [paid, expected - paid, by_raw - paid, current - paid]
+        others = [current - paid]
         scores: dict[str, Any] = {}
         if rule.f_beta is not None:
             pair = [rule.f_beta.row_scores(y, decisions.fallback == POSITIVE, weight)]
             pair.append(rule.f_beta.row_scores(y, is_current, weight))
-            columns.append(pair[0] - pair[1])
-            means = (float(np.average(one, weights=weight)) for one in pair)
+            others.append(pair[0] - pair[1])
+            means = (mean_of(one, weight) for one in pair)
             scores = dict(zip(("score", "current_score"), means, strict=True))
             scores["score_name"] = str(rule.f_beta)
-        found = bootstrap.of_columns(columns, weight, np.ones(weight.size))
+        costs_of_rows = [paid, expected, by_raw]
+        figures, found = cost_figures(costs_of_rows, others, weight, weight, seed)
         if scores:
             scores["score_gained"] = found.pop()
-        cost, gap, saved, current_saved = found
         is_row = decisions.review_row
         names = [str(name) for name in decisions.label_names]
         return cls(
             evaluation=evidence.evaluation,
-            n_rows=int(np.count_nonzero(weight)),
-            cost=cost,
-            expected_cost=float(np.average(expected, weights=weight)),
-            gap=gap,
-            raw_cost=float(np.average(by_raw, weights=weight)),
-            saved=saved,
-            current_cost=float(np.average(current, weights=weight)),
-            current_saved=current_saved,
+            **figures,
+            current_cost=mean_of(current, weight),
+            current_saved=found[0],
             row_review_rate=proportion(is_row, weight, weight),
-            label_review_rate=float(np.average(_is_alone(decisions).mean(axis=1), weights=weight)),
+            label_review_rate=mean_of(_is_alone(decisions).mean(axis=1), weight),
             n_known=known.named(names, known.weight),
             confusion=_confusion(known, decisions, y, names),
             label_costs=known.named(names, known.means(np.where(is_row[:, None], 0.0, by_label))),
@@ -427,9 +375,6 @@ class MultiLabelPolicyReport(BaseReport):
         precision = f"{hit / (hit + false):.3f}" if hit + false > 0 else ABSENT
         return recall, precision, percent(review), f"{self.label_costs[label]:.3g}"
 
-    def __str__(self) -> str:
-        return "\n".join([*self.lines, *self.notes])
-
     @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
@@ -449,16 +394,13 @@ class MultiLabelPolicyReport(BaseReport):
         if rows.value or self.label_review_rate:
             parts = [f"{percent(self.label_review_rate)} of all labels one by one"]
             if rows.value:
-                between = f"{percent(rows.low)} to {percent(rows.high)}"
-                parts.insert(0, f"{percent(rows.value)} of rows as a whole ({between})")
+                parts.insert(0, percents(rows, "of rows as a whole"))
             lines.append(f"Reviewed: {', and '.join(parts)}.")
         lines.append(
             f"Before and after calibration: log loss {self.log_loss_before:.4f} and "
             f"{self.log_loss_after:.4f}."
         )
-        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
-        rows_used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
-        return [*lines, f"{rows_used}{few}"]
+        return [*lines, self._rows_line]
 
 
 MultiLabelPolicyReport.fields = field_checks(MultiLabelPolicyReport)

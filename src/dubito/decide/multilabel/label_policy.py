@@ -15,8 +15,8 @@ from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix
-from dubito.data.shards import Shards, as_shards, load_rows
+from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix, make_label_matrix
+from dubito.data.shards import Shards, load_rows, make_shards
 from dubito.decide.multilabel.label_costs import FBeta, LabelCosts
 from dubito.decide.multilabel.label_decisions import (
     ACTIONS,
@@ -48,13 +48,7 @@ from dubito.formatting import (
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import (
-    Check,
-    Entry,
-    declare,
-    optional,
-    record,
-)
+from dubito.serialization.fields import Check, Entry, declare, optional, record
 from dubito.serialization.objects import clone, estimator, record_of
 
 CALLER = "MultiLabelPolicy.fit"
@@ -187,11 +181,13 @@ class MultiLabelPolicy(BasePolicy):
         MultiLabelPolicy
         """
         if y is not None and not isinstance(y, LabelMatrix):
-            y = LabelMatrix.of(y, as_multilabel(outputs, CALLER), "y", CALLER, uncertain=uncertain)
+            y = make_label_matrix(
+                y, as_multilabel(outputs, CALLER), "y", CALLER, uncertain=uncertain
+            )
         elif uncertain is not None:
             rule, fix = "must be None without an array y", "Pass Columns(uncertain=...) to a file"
             raise BadValueError("uncertain", CALLER, rule, repr(uncertain), fix)
-        shards = as_shards(
+        shards = make_shards(
             outputs, y, sample_weight=sample_weight, groups=groups, caller=CALLER,
             convert=as_multilabel,
         )  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,80 @@ REASON_TEXTS = (  # in the order of REASONS
 )
 MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
 MAX_ACTIONS = 20  # in a notebook
-COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
+COLUMNS = ("action", "predicted_class", "probability", "expected_cost", "reason", "review_value")
+
+
+class BaseDecisions(ArrayResult):
+    """What is decided for each row: arrays of one entry per row, and names."""
+
+    __slots__ = ()
+
+    action: IntArray
+    review_value: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    @property
+    @abstractmethod
+    def _is_for_review(self) -> BoolArray:
+        """Which rows someone has to look at."""
+
+    @property
+    def review_order(self) -> IntArray:
+        """Indices of the rows to review, those with the highest review value first."""
+        rows = np.flatnonzero(self._is_for_review)
+        return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
+
+    def take(self, rows: IntArray) -> Self:
+        """Return the decisions on some rows.
+
+        Parameters
+        ----------
+        rows : array of int
+            Row indices.
+
+        Returns
+        -------
+        BaseDecisions
+            Their decisions, of the same class.
+        """
+        values = {name: getattr(self, name) for name in self._names()}
+        return type(self)(**{name: self._of_rows(one, rows) for name, one in values.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the decisions of several blocks of rows as one.
+
+        Parameters
+        ----------
+        parts : sequence of BaseDecisions
+            Decisions of one policy.
+
+        Returns
+        -------
+        BaseDecisions
+            The rows of all parts, in order, of the same class.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: [getattr(one, name) for one in parts] for name in cls._names()}
+        return cls(**{name: cls._joined(values) for name, values in columns.items()})
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        """Return the names of the fields."""
+        return [one.name for one in fields(cls)]  # type: ignore[arg-type]
+
+    @staticmethod
+    def _of_rows(value: Any, rows: IntArray) -> Any:
+        """Return a field of some rows; a tuple of names is the same for all rows."""
+        return value if isinstance(value, tuple) else value[rows]
+
+    @staticmethod
+    def _joined(values: list[Any]) -> Any:
+        """Return a field of all parts."""
+        return values[0] if isinstance(values[0], tuple) else np.concatenate(values)
 
 
 @final
@@ -49,7 +123,7 @@ class Decisions(ArrayResult):
     ----------
     action : array of int
         Index into `actions`.
-    class_ : array of int
+    predicted_class : array of int
         The most probable class, an index into `classes`.
     probability : array of float
         The calibrated probability of that class.
@@ -75,7 +149,7 @@ class Decisions(ArrayResult):
     """
 
     action: IntArray
-    class_: IntArray
+    predicted_class: IntArray
     probability: FloatArray
     expected_cost: FloatArray
     reason: IntArray
@@ -135,7 +209,7 @@ class Decisions(ArrayResult):
         """
         return {
             "action": np.array(self.actions)[self.action],
-            "class": np.array(self.classes)[self.class_],
+            "class": np.array(self.classes)[self.predicted_class],
             "probability": self.probability,
             "expected_cost": self.expected_cost,
             "reason": np.array(REASONS)[self.reason],
@@ -240,7 +314,7 @@ class DecisionRule:
             expected[rejected] = some.expected(p, action[rejected])
         return Decisions(
             action=action,
-            class_=found.class_,
+            predicted_class=found.predicted_class,
             probability=found.probability,
             expected_cost=expected,
             reason=reason,

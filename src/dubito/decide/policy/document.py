@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from os import PathLike, fspath
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from dubito import __version__, calibrate
 from dubito.data.shards import Shards, fingerprint
@@ -33,6 +33,8 @@ class BasePolicy(Record):
     """A policy that is written to one JSON file, and read with every entry checked."""
 
     __slots__ = ()
+
+    described: ClassVar[str] = "the figures above"  # which an edit by hand does not change
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as one JSON file, atomically.
@@ -70,8 +72,8 @@ class BasePolicy(Record):
         provenance: Mapping[str, Any] = self.provenance  # type: ignore[attr-defined]
         lines = [f"Calibrator: {provenance['calibrator']}."]
         if "edited" in provenance:
-            when = provenance["edited"]
-            lines.append(f"Edited by hand on {when}: the figures describe the policy before that.")
+            when = f"Edited by hand on {provenance['edited']}"
+            lines.append(f"{when}: {self.described} describe the policy before the edit.")
         return lines
 
     def to_json(self) -> str:
@@ -178,7 +180,7 @@ class BasePolicy(Record):
                 fix = f"Use `dubito decide {name}`, or load_policy in Python"
         elif kind in calibrate.__all__:
             problem = f"it is a calibrator ({kind}), not a policy"
-            fix = f"Use `dubito calibrate --apply {name}`, or fit a policy with `dubito fit`"
+            fix = f"Fit a policy with `dubito fit`, or use `dubito calibrate --apply {name}`"
         elif kind == "OnlineConformal":
             problem, fix = "it is the state of forecasts, not a policy", "Use `dubito forecast`"
         else:

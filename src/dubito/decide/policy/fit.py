@@ -23,12 +23,7 @@ from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
 from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.decide.actions import (
-    SMALLEST,
-    action_intervals,
-    cost_warnings,
-    too_costly,
-)
+from dubito.decide.actions import SMALLEST, action_intervals, cost_warnings, too_costly
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
     LOWEST_COST,

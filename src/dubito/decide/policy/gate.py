@@ -470,6 +470,17 @@ class RiskBound(Serializable):
             as_cost(self.max_cost, "max_cost", "RiskBound")
 
 
+def feature_names_of(names: Any, gate: OODGate | None, entry: Entry) -> tuple[str, ...] | None:
+    """Return the names of features in a document, if they are as many as those of the gate."""
+    if names is None:
+        return None
+    n_features = None if gate is None else gate.n_features
+    if n_features not in (None, len(names)):
+        rule = f"must have {n_features} names, one per feature"
+        raise entry.at("feature_names").error(rule, f"{len(names)}")
+    return tuple(names)
+
+
 def _as_score(score: Any) -> Score:
     """Return a score of features, or the name of a score of outputs."""
     if isinstance(score, BaseOODScore):

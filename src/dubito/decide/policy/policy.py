@@ -14,14 +14,10 @@ from dubito.calibrate.calibrator import BaseCalibrator, column_names_of, require
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.shards import ArrayShards, Shards, as_shards
+from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
-from dubito.decide.policy.decide import (
-    CalibrationCurve,
-    DecisionRule,
-    Decisions,
-)
+from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
@@ -32,7 +28,7 @@ from dubito.decide.policy.fit import (
     fit_parts,
     has_curve,
 )
-from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.gate import OODGate, RiskBound, feature_names_of
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
@@ -101,6 +97,7 @@ class Policy(BasePolicy):
     [0, 3]
     """
 
+    described: ClassVar[str] = "the figures above and the risk bound"
     fields: ClassVar[Mapping[str, Check]] = declare(
         provenance=record(
             **PROVENANCE,
@@ -204,7 +201,7 @@ class Policy(BasePolicy):
             raise BadTypeError("y", "Policy.fit", rule, "two of them", fix)
         if isinstance(outputs, TopLabel):
             y = outputs.correct
-        shards = as_shards(
+        shards = make_shards(
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,
             groups=groups, current_actions=taken, caller="Policy.fit", convert=as_decidable,
         )  # fmt: skip
@@ -390,12 +387,7 @@ class Policy(BasePolicy):
                 rule = f"must have {n_classes} probabilities, one per class"
                 raise entry.at(name).error(rule, f"{prior.size}")
             values[name] = None if prior is None else freeze(prior.astype(np.float64))
-        features = values["feature_names"]
-        values["feature_names"] = None if features is None else tuple(features)
-        n_features = None if ood is None else ood.n_features
-        if features is not None and n_features not in (None, len(features)):
-            rule = f"must have {n_features} names, one per feature"
-            raise entry.at("feature_names").error(rule, f"{len(features)}")
+        values["feature_names"] = feature_names_of(values["feature_names"], ood, entry)
         return cls(**values)
 
     def __repr__(self) -> str:
@@ -416,21 +408,6 @@ class Policy(BasePolicy):
     def _repr_html_(self) -> str:
         rule, end = "\n".join(threshold_lines(self)), "\n".join(self.origin_lines())
         return html_view(self.report.lines[0], rule, *self.report._html_parts(), end)
-
-    def origin_lines(self) -> list[str]:
-        """Return the calibrator, and whether the file was edited, in sentences.
-
-        Returns
-        -------
-        list of str
-        """
-        lines = [f"Calibrator: {self.provenance['calibrator']}."]
-        if "edited" in self.provenance:
-            lines.append(
-                f"Edited by hand on {self.provenance['edited']}: the figures above and the risk "
-                "bound describe the policy before the edit."
-            )
-        return lines
 
     def calibrated(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs, under the prior of deployment if there is one.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, fields, replace
 from math import isfinite
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 from warnings import catch_warnings
 
 import numpy as np
@@ -165,19 +166,59 @@ class Evidence:
         object.__setattr__(self, "row_costs", answered)
 
 
+class BaseEvidence:
+    """Decided rows that a policy did not learn from, whatever is decided."""
+
+    __slots__ = ()
+
+    batch: Batch
+    decisions: Any
+
+    def by_group(self) -> dict[str, Self]:
+        """Return the rows of each group that has a known label or target."""
+        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
+        found = {}
+        for name in np.unique(names):
+            rows = np.flatnonzero(names == name)
+            batch, some = self.batch.take(rows), self.decisions.take(rows)
+            if batch.labeled_weight.any():
+                found[str(name)] = self._with(batch, some)
+        return found
+
+    @abstractmethod
+    def _with(self, batch: Batch, decisions: Any) -> Self:
+        """Return evidence of other rows."""
+
+
 class BaseReport(Record):
     """Figures of a policy: numbers, intervals, texts, and dictionaries and tuples of these."""
 
     __slots__ = ()
     has_header: ClassVar[bool] = False
 
+    evaluation: str
+    n_rows: int
+
     def _values(self) -> dict[str, Any]:
         return {name: _plain(getattr(self, name)) for name in self.fields}
 
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *getattr(self, "notes", ())])
+
+    @property
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """The figures as sentences."""
+
+    @property
+    def _rows_line(self) -> str:
+        """How many rows the figures rest on, and whether these are few."""
+        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
+        return f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses.{few}"
+
     def _html_parts(self) -> list[str | HTMLTable]:
         """Return the sentences after the first one, which is the verdict, for notebooks."""
-        sentences = [*getattr(self, "lines", ()), *getattr(self, "notes", ())]
-        return ["\n".join(sentences[1:])]
+        return ["\n".join(str(self).split("\n")[1:])]
 
     def _repr_html_(self) -> str:
         return html_view(str(self).partition("\n")[0], *self._html_parts())
@@ -298,21 +339,18 @@ class PolicyReport(BaseReport):
         PolicyReport
             Costs, risk and coverage with intervals.
         """
-        bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
-        # Rows of a class that is more common in deployment count more, but are no more rows.
-        given = batch.labeled_weight
-        importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
-        labels, by_row = batch.class_labels, evidence.row_costs
+        given, labels, by_row = batch.labeled_weight, batch.class_labels, evidence.row_costs
         raw = RealizedCosts.of(labels, evidence.raw, rule.costs, by_row, weight, "Policy.fit")
         by_action = raw.by_action
         paid = _taken(by_action, decisions.action)
         today = _taken(by_action, evidence.current.actions(batch, by_row))
         constants = np.average(by_action, axis=0, weights=weight)
-        columns = [paid, decisions.expected_cost - paid, raw.realized - paid, today - paid]
+        others = [today - paid]
         if evidence.unbound is not None:
-            columns.append(paid - _taken(by_action, evidence.unbound.action))
-        cost, gap, saved, current_saved, *rest = bootstrap.of_columns(columns, given, importance)
+            others.append(paid - _taken(by_action, evidence.unbound.action))
+        costs = [paid, decisions.expected_cost, raw.realized]
+        figures, (current_saved, *rest) = cost_figures(costs, others, given, weight, seed)
         calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
         # A confidence of exactly 0 or 1 is not unusual among scores: the report states it.
         ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
@@ -322,17 +360,12 @@ class PolicyReport(BaseReport):
         has_raw = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
             evaluation=evidence.evaluation,
-            n_rows=int(np.count_nonzero(weight)),
-            cost=cost,
-            expected_cost=float(np.average(decisions.expected_cost, weights=weight)),
-            gap=gap,
-            raw_cost=float(np.average(raw.realized, weights=weight)),
-            saved=saved,
+            **figures,
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
-            oracle_cost=float(np.average(raw.oracle, weights=weight)),
+            oracle_cost=mean_of(raw.oracle, weight),
             current=evidence.current.name,
-            current_cost=float(np.average(today, weights=weight)),
+            current_cost=mean_of(today, weight),
             current_saved=current_saved,
             coverage=proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence),
@@ -349,9 +382,6 @@ class PolicyReport(BaseReport):
             calibration_error_name=error_name,
         )
 
-    def __str__(self) -> str:
-        return "\n".join([*self.lines, *self.notes])
-
     @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
@@ -360,13 +390,11 @@ class PolicyReport(BaseReport):
         if self.bound_cost is not None:
             baseline += " without a risk bound"
         verdict = f", {cost_difference(saved, baseline)}" if self.has_raw else ""
-        between = f"{percent(coverage.low)} to {percent(coverage.high)}"
-        decided = f"{percent(coverage.value)} of rows are decided ({between})"
+        decided = f"{percents(coverage, 'of rows are decided')}"
         if coverage.value == 1:
             decided = "All rows are decided"
         if (risk := self.risk) is not None:
-            between = f"{percent(risk.low, 2)} to {percent(risk.high, 2)}"
-            decided += f"; {percent(risk.value, 2)} of the decisions are wrong ({between})"
+            decided += f"; {percents(risk, 'of the decisions are wrong', 2)}"
         lines = [
             f"Mean cost per row: {cost}{verdict}.",
             f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
@@ -385,9 +413,7 @@ class PolicyReport(BaseReport):
                 if added == NOTHING
                 else f"Effect of the risk bound on the mean cost: {added:+}."
             )
-        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
-        rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
-        return [*lines, f"{rows}{few}"]
+        return [*lines, self._rows_line]
 
     def saved_per_day(self, n_rows: float) -> str:
         """Return a sentence on what the policy saves per day over what is done today.
@@ -513,9 +539,47 @@ _named: dict[str, Check] = {"calibration_error_name": Omittable(text)}  # not in
 PolicyReport.fields = declare(**{**field_checks(PolicyReport), **_named})
 
 
+def percents(interval: Interval, what: str, digits: int = 1) -> str:
+    """Return a proportion of something in percent, with its interval.
+
+    >>> percents(Interval(0.5, 0.4, 0.6), "of rows")
+    '50.0 % of rows (40.0 % to 60.0 %)'
+    """
+    value, low, high = (percent(one, digits) for one in astuple(interval))
+    return f"{value} {what} ({low} to {high})"
+
+
 def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
     """Return the costs of the actions taken."""
     return np.asarray(by_action[np.arange(action.size), action])
+
+
+def cost_figures(
+    costs: Sequence[FloatArray],
+    others: Sequence[FloatArray],
+    given: FloatArray,
+    weight: FloatArray,
+    seed: int,
+) -> tuple[dict[str, Any], list[Interval]]:
+    """Return what all reports say about costs, and the means of other columns.
+
+    The costs of each row are those that were paid, those that the policy expected, and those of
+    optimal decisions on uncalibrated outputs.
+    """
+    paid, expected, raw = costs
+    columns = [paid, expected - paid, raw - paid, *others]
+    # Rows of a class that is more common in deployment count more, but are no more rows.
+    importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
+    bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
+    cost, gap, saved, *rest = bootstrap.of_columns(columns, given, importance)
+    figures = {"n_rows": int(np.count_nonzero(weight)), "cost": cost, "gap": gap, "saved": saved}
+    means = {"expected_cost": mean_of(expected, weight), "raw_cost": mean_of(raw, weight)}
+    return {**figures, **means}, rest
+
+
+def mean_of(values: FloatArray | BoolArray, weight: FloatArray) -> float:
+    """Return the weighted mean over rows."""
+    return float(np.average(values, weights=weight))
 
 
 def cost_difference(saved: Interval, baseline: str) -> str:
@@ -562,7 +626,7 @@ def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: Floa
     Where weights differ from the number of rows that were given, they reduce its effective number.
     A bootstrap without any error would claim that there are none.
     """
-    mean, used = float(np.average(values, weights=weight)), weight > 0
+    mean, used = mean_of(values, weight), weight > 0
     n = float(weight.sum() ** 2 / (weight[used] ** 2 / n_given[used]).sum())
     return clopper_pearson(mean * n, n, LEVEL)
 

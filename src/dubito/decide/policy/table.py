@@ -109,7 +109,7 @@ def decision_columns(
     columns = {
         **batch.beside(source),
         "action": EncodedLabels(found.action, found.actions),
-        "class": EncodedLabels(found.class_, tuple(str(name) for name in found.classes)),
+        "class": EncodedLabels(found.predicted_class, tuple(str(name) for name in found.classes)),
         **by_class,
         "expected_cost": found.expected_cost,
         "reason": EncodedLabels(found.reason, REASONS),

@@ -13,11 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_number
 from dubito.data.expressions import HIGHEST_COST
-from dubito.decide.regression.estimates import (
-    Pieces,
-    minimum_expected_loss,
-    minkowski_estimate,
-)
+from dubito.decide.regression.estimates import Pieces, minimum_expected_loss, minkowski_estimate
 from dubito.errors import BadValueError
 from dubito.formatting import join_words
 from dubito.kernels.blocks import map_in_order, row_blocks

@@ -24,7 +24,7 @@ from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScalin
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.expressions import HIGHEST_COST
-from dubito.data.shards import ArrayShards, Shards, as_shards
+from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import too_costly
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.fit import (
@@ -35,7 +35,7 @@ from dubito.decide.policy.fit import (
     evaluation_shards,
     sample_folds,
 )
-from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.gate import OODGate, feature_names_of
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
 from dubito.decide.regression.value_decisions import (
@@ -49,12 +49,7 @@ from dubito.decide.regression.value_decisions import (
     ValueRule,
 )
 from dubito.doubt import ConformalRegressor
-from dubito.errors import (
-    BadTypeError,
-    BadValueError,
-    DubitoWarning,
-    MissingLabelsWarning,
-)
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.formatting import html_view, join_words, percent, plain, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import require_targets, values_of
@@ -236,7 +231,7 @@ class RegressionPolicy(BasePolicy):
         -------
         RegressionPolicy
         """
-        shards = as_shards(
+        shards = make_shards(
             outputs, y, features=features, sample_weight=sample_weight, groups=groups,
             caller=CALLER, convert=_as_one_target,
         )  # fmt: skip
@@ -253,15 +248,10 @@ class RegressionPolicy(BasePolicy):
         shards: Shards,
         *,
         costs: ErrorCosts,
-        calibrator: BaseRegressionCalibrator | Literal["auto"] | None = "auto",
-        interval: ConformalRegressor | float = 0.9,
-        review_cost: float | None = None,
-        max_width: float | None = None,
-        max_relative_width: float | None = None,
-        ood: OODGate | None = None,
         evaluate_on: Literal["cross-fit"] | Batch | Shards = "cross-fit",
         feature_names: tuple[str, ...] | None = None,
         random_state: RandomState = 0,
+        **settings: Any,
     ) -> tuple[RegressionPolicy, ValueEvidence]:
         """Fit as `fit` does, and return also the rows that were held out, with their decisions.
 
@@ -271,23 +261,15 @@ class RegressionPolicy(BasePolicy):
             Rows with predictive distributions and targets.
         costs : ErrorCosts
             The cost of deciding a value too low or too high.
-        calibrator : BaseRegressionCalibrator, "auto" or None, default "auto"
-            None leaves the distributions uncalibrated.
-        interval : ConformalRegressor or float, default 0.9
-            The prediction interval, or its coverage.
-        review_cost : float, optional
-            The cost of a review, which finds the truth.
-        max_width, max_relative_width : float, optional
-            The widest interval that is decided without a review, absolute and relative to the
-            prediction.
-        ood : OODGate, optional
-            Sends out-of-distribution rows to review; with features, `OODGate()` if None.
         evaluate_on : "cross-fit", Batch or Shards, default "cross-fit"
             The rows to report on: folds of these rows, or others.
         feature_names : tuple of str, optional
             Names of the features.
         random_state : int, RandomState or None, default 0
             Determines the folds and the bootstrap.
+        **settings : any
+            The other arguments of `fit`: `calibrator`, `interval`, `review_cost`, `max_width`,
+            `max_relative_width` and `ood`.
 
         Returns
         -------
@@ -298,12 +280,7 @@ class RegressionPolicy(BasePolicy):
         with cached(shards) as quick:
             rows = _converted(quick)
             first = next(rows.batches())
-            has_features = first.features is not None
-            config = _Config.checked(
-                costs, calibrator, interval, review_cost, max_width, max_relative_width,
-                OODGate() if ood is None and has_features else ood, has_features, first,
-                draw_seed(random_state, CALLER),
-            )  # fmt: skip
+            config = _Config.checked(first, costs, draw_seed(random_state, CALLER), **settings)
             counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
             n_used = int(counts[1] - counts[0])
             warn_of_missing(int(counts[0]), int(counts[1]), CALLER, stacklevel=3)
@@ -420,7 +397,6 @@ class RegressionPolicy(BasePolicy):
         policy = self if batch.features is not None else replace(self, ood=None)
         return ValueEvidence(
             replace(batch, outputs=known),
-            known,
             policy.decide(known, batch.features),
             float(self.interval.level),
             evaluation,
@@ -469,7 +445,7 @@ class RegressionPolicy(BasePolicy):
         )
         if has_other:
             raise entry.at("calibrator").error(f"of {interval.kind_} of one target", "others")
-        levels, features = values["levels"], values["feature_names"]
+        levels = values["levels"]
         if (levels is not None) != (interval.kind_ == "Quantiles"):
             raise entry.at("levels").error("given for Quantiles only", "otherwise")
         if (values["n_draws"] is not None) != (interval.kind_ == "Samples"):
@@ -492,14 +468,10 @@ class RegressionPolicy(BasePolicy):
                     raise entry.at("review_cost").error(f"given with {name}", "None")
         elif not values["review_cost"] > 0:
             raise entry.at("review_cost").error("above 0", "0")
-        n_features = None if ood is None else ood.n_features
         if ood is not None and any(isinstance(one, str) for one in ood.scores):
             raise entry.at("ood").error("scores of features", "a score of class probabilities")
-        if features is not None and n_features not in (None, len(features)):
-            rule = f"must have {n_features} names, one per feature"
-            raise entry.at("feature_names").error(rule, f"{len(features)}")
         values["levels"] = None if levels is None else tuple(levels)
-        values["feature_names"] = None if features is None else tuple(features)
+        values["feature_names"] = feature_names_of(values["feature_names"], ood, entry)
         return cls(**values)
 
     def __repr__(self) -> str:
@@ -566,16 +538,16 @@ class _Config(NamedTuple):
     @classmethod
     def checked(
         cls,
-        costs: Any,
-        calibrator: Any,
-        interval: Any,
-        review_cost: Any,
-        max_width: Any,
-        max_relative_width: Any,
-        ood: Any,
-        has_features: bool,
         first: Batch,
+        costs: Any,
         seed: int,
+        *,
+        calibrator: Any = "auto",
+        interval: Any = 0.9,
+        review_cost: Any = None,
+        max_width: Any = None,
+        max_relative_width: Any = None,
+        ood: Any = None,
     ) -> _Config:
         """Return checked settings."""
         if not isinstance(costs, ErrorCosts):
@@ -588,16 +560,14 @@ class _Config(NamedTuple):
             raise BadTypeError("calibrator", CALLER, rule, repr(calibrator)[:60], fix)
         if not isinstance(interval, ConformalRegressor):
             interval = ConformalRegressor(as_fraction(interval, "interval", CALLER, is_open=True))
-        limits = {
-            name: None
-            if value is None
-            else as_number(value, name, CALLER, 0, fix=f"Use {name}=1.0", is_open=True)
-            for name, value in (
-                ("review_cost", review_cost),
-                ("max_width", max_width),
-                ("max_relative_width", max_relative_width),
-            )
-        }
+        limits = {"review_cost": review_cost, "max_width": max_width}
+        limits["max_relative_width"] = max_relative_width
+        for name, value in limits.items():
+            if value is not None:
+                fix = f"Use {name}=1.0"
+                limits[name] = as_number(value, name, CALLER, 0, fix=fix, is_open=True)
+        has_features = first.features is not None
+        ood = OODGate() if ood is None and has_features else ood
         if ood is not None:
             if not isinstance(ood, OODGate):
                 rule, fix = "must be None or OODGate(...)", "Use ood=OODGate(score, alpha=0.01)"
@@ -607,25 +577,24 @@ class _Config(NamedTuple):
             if names:
                 rule, fix = "must score features", "Use OODGate(MahalanobisDistance())"
                 raise BadValueError("ood", CALLER, rule, repr(names[0]), fix)
-        _require_review_cost(limits, ood)
+        rule_of = ValueRule(costs, **limits)
+        _require_review_cost(rule_of, ood)
         require_targets(first, CALLER, "y")
         if calibrator is None or isinstance(calibrator, VarianceScaling):
             _require_fractile(costs, first.outputs)
-        rule_of = ValueRule(
-            costs, limits["review_cost"], limits["max_width"], limits["max_relative_width"]
-        )
         return cls(rule_of, calibrator, interval, ood, seed)
 
 
-def _require_review_cost(limits: Mapping[str, float | None], ood: OODGate | None) -> None:
+def _require_review_cost(rule: ValueRule, ood: OODGate | None) -> None:
     """Raise where rows may have to be reviewed and the cost of that is not given."""
-    if limits["review_cost"] is not None:
+    if rule.review_cost is not None:
         return
-    given = [name for name in ("max_width", "max_relative_width") if limits[name] is not None]
+    names = ("max_width", "max_relative_width")
+    given = [name for name in names if getattr(rule, name) is not None]
     given += [] if ood is None else ["an OOD gate"]
     if given:
-        rule, fix = f"must be given with {given[0]}", "Pass review_cost=..., the cost of a review"
-        raise BadValueError("review_cost", CALLER, rule, "None", fix)
+        need, fix = f"must be given with {given[0]}", "Pass review_cost=..., the cost of a review"
+        raise BadValueError("review_cost", CALLER, need, "None", fix)
 
 
 def _require_fractile(costs: ErrorCosts, outputs: Any) -> None:
@@ -757,10 +726,8 @@ def _cross_fitted(
             own = _fitted(ArrayShards(rows), rows, chosen)
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
-    held_out = batch.take(order)
     return ValueEvidence(
-        held_out,
-        _as_one_target(held_out.outputs, CALLER),
+        batch.take(order),
         RegressionDecisions.joined(parts),
         float(fitted.interval.level),
         f"cross-fitted in {len(folds)} folds",
@@ -786,7 +753,7 @@ def _evidence_on(
             raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
         is_ood = gate.predict(known, batch.features)
     decisions = fitted.decide(config.rule, known, is_ood)
-    return ValueEvidence(batch, known, decisions, float(fitted.interval.level), EVALUATION_SET)
+    return ValueEvidence(batch, decisions, float(fitted.interval.level), EVALUATION_SET)
 
 
 def _fitted(shards: Shards, batch: Batch, config: _Config) -> _Fitted:

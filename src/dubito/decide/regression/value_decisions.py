@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
+from dubito.decide.policy.decide import BaseDecisions
 from dubito.decide.policy.report import (
-    FEW_ROWS,
-    LEVEL,
+    BaseEvidence,
     BaseReport,
     cost_difference,
+    cost_figures,
     field_checks,
+    mean_of,
+    percents,
     proportion,
 )
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
-from dubito.decide.value import MeanInterval
 from dubito.errors import BadValueError
 from dubito.formatting import (
     HTMLTable,
@@ -53,7 +55,7 @@ TIE = 1e-9  # relative: at equal cost a row is reviewed
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RegressionDecisions(ArrayResult):
+class RegressionDecisions(BaseDecisions):
     """The value that is decided for each row, or that it is reviewed by a person, and why.
 
     Returned by `RegressionPolicy.decide`. All arrays have one entry per row.
@@ -88,9 +90,6 @@ class RegressionDecisions(ArrayResult):
     review_value: FloatArray
     calibrated: Regression
 
-    def __len__(self) -> int:
-        return self.action.size
-
     @property
     def actions(self) -> tuple[str, ...]:
         """The names of the actions."""
@@ -102,10 +101,8 @@ class RegressionDecisions(ArrayResult):
         return np.asarray(self.action == REVIEW)
 
     @property
-    def review_order(self) -> IntArray:
-        """Indices of the reviewed rows, those with the highest review value first."""
-        rows = np.flatnonzero(self.is_reviewed)
-        return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
+    def _is_for_review(self) -> BoolArray:
+        return self.is_reviewed
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the decisions as the columns of a table, with names instead of indices.
@@ -125,22 +122,6 @@ class RegressionDecisions(ArrayResult):
             "review_value": self.review_value,
         }
 
-    def take(self, rows: IntArray) -> RegressionDecisions:
-        """Return the decisions on some rows.
-
-        Parameters
-        ----------
-        rows : array of int
-            Row indices.
-
-        Returns
-        -------
-        RegressionDecisions
-            Their decisions.
-        """
-        arrays = {one.name: getattr(self, one.name)[rows] for one in fields(self)[:-1]}
-        return RegressionDecisions(**arrays, calibrated=self.calibrated.take(rows))
-
     def __str__(self) -> str:
         n_reviewed = int(self.is_reviewed.sum())
         text = f"{quantity(len(self))}: {percent(1 - n_reviewed / max(len(self), 1))} automatic"
@@ -153,41 +134,23 @@ class RegressionDecisions(ArrayResult):
     def _repr_html_(self) -> str:
         return html_view(f"{self}", html_rows(self.columns(), len(self)))
 
-    @classmethod
-    def joined(cls, parts: list[RegressionDecisions]) -> RegressionDecisions:
-        """Return the decisions of several blocks of rows as one.
+    @staticmethod
+    def _of_rows(value: Any, rows: IntArray) -> Any:
+        return value[rows] if isinstance(value, np.ndarray) else value.take(rows)
 
-        Parameters
-        ----------
-        parts : list of RegressionDecisions
-            Decisions of one policy.
-
-        Returns
-        -------
-        RegressionDecisions
-            The rows of all parts, in order.
-        """
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        names = [one.name for one in fields(cls)][:-1]
-        arrays = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
-        return cls(**arrays, calibrated=_joined([one.calibrated for one in parts]))
-
-
-def _joined(parts: list[Regression]) -> Regression:
-    """Return the outputs of several blocks of rows as one.
-
-    Folds may choose different calibrators: of outputs of different kinds, it is the normal
-    distributions of their means and variances.
-    """
-    if len({type(one) for one in parts}) > 1:
-        parts = [_moment_matched(one) for one in parts]
-    first = parts[0]
-    names = ("mean", "std") if isinstance(first, Normal) else ("array",)
-    arrays = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
-    others = {one.name: getattr(first, one.name) for one in fields(first) if one.name not in arrays}
-    return unchecked(type(first), {**others, **arrays})
+    @staticmethod
+    def _joined(values: list[Any]) -> Any:
+        # Folds may choose different calibrators: of outputs of different kinds, it is the normal
+        # distributions of their means and variances.
+        if isinstance(values[0], np.ndarray):
+            return np.concatenate(values)
+        if len({type(one) for one in values}) > 1:
+            values = [_moment_matched(one) for one in values]
+        first = values[0]
+        names = ("mean", "std") if isinstance(first, Normal) else ("array",)
+        arrays = {name: np.concatenate([getattr(one, name) for one in values]) for name in names}
+        others = {one.name: getattr(first, one.name) for one in fields(first)}
+        return unchecked(type(first), {**others, **arrays})
 
 
 def _moment_matched(outputs: Regression) -> Regression:
@@ -264,36 +227,27 @@ CURRENT = "the predicted mean"
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ValueEvidence:
+class ValueEvidence(BaseEvidence):
     """Decided rows that a policy did not learn from."""
 
     batch: Batch
-    raw: Regression
     decisions: RegressionDecisions
     level: float
     evaluation: str
     warnings: tuple[str, ...] = ()
 
     @property
+    def raw(self) -> Regression:
+        """The uncalibrated outputs."""
+        return cast(Regression, self.batch.outputs)
+
+    @property
     def y(self) -> FloatArray:
         """The targets."""
         return values_of(self.batch)
 
-    def by_group(self) -> dict[str, ValueEvidence]:
-        """Return the rows of each group that has a known target."""
-        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
-        found = {}
-        for name in np.unique(names):
-            rows = np.flatnonzero(names == name)
-            batch = self.batch.take(rows)
-            if batch.labeled_weight.any():
-                found[str(name)] = replace(
-                    self,
-                    batch=batch,
-                    raw=self.raw.take(rows),
-                    decisions=self.decisions.take(rows),
-                )
-        return found
+    def _with(self, batch: Batch, decisions: RegressionDecisions) -> ValueEvidence:
+        return replace(self, batch=batch, decisions=decisions)
 
 
 @final
@@ -384,7 +338,6 @@ class RegressionPolicyReport(BaseReport):
         RegressionPolicyReport
             Costs, coverage and reviews with intervals.
         """
-        bootstrap = MeanInterval.of(LEVEL, seed, 1000, "RegressionPolicy.fit")
         decisions, y, weight = evidence.decisions, evidence.y, evidence.batch.labeled_weight
         paid = rule.paid(decisions, y)
         # Without intervals and features there are no other reviews than by cost.
@@ -394,25 +347,16 @@ class RegressionPolicyReport(BaseReport):
             _allowed(minkowski_estimate(evidence.raw, 2), rule.costs) - y
         )
         mean = minkowski_estimate(decisions.calibrated, 2)
-        columns = [
-            paid, decisions.expected_cost - paid, raw - paid, by_mean - paid, mean - y,
-        ]  # fmt: skip
-        cost, gap, saved, mean_saved, bias = bootstrap.of_columns(
-            columns, weight, np.ones(weight.size)
-        )
+        costs, others = [paid, decisions.expected_cost, raw], [by_mean - paid, mean - y]
+        figures, (mean_saved, bias) = cost_figures(costs, others, weight, weight, seed)
         is_inside = (decisions.low <= y) & (y <= decisions.high)
         width, score = _interval_figures(decisions, y, weight, evidence.level)
         constant = _best_constant(rule.costs, y, weight)
         parts = np.bincount(decisions.reason, weight, len(REASONS)) / weight.sum()
         return cls(
             evaluation=evidence.evaluation,
-            n_rows=int(np.count_nonzero(weight)),
-            cost=cost,
-            expected_cost=float(np.average(decisions.expected_cost, weights=weight)),
-            gap=gap,
-            raw_cost=float(np.average(raw, weights=weight)),
-            saved=saved,
-            mean_cost=float(np.average(by_mean, weights=weight)),
+            **figures,
+            mean_cost=mean_of(by_mean, weight),
             mean_saved=mean_saved,
             constant_value=constant[0],
             constant_cost=constant[1],
@@ -454,9 +398,6 @@ class RegressionPolicyReport(BaseReport):
             raise entry.at("level").error("between 0 and 1", f"{values['level']}")
         return cls(**values)
 
-    def __str__(self) -> str:
-        return "\n".join([*self.lines, *self.notes])
-
     def _html_parts(self) -> list[str | HTMLTable]:
         """Return costs beside those of other rules as a table, then the other sentences."""
         rules = [
@@ -481,28 +422,22 @@ class RegressionPolicyReport(BaseReport):
             f"{plain(self.constant_value)}.",
         ]
         if self.review_rate.value:
-            rate = self.review_rate
             parts = [
                 f"{text} ({percent(self.reasons[name])})"
                 for name, text in zip(REASONS[1:], REASON_TEXTS[1:], strict=True)
                 if self.reasons[name]
             ]
-            between = f"{percent(rate.low)} to {percent(rate.high)}"
-            lines.append(
-                f"Reviewed: {percent(rate.value)} of rows ({between}). Reasons: {', '.join(parts)}."
-            )
-        between = f"{percent(self.coverage.low)} to {percent(self.coverage.high)}"
-        text = f"{short_percent(self.level)} prediction intervals cover "
-        text += f"{percent(self.coverage.value)} of targets ({between})"
+            rate = percents(self.review_rate, "of rows")
+            lines.append(f"Reviewed: {rate}. Reasons: {', '.join(parts)}.")
+        covered = percents(self.coverage, "of targets")
+        text = f"{short_percent(self.level)} prediction intervals cover {covered}"
         if self.raw_coverage is not None:
             text += f", the model's own {percent(self.raw_coverage)}"
         if self.mean_width is not None:
             text += f"; their mean width is {plain(self.mean_width)}"
         lines.append(f"{text}.")
         lines.append(f"Bias of the predicted mean: {self.bias:+}.")
-        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
-        rows_used = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
-        return [*lines, f"{rows_used}{few}"]
+        return [*lines, self._rows_line]
 
 
 RegressionPolicyReport.fields = field_checks(RegressionPolicyReport)
@@ -520,7 +455,7 @@ def _best_constant(costs: ErrorCosts, y: FloatArray, weight: FloatArray) -> tupl
     at = (np.arange(n_points) + 0.5) / n_points
     points = used[order][np.minimum(np.searchsorted(ends, at), used.size - 1)]
     [value] = costs.best(Samples(points[np.newaxis])).value.tolist()
-    return value, float(np.average(costs.of_errors(value - y), weights=weight))
+    return value, mean_of(costs.of_errors(value - y), weight)
 
 
 def _allowed(points: FloatArray, costs: ErrorCosts) -> FloatArray:
@@ -540,7 +475,7 @@ def _interval_figures(
         scores = interval_scores(y, decisions.low, decisions.high, level)
     if not np.isfinite(scores).all():
         return None, None
-    return float(np.average(width, weights=weight)), float(np.average(scores, weights=weight))
+    return mean_of(width, weight), mean_of(scores, weight)
 
 
 def _raw_coverage(evidence: ValueEvidence, weight: FloatArray) -> float | None:
@@ -550,4 +485,4 @@ def _raw_coverage(evidence: ValueEvidence, weight: FloatArray) -> float | None:
     except BadValueError:
         return None
     y = evidence.y
-    return float(np.average((low <= y) & (y <= high), weights=weight))
+    return mean_of((low <= y) & (y <= high), weight)

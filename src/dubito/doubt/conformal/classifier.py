@@ -52,7 +52,6 @@ from dubito.serialization.fields import (
     Entry,
     boolean,
     class_names,
-    declare,
     integer,
     list_of,
     number,
@@ -60,6 +59,7 @@ from dubito.serialization.fields import (
     optional,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone
 
 Method = Literal["lac", "aps", "raps", "saps"]
@@ -161,27 +161,15 @@ class ConformalClassifier(BaseConformalPredictor):
     ([1, 2], [0], [0, 1])
     """
 
-    n_classes_: int
-    classes_: tuple[ClassName, ...] | None
-    method_: Method
-    is_randomized_: bool
-    allow_empty_: bool
-    random_state_: int
-    penalty_: float
-    k_reg_: float
-    class_groups_: list[str] | None
-
-    fitted_fields = declare(
-        n_classes_=integer(2),
-        classes_=class_names("n_classes_"),
-        method_=one_of(*METHODS),
-        is_randomized_=boolean,
-        allow_empty_=boolean,
-        random_state_=integer(0, 2**32 - 1),
-        penalty_=number(0),
-        k_reg_=number(0),
-        class_groups_=optional(list_of(text, "n_classes_")),
-    )
+    n_classes_: int = fitted(integer(2))
+    classes_: tuple[ClassName, ...] | None = fitted(class_names("n_classes_"))
+    method_: Method = fitted(one_of(*METHODS))
+    is_randomized_: bool = fitted(boolean)
+    allow_empty_: bool = fitted(boolean)
+    random_state_: int = fitted(integer(0, 2**32 - 1))
+    penalty_: float = fitted(number(0))
+    k_reg_: float = fitted(number(0))
+    class_groups_: list[str] | None = fitted(optional(list_of(text, "n_classes_")))
 
     unbounded = "sets hold every class"
 

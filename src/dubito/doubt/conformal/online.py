@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -64,7 +65,6 @@ from dubito.serialization.fields import (
     MOST,
     Entry,
     class_names,
-    declare,
     integer,
     list_of,
     number,
@@ -72,6 +72,7 @@ from dubito.serialization.fields import (
     optional,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 METHODS = {"aci": ACI, "tracking": TRACKING, "pi": PI}
@@ -90,6 +91,8 @@ UNKNOWN = MOST  # the outcome that is not known yet, and the time at which it wi
 LATER = MOST / 4  # when outcomes are known, as long as no step is
 MAX_LONG = 0.15  # of the gaps
 SAME = 1e-6  # the relative difference of forecasts that count as the same
+_WAITING = partial(array, "waiting_ids_", is_empty_allowed=True)  # of forecasts without outcome
+WAITING = ("waiting_cells_", "waiting_known_", "waiting_truth_", "waiting_", "waiting_scores_")
 
 Method = Literal["auto", "aci", "tracking", "pi"]
 Transform = Literal["auto", "identity", "log1p", "sqrt", "log"]
@@ -194,63 +197,35 @@ class OnlineConformal(Serializable):
     0
     """
 
-    kind_: str
-    n_classes_: int | None
-    classes_: tuple[Any, ...] | None
-    series_: list[str]
-    horizons_: list[int]
-    time_: float | None
-    time_kind_: str | None
-    steps_: list[float | None]
-    n_dropped_: int
-    n_truths_: int
-    n_covered_: int
-    cell_series_: IntArray
-    cell_pools_: IntArray
-    cell_starts_: FloatArray
-    cell_times_: FloatArray
-    gap_cells_: IntArray
-    gaps_: FloatArray
-    cells_: FloatArray
-    pools_: FloatArray
-    trees_: FloatArray
-    choice_: FloatArray
-    waiting_ids_: list[str | None]
-    waiting_cells_: IntArray
-    waiting_known_: FloatArray
-    waiting_truth_: FloatArray
-    waiting_: FloatArray
-    waiting_scores_: FloatArray
-
-    fitted_fields = declare(
-        kind_=one_of(*KINDS),
-        n_classes_=optional(integer(2)),
-        classes_=class_names("n_classes_"),
-        series_=list_of(text),
-        horizons_=list_of(integer(0)),
-        time_=optional(number(-MOST, MOST)),
-        time_kind_=optional(one_of("dates", "numbers")),
-        steps_=list_of(optional(number(0, MOST))),
-        n_dropped_=integer(0),
-        n_truths_=integer(0),
-        n_covered_=integer(0),
-        cell_series_=array(None, low=0, is_whole=True),
-        cell_pools_=array("cell_series_", low=0, is_whole=True),
-        cell_starts_=array("cell_series_", low=-MOST, high=MOST),
-        cell_times_=array("cell_series_", low=-MOST, high=MOST),
-        gap_cells_=array(None, low=0, is_whole=True, is_empty_allowed=True),
-        gaps_=array("gap_cells_", None, low=-MOST, high=MOST, is_empty_allowed=True),
-        cells_=array("cell_series_", None, low=-MOST, high=MOST),
-        pools_=array("horizons_", None, low=-MOST, high=MOST),
-        trees_=array("horizons_", None, N_BINS, low=0),
-        choice_=array(None, low=0, high=MOST),
-        waiting_ids_=list_of(optional(text)),
-        waiting_cells_=array("waiting_ids_", low=0, is_whole=True, is_empty_allowed=True),
-        waiting_known_=array("waiting_ids_", low=-MOST, high=MOST, is_empty_allowed=True),
-        waiting_truth_=array("waiting_ids_", low=-MOST, high=MOST, is_empty_allowed=True),
-        waiting_=array("waiting_ids_", None, low=-MOST, high=MOST, is_empty_allowed=True),
-        waiting_scores_=array("waiting_ids_", None, low=0, is_empty_allowed=True),
+    kind_: str = fitted(one_of(*KINDS))
+    n_classes_: int | None = fitted(optional(integer(2)))
+    classes_: tuple[Any, ...] | None = fitted(class_names("n_classes_"))
+    series_: list[str] = fitted(list_of(text))
+    horizons_: list[int] = fitted(list_of(integer(0)))
+    time_: float | None = fitted(optional(number(-MOST, MOST)))
+    time_kind_: str | None = fitted(optional(one_of("dates", "numbers")))
+    steps_: list[float | None] = fitted(list_of(optional(number(0, MOST))))
+    n_dropped_: int = fitted(integer(0))
+    n_truths_: int = fitted(integer(0))
+    n_covered_: int = fitted(integer(0))
+    cell_series_: IntArray = fitted(array(None, low=0, is_whole=True))
+    cell_pools_: IntArray = fitted(array("cell_series_", low=0, is_whole=True))
+    cell_starts_: FloatArray = fitted(array("cell_series_", low=-MOST, high=MOST))
+    cell_times_: FloatArray = fitted(array("cell_series_", low=-MOST, high=MOST))
+    gap_cells_: IntArray = fitted(array(None, low=0, is_whole=True, is_empty_allowed=True))
+    gaps_: FloatArray = fitted(
+        array("gap_cells_", None, low=-MOST, high=MOST, is_empty_allowed=True)
     )
+    cells_: FloatArray = fitted(array("cell_series_", None, low=-MOST, high=MOST))
+    pools_: FloatArray = fitted(array("horizons_", None, low=-MOST, high=MOST))
+    trees_: FloatArray = fitted(array("horizons_", None, N_BINS, low=0))
+    choice_: FloatArray = fitted(array(None, low=0, high=MOST))
+    waiting_ids_: list[str | None] = fitted(list_of(optional(text)))
+    waiting_cells_: IntArray = fitted(_WAITING(low=0, is_whole=True))
+    waiting_known_: FloatArray = fitted(_WAITING(low=-MOST, high=MOST))
+    waiting_truth_: FloatArray = fitted(_WAITING(low=-MOST, high=MOST))
+    waiting_: FloatArray = fitted(_WAITING(None, low=-MOST, high=MOST))
+    waiting_scores_: FloatArray = fitted(_WAITING(None, low=0))
 
     def __init__(
         self,
@@ -433,10 +408,8 @@ class OnlineConformal(Serializable):
             held = self.waiting_scores_ if self.kind_ == "classes" else self.waiting_[:, :2]
             scale = np.abs(held[rows]).max(axis=1, keepdims=True)
             is_other = (np.abs(given - held[rows]) > SAME * np.maximum(scale, SAME)).any(axis=1)
-        truth, before = (
-            self._truths(y, self.waiting_scores_[rows], caller),
-            self.waiting_truth_[rows],
-        )
+        before = self.waiting_truth_[rows]
+        truth = self._truths(y, self.waiting_scores_[rows], caller)
         return is_other, (truth != before) & (truth != UNKNOWN) & (before != UNKNOWN)
 
     def find_late(
@@ -463,11 +436,8 @@ class OnlineConformal(Serializable):
         self._require_fitted("find_late")
         n = len(time)
         times = read_times(time, n, "time", caller)
-        steps, step_codes = read_horizons(horizon, n, caller)
-        names, codes = read_series(as_column(series, n, "series", caller), n)
-        lookup = self._lookup()
-        pairs = zip(codes.tolist(), step_codes.tolist(), strict=True)
-        cells = [lookup.get((names[i], steps[j]), -1) for i, j in pairs]
+        lookup, pairs = self._lookup(), _read_pairs(series, horizon, n, caller)
+        cells = [lookup.get(pair, -1) for pair in pairs]
         rows = zip(cells, times.tolist(), strict=True)
         is_missing = np.array([not self._was_issued(*row) for row in rows], dtype=bool)
         is_missing &= times < (-MOST if self.time_ is None else self.time_)
@@ -475,7 +445,7 @@ class OnlineConformal(Serializable):
             own = np.array([self.cell_series_[one] if one >= 0 else -1 for one in cells], np.int64)
             longest = max((one for one in self.steps_ if one is not None), default=0.0)
             found = np.where(own >= 0, self._row_steps(own), longest)
-            until = times_after(times, np.array(steps)[step_codes] + 1.0, found)
+            until = times_after(times, np.array([step + 1.0 for _, step in pairs]), found)
         else:
             until = read_times(known, n, "known", caller)
         can_be_issued = is_missing & (until > (self.time_ or 0.0))
@@ -701,10 +671,8 @@ class OnlineConformal(Serializable):
             self._check_params()
             self._begin(kind, scores.shape[1] or None, classes)
         elif kind != self.kind_:
-            rule, fix = (
-                f"must be {NOUNS[self.kind_]}, as before",
-                "Use one OnlineConformal per kind",
-            )
+            rule = f"must be {NOUNS[self.kind_]}, as before"
+            fix = "Use one OnlineConformal per kind"
             raise BadTypeError("outputs", caller, rule, NOUNS[kind], fix)
         elif kind == "classes":
             require_classes(outputs, self.n_classes_ or 0, self.classes_, caller)
@@ -712,15 +680,8 @@ class OnlineConformal(Serializable):
             rule, fix = "must be positive for transform='log'", "Use transform='log1p'"
             require_everywhere(low > 0, low, "outputs", caller, rule, fix)
         cells, delays = self._cells(series, horizon, n, caller)
-        names = self._ids(ids, n, caller)
-        return {
-            "cells": cells,
-            "delays": delays,
-            "low": low,
-            "high": high,
-            "scores": scores,
-            "ids": names,
-        }
+        columns = {"low": low, "high": high, "scores": scores, "ids": self._ids(ids, n, caller)}
+        return {"cells": cells, "delays": delays, **columns}
 
     def _ids(self, ids: Any, n: int, caller: str) -> list[str | None] | None:
         column = as_column(ids, n, "ids", caller)
@@ -836,11 +797,8 @@ class OnlineConformal(Serializable):
         elif series.size and (is_new.all() or (is_new.any() and is_new[series].any())):
             starts, ends, gap_cells = self._gaps(times, cells)
             if is_needed and not can_wait and not starts.size and np.isnan(steps).all():
-                rule, fix = (
-                    "must be given if forecasts share a time",
-                    "Pass when outcomes are known",
-                )
-                raise BadValueError("known", caller, rule, "None", fix)
+                rule = "must be given if forecasts share a time"
+                raise BadValueError("known", caller, rule, "None", "Pass when outcomes are known")
             of = self._series_of(gap_cells)
             steps = find_steps(steps, starts, ends, of, self.time_kind_ == "dates")
             if is_needed and any(self.horizons_):  # one step is known whatever its length
@@ -983,13 +941,7 @@ class OnlineConformal(Serializable):
     def _keep_waiting(self, rows: IntArray) -> None:
         """Keep only some of the forecasts that wait."""
         self.waiting_ids_ = [self.waiting_ids_[row] for row in rows.tolist()]
-        for name in (
-            "waiting_cells_",
-            "waiting_known_",
-            "waiting_truth_",
-            "waiting_",
-            "waiting_scores_",
-        ):
+        for name in WAITING:
             setattr(self, name, getattr(self, name)[rows])
 
     def _waiting_rows(self, series: Any, horizon: Any, ids: Any, n: int, caller: str) -> IntArray:
@@ -1002,25 +954,18 @@ class OnlineConformal(Serializable):
             keys: list[Any] = [str(one) for one in column.tolist()]
             shown = [repr(one) for one in keys]
         else:
-            steps, step_codes = read_horizons(horizon, n, caller)
-            names, codes = read_series(as_column(series, n, "series", caller), n)
-            lookup = self._lookup()
-            pairs = [(names[i], steps[j]) for i, j in zip(codes, step_codes, strict=True)]
+            lookup, pairs = self._lookup(), _read_pairs(series, horizon, n, caller)
             keys = [lookup.get(pair, -1) for pair in pairs]
             shown = [f"series {name!r}, horizon {step}" for name, step in pairs]
-            for row, (cell, truth) in enumerate(
-                zip(self.waiting_cells_.tolist(), self.waiting_truth_.tolist(), strict=True)
-            ):
-                if truth == UNKNOWN:
-                    places.setdefault(cell, []).append(row)
+            for row in np.flatnonzero(self.waiting_truth_ == UNKNOWN).tolist():
+                places.setdefault(int(self.waiting_cells_[row]), []).append(row)
         found = []
         for row, key in enumerate(keys):
             if not places.get(key):
                 rule = "must belong to a forecast that waits for its outcome"
                 fix = "Call predict() for it first, and pass each outcome once"
-                raise BadValueError(
-                    "y" if ids is None else "ids", caller, rule, shown[row], fix, row
-                )
+                argument = "y" if ids is None else "ids"
+                raise BadValueError(argument, caller, rule, shown[row], fix, row)
             found.append(places[key].pop(0))
         return np.array(found, dtype=np.int64)
 
@@ -1042,6 +987,14 @@ def _unbounded(bounds: FloatArray) -> FloatArray:
         np.copyto(bounds, np.inf, where=bounds >= HUGE)
         np.copyto(bounds, -np.inf, where=bounds <= -HUGE)
     return bounds
+
+
+def _read_pairs(series: Any, horizon: Any, n: int, caller: str) -> list[tuple[str, int]]:
+    """Return the name of each row's series, and its horizon."""
+    steps, step_codes = read_horizons(horizon, n, caller)
+    names, codes = read_series(as_column(series, n, "series", caller), n)
+    pairs = zip(codes.tolist(), step_codes.tolist(), strict=True)
+    return [(names[i], steps[j]) for i, j in pairs]
 
 
 def _n_truths(y: Any, caller: str) -> int:

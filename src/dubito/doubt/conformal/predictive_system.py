@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self, final
 
 import numpy as np
@@ -17,32 +17,26 @@ from dubito.arrays import (
     as_fraction,
     draw_seed,
     freeze,
-    require_random_state,
     require_rows,
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread
-from dubito.doubt.conformal.predictor import BaseConformalPredictor
+from dubito.doubt.conformal.local_scale import stated_spread
 from dubito.doubt.conformal.regressor import (
     MIN_ROWS,
     POINTS,
+    BaseConformalRegression,
     PredictionIntervals,
-    Regression,
-    as_regression,
-    checked_levels,
     kind_of,
-    levels_of,
-    require_fitted_kind,
-    require_rows_for,
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.regression import values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Quantiles
 from dubito.outputs.regression import as_levels
-from dubito.serialization.fields import Entry, declare, list_of, number, one_of, optional
-from dubito.serialization.objects import clone, record_of
+from dubito.serialization.fields import Entry, one_of
+from dubito.serialization.fitted import fitted
+from dubito.serialization.objects import clone
 
 Method = Literal["absolute", "normalized", "adaptive"]
 
@@ -59,7 +53,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
-class ConformalPredictiveSystem(BaseConformalPredictor):
+class ConformalPredictiveSystem(BaseConformalRegression):
     """Predictive distributions that are calibrated at every level (split conformal).
 
     The distribution of a row is that of the calibration errors, around the row's center and in
@@ -106,18 +100,11 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
     PredictionIntervals(shape (1,), mean low 101, mean high 109)
     """
 
-    kind_: str
-    method_: Method
-    levels_: tuple[float, ...] | None
-    local_scale_: LocalScale | None
+    method_: Method = fitted(one_of(*SPREAD_METHODS))
 
-    fitted_fields = declare(
-        kind_=one_of(*METHODS),
-        method_=one_of(*SPREAD_METHODS),
-        levels_=optional(list_of(number(0, 1))),
-        local_scale_=optional(record_of(LocalScale)),
-    )
-
+    method_names = ("absolute", "normalized", "adaptive")
+    methods = METHODS
+    learned = ("method_", "local_scale_")
     unbounded = "intervals of this level are infinite"
 
     def __init__(
@@ -145,55 +132,20 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
         PredictiveDistributions
             With `cdf`, `quantile` and `interval`.
         """
-        self._require_fitted("predict")
+        wrapped = self._checked_outputs(outputs, "predict")
         caller = f"{type(self).__name__}.predict"
-        wrapped = as_regression(outputs, caller)
-        require_fitted_kind(wrapped, self.kind_, self.levels_, caller)
+        names, positions = self._fitted_groups(groups, wrapped.n_rows, caller)
         assert self.weighted_scores_ is not None
-        names = list(self.weighted_scores_)
-        positions = self._group_positions(groups, wrapped.n_rows, caller)
-        scores = tuple(_Scores(**self.weighted_scores_[name]) for name in names)
-        spread = self._spread(wrapped)
-        return PredictiveDistributions(
-            freeze(spread.center), freeze(spread.below), freeze(spread.above), positions, scores
-        )
-
-    def _group_positions(self, groups: Any, n_rows: int, caller: str) -> IntArray:
-        """Return the number of each row's group among those of the fit."""
-        batch = Batch.of(
-            None, Quantiles(np.zeros((n_rows, 1)), [0.5]), groups=groups, caller=caller
-        )
-        if (batch.groups is not None) != self.is_grouped_:
-            rule = f"must be {'given' if self.is_grouped_ else 'None'}, as during fit"
-            got, fix = "None" if groups is None else "groups", "Pass groups to both or to neither"
-            raise BadTypeError("groups", caller, rule, got, fix)
-        names, positions = self._row_groups(batch)
-        known = {name: k for k, name in enumerate(self.thresholds_)}
-        for i, name in enumerate(names):
-            if name not in known:
-                row, fix = int(np.argmax(positions == i)), "Fit on rows of every group"
-                raise BadValueError("groups", caller, "must be groups of the fit", name, fix, row)
-        return np.array([known[name] for name in names], dtype=np.int64)[positions]
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        name = type(self).__name__
-        if self.method is not None and self.method not in SPREAD_METHODS:
-            rule = "must be 'absolute', 'normalized', 'adaptive' or None"
-            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
-        require_random_state(self.random_state, name)
+        known = list(self.weighted_scores_)
+        group = np.array([known.index(name) for name in names], dtype=np.int64)[positions]
+        scores = tuple(_Scores(**one) for one in self.weighted_scores_.values())
+        center, below, above = map(freeze, self._spread(wrapped))
+        return PredictiveDistributions(center, below, above, group, scores)
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
-        self.levels_ = checked_levels(self.levels_, self.kind_, entry)
-        if self.method_ not in METHODS[self.kind_]:
-            rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
-            raise entry.at("method_").error(rule, repr(self.method_))
         if self.weighted_scores_ is None or list(self.weighted_scores_) != list(self.thresholds_):
             raise entry.at("weighted_scores_").error("the scores of each group", "others")
-
-    def _as_outputs(self, outputs: Any, caller: str) -> Regression:
-        return as_regression(outputs, caller)
 
     def _prepare(
         self, shards: Shards, ratio: FloatArray | None
@@ -205,57 +157,40 @@ class ConformalPredictiveSystem(BaseConformalPredictor):
         if not isinstance(shards, ArrayShards):
             rule, fix = "must be in memory", "Use arrays, or FileShards.load()"
             raise BadTypeError("outputs", name, rule, "a stream", fix)
-        batch = replace(shards.batch, outputs=as_regression(shards.batch.outputs, name))
-        require_rows_for(batch, self.method, METHODS, name)
-        used = np.flatnonzero(batch.labeled_weight > 0)
+        batch, used = self._checked_rows(shards)
         default = METHODS[kind_of(batch.outputs)][0]
         scorer.method_ = self.method or ("adaptive" if used.size >= MIN_ROWS else default)
         scorer.level_, scorer.local_scale_ = float(self.level), None
         if scorer.method_ == "adaptive" and used.size:
             warn_of_missing(batch.n_missing, len(batch), name, stacklevel=4)
             shuffled = np.random.default_rng(draw_seed(self.random_state, name)).permutation(used)
-            rows = batch.take(shuffled[: used.size // 2])
+            scorer._learn_scale(batch.take(shuffled[: used.size // 2]))
             batch = batch.take(shuffled[used.size // 2 :])
-            scorer.local_scale_ = LocalScale.learn(
-                rows.outputs, values_of(rows), rows.weight, float(self.level)
-            )
         # With weights, all scores are kept.
         return scorer, ArrayShards(batch), np.ones(len(batch))
 
-    def _facts(self, batch: Batch) -> dict[str, Any]:
-        learned = {name: getattr(self, name) for name in ("method_", "local_scale_")}
-        facts = {"kind_": kind_of(batch.outputs), "levels_": levels_of(batch.outputs)}
-        return {**facts, **learned}
-
     def _scores(self, batch: Batch) -> FloatArray:
-        return self._spread(batch.outputs).scores(values_of(batch))
+        return _signed_distances(values_of(batch), *self._spread(batch.outputs))
 
-    def _spread(self, outputs: BaseOutputs) -> _Scale:
-        """Return the center and the scales of rows, which are never 0."""
+    def _spread(self, outputs: BaseOutputs) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the center of rows, and the scales below and above it, which are never 0."""
         stated = stated_spread(outputs, self.level_)
         if self.local_scale_ is not None:
             stated = self.local_scale_.apply(stated)
         elif self.method_ != "normalized":
             one = np.ones(outputs.n_rows)
-            stated = Spread(stated.center, one, one, False)
-        return _Scale(stated.center, *(np.maximum(one, TINY) for one in stated[1:3]))
+            return stated.center, one, one
+        return stated.center, np.maximum(stated.below, TINY), np.maximum(stated.above, TINY)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scale:
-    """A center per row, and the units below and above it."""
-
-    center: FloatArray
-    below: FloatArray
-    above: FloatArray
-
-    def scores(self, y: FloatArray) -> FloatArray:
-        """Return the signed distance of targets from the center, in units."""
-        with np.errstate(over="ignore"):
-            errors = y - self.center
-            scores = errors / np.where(errors < 0, self.below, self.above)
-        return np.clip(scores, -LARGEST, LARGEST)
+def _signed_distances(
+    y: FloatArray, center: FloatArray, below: FloatArray, above: FloatArray
+) -> FloatArray:
+    """Return the distances of targets from the center, in the units below and above it."""
+    with np.errstate(over="ignore"):
+        errors = y - center
+        scores = errors / np.where(errors < 0, below, above)
+    return np.clip(scores, -LARGEST, LARGEST)
 
 
 @final
@@ -339,7 +274,7 @@ class PredictiveDistributions(ArrayResult):
         places = np.broadcast_to(np.asarray(tau, dtype=np.float64), values.shape)
         if not ((places >= 0) & (places <= 1)).all():
             raise BadValueError("tau", caller, "must be from 0 to 1", f"{tau}", "Use tau=0.5")
-        scores = _Scale(self.center, self.below, self.above).scores(values)
+        scores = _signed_distances(values, self.center, self.below, self.above)
         found = np.empty(values.size)
         for k, group in enumerate(self.scores):
             rows = self.group == k

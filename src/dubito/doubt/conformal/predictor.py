@@ -24,7 +24,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_column
 from dubito.data.labels import is_absent
-from dubito.data.shards import ArrayShards, Shards, as_shards
+from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -42,12 +42,12 @@ from dubito.serialization.fields import (
     MOST,
     Entry,
     boolean,
-    declare,
     dict_of,
     number,
     optional,
     record,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 MAX_SCORES = 1_000_000  # distinct scores that are held exactly
@@ -78,18 +78,13 @@ class BaseConformalPredictor(Serializable):
     """
 
     level: float
-    level_: float
-    is_grouped_: bool
-    thresholds_: dict[str, float | None]
-    n_rows_: dict[str, float]
-    weighted_scores_: dict[str, dict[str, Any]] | None
 
-    fitted_fields = declare(
-        level_=number(0, 1),
-        is_grouped_=boolean,
-        thresholds_=dict_of(optional(number(-MOST, MOST))),
-        n_rows_=dict_of(number(0, MOST)),
-        weighted_scores_=optional(
+    level_: float = fitted(number(0, 1))
+    is_grouped_: bool = fitted(boolean)
+    thresholds_: dict[str, float | None] = fitted(dict_of(optional(number(-MOST, MOST))))
+    n_rows_: dict[str, float] = fitted(dict_of(number(0, MOST)))
+    weighted_scores_: dict[str, dict[str, Any]] | None = fitted(
+        optional(
             dict_of(
                 record(
                     scores=array(None, low=-MOST, high=MOST, is_empty_allowed=True),
@@ -97,7 +92,7 @@ class BaseConformalPredictor(Serializable):
                     total=number(0, MOST),
                 )
             )
-        ),
+        )
     )
 
     unbounded: ClassVar[str]  # what is predicted without a threshold, for the warning
@@ -130,7 +125,7 @@ class BaseConformalPredictor(Serializable):
         name = type(self).__name__
         self._check_params()
         level = self._threshold_level()
-        shards = as_shards(outputs, y, groups=groups, caller=name, convert=self._as_outputs)
+        shards = make_shards(outputs, y, groups=groups, caller=name, convert=self._as_outputs)
         ratio = _ratio_of_shards(density_ratio, shards, name)
         scorer, shards, ratio = self._prepare(shards, ratio)
         if isinstance(shards, ArrayShards):
@@ -250,11 +245,18 @@ class BaseConformalPredictor(Serializable):
     ) -> FloatArray:
         """Return the threshold of each row, infinite if there is none."""
         caller = f"{type(self).__name__}.{method}"
+        names, positions = self._fitted_groups(groups, n_rows, caller)
+        ratio = self._ratio_of_rows(density_ratio, n_rows, caller)
+        thresholds = np.empty(n_rows)
+        for i, name in enumerate(names):
+            thresholds[positions == i] = self._thresholds_of(name, ratio, positions == i)
+        self._warn_of_large_ratios(np.isinf(thresholds) & (ratio is not None))
+        return thresholds
+
+    def _fitted_groups(self, groups: Any, n_rows: int, caller: str) -> tuple[list[str], IntArray]:
+        """Return the groups of new rows, all of the fit, and the index of each row's."""
         column = as_column(groups, n_rows, "groups", caller)
-        if (column is not None) != self.is_grouped_:
-            rule = f"must be {'given' if self.is_grouped_ else 'None'}, as during fit"
-            got, fix = "None" if column is None else "groups", "Pass groups to both or to neither"
-            raise BadTypeError("groups", caller, rule, got, fix)
+        require_as_fitted("groups", column is not None, self.is_grouped_, caller)
         names, positions = _group_names(column, n_rows)
         for i, name in enumerate(names):
             if name not in self.thresholds_:
@@ -263,12 +265,7 @@ class BaseConformalPredictor(Serializable):
                 rule = f"must be groups of the fit ({some}{more})"
                 row, fix = int(np.argmax(positions == i)), "Fit on rows of every group"
                 raise BadValueError("groups", caller, rule, name, fix, row)
-        ratio = self._ratio_of_rows(density_ratio, n_rows, caller)
-        thresholds = np.empty(n_rows)
-        for i, name in enumerate(names):
-            thresholds[positions == i] = self._thresholds_of(name, ratio, positions == i)
-        self._warn_of_large_ratios(np.isinf(thresholds) & (ratio is not None))
-        return thresholds
+        return names, positions
 
     def _thresholds_of(self, group: str, ratio: FloatArray | None, rows: Any) -> Any:
         """Return the threshold of a group, for each of some rows if these have density ratios."""
@@ -279,12 +276,8 @@ class BaseConformalPredictor(Serializable):
 
     def _ratio_of_rows(self, density_ratio: Any, n_rows: int, caller: str) -> FloatArray | None:
         """Return the density ratio of new rows, or raise unless it is given as during fit."""
-        is_weighted = self.weighted_scores_ is not None
-        if (density_ratio is not None) != is_weighted:
-            rule = f"must be {'given' if is_weighted else 'None'}, as during fit"
-            got = "None" if density_ratio is None else "ratios"
-            fix = "Pass density_ratio to both or to neither"
-            raise BadTypeError("density_ratio", caller, rule, got, fix)
+        is_given, is_weighted = density_ratio is not None, self.weighted_scores_ is not None
+        require_as_fitted("density_ratio", is_given, is_weighted, caller, "ratios")
         return None if density_ratio is None else _as_ratio(density_ratio, n_rows, caller)
 
     def _warn_of_large_ratios(self, is_unbounded: Any, stacklevel: int = 5) -> None:
@@ -325,6 +318,16 @@ class BaseConformalPredictor(Serializable):
                 where = ", ".join(counts) + (", ..." if len(groups) > 5 else "")
                 text = f"{type(self).__name__}: {why} ({where}), so {self.unbounded}. {fix}."
                 warnings.warn(text, DubitoWarning, stacklevel=3)
+
+
+def require_as_fitted(
+    argument: str, is_given: bool, was_given: bool, caller: str, noun: str = "groups"
+) -> None:
+    """Raise unless an argument is given exactly if it was given during fit."""
+    if is_given != was_given:
+        rule = f"must be {'given' if was_given else 'None'}, as during fit"
+        got, fix = noun if is_given else "None", f"Pass {argument} to both or to neither"
+        raise BadTypeError(argument, caller, rule, got, fix)
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, final
+from typing import Any, ClassVar, Literal, NamedTuple, Self, final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from dubito.arrays import (
     ArrayResult,
     BoolArray,
     FloatArray,
+    IntArray,
     RandomState,
     as_count,
     as_finite,
@@ -24,11 +25,15 @@ from dubito.arrays import (
     require_dimensions,
     require_random_state,
 )
-from dubito.data.batch import Batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
-from dubito.doubt.conformal.predictor import BaseConformalPredictor, rows_needed
+from dubito.doubt.conformal.predictor import (
+    BaseConformalPredictor,
+    require_as_fitted,
+    rows_needed,
+)
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -40,12 +45,12 @@ from dubito.serialization.fields import (
     MOST,
     Entry,
     boolean,
-    declare,
     list_of,
     number,
     one_of,
     optional,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, record_of
 
 Method = Literal["absolute", "normalized", "quantiles", "adaptive"]
@@ -70,8 +75,88 @@ N_FOLDS = 5  # of the choice of a method
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
+class BaseConformalRegression(BaseConformalPredictor):
+    """Base class of conformal predictors of one target: kinds of outputs, and their methods.
+
+    Attributes
+    ----------
+    kind_, method_ : str
+        The kind of outputs and the method in the fit.
+    levels_ : tuple of float or None
+        The levels of `Quantiles` in the fit.
+    local_scale_ : LocalScale or None
+        The learned center and scale.
+    """
+
+    kind_: str = fitted(one_of(*METHODS))
+    levels_: tuple[float, ...] | None = fitted(optional(list_of(number(0, 1))))
+    local_scale_: LocalScale | None = fitted(optional(record_of(LocalScale)))
+
+    method_names: ClassVar[tuple[str, ...]]
+    methods: ClassVar[Mapping[str, tuple[Any, ...]]]  # by kind of outputs, the default first
+    learned: ClassVar[tuple[str, ...]]  # attributes that `_prepare` sets
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        name = type(self).__name__
+        if self.method is not None and self.method not in self.method_names:
+            rule = f"must be {', '.join(map(repr, self.method_names))} or None"
+            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
+        require_random_state(self.random_state, name)
+
+    def _check_fitted(self, entry: Entry) -> None:
+        super()._check_fitted(entry)
+        self.levels_ = _checked_levels(self.levels_, self.kind_, entry)
+        if self.method_ not in self.methods[self.kind_]:
+            rule = f"one of {self.methods[self.kind_]} for {self.kind_}"
+            raise entry.at("method_").error(rule, repr(self.method_))
+
+    def _as_outputs(self, outputs: Any, caller: str) -> Regression:
+        return _as_regression(outputs, caller)
+
+    def _checked_outputs(self, outputs: Any, method: str) -> Regression:
+        """Return outputs of the kind of the fit, quantiles at its levels."""
+        self._require_fitted(method)
+        caller = f"{type(self).__name__}.{method}"
+        known = _as_regression(outputs, caller)
+        _require_fitted_kind(known, self.kind_, self.levels_, caller)
+        return known
+
+    def _checked_rows(self, shards: ArrayShards) -> tuple[Batch, IntArray]:
+        """Return the rows of a fit, and which of them have a target and a weight."""
+        name = type(self).__name__
+        batch = replace(shards.batch, outputs=_as_regression(shards.batch.outputs, name))
+        self._require_rows(batch)
+        return batch, np.flatnonzero(batch.labeled_weight > 0)
+
+    def _require_rows(self, batch: Batch) -> None:
+        """Raise unless there is one target per row, and the method suits the outputs."""
+        kind, name = kind_of(batch.outputs), type(self).__name__
+        if self.method is not None and self.method not in self.methods[kind]:
+            supported = " or ".join(map(repr, sorted(self.methods[kind])))
+            outputs = "predictions without a spread" if kind == POINTS else kind
+            rule = f"must be {supported} for {outputs}"
+            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
+        if batch.labels is None:
+            raise BadTypeError("y", name, "must hold the targets", "None", "Pass y")
+        shape = values_of(batch).shape
+        if len(shape) > 1:
+            rule, fix = "must hold one number per row", "Use y.ravel()"
+            raise BadValueError("y", name, rule, f"shape {shape}", fix)
+
+    def _learn_scale(self, batch: Batch) -> None:
+        """Set the center and the scale that are learned from some rows."""
+        self.local_scale_ = LocalScale.learn(
+            batch.outputs, values_of(batch), batch.weight, float(self.level)
+        )
+
+    def _facts(self, batch: Batch) -> dict[str, Any]:
+        facts = {"kind_": kind_of(batch.outputs), "levels_": _levels_of(batch.outputs)}
+        return {**facts, **{name: getattr(self, name) for name in self.learned}}
+
+
 @final
-class ConformalRegressor(BaseConformalPredictor):
+class ConformalRegressor(BaseConformalRegression):
     """Prediction intervals that contain the target with probability at least `level`.
 
     The guarantee holds for any model and any number of calibration rows, if these were not
@@ -143,24 +228,16 @@ class ConformalRegressor(BaseConformalPredictor):
     ({'all': 8.0}, [13.0])
     """
 
-    kind_: str
-    method_: Method
-    symmetric_: bool
-    bin_by_: str
-    levels_: tuple[float, ...] | None
-    bin_edges_: FloatArray | None
-    local_scale_: LocalScale | None
-
-    fitted_fields = declare(
-        kind_=one_of(*METHODS),
-        method_=one_of(*NAMES),
-        symmetric_=boolean,
-        bin_by_=one_of("width", "mean"),
-        levels_=optional(list_of(number(0, 1))),
-        bin_edges_=optional(array(None, low=-MOST, high=MOST, is_empty_allowed=True)),
-        local_scale_=optional(record_of(LocalScale)),
+    method_: Method = fitted(one_of(*NAMES))
+    symmetric_: bool = fitted(boolean)
+    bin_by_: str = fitted(one_of("width", "mean"))
+    bin_edges_: FloatArray | None = fitted(
+        optional(array(None, low=-MOST, high=MOST, is_empty_allowed=True))
     )
 
+    method_names = NAMES
+    methods = METHODS
+    learned = ("method_", "symmetric_", "bin_by_", "bin_edges_", "local_scale_")
     unbounded = "intervals are infinite"
 
     def __init__(
@@ -199,63 +276,47 @@ class ConformalRegressor(BaseConformalPredictor):
             Bounds in float64, infinite if there were too few calibration rows. Where a negative
             threshold would cross the bounds, both are the center.
         """
-        self._require_fitted("predict")
-        caller = f"{type(self).__name__}.predict"
-        wrapped = self._as_outputs(outputs, caller)
-        require_fitted_kind(wrapped, self.kind_, self.levels_, caller)
-        n_rows = wrapped.n_rows
-        low, high, below, above = (np.empty(n_rows) for _ in range(4))
+        wrapped = self._checked_outputs(outputs, "predict")
+        caller, n_rows = f"{type(self).__name__}.predict", wrapped.n_rows
+        bands = _Bands(*np.empty((4, n_rows)))
 
         def fill(rows: slice) -> None:
-            bands = self._bands(wrapped.take(rows), caller)
-            for part, values in zip((low, high, below, above), bands, strict=True):
+            for part, values in zip(bands, self._bands(wrapped.take(rows), caller), strict=True):
                 part[rows] = values
 
         run_in_order(fill, row_blocks(n_rows, wrapped.n_entries))
         if self.bin_edges_ is not None:
-            if groups is not None:
-                fix = "Pass groups to both or to neither"
-                raise BadTypeError("groups", caller, "must be None, as during fit", "groups", fix)
-            groups = _bins(_Bands(low, high, below, above), self.bin_by_, self.bin_edges_)
+            require_as_fitted("groups", groups is not None, False, caller)
+            groups = _bins(bands, self.bin_by_, self.bin_edges_)
         columns = self._threshold_names(groups, n_rows, caller)
         lower = upper = self._row_thresholds(columns[0], n_rows, "predict", density_ratio)
         if len(columns) > 1:
             upper = self._row_thresholds(columns[1], n_rows, "predict", density_ratio)
-        bounds = _widened(_Bands(low, high, below, above), lower, upper)
+        bounds = _widened(bands, lower, upper)
         return PredictionIntervals(*map(freeze, bounds))
 
     def _threshold_names(self, groups: Any, n_rows: int, caller: str) -> list[Any]:
         """Return the group of each row: once for both ends, or for each of them."""
         if self.symmetric_:
             return [groups]
-        if (groups is None) != (set(self.thresholds_) == {LOWER, UPPER}):
-            rule = f"must be {'given' if groups is None else 'None'}, as during fit"
-            got, fix = "None" if groups is None else "groups", "Pass groups to both or to neither"
-            raise BadTypeError("groups", caller, rule, got, fix)
+        was_grouped = set(self.thresholds_) != {LOWER, UPPER}
+        require_as_fitted("groups", groups is not None, was_grouped, caller)
         column = None
         if groups is not None:
             empty = unchecked(Samples, {"array": np.zeros((n_rows, 1))})
-            column = self._group_column(Batch.of(None, empty, groups=groups, caller=caller))
+            column = self._group_column(make_batch(None, empty, groups=groups, caller=caller))
         return [_end_names(column, n_rows, end) for end in (LOWER, UPPER)]
 
     def _check_params(self) -> None:
         super()._check_params()
         name = type(self).__name__
-        if self.method is not None and self.method not in NAMES:
-            rule = "must be 'absolute', 'normalized', 'quantiles', 'adaptive' or None"
-            raise BadValueError("method", name, rule, repr(self.method), "Use method=None")
         require_bool(self.symmetric, "symmetric", name)
         require_choice(self.bin_by, ("width", "mean"), "bin_by", name)
-        require_random_state(self.random_state, name)
         if self.n_bins is not None and self.n_bins != "auto":
             as_count(self.n_bins, "n_bins", name, example=5)
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
-        self.levels_ = checked_levels(self.levels_, self.kind_, entry)
-        if self.method_ not in METHODS[self.kind_]:
-            rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
-            raise entry.at("method_").error(rule, repr(self.method_))
         if not self.symmetric_ and self.level_ <= 0.5:
             raise entry.at("level_").error("above 0.5 without symmetry", f"{self.level_:g}")
         if self.bin_edges_ is not None:
@@ -270,9 +331,6 @@ class ConformalRegressor(BaseConformalPredictor):
             if is_negative and self.method_ != "quantiles" and self.symmetric_:
                 rule = f"0 or above where method_ is {self.method_!r}"
                 raise entry.at(f"thresholds_.{group}").error(rule, f"{threshold:g}")
-
-    def _as_outputs(self, outputs: Any, caller: str) -> Regression:
-        return as_regression(outputs, caller)
 
     def _threshold_level(self) -> float:
         return float(self.level) if self.symmetric else (1 + float(self.level)) / 2
@@ -295,9 +353,7 @@ class ConformalRegressor(BaseConformalPredictor):
                 rule, fix = f"must be in memory with {setting}", "Use arrays, or FileShards.load()"
                 raise BadTypeError("outputs", name, rule, "a stream", fix)
             return scorer, shards, ratio
-        batch = replace(shards.batch, outputs=self._as_outputs(shards.batch.outputs, name))
-        require_rows_for(batch, self.method, METHODS, name)
-        used = np.flatnonzero(batch.labeled_weight > 0)
+        batch, used = self._checked_rows(shards)
         scorer.method_ = scorer._chosen_method(batch.take(used))
         is_changed = scorer.method_ == "adaptive" or not self.symmetric or self.n_bins is not None
         if not is_changed or not used.size:
@@ -314,7 +370,7 @@ class ConformalRegressor(BaseConformalPredictor):
             used = scorer._bin_rows(batch, used)
         batch, ratio = batch.take(used), None if ratio is None else ratio[used]
         if scorer.bin_edges_ is not None:
-            bands = _Bands(*scorer._bands(batch.outputs, name))
+            bands = scorer._bands(batch.outputs, name)
             batch = replace(batch, groups=_bins(bands, self.bin_by, scorer.bin_edges_))
         if not self.symmetric:
             names = None if batch.groups is None else scorer._group_column(batch)
@@ -332,12 +388,6 @@ class ConformalRegressor(BaseConformalPredictor):
         least = max(MIN_ROWS, MIN_TAIL_ROWS / (1 - float(self.level)))
         is_enough = len(batch) > 0 and np.bincount(positions).min() >= least
         return "adaptive" if is_enough else METHODS[kind_of(batch.outputs)][0]
-
-    def _learn_scale(self, batch: Batch) -> None:
-        """Set the center and the scale that are learned from some rows."""
-        self.local_scale_ = LocalScale.learn(
-            batch.outputs, values_of(batch), batch.weight, float(self.level)
-        )
 
     def _lowest_interval_score(self, batch: Batch) -> Method:
         """Return the method with the lowest interval score on rows that it did not learn from.
@@ -362,7 +412,7 @@ class ConformalRegressor(BaseConformalPredictor):
 
     def _own_interval_score(self, batch: Batch) -> float:
         """Return the weighted sum of interval scores at the threshold of the same rows."""
-        bands = _Bands(*self._bands(batch.outputs, type(self).__name__))
+        bands = self._bands(batch.outputs, type(self).__name__)
         y, weight = values_of(batch), batch.weight
         reach = np.full(len(batch), weighted_quantile(self._scores(batch), weight, self.level_))
         low, high = _widened(bands, reach, reach)
@@ -381,7 +431,7 @@ class ConformalRegressor(BaseConformalPredictor):
         if batch.groups is not None:
             fix = "Use n_bins=None with groups"
             raise BadTypeError("groups", name, "must be None with n_bins", "groups", fix)
-        values = _binned(_Bands(*self._bands(batch.take(used).outputs, name)), self.bin_by)
+        values = _binned(self._bands(batch.take(used).outputs, name), self.bin_by)
         n_bins = self.n_bins
         if n_bins == "auto":
             n_bins = int(np.clip(used.size * (1 - self.level) / BIN_TAIL_ROWS + 1e-9, 1, MAX_BINS))
@@ -410,13 +460,10 @@ class ConformalRegressor(BaseConformalPredictor):
         return np.array(names)[positions]
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
-        require_rows_for(batch, self.method, METHODS, type(self).__name__)
-        kind = kind_of(batch.outputs)
+        self._require_rows(batch)
         if "method_" not in vars(self):
-            self.method_ = self.method or METHODS[kind][0]
-        learned = ("method_", "symmetric_", "bin_by_", "bin_edges_", "local_scale_")
-        facts = {"kind_": kind, "levels_": levels_of(batch.outputs)}
-        return {**facts, **{name: getattr(self, name) for name in learned}}
+            self.method_ = self.method or METHODS[kind_of(batch.outputs)][0]
+        return super()._facts(batch)
 
     def _scores(self, batch: Batch) -> FloatArray:
         y = values_of(batch)
@@ -428,25 +475,23 @@ class ConformalRegressor(BaseConformalPredictor):
         assert batch.groups is not None
         return np.where(np.char.endswith(batch.groups, LOWER), under, over)
 
-    def _bands(
-        self, outputs: BaseOutputs, caller: str
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def _bands(self, outputs: BaseOutputs, caller: str) -> _Bands:
         """Return the bounds that are widened, and the units below and above, in float64."""
         level = self.level_ if self.symmetric_ else 2 * self.level_ - 1
         one = np.ones(outputs.n_rows)
         if self.method_ == "quantiles":
             with np.errstate(over="ignore"):  # an infinite bound covers
                 low, high = central_interval(outputs, level, caller)
-                return low.astype(np.float64), high.astype(np.float64), one, one
+                return _Bands(low.astype(np.float64), high.astype(np.float64), one, one)
         stated = stated_spread(outputs, level)
         if self.method_ == "absolute":
-            return stated.center, stated.center, one, one
+            return _Bands(stated.center, stated.center, one, one)
         if self.local_scale_ is not None:
             stated = self.local_scale_.apply(stated)
         elif self.method_ == "normalized" and stated.is_skewed:
             width = stated.below + stated.above
             stated = Spread(stated.center, width, width, False)
-        return stated.center, stated.center, stated.below, stated.above
+        return _Bands(stated.center, *stated[:3])
 
 
 @final
@@ -552,9 +597,7 @@ class PredictionIntervals(ArrayResult):
         return self.low[is_known], self.high[is_known], targets.values[is_known]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bands:
+class _Bands(NamedTuple):
     """Bounds that are widened, and the units below and above."""
 
     low: FloatArray
@@ -608,7 +651,7 @@ def _widened(bands: _Bands, lower: FloatArray, upper: FloatArray) -> tuple[Float
     return np.where(is_crossed, center, bounds[0]), np.where(is_crossed, center, bounds[1])
 
 
-def as_regression(outputs: Any, caller: str) -> Regression:
+def _as_regression(outputs: Any, caller: str) -> Regression:
     """Return outputs of one target per row; an array of predictions becomes one draw each."""
     if not isinstance(outputs, BaseOutputs):
         points = as_floats(outputs, "outputs", caller)
@@ -626,38 +669,20 @@ def as_regression(outputs: Any, caller: str) -> Regression:
     return outputs
 
 
-def require_rows_for(
-    batch: Batch, method: str | None, methods: Mapping[str, tuple[str, ...]], caller: str
-) -> None:
-    """Raise unless there is one target per row, and a method suits the outputs."""
-    kind = kind_of(batch.outputs)
-    if method is not None and method not in methods[kind]:
-        supported = " or ".join(map(repr, sorted(methods[kind])))
-        outputs = "predictions without a spread" if kind == POINTS else kind
-        rule = f"must be {supported} for {outputs}"
-        raise BadValueError("method", caller, rule, repr(method), "Use method=None")
-    if batch.labels is None:
-        raise BadTypeError("y", caller, "must hold the targets", "None", "Pass y")
-    shape = values_of(batch).shape
-    if len(shape) > 1:
-        rule, fix = "must hold one number per row", "Use y.ravel()"
-        raise BadValueError("y", caller, rule, f"shape {shape}", fix)
-
-
 def kind_of(outputs: BaseOutputs) -> str:
     """Return the kind of outputs; one sample per row is a plain prediction."""
     is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
     return POINTS if is_point else type(outputs).__name__
 
 
-def levels_of(outputs: BaseOutputs) -> tuple[float, ...] | None:
+def _levels_of(outputs: BaseOutputs) -> tuple[float, ...] | None:
     """Return the levels of quantiles, None for other outputs."""
     if not isinstance(outputs, Quantiles):
         return None
     return tuple(outputs.levels.astype(np.float64).tolist())
 
 
-def require_fitted_kind(
+def _require_fitted_kind(
     outputs: BaseOutputs, kind: str, levels: Sequence[float] | None, caller: str
 ) -> None:
     """Raise unless outputs are of the kind of a fit, and quantiles at its levels."""
@@ -665,7 +690,7 @@ def require_fitted_kind(
     if got != kind:
         rule, fix = f"must be {kind}, as during fit", "Fit on outputs of this kind"
         raise BadTypeError("outputs", caller, rule, got, fix)
-    given = levels_of(outputs)
+    given = _levels_of(outputs)
     if given is None or levels is None:
         return
     if len(given) != len(levels) or not np.allclose(given, levels, rtol=0, atol=1e-6):
@@ -674,7 +699,7 @@ def require_fitted_kind(
         raise BadValueError("outputs", caller, rule, got, fix)
 
 
-def checked_levels(
+def _checked_levels(
     levels: Sequence[float] | None, kind: str, entry: Entry
 ) -> tuple[float, ...] | None:
     """Return the levels read from a file, or raise unless they are those of quantiles."""

@@ -24,7 +24,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import as_weights
 from dubito.data.labels import as_label_matrix, require_own_places
-from dubito.data.shards import as_shards, load_rows
+from dubito.data.shards import load_rows, make_shards
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
@@ -34,10 +34,10 @@ from dubito.serialization.fields import (
     Entry,
     boolean,
     class_names,
-    declare,
     integer,
     number,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 METRICS = ("recall", "false_positives", "precision")
@@ -116,21 +116,12 @@ class RiskControl(Serializable):
     Mean loss 0.04142 of 200 rows, of at most 1.
     """
 
-    threshold_: float
-    thresholds_: FloatArray
-    mean_losses_: FloatArray
-    bounds_: FloatArray
-    n_thresholds_: int
-    n_rows_: float
-
-    fitted_fields = declare(
-        n_thresholds_=integer(1),
-        threshold_=number(),
-        thresholds_=array("n_thresholds_"),
-        mean_losses_=array("n_thresholds_", low=0),
-        bounds_=array("n_thresholds_", low=0),
-        n_rows_=number(0),
-    )
+    n_thresholds_: int = fitted(integer(1))
+    threshold_: float = fitted(number())
+    thresholds_: FloatArray = fitted(array("n_thresholds_"))
+    mean_losses_: FloatArray = fitted(array("n_thresholds_", low=0))
+    bounds_: FloatArray = fitted(array("n_thresholds_", low=0))
+    n_rows_: float = fitted(number(0))
 
     def __init__(
         self,
@@ -390,19 +381,11 @@ class MultiLabelRiskControl(Serializable):
     (0.92, 2.07)
     """
 
-    thresholds_: FloatArray
-    n_rows_: FloatArray
-    n_labels_: int
-    label_names_: tuple[ClassName, ...] | None
-    is_per_label_: bool
-
-    fitted_fields = declare(
-        n_labels_=integer(1),
-        label_names_=class_names("n_labels_"),
-        thresholds_=array("n_labels_", low=0, high=NEVER),
-        n_rows_=array("n_labels_", low=0),
-        is_per_label_=boolean,
-    )
+    n_labels_: int = fitted(integer(1))
+    label_names_: tuple[ClassName, ...] | None = fitted(class_names("n_labels_"))
+    thresholds_: FloatArray = fitted(array("n_labels_", low=0, high=NEVER))
+    n_rows_: FloatArray = fitted(array("n_labels_", low=0))
+    is_per_label_: bool = fitted(boolean)
 
     def __init__(
         self,
@@ -436,7 +419,7 @@ class MultiLabelRiskControl(Serializable):
         """
         name = type(self).__name__
         self._check_params()
-        shards = as_shards(
+        shards = make_shards(
             outputs, y, sample_weight=sample_weight, caller=name, convert=as_multilabel
         )
         batch = load_rows(shards)

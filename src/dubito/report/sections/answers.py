@@ -9,8 +9,8 @@ import numpy as np
 from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.decide import Policy, PolicyReport
 from dubito.decide.policy.report import proportion
-from dubito.formatting import ABSENT, decimal, percent, points
-from dubito.measure import Audit, Interval, ReliabilityCurve, RiskCoverageCurve
+from dubito.formatting import ABSENT, percent, points
+from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.detection import RankingState
 from dubito.report.chart_builders import Curve, risk_chart
@@ -83,28 +83,13 @@ def answers_sections(
 def _policy_cards(figures: PolicyReport) -> Cards:
     """Return the key figures of decisions with their intervals."""
     cards = [
-        Card("Answered", percent(figures.coverage.value), _between(figures.coverage)),
-        Card("Cost per row", decimal(figures.cost.value), _ends(figures.cost)),
-        Card(
-            f"Saved over {figures.current}",
-            decimal(figures.current_saved.value),
-            _ends(figures.current_saved),
-        ),
+        Card.of("Answered", figures.coverage, percent),
+        Card.of("Cost per row", figures.cost),
+        Card.of(f"Saved over {figures.current}", figures.current_saved),
     ]
     if figures.risk is not None:
-        wrong = Card("Wrong among the answered", percent(figures.risk.value))
-        cards.insert(1, Card(wrong.name, wrong.value, _between(figures.risk)))
+        cards.insert(1, Card.of("Wrong among the answered", figures.risk, percent))
     return Cards(tuple(cards))
-
-
-def _between(interval: Interval) -> str:
-    """Return the ends of the interval of a fraction."""
-    return f"95 % interval {percent(interval.low)} to {percent(interval.high)}"
-
-
-def _ends(interval: Interval) -> str:
-    """Return the ends of the interval of a cost."""
-    return f"95 % interval {decimal(interval.low)} to {decimal(interval.high)}"
 
 
 def _threshold_table(answers: HeldOutAnswers, policy: Policy | None) -> Table:

@@ -11,7 +11,17 @@ from dubito.formatting import ABSENT, decimal, percent, quantity
 from dubito.measure import BinaryAudit, Interval, MultiLabelAudit
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.text import figure_texts
-from dubito.report.content import Block, Card, Cards, Row, Section, Table, Text, Verdict
+from dubito.report.content import (
+    Block,
+    Card,
+    Cards,
+    Row,
+    Section,
+    Table,
+    Text,
+    Verdict,
+    between,
+)
 from dubito.report.sections.positive_class import positive_figure
 
 MAX_LABELS = 50  # in the heat map
@@ -82,21 +92,13 @@ def labels_sections(
 
 def _cards(audit: MultiLabelAudit) -> Cards:
     """Return the key metrics with their intervals."""
-    numbers = audit.figures
-    return Cards(
-        tuple(
-            Card(title, f"{numbers[name]:.3f}", _between(audit.intervals.get(name)))
-            for name, title in CARDS.items()
-            if name in numbers
-        )
-    )
-
-
-def _between(interval: Interval | None) -> str:
-    """Return the ends of an interval, if there is one."""
-    if interval is None:
-        return ""
-    return f"95 % interval {interval.low:.3f} to {interval.high:.3f}"
+    cards, numbers = [], audit.figures
+    for name, title in CARDS.items():
+        if name in numbers:
+            found = audit.intervals.get(name)
+            note = "" if found is None else between(found, "{:.3f}".format)
+            cards.append(Card(title, f"{numbers[name]:.3f}", note))
+    return Cards(tuple(cards))
 
 
 def _heat_map(audit: MultiLabelAudit) -> list[Block]:
@@ -292,22 +294,18 @@ def _policy_cards(figures: MultiLabelPolicyReport) -> Cards:
         return Cards(
             (
                 Card(name, f"{figures.score:.3f}", before),
-                Card(f"{name} gained", _signed(gained), _cost_interval(gained)),
+                Card(f"{name} gained", _signed(gained), between(gained)),
                 Card("Wrong labels per row", decimal(figures.cost.value), wrong),
             )
         )
+    saved = figures.current_saved
     cards = [
-        Card("Cost per row", decimal(figures.cost.value), _cost_interval(figures.cost)),
-        Card(
-            f"Saved over {CURRENT}",
-            _signed(figures.current_saved),
-            _cost_interval(figures.current_saved),
-        ),
+        Card.of("Cost per row", figures.cost),
+        Card(f"Saved over {CURRENT}", _signed(saved), between(saved)),
     ]
     if _has_reviews(figures):
-        if (rows := figures.row_review_rate).value:
-            note = f"95 % interval {percent(rows.low)} to {percent(rows.high)}"
-            cards.append(Card("Rows reviewed as a whole", percent(rows.value), note))
+        if figures.row_review_rate.value:
+            cards.append(Card.of("Rows reviewed as a whole", figures.row_review_rate, percent))
         cards.append(Card("Labels reviewed one by one", percent(figures.label_review_rate)))
     return Cards(tuple(cards))
 
@@ -315,11 +313,6 @@ def _policy_cards(figures: MultiLabelPolicyReport) -> Cards:
 def _signed(interval: Interval) -> str:
     """Return a difference with its sign."""
     return f"{interval.value:+.4f}"
-
-
-def _cost_interval(interval: Interval) -> str:
-    """Return the ends of an interval."""
-    return f"95 % interval {decimal(interval.low)} to {decimal(interval.high)}"
 
 
 def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> Table:

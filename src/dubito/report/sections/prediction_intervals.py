@@ -16,7 +16,7 @@ from dubito.formatting import (
     quantity,
     short_percent,
 )
-from dubito.measure import Interval, RegressionAudit, RiskCoverageCurve
+from dubito.measure import RegressionAudit, RiskCoverageCurve
 from dubito.measure.detection import RankingState
 from dubito.measure.regression import point_of_rows, squared_errors, values_of
 from dubito.report.chart_builders import (
@@ -26,7 +26,18 @@ from dubito.report.chart_builders import (
     risk_chart,
     width_chart,
 )
-from dubito.report.content import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
+from dubito.report.content import (
+    Block,
+    Card,
+    Cards,
+    Figure,
+    Row,
+    Section,
+    Table,
+    Text,
+    Verdict,
+    between,
+)
 from dubito.report.regression_summary import RegressionSummary, target_mean, widths_of
 from dubito.report.verdict import split_verdict
 
@@ -296,29 +307,16 @@ def value_decisions_section(policy: RegressionPolicy, figures: RegressionPolicyR
 
 def _policy_cards(figures: RegressionPolicyReport) -> Cards:
     """Return the key figures with their intervals."""
-    saved, coverage, rate = figures.mean_saved, figures.coverage, figures.review_rate
+    saved, rate = figures.mean_saved, figures.review_rate
+    coverage = f"Coverage of {short_percent(figures.level)} intervals"
     cards = [
-        Card("Cost per row", decimal(figures.cost.value), _between(figures.cost)),
-        Card(f"Saved over {CURRENT}", f"{saved.value:+.4g}", _between(saved)),
-        Card(
-            f"Coverage of {short_percent(figures.level)} intervals",
-            percent(coverage.value),
-            _percents(coverage),
-        ),
+        Card.of("Cost per row", figures.cost),
+        Card(f"Saved over {CURRENT}", f"{saved.value:+.4g}", between(saved)),
+        Card.of(coverage, figures.coverage, percent),
     ]
     if rate.value:
-        cards.append(Card("Rows reviewed", percent(rate.value), _percents(rate)))
+        cards.append(Card.of("Rows reviewed", rate, percent))
     return Cards(tuple(cards))
-
-
-def _between(interval: Interval) -> str:
-    """Return the ends of an interval."""
-    return f"95 % interval {decimal(interval.low)} to {decimal(interval.high)}"
-
-
-def _percents(interval: Interval) -> str:
-    """Return the ends of an interval of fractions."""
-    return f"95 % interval {percent(interval.low)} to {percent(interval.high)}"
 
 
 def _rule_table(figures: RegressionPolicyReport) -> Table:

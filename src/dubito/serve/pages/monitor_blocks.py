@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,21 +28,20 @@ from dubito.formatting import (
 from dubito.measure import Interval
 from dubito.measure.binary import wilson_interval
 from dubito.monitor.metrics import DistributionShift
-from dubito.monitor.sequential import SequentialAlarm
 from dubito.report.chart_builders import log_odds, odds_axis
 from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
 from dubito.report.sections.positive_class import positive_figure
 from dubito.serve.forecast_metrics import ForecastCell, ForecastMetrics, ForecastReport
-from dubito.serve.monitor import MonitorReport, Window, positive_class
 from dubito.serve.policies import PolicyComparison
 from dubito.serve.policy_metrics import (
-    CascadeMonitorReport,
     CascadeWindow,
+    ClassWindow,
     LabelMetrics,
-    LabelMonitorReport,
     LabelWindow,
-    ValueMonitorReport,
+    MonitorReport,
     ValueWindow,
+    Window,
+    positive_class,
 )
 from dubito.serve.store import StoredPolicy, StoredRows
 from dubito.serve.team import MemberReport, TeamReport
@@ -54,8 +53,7 @@ CLOSEST = 0.02  # distance of windows, relative to the length of an axis of time
 MAX_CELLS = 30  # rows of the table of series and horizons
 REJECT_STYLES = {REVIEW: "before", ABSTAIN: "band"}
 ANSWER_STYLES = ("after", "correct", "ood", "wrong")  # of tiers in order
-AnyWindow = Window | LabelWindow | ValueWindow | CascadeWindow
-AnyReport = MonitorReport | LabelMonitorReport | ValueMonitorReport | CascadeMonitorReport
+AnyReport = MonitorReport[Any]
 WIDTHS = "w / (w + mean width of the fit) of an interval of width w"
 FIRST_TIER = "1 - P(correct) of the first model, as rows arrive"
 ECE = "expected_calibration_error"
@@ -114,95 +112,160 @@ def _unknown(report: AnyReport, what: str) -> Verdict:
     return Verdict("Unknown.", (f"No {which} has a {what} yet.",))
 
 
-def _explain(report: AnyReport) -> str:
-    """Return how labels are weighted."""
-    return WEIGHTED if report.delay is None else f"Each label counts once. {INTERVALS}"
-
-
-def verdict(report: MonitorReport | CascadeMonitorReport) -> Verdict:
-    """Return what the alarms say, with their error rate."""
-    alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
+def _verdict(
+    report: AnyReport, headline: str, found: Sequence[str], quiet: str, n_labels: int, what: str
+) -> Verdict:
+    """Return what alarms found, or that inputs have shifted, or how many labels were quiet."""
+    uncertainty = report.alarms["uncertainty"]
     guarantee = (
-        f"Each alarm is false with probability at most {percent(alarm.alpha, 0)}, "
+        f"Each alarm is false with probability at most {percent(uncertainty.alpha, 0)}, "
         "however often it is checked."
     )
-    shifted = _shifted(uncertainty)
+    if report.labels is not None:
+        guarantee = (
+            "The probability of any false alarm of a label is at most 5 % in total, however often "
+            "they are checked."
+        )
+    shifted = []
+    if uncertainty.has_alarmed:
+        direction = "increased" if uncertainty.direction == "under" else "decreased"
+        shifted = [f"Model uncertainty has {direction} since the first rows (no labels needed)."]
+    if found or shifted:
+        headline = headline if found else "Inputs have shifted."
+        return Verdict(headline, (*found, *shifted, guarantee), "bad")
+    return Verdict("No alarm.", (quiet, guarantee), "good") if n_labels else _unknown(report, what)
+
+
+def verdict(report: MonitorReport[ClassWindow] | MonitorReport[CascadeWindow]) -> Verdict:
+    """Return what the alarms say, with their error rate."""
+    alarm, found = report.alarms["calibration"], []
+    headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
     if alarm.has_alarmed:
-        headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
-        stated = "P(correct)" if isinstance(report, CascadeMonitorReport) else "Confidence"
-        found = (
+        stated = "P(correct)" if isinstance(report.overall, CascadeWindow) else "Confidence"
+        found = [
             f"{stated} deviates from accuracy by more than {100 * alarm.tolerance:.0f} points, "
             f"found after {quantity(alarm.alarmed_after or 0, 'label')} of {_source(report)}."
-        )
-        return Verdict(headline, (found, *shifted, guarantee), "bad")
-    if shifted:
-        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
-    if not alarm.n_labels:
-        return _unknown(report, "label")
-    found = (
+        ]
+    quiet = (
         f"No sign of miscalibration in {quantity(alarm.n_labels, 'label')} of {_source(report)} "
         f"(anytime-valid p-value {alarm.p_value:.2g})."
     )
-    return Verdict("No alarm.", (found, guarantee), "good")
+    return _verdict(report, headline, found, quiet, alarm.n_labels, "label")
 
 
-def _shifted(uncertainty: SequentialAlarm) -> list[str]:
-    """Return what the alarm that needs no labels says."""
-    if not uncertainty.has_alarmed:
-        return []
-    direction = "increased" if uncertainty.direction == "under" else "decreased"
-    return [f"Model uncertainty has {direction} since the first rows (no labels needed)."]
-
-
-def labels_verdict(report: LabelMonitorReport) -> Verdict:
+def labels_verdict(report: MonitorReport[LabelWindow]) -> Verdict:
     """Return what the alarms of several labels say, with their error rate."""
-    guarantee = (
-        "The probability of any false alarm of a label is at most 5 % in total, however often they "
-        "are checked."
-    )
-    found = []
+    found, labels = [], report.labels or ()
     for direction, problem in (("over", "too high"), ("under", "too low")):
-        names = [one.name for one in report.labels if one.alarm.direction == direction]
+        names = [one.name for one in labels if one.alarm.direction == direction]
         if names:
             which = f"The {'probabilities' if len(names) > 1 else 'probability'} of"
             are = "are" if len(names) > 1 else "is"
-            tolerance = f"{100 * report.labels[0].alarm.tolerance:.0f} points"
+            tolerance = f"{100 * labels[0].alarm.tolerance:.0f} points"
             found.append(f"{which} {join_words(names)} {are} {problem} by more than {tolerance}.")
-    shifted = _shifted(report.alarms["uncertainty"])
-    if found:
-        return Verdict("Miscalibrated labels.", (*found, *shifted, guarantee), "bad")
-    if shifted:
-        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
-    n_labels = sum(one.alarm.n_labels for one in report.labels)
-    if not n_labels:
-        return _unknown(report, "label")
-    seen = f"No sign of miscalibration in {quantity(n_labels, 'answer')} on {_source(report)}."
-    return Verdict("No alarm.", (seen, guarantee), "good")
+    n_labels = sum(one.alarm.n_labels for one in labels)
+    quiet = f"No sign of miscalibration in {quantity(n_labels, 'answer')} on {_source(report)}."
+    return _verdict(report, "Miscalibrated labels.", found, quiet, n_labels, "label")
 
 
-def label_metric_blocks(report: LabelMonitorReport, policy: MultiLabelPolicy) -> list[Block]:
-    """Return the current metrics of several labels, each of them, and charts over time."""
-    overall, fitted, windows = report.overall, policy.report, report.windows
-    unit = "Cost per row" if policy.f_beta is None else "Wrong labels per row"
-    rows, labels = overall.row_review_rate, overall.label_review_rate
-    reviewed = f"{percent(rows)} of rows as a whole, {percent(labels)} of labels one by one"
-    cards = Cards(
-        (
-            _card("Log loss (mean over labels)", overall.log_loss, decimal),
-            _card(unit, overall.cost, decimal),
-            _card("Coverage: rows without review", overall.coverage, percent, reviewed),
+def values_verdict(report: MonitorReport[ValueWindow]) -> Verdict:
+    """Return what the alarms of a regression policy say, with their error rate."""
+    coverage, bias = report.alarms["coverage"], report.alarms["bias"]
+    sizes = {"over": "too narrow", "under": "too wide"}
+    sides = {"over": "too high", "under": "too low"}
+    found = [
+        f"{what} are {words[alarm.direction or '']}, found after "
+        f"{quantity(alarm.alarmed_after or 0, 'true value')} of {_source(report)}."
+        for what, alarm, words in (
+            ("Prediction intervals", coverage, sizes),
+            ("Predictions", bias, sides),
         )
+        if alarm.has_alarmed
+    ]
+    headline = "Intervals do not hold." if coverage.has_alarmed else "Predictions are biased."
+    quiet = (
+        f"No sign of wrong intervals or of a bias in {quantity(coverage.n_labels, 'true value')} "
+        f"of {_source(report)} (anytime-valid p-values {coverage.p_value:.2g} and "
+        f"{bias.p_value:.2g})."
     )
-    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'answer')} used"
-    n = len(windows)
-    charts = (
-        _chart("Log loss", windows, [w.log_loss for w in windows], [fitted.log_loss_after] * n),
-        _chart(unit, windows, [w.cost for w in windows], [fitted.cost.value] * n),
-        _chart("Coverage", windows, [w.coverage for w in windows], [None] * n, show=percent),
+    return _verdict(report, headline, found, quiet, coverage.n_labels, "true value")
+
+
+class _Metric(NamedTuple):
+    """How a metric is shown: as a card, and as a chart over time with a dashed reference.
+
+    The reference is a number, or the name of what windows have; a chart without a name is left out.
+    """
+
+    card: str
+    field: str
+    show: Callable[[float | None], str]
+    chart: str = ""
+    reference: Any = None
+    dashed: str = "estimate at the time of the fit"
+    beside: str = ""
+
+
+def _cards(overall: Any, metrics: Sequence[_Metric]) -> Cards:
+    """Return the current metrics."""
+    return Cards(tuple(_card(m.card, getattr(overall, m.field), m.show, m.beside) for m in metrics))
+
+
+def _charts(windows: Sequence[Window], metrics: Sequence[_Metric]) -> list[Figure | None]:
+    """Return the charts of metrics over time."""
+    charts = []
+    for one in (metric for metric in metrics if metric.chart):
+        levels = [one.reference] * len(windows)
+        if isinstance(one.reference, str):
+            levels = [getattr(window, one.reference) for window in windows]
+        estimates = [getattr(window, one.field) for window in windows]
+        show = percent if one.show is percent else plain
+        chart = _chart(one.chart, windows, estimates, levels, show=show, dashed=one.dashed)
+        charts.append(chart)
+    return charts
+
+
+def _calibration_metric(what: str, overall: ClassWindow | CascadeWindow) -> _Metric:
+    """Return how a calibration error is shown: beside that of a calibrated model."""
+    field, dashed = "expected_if_calibrated", "expected if calibrated"
+    expected = getattr(overall, field)
+    beside = "" if expected is None else f"{decimal(expected)} {dashed}"
+    card = f"{what} (15 uniform bins)"
+    return _Metric(card, "calibration_error", decimal, what, field, dashed, beside)
+
+
+def _summary(report: AnyReport, label: str, remark: str = "", awaited: str = "") -> Text:
+    """Return which rows metrics are of, how many still wait, and how labels are weighted."""
+    overall = report.overall
+    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, label)} used."
+    waiting = [f"{quantity(n)} for {name}" for name, n in (report.waiting or {}).items() if n]
+    waits = f" Still waiting for {awaited}: {join_words(waiting)}." if waiting else ""
+    weights = WEIGHTED if report.delay is None else f"Each label counts once. {INTERVALS}"
+    text = f"Last {MONITOR_DAYS:.0f} days: {counts}{remark}{waits} {weights}"
+    return Text(f"{text} {getattr(overall, 'note', '')}".rstrip())
+
+
+def label_metric_blocks(
+    report: MonitorReport[LabelWindow], policy: MultiLabelPolicy
+) -> list[Block]:
+    """Return the current metrics of several labels, each of them, and charts over time."""
+    overall, fitted, labels = report.overall, policy.report, report.labels or ()
+    unit = "Cost per row" if policy.f_beta is None else "Wrong labels per row"
+    reviewed = (
+        f"{percent(overall.row_review_rate)} of rows as a whole, "
+        f"{percent(overall.label_review_rate)} of labels one by one"
     )
-    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)}"
-    blocks = [cards, Text(text), *_label_table(report.labels), *_row(charts)]
-    known = [(one.name, one.audit) for one in _worst_first(report.labels) if one.audit]
+    without = "Coverage: rows without review"
+    metrics = (
+        _Metric(
+            "Log loss (mean over labels)", "log_loss", decimal, "Log loss", fitted.log_loss_after
+        ),
+        _Metric(unit, "cost", decimal, unit, fitted.cost.value),
+        _Metric(without, "coverage", percent, "Coverage", beside=reviewed),
+    )
+    blocks: list[Block] = [_cards(overall, metrics), _summary(report, "answer")]
+    blocks += [*_label_table(labels), *_row(_charts(report.windows, metrics))]
+    known = [(one.name, one.audit) for one in _worst_first(labels) if one.audit]
     if known:
         intro = (
             "Reliability of each label, worst first: observed frequency over probability. Gray "
@@ -256,110 +319,46 @@ def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
     return blocks
 
 
-def values_verdict(report: ValueMonitorReport) -> Verdict:
-    """Return what the alarms of a regression policy say, with their error rate."""
-    coverage, bias = report.alarms["coverage"], report.alarms["bias"]
-    guarantee = (
-        f"Each alarm is false with probability at most {percent(coverage.alpha, 0)}, "
-        "however often it is checked."
-    )
-    after = f"found after {{}} of {_source(report)}".format
-    found, shifted = [], _shifted(report.alarms["uncertainty"])
-    if coverage.has_alarmed:
-        size = "too narrow" if coverage.direction == "over" else "too wide"
-        n = quantity(coverage.alarmed_after or 0, "true value")
-        found.append(f"Prediction intervals are {size}, {after(n)}.")
-    if bias.has_alarmed:
-        side = "too high" if bias.direction == "over" else "too low"
-        n = quantity(bias.alarmed_after or 0, "true value")
-        found.append(f"Predictions are {side}, {after(n)}.")
-    if found:
-        headline = "Intervals do not hold." if coverage.has_alarmed else "Predictions are biased."
-        return Verdict(headline, (*found, *shifted, guarantee), "bad")
-    if shifted:
-        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
-    if not coverage.n_labels:
-        return _unknown(report, "true value")
-    seen = (
-        f"No sign of wrong intervals or of a bias in {quantity(coverage.n_labels, 'true value')} "
-        f"of {_source(report)} (anytime-valid p-values {coverage.p_value:.2g} and "
-        f"{bias.p_value:.2g})."
-    )
-    return Verdict("No alarm.", (seen, guarantee), "good")
-
-
-def value_metric_blocks(report: ValueMonitorReport, policy: RegressionPolicy) -> list[Block]:
+def value_metric_blocks(
+    report: MonitorReport[ValueWindow], policy: RegressionPolicy
+) -> list[Block]:
     """Return the current metrics of a regression policy, and charts of them over time."""
-    overall, fitted, windows = report.overall, policy.report, report.windows
-    name = f"Coverage of {short_percent(fitted.level)} intervals"
-    cards = Cards(
-        (
-            _card(name, overall.coverage, percent),
-            _card("Bias of the predicted mean", overall.bias, decimal),
-            _card("Interval score", overall.interval_score, decimal),
-            _card("Cost per row", overall.cost, decimal),
-            _card("Decided without review", overall.automatic, percent),
-        )
+    fitted, cost, score = policy.report, "Cost per row", "Interval score"
+    name, nominal = f"Coverage of {short_percent(fitted.level)} intervals", "nominal coverage"
+    metrics = (
+        _Metric(name, "coverage", percent, "Coverage", fitted.level, nominal),
+        _Metric("Bias of the predicted mean", "bias", decimal, "Bias", 0.0, "no bias"),
+        _Metric(score, "interval_score", decimal, score, fitted.interval_score),
+        _Metric(cost, "cost", decimal, cost, fitted.cost.value),
+        _Metric("Decided without review", "automatic", percent),
     )
-    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'true value')} used"
-    n = len(windows)
-    charts = (
-        _chart(
-            "Coverage", windows, [w.coverage for w in windows], [fitted.level] * n, show=percent,
-            dashed="nominal coverage",
-        ),
-        _chart("Bias", windows, [w.bias for w in windows], [0.0] * n, dashed="no bias"),
-        _chart(
-            "Interval score", windows, [w.interval_score for w in windows],
-            [fitted.interval_score] * n,
-        ),
-        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
-    )  # fmt: skip
-    text = f"Last {MONITOR_DAYS:.0f} days: {counts}. {_explain(report)} {overall.note}".rstrip()
     intro = (
         "Reliability of quantiles: of the ends of the prediction intervals and of the median, how "
         "many true values lie below them; on the dashed line as many as stated."
     )
     curve = _reliability(report.reliability, "Stated", "Observed fraction below", intro)
-    return [cards, Text(text), *_row(charts), *curve]
+    cards, text = _cards(report.overall, metrics), _summary(report, "true value")
+    return [cards, text, *_row(_charts(report.windows, metrics)), *curve]
 
 
-def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
+def metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
     """Return the current metrics, and charts of them over time."""
-    overall, fitted = report.overall, policy.report
-    expected = overall.expected_if_calibrated
-    beside = "" if expected is None else f"{decimal(expected)} expected if calibrated"
+    overall, fitted, cost = report.overall, policy.report, "Cost per row"
     asking = "review" if report.waiting is None else "asking a model or a reviewer"
-    cards = Cards(
-        (
-            _card("ECE (15 uniform bins)", overall.calibration_error, decimal, beside),
-            _card("Log loss", overall.log_loss, decimal),
-            _card("Cost per row", overall.cost, decimal),
-            _card(f"Coverage: decided without {asking}", overall.coverage, percent),
-        )
+    covered = f"Coverage: decided without {asking}"
+    metrics = (
+        _calibration_metric("ECE", overall),
+        _Metric("Log loss", "log_loss", decimal, "Log loss", fitted.log_loss_after),
+        _Metric(cost, "cost", decimal, cost, fitted.cost.value),
+        _Metric(covered, "coverage", percent, "Coverage", fitted.coverage.value),
     )
-    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
-    waiting = [f"{quantity(m)} for {name}" for name, m in (report.waiting or {}).items() if m]
-    waits = f" Still waiting for an answer: {join_words(waiting)}." if waiting else ""
-    explanation = f"Last {MONITOR_DAYS:.0f} days: {counts}.{waits} {_explain(report)}"
-    windows, n = report.windows, len(report.windows)
-    errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
-    expected_errors = [w.expected_if_calibrated for w in windows]
-    charts = (
-        _chart("ECE", windows, errors, expected_errors, dashed="expected if calibrated"),
-        _chart("Log loss", windows, [w.log_loss for w in windows], [fitted.log_loss_after] * n),
-        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
-        _chart("Coverage", windows, coverage, [fitted.coverage.value] * n, show=percent),
-    )
-    is_binary, intro = len(policy.classes) == 2, RELIABILITY.format("observed frequency")
-    curve = _reliability(
-        report.reliability,
-        f"P({positive_class(policy)})" if is_binary else "Confidence",
-        "Observed frequency" if is_binary else "Accuracy",
-        intro if is_binary else RELIABILITY.format("accuracy"),
-    )
-    text = Text(f"{explanation} {overall.note}".rstrip())
-    return [cards, text, *_row(charts), *curve]
+    stated, observed = "Confidence", "Accuracy"
+    if len(policy.classes) == 2:
+        stated, observed = f"P({positive_class(policy)})", "Observed frequency"
+    intro = RELIABILITY.format(observed.lower())
+    curve = _reliability(report.reliability, stated, observed, intro)
+    text = _summary(report, "label", awaited="an answer")
+    return [_cards(overall, metrics), text, *_row(_charts(report.windows, metrics)), *curve]
 
 
 def _reliability(found: Reliability | None, what: str, observed: str, intro: str) -> list[Block]:
@@ -407,13 +406,26 @@ def _card(
     if estimate.interval is None:
         return Card(name, "unknown", estimate.unavailable)
     one = estimate.interval
-    notes = [f"{show(one.low)} to {show(one.high)}", *([beside] if beside else [])]
-    return Card(name, show(one.value), "; ".join(notes))
+    note = f"{show(one.low)} to {show(one.high)}"
+    return Card(name, show(one.value), f"{note}; {beside}" if beside else note)
+
+
+def _ranged(one: Interval, show: Callable[[float], str] = percent) -> str:
+    """Return a number with its interval."""
+    return f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
+
+
+def _interval_marks(
+    at: float, one: Interval, show: Callable[[float], str], about: str, name: str = ""
+) -> tuple[Line, Points]:
+    """Return a point with its interval, and a hint about it."""
+    points = Points([at], [one.value], "after", name, hints=(f"{_ranged(one, show)}, {about}",))
+    return Line([at, at], [one.low, one.high], "after"), points
 
 
 def _chart(
     name: str,
-    windows: Sequence[AnyWindow],
+    windows: Sequence[Window],
     estimates: Sequence[Estimate],
     references: Sequence[float | None],
     *,
@@ -437,12 +449,9 @@ def _chart(
             marks.append(Line([start, until], [level, level], "reference"))
         if one := estimate.interval:
             heights += one.low, one.high
-            text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
             around = datetime.fromtimestamp((window.start + window.end) / 2, UTC)
-            when = around.strftime("%Y-%m-%d %H:%M")
-            hint = f"{text}, {quantity(window.n_labels, 'label')}, around {when}"
-            marks.append(Line([middle, middle], [one.low, one.high], "after"))
-            marks.append(Points([middle], [one.value], "after", hints=(hint,)))
+            about = f"{quantity(window.n_labels, 'label')}, around {around:%Y-%m-%d %H:%M}"
+            marks += _interval_marks(middle, one, show, about)
     y = Axis.of(heights, name, show)
     chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
     n_rows = quantity(max((window.n_rows for window in used), default=0))
@@ -460,7 +469,7 @@ def _row(charts: Sequence[Figure | None]) -> list[Block]:
     return [Row(found)] if found else []
 
 
-def _window_axis(used: Sequence[AnyWindow]) -> tuple[Axis, list[tuple[float, float, float]]]:
+def _window_axis(used: Sequence[Window]) -> tuple[Axis, list[tuple[float, float, float]]]:
     """Return an axis of time, and the start, the middle and the end of each window on it.
 
     Where windows would lie on top of each other, as those of a single request, they are numbered.
@@ -476,7 +485,7 @@ def _window_axis(used: Sequence[AnyWindow]) -> tuple[Axis, list[tuple[float, flo
     return Axis.of_times(times, label), places
 
 
-def _numbered_axis(used: Sequence[AnyWindow], label: str) -> Axis:
+def _numbered_axis(used: Sequence[Window], label: str) -> Axis:
     """Return an axis with a place for each window, by number."""
     first, last = (datetime.fromtimestamp(one, UTC) for one in (used[0].start, used[-1].end))
     when = f"{first:%b %-d}"
@@ -489,17 +498,25 @@ def _numbered_axis(used: Sequence[AnyWindow], label: str) -> Axis:
     return Axis(-0.5, len(used) - 0.5, name, lambda k: f"{int(k) + 1}", ticks)
 
 
-def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
+def _named_axis(label: str, names: Sequence[str]) -> Axis:
+    """Return an axis with a place for each name, of which some are shown."""
+    n = len(names)
+    ticks = tuple(float(k) for k in range(0, n, max(-(-n // 3), 1)))  # more would touch on a phone
+    return Axis(-0.5, n - 0.5, label, lambda k: names[int(k)], ticks)
+
+
+def shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
     """Return the shifts that need no labels: of the uncertainty and of the class priors."""
     uncertainty, prior = uncertainty_block(report.uncertainty), report.prior
-    if prior is None:
+    reference = report.reference_prior
+    if prior is None or reference is None:
         missing = "Class priors: unknown, because fewer than 100 rows were decided."
         return [uncertainty, Text(missing)]
-    order = np.argsort(-np.abs(prior.prior - report.reference_prior), kind="stable")[:MAX_CLASSES]
+    order = np.argsort(-np.abs(prior.prior - reference), kind="stable")[:MAX_CLASSES]
     lines = tuple(
         (
             str(policy.classes[k]),
-            percent(float(report.reference_prior[k])),
+            percent(float(reference[k])),
             percent(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
             f"{percent(float(prior.low[k]))} to {percent(float(prior.high[k]))}",
         )
@@ -531,79 +548,47 @@ def uncertainty_block(shift: DistributionShift | None, measure: str = "1 - confi
 def comparison_blocks(found: PolicyComparison) -> list[Block]:
     """Return two policies side by side on the same rows, with caveats."""
     caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
-    active, candidate = found.active, found.candidate
-    if isinstance(active, PolicyReport) and isinstance(candidate, PolicyReport):
-        rows = _class_comparison(active, candidate)
-    elif isinstance(active, RegressionPolicyReport):
-        rows = _compared(VALUE_FIGURES, active, candidate)
-    else:
-        rows = _label_comparison(active, candidate)
-    table = Table(caption, ("", "active", "candidate"), rows)
+    figures = _compared_figures(found.active)
+    rows = [(name, show(found.active), show(found.candidate)) for name, show in figures.items()]
+    table = Table(caption, ("", "active", "candidate"), tuple(rows))
     return [table, *(Text(note) for note in found.notes)]
 
 
-def _label_comparison(active: Any, candidate: Any) -> tuple[tuple[str, str, str], ...]:
-    """Return the figures of two policies of several labels per row."""
-    names: dict[str, Callable[[Any], str]] = {
+def _compared_figures(report: Any) -> dict[str, Callable[[Any], str]]:
+    """Return what is compared of policies of a kind, by name."""
+    own: dict[str, Callable[[Any], str]]
+    if isinstance(report, PolicyReport):
+        own = {
+            "coverage": lambda r: _ranged(r.coverage),
+            "error rate of decided rows": lambda r: "none" if r.risk is None else _ranged(r.risk),
+            "log loss": lambda r: decimal(r.log_loss_after),
+            report.calibration_error_name: lambda r: decimal(r.calibration_error_after),
+            "labels": lambda r: f"{r.n_rows:,}",
+        }
+    elif isinstance(report, RegressionPolicyReport):
+        own = {
+            "rows reviewed": lambda r: _ranged(r.review_rate),
+            "coverage of intervals": lambda r: _ranged(r.coverage),
+            "interval score": lambda r: decimal(r.interval_score),
+            "bias": lambda r: f"{r.bias:+}",
+            "labeled rows": lambda r: f"{r.n_rows:,}",
+        }
+    else:
+        own = {
+            "rows reviewed as a whole": lambda r: _ranged(r.row_review_rate),
+            "labels reviewed one by one": lambda r: percent(r.label_review_rate),
+            "score": lambda r: ABSENT if r.score is None else f"{r.score:.4f}",
+            "log loss": lambda r: decimal(r.log_loss_after),
+            "labeled rows": lambda r: f"{r.n_rows:,}",
+        }
+        if report.score is None:
+            del own["score"]
+    return {
         "cost per row": lambda r: f"{r.cost}",
         "expected cost per row": lambda r: decimal(r.expected_cost),
-        "rows reviewed as a whole": lambda r: _percentage(r.row_review_rate),
-        "labels reviewed one by one": lambda r: percent(r.label_review_rate),
-        "score": lambda r: ABSENT if r.score is None else f"{r.score:.4f}",
-        "log loss": lambda r: decimal(r.log_loss_after),
-        "labeled rows": lambda r: f"{r.n_rows:,}",
+        **own,
         "evidence": lambda r: r.evaluation,
     }
-    if active.score is None:
-        del names["score"]
-    return _compared(names, active, candidate)
-
-
-def _compared(
-    figures: Mapping[str, Callable[[Any], str]], active: Any, candidate: Any
-) -> tuple[tuple[str, str, str], ...]:
-    """Return figures of two policies side by side."""
-    return tuple((name, show(active), show(candidate)) for name, show in figures.items())
-
-
-def _class_comparison(
-    active: PolicyReport, candidate: PolicyReport
-) -> tuple[tuple[str, str, str], ...]:
-    """Return the figures of two policies of one class per row."""
-
-    def line(name: str, show: Callable[[PolicyReport], str]) -> tuple[str, str, str]:
-        return name, show(active), show(candidate)
-
-    return (
-        line("cost per row", lambda r: f"{r.cost}"),
-        line("expected cost per row", lambda r: decimal(r.expected_cost)),
-        line("coverage", lambda r: _percentage(r.coverage)),
-        line(
-            "error rate of decided rows",
-            lambda r: "none" if r.risk is None else _percentage(r.risk),
-        ),
-        line("log loss", lambda r: decimal(r.log_loss_after)),
-        line(active.calibration_error_name, lambda r: decimal(r.calibration_error_after)),
-        line("labels", lambda r: f"{r.n_rows:,}"),
-        line("evidence", lambda r: r.evaluation),
-    )
-
-
-def _percentage(one: Interval) -> str:
-    """Return a proportion with its interval."""
-    return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"
-
-
-VALUE_FIGURES: Mapping[str, Callable[[Any], str]] = {
-    "cost per row": lambda r: f"{r.cost}",
-    "expected cost per row": lambda r: decimal(r.expected_cost),
-    "rows reviewed": lambda r: _percentage(r.review_rate),
-    "coverage of intervals": lambda r: _percentage(r.coverage),
-    "interval score": lambda r: decimal(r.interval_score),
-    "bias": lambda r: f"{r.bias:+}",
-    "labeled rows": lambda r: f"{r.n_rows:,}",
-    "evidence": lambda r: r.evaluation,
-}
 
 
 def policy_table(policies: Sequence[StoredPolicy]) -> Table:
@@ -624,26 +609,17 @@ def policy_table(policies: Sequence[StoredPolicy]) -> Table:
 def team_blocks(report: TeamReport) -> list[Block]:
     """Return what the review team does: queues, capacity, prices and agreement."""
     waits = f"{quantity(report.waiting)} {'waits' if report.waiting == 1 else 'wait'}"
-    n_planned = sum(one.queue for one in report.reviewers)
-    parts = [
-        f"{n:,} {what}"
-        for n, what in (
-            (n_planned, "in the queues below"),
-            (report.beyond_capacity, "beyond today's capacity"),
-            (report.unassigned, "worth no review at current prices"),
-        )
-        if n
-    ]
-    waits += f": {join_words(parts)}." if parts else "."
-    kinds = [
-        f"{n:,} {what}"
-        for n, what in (
-            (report.audited, "drawn for the audit"),
-            (report.second_opinions, "with an answer, for a second opinion"),
-        )
-        if n
-    ]
-    waits += f" Among them: {join_words(kinds)}." if kinds else ""
+    parts = _counted(
+        (sum(one.queue for one in report.reviewers), "in the queues below"),
+        (report.beyond_capacity, "beyond today's capacity"),
+        (report.unassigned, "worth no review at current prices"),
+    )
+    waits += f": {parts}." if parts else "."
+    kinds = _counted(
+        (report.audited, "drawn for the audit"),
+        (report.second_opinions, "with an answer, for a second opinion"),
+    )
+    waits += f" Among them: {kinds}." if kinds else ""
     if report.expected:
         are = "is" if report.expected == 1 else "are"
         waits += f" {report.expected:,} more {are} expected until midnight, as many as yesterday."
@@ -651,17 +627,17 @@ def team_blocks(report: TeamReport) -> list[Block]:
         ("reviewer", lambda one: one.name if one.is_present else f"{one.name} (absent)"),
         ("queue", lambda one: f"{one.queue:,}"),
         ("left today", lambda one: f"{one.left_today:,}"),
-        ("done today", lambda one: f"{one.used_today:,}\u00a0of\u00a0{one.capacity:,}"),
+        ("done today", lambda one: _of(one.used_today, one.capacity)),
+        ("one more row saves", lambda one: decimal(one.shadow_price)),
     ]
-    columns.append(("one more row saves", lambda one: decimal(one.shadow_price)))
     if any(one.hour_saves is not None for one in report.reviewers):
         columns.append(("one more hour saves", lambda one: decimal(one.hour_saves)))
     if any(one.rows_per_hour is not None for one in report.reviewers):
-        columns.append(("this hour", _hourly))
+        columns.append(("this hour", lambda one: _of(one.used_this_hour, one.rows_per_hour)))
     columns += [
         ("error rate", lambda one: percent(one.error_rate)),
         ("confirmed answers", lambda one: f"{one.n_confirmed:,}"),
-        ("agreement", _agreement),
+        ("agreement", lambda one: _of(one.n_agreeing, one.n_pairs or None)),
     ]
     caption = (
         "Reviewers now: rows planned for each today, capacity left and used, error rate (as "
@@ -675,22 +651,20 @@ def team_blocks(report: TeamReport) -> list[Block]:
         pairs = quantity(report.n_pairs, "pair")
         agreement = (
             f"Agreement: {report.n_agreeing:,} of {pairs} of answers to the same row, "
-            f"{_percentage(found)}. Second opinions go to uncertain rows, on which people "
+            f"{_ranged(found)}. Second opinions go to uncertain rows, on which people "
             "agree less than on others."
         )
     return [Text(waits), Table.of(caption, report.reviewers, *columns), Text(agreement)]
 
 
-def _hourly(one: MemberReport) -> str:
-    """Return how many rows a reviewer answered in this hour, of how many."""
-    if one.rows_per_hour is None:
-        return ABSENT
-    return f"{one.used_this_hour:,}\u00a0of\u00a0{one.rows_per_hour:,}"
+def _counted(*counts: tuple[int, str]) -> str:
+    """Return what there is any of, with its number, in words."""
+    return join_words([f"{n:,} {what}" for n, what in counts if n])
 
 
-def _agreement(one: MemberReport) -> str:
-    """Return how often a reviewer agrees with others."""
-    return f"{one.n_agreeing:,}\u00a0of\u00a0{one.n_pairs:,}" if one.n_pairs else ABSENT
+def _of(n: int, total: int | None) -> str:
+    """Return how many of how many, on one line."""
+    return ABSENT if total is None else f"{n:,}\u00a0of\u00a0{total:,}"
 
 
 def forecast_verdict(report: ForecastReport) -> Verdict:
@@ -706,7 +680,7 @@ def forecast_verdict(report: ForecastReport) -> Verdict:
     before = overall.raw_coverage
     raw = "" if before is None else f"; as forecast, {percent(before)}"
     covered = (
-        f"{what} at {nominal} covered {_percentage(found)} of "
+        f"{what} at {nominal} covered {_ranged(found)} of "
         f"{quantity(overall.n_truths, 'outcome')}{raw}."
     )
     if found.high < report.level:
@@ -769,13 +743,10 @@ def _forecast_chart(
     for k, (window, estimate) in enumerate(zip(windows, estimates, strict=True)):
         if one := estimate.interval:
             heights += one.low, one.high
-            hint = f"{show(one.value)} ({show(one.low)} to {show(one.high)}), from {window.start} "
-            hint += f"to {window.end}, {quantity(window.n_truths, 'outcome')}"
-            marks.append(Line([k, k], [one.low, one.high], "after"))
-            marks.append(Points([k], [one.value], "after", "issued", hints=(hint,)))
-    ticks = tuple(float(k) for k in range(0, n, max(-(-n // 3), 1)))  # more would touch on a phone
-    starts = [one.start.partition("T")[0] for one in windows]
-    x = Axis(-0.5, n - 0.5, "Time of the forecasts", lambda k: starts[int(k)], ticks)
+            outcomes = quantity(window.n_truths, "outcome")
+            about = f"from {window.start} to {window.end}, {outcomes}"
+            marks += _interval_marks(k, one, show, about, "issued")
+    x = _named_axis("Time of the forecasts", [one.start.partition("T")[0] for one in windows])
     y = Axis.of(heights, name, show) if level is None else Axis(0, 1, name, short_percent)
     chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
     notes = {
@@ -791,8 +762,8 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
 
     def shown(estimate: Estimate | None, show: Callable[[float | None], str] = decimal) -> str:
         one = None if estimate is None else estimate.interval
-        text = "" if one is None else f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
-        return text.replace(" ", "\u00a0") or ABSENT  # which breaks no line
+        text = ABSENT if one is None else _ranged(one, show)
+        return text.replace(" ", "\u00a0")  # which breaks no line
 
     columns: list[tuple[str, Callable[[ForecastCell], str]]] = [
         ("series", lambda one: one.series),
@@ -803,13 +774,11 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     ]
     if has_score:
         columns.append(("interval score", lambda one: shown(one.metrics.interval_score)))
-    columns.append(
-        ("last width" if has_score else "last set", lambda one: decimal(one.current_width))
-    )
+    last = "last width" if has_score else "last set"
+    columns.append((last, lambda one: decimal(one.current_width)))
     if report.kind == "spread":
-        times = "last / as forecast"
         columns.append(
-            (times, lambda one: ABSENT if one.widening is None else f"{one.widening:.2f}")
+            ("last / as forecast", lambda r: ABSENT if r.widening is None else f"{r.widening:.2f}")
         )
     cells = report.cells[:MAX_CELLS]
     caption = "Series and horizons, lowest coverage first, with 95 % confidence intervals."
@@ -832,49 +801,24 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     return [Table.of(caption, cells, *columns), weights, Text(text)]
 
 
-def cascade_blocks(report: CascadeMonitorReport, cascade: Cascade) -> list[Block]:
+def cascade_blocks(report: MonitorReport[CascadeWindow], cascade: Cascade) -> list[Block]:
     """Return the current metrics of a cascade, who answers, and charts of them over time."""
     overall, fitted, windows = report.overall, cascade.report, report.windows
-    n, expected = len(windows), overall.expected_if_calibrated
-    stated = overall.p_correct
-    cards = Cards(
-        (
-            _card("Cost per row", overall.cost, decimal),
-            _card(
-                "Accuracy of answers", overall.accuracy, percent,
-                "" if stated is None else f"mean P(correct) {percent(stated)}",
-            ),
-            _card(
-                "ECE of P(correct) (15 uniform bins)", overall.calibration_error, decimal,
-                "" if expected is None else f"{decimal(expected)} expected if calibrated",
-            ),
-            _card("Answered by a model", overall.answered, percent),
-        )
-    )  # fmt: skip
-    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
-    waiting = [f"{quantity(m)} for {name}" for name, m in report.waiting.items()]
-    waits = f" Still waiting for an output: {join_words(waiting)}." if waiting else ""
-    text = (
-        f"Last {MONITOR_DAYS:.0f} days: {counts}. The cost is that of calls, wrong answers and "
-        f"rejected rows.{waits} {_explain(report)} {overall.note}"
-    ).rstrip()
-    errors = [w.expected_if_calibrated for w in windows]
+    cost, stated = "Cost per row", overall.p_correct
     right = None if fitted.accuracy is None else fitted.accuracy.value
-    charts = (
-        _action_chart(windows),
-        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
-        _chart(
-            "Accuracy", windows, [w.accuracy for w in windows], [right] * n,
-            show=percent,
-        ),
-        _chart(
-            "ECE of P(correct)", windows, [w.calibration_error for w in windows], errors,
-            dashed="expected if calibrated",
-        ),
-    )  # fmt: skip
+    beside = "" if stated is None else f"mean P(correct) {percent(stated)}"
+    metrics = (
+        _Metric(cost, "cost", decimal, cost, fitted.cost.value),
+        _Metric("Accuracy of answers", "accuracy", percent, "Accuracy", right, beside=beside),
+        _calibration_metric("ECE of P(correct)", overall),
+        _Metric("Answered by a model", "answered", percent),
+    )
+    remark = " The cost is that of calls, wrong answers and rejected rows."
+    text = _summary(report, "label", remark, "an output")
+    charts = _row([_action_chart(windows), *_charts(windows, metrics)])
     intro = RELIABILITY.format("accuracy")
     curve = _reliability(report.reliability, "P(correct)", "Accuracy", intro)
-    return [cards, Text(text), *_cascade_tables(overall, cascade), *_row(charts), *curve]
+    return [_cards(overall, metrics), text, *_cascade_tables(overall, cascade), *charts, *curve]
 
 
 def _cascade_tables(overall: CascadeWindow, cascade: Cascade) -> list[Block]:
@@ -928,10 +872,8 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
         x = _numbered_axis(used, "arrived")
         starts = [f"{day:%b %-d %H:%M:%S}" for day in days]
     else:
-        ticks = tuple(float(k) for k in range(0, len(used), max(-(-len(used) // 3), 1)))
         when = f"{days[0].year}" if is_long else f"{days[0]:%b %-d, %Y}"
-        label = f"start of the window, {when} (UTC)"
-        x = Axis(-0.5, len(used) - 0.5, label, lambda k: starts[int(k)], ticks)
+        x = _named_axis(f"start of the window, {when} (UTC)", starts)
     y = Axis(0, 1, "Fraction of rows", short_percent)
     chart = Chart("Actions over time", x, y, tuple(marks), height=220)
     lines = tuple(

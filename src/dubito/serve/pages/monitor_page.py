@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -12,11 +13,11 @@ from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.report.content import Block, Text, Verdict
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
-from dubito.serve.monitor import AnyReport, active_report
+from dubito.serve.monitor import active_report
 from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.policies import activate_policy, add_candidate, compare_policies
-from dubito.serve.policy_metrics import CascadeMonitorReport, LabelMonitorReport, ValueMonitorReport
+from dubito.serve.policy_metrics import MonitorReport
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
 from dubito.serve.store.policies import ServedPolicy
@@ -106,35 +107,28 @@ def _page_values(service: Service) -> dict[str, Any]:
     }
 
 
-def _report_blocks(report: AnyReport, policy: ServedPolicy) -> dict[str, Verdict | list[Block]]:
+def _report_blocks(
+    report: MonitorReport[Any], policy: ServedPolicy
+) -> dict[str, Verdict | list[Block]]:
     """Return what depends on the kind of policy."""
-    if isinstance(report, ValueMonitorReport):
-        assert isinstance(policy, RegressionPolicy)
-        return {
-            "verdict": blocks.values_verdict(report),
-            "metrics": blocks.value_metric_blocks(report, policy),
-            "shifts": [blocks.uncertainty_block(report.uncertainty, blocks.WIDTHS)],
-        }
-    if isinstance(report, LabelMonitorReport):
-        assert isinstance(policy, MultiLabelPolicy)
-        return {
-            "verdict": blocks.labels_verdict(report),
-            "metrics": blocks.label_metric_blocks(report, policy),
-            "shifts": [blocks.uncertainty_block(report.uncertainty)],
-        }
-    if isinstance(report, CascadeMonitorReport):
-        assert isinstance(policy, Cascade)
+    if isinstance(policy, Policy):
         return {
             "verdict": blocks.verdict(report),
-            "metrics": blocks.cascade_blocks(report, policy),
-            "shifts": [blocks.uncertainty_block(report.uncertainty, blocks.FIRST_TIER)],
+            "metrics": blocks.metric_blocks(report, policy),
+            "shifts": blocks.shift_blocks(report, policy),
         }
-    assert isinstance(policy, Policy)
-    return {
-        "verdict": blocks.verdict(report),
-        "metrics": blocks.metric_blocks(report, policy),
-        "shifts": blocks.shift_blocks(report, policy),
-    }
+    verdict: Callable[[Any], Verdict] = blocks.labels_verdict
+    measure = "1 - confidence"
+    if isinstance(policy, RegressionPolicy):
+        verdict, measure = blocks.values_verdict, blocks.WIDTHS
+        metrics = blocks.value_metric_blocks(report, policy)
+    elif isinstance(policy, MultiLabelPolicy):
+        metrics = blocks.label_metric_blocks(report, policy)
+    else:
+        verdict, measure = blocks.verdict, blocks.FIRST_TIER
+        metrics = blocks.cascade_blocks(report, policy)
+    shifts: list[Block] = [blocks.uncertainty_block(report.uncertainty, measure)]
+    return {"verdict": verdict(report), "metrics": metrics, "shifts": shifts}
 
 
 def _compare(

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
-from scipy.stats import CensoredData, ecdf
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
@@ -116,15 +115,11 @@ class NewDecisions:
         n = len(decided)
         audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
         if isinstance(decided, MultiLabelDecisions):
-            own, rejected = _label_columns(decided), decided.row_action != AUTOMATIC
-            found = decided.probabilities
+            found, rejected = decided.probabilities, decided.row_action != AUTOMATIC
         elif isinstance(decided, RegressionDecisions):
-            assert confidence is not None
-            own, rejected = _value_columns(decided, confidence), decided.is_reviewed
-            found = value_matrix(decided)
+            found, rejected = value_matrix(decided), decided.is_reviewed
         else:
-            found = decided.probabilities
-            own, rejected = _class_columns(decided), decided.is_rejected
+            found, rejected = decided.probabilities, decided.is_rejected
             rejected = rejected if is_asked is None else rejected & ~is_asked
         return cls(
             columns={
@@ -135,7 +130,7 @@ class NewDecisions:
                 "is_logits": [is_logits] * n,
                 "outputs": _row_bytes(outputs),
                 "probabilities": _row_bytes(found),
-                **own,
+                **_own_columns(decided, confidence),
                 "expected_cost": decided.expected_cost.tolist(),
                 "review_value": decided.review_value.tolist(),
                 "propensity": np.where(rejected, 1.0, audit_probability).tolist(),
@@ -176,7 +171,7 @@ class NewDecisions:
         }
         is_rejected = np.concatenate([new.is_rejected for new in others])
         return insert_new_rows(connection, decisions, joined) and insert_new_rows(
-            connection, reviews, _review_columns(joined, is_rejected)
+            connection, reviews, review_columns(joined, is_rejected)
         )
 
     def insert(self, connection: sa.Connection) -> dict[str, dict[str, Any]]:
@@ -194,7 +189,7 @@ class NewDecisions:
             columns = {name: [values[k] for k in new] for name, values in self.columns.items()}
             # Another process may insert some of them first: then look again.
             if insert_rows(connection, decisions, columns) == len(new):
-                insert_rows(connection, reviews, _review_columns(columns, self.is_rejected[new]))
+                insert_rows(connection, reviews, review_columns(columns, self.is_rejected[new]))
                 return found
 
 
@@ -260,6 +255,8 @@ def _usual_delay(age: FloatArray, is_missing: BoolArray) -> float | None:
     """Return the age at which 98 % of labels have arrived; None if so many never did."""
     if is_missing.all():
         return None
+    from scipy.stats import CensoredData, ecdf  # slow to import, and rarely needed
+
     found = ecdf(CensoredData.right_censored(age, is_missing)).sf
     reached = found.quantiles[found.probabilities <= MAX_MISSING + 1e-12]
     return float(reached[0]) if reached.size else None
@@ -393,7 +390,7 @@ def add_key(connection: sa.Connection, key: IdempotencyKey, created: float) -> N
         raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
 
 
-def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
+def review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
     """Return the review entries of rejected and audited rows.
 
     Audited rows get a random priority, so that those reviewed so far are a random sample.
@@ -701,40 +698,33 @@ def delete_oldest(connection: sa.Connection, before: float) -> int:
     return len(old)
 
 
-def _class_columns(decided: Decisions) -> dict[str, list[Any]]:
-    """Return the columns of decisions on one class per row."""
-    return {
-        "action": decided.action.tolist(),
-        "class_": decided.class_.tolist(),
-        "probability": decided.probability.tolist(),
-        "reason": decided.reason.tolist(),
-        "label_actions": [None] * len(decided),
-    }
+def _own_columns(
+    decided: Decisions | MultiLabelDecisions | RegressionDecisions, confidence: FloatArray | None
+) -> dict[str, list[Any]]:
+    """Return the columns that depend on what was decided: a class, several labels, or a value.
 
-
-def _label_columns(decided: MultiLabelDecisions) -> dict[str, list[Any]]:
-    """Return the columns of decisions on several labels per row.
-
-    The probability is the mean confidence of the labels. Byte k of the label actions is what would
-    be decided without a review, 0 or 1, and 2 more if label k is reviewed.
+    The probability of several labels is their mean confidence. Byte k of the label actions is what
+    would be decided without a review, 0 or 1, and 2 more if label k is reviewed.
     """
-    p = decided.probabilities.astype(np.float64)
-    codes = (decided.fallback + 2 * (decided.action == REVIEW)).astype(np.uint8)
-    return {
-        "action": decided.row_action.tolist(),
-        "class_": [0] * len(decided),
-        "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
-        "reason": [0] * len(decided),
-        "label_actions": [row.tobytes() for row in codes],
-    }
-
-
-def _value_columns(decided: RegressionDecisions, confidence: FloatArray) -> dict[str, list[Any]]:
-    """Return the columns of decided values."""
+    nothing = [0] * len(decided)
+    if isinstance(decided, MultiLabelDecisions):
+        p = decided.probabilities.astype(np.float64)
+        codes = (decided.fallback + 2 * (decided.action == REVIEW)).astype(np.uint8)
+        return {
+            "action": decided.row_action.tolist(),
+            "class_": nothing,
+            "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
+            "reason": nothing,
+            "label_actions": [row.tobytes() for row in codes],
+        }
+    classes, stated = nothing, confidence
+    if isinstance(decided, Decisions):
+        classes, stated = decided.predicted_class.tolist(), decided.probability
+    assert stated is not None
     return {
         "action": decided.action.tolist(),
-        "class_": [0] * len(decided),
-        "probability": confidence.tolist(),
+        "class_": classes,
+        "probability": stated.tolist(),
         "reason": decided.reason.tolist(),
         "label_actions": [None] * len(decided),
     }

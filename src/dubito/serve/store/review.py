@@ -10,18 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, select, update
 
 from dubito.formatting import quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
@@ -39,6 +30,7 @@ from dubito.serve.store.tables import decisions, labels, review_events, reviews,
 from dubito.serve.store.writer import insert_rows
 
 LEASE_SECONDS = 600.0
+IS_UNLABELED = ~sa.exists().where(labels.c.decision_id == reviews.c.decision_id)
 MAX_ESCALATIONS = 2  # after so many, a row leaves the queue without a label
 
 
@@ -111,8 +103,7 @@ def claim_review(
 
 def _lease(connection: Connection, item_id: str, reviewer: str, until: float) -> ReviewItem:
     """Lease a row to a reviewer and return it."""
-    hold = update(reviews).where(reviews.c.decision_id == item_id)
-    connection.execute(hold.values(is_open=True, reviewer=reviewer, lease_until=until))
+    _change(connection, item_id, is_open=True, reviewer=reviewer, lease_until=until)
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
     names = [one.name for one in fields(ReviewItem) if one.name in row]
     return ReviewItem(
@@ -124,9 +115,14 @@ def _lease(connection: Connection, item_id: str, reviewer: str, until: float) ->
     )
 
 
-def _available(reviewer: str, now: float, item_id: str | None) -> Select[Any]:
+def _change(connection: Connection, item_id: str, **values: Any) -> None:
+    """Change who holds a row, until when, and whether it is open."""
+    connection.execute(update(reviews).where(reviews.c.decision_id == item_id).values(**values))
+
+
+def _available(reviewer: str, now: float, item_id: str | None) -> sa.Select[Any]:
     """Return the query for the rows that a reviewer may claim, in order, or for one of them."""
-    was_answered = exists().where(
+    was_answered = sa.exists().where(
         review_events.c.decision_id == reviews.c.decision_id,
         review_events.c.reviewer == reviewer,
         ~review_events.c.is_undone,
@@ -137,7 +133,7 @@ def _available(reviewer: str, now: float, item_id: str | None) -> Select[Any]:
             reviews.c.is_open,
             (reviews.c.lease_until <= now) | (reviews.c.reviewer == reviewer),
             ~was_answered,
-            ~exists().where(labels.c.decision_id == reviews.c.decision_id),
+            IS_UNLABELED,
         )
         .order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
     )
@@ -167,15 +163,13 @@ def review_queue(connection: Connection, reviewer: str, limit: int = 50) -> list
 
 def queue_length(connection: Connection) -> int:
     """Return how many rows wait for a label, claimed or not."""
-    query = select(func.count()).where(
-        reviews.c.is_open, ~exists().where(labels.c.decision_id == reviews.c.decision_id)
-    )
+    query = select(sa.func.count()).where(reviews.c.is_open, IS_UNLABELED)
     return int(connection.execute(query).scalar_one())
 
 
 def _n_escalations(connection: Connection, item_id: str) -> int:
     """Return how many reviewers escalated a row."""
-    query = select(func.count()).where(
+    query = select(sa.func.count()).where(
         review_events.c.decision_id == item_id,
         review_events.c.kind == "escalate",
         ~review_events.c.is_undone,
@@ -210,8 +204,7 @@ def label_review(
         return
     final = label if resolve is None else resolve(connection)
     if final is None:
-        release = update(reviews).where(reviews.c.decision_id == item_id)
-        connection.execute(release.values(reviewer=None, lease_until=0.0))
+        _change(connection, item_id, reviewer=None, lease_until=0.0)
     else:
         add_labels(connection, [item_id], [final], reviewer=reviewer)
 
@@ -233,8 +226,7 @@ def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) 
     if not _record(connection, item_id, reviewer, kind):
         return
     is_open = kind == "skip" or _n_escalations(connection, item_id) < MAX_ESCALATIONS
-    release = update(reviews).where(reviews.c.decision_id == item_id)
-    connection.execute(release.values(is_open=is_open, reviewer=None, lease_until=0.0))
+    _change(connection, item_id, is_open=is_open, reviewer=None, lease_until=0.0)
 
 
 def undo_review(
@@ -270,7 +262,7 @@ def undo_review(
         problem = f"The label of id {item_id!r} has been corrected"
         raise HTTPError(CONFLICT, problem, "Correct it with POST /v1/labels?correct=true")
     if last["kind"] == "label" and label is not None and label.reviewer == reviewer:
-        connection.execute(delete(labels).where(is_this))
+        connection.execute(sa.delete(labels).where(is_this))
     else:
         is_claimed = state["lease_until"] > now and state["reviewer"] != reviewer
         if is_claimed or label is not None:
@@ -349,7 +341,7 @@ def _record(
         problem = f"Id {item_id!r} is not claimed by {reviewer!r}"
         raise HTTPError(CONFLICT, problem, "Claim it first; a claim expires after a while")
     connection.execute(
-        insert(review_events).values(
+        sa.insert(review_events).values(
             decision_id=item_id,
             reviewer=reviewer,
             kind=kind,
@@ -425,7 +417,6 @@ COLUMNS = (
     decisions.c.id, decisions.c.policy_id, decisions.c.probabilities, decisions.c.reason,
     reviews.c.is_audit, decisions.c.row_costs, reviews.c.created,
 )  # fmt: skip
-IS_UNLABELED = ~exists().where(labels.c.decision_id == reviews.c.decision_id)
 
 
 def waiting_rows(
@@ -474,7 +465,12 @@ def waiting_rows(
                 row.answers.append((event["reviewer"], event["label"]))
             else:
                 row.passed.add(event["reviewer"])
-    for name, given in find_model_answers(connection, ids).items():
+    return _with_model_answers(connection, found)
+
+
+def _with_model_answers(connection: Connection, found: dict[str, WaitingRow]) -> list[WaitingRow]:
+    """Return rows with what models that the policy asked answered."""
+    for name, given in find_model_answers(connection, list(found)).items():
         found[name].model_answers = given
     return list(found.values())
 
@@ -494,16 +490,14 @@ def arrived_rows(
         The maximum number of rows; ids decide which, not values or times.
     """
     is_between = (reviews.c.created >= start, reviews.c.created < end, ~reviews.c.is_audit)
-    count = connection.execute(select(func.count()).where(*is_between)).scalar_one()
+    count = connection.execute(select(sa.func.count()).where(*is_between)).scalar_one()
     query = select(*COLUMNS).join(reviews, decisions.c.id == reviews.c.decision_id)
     rows = connection.execute(query.where(*is_between).order_by(decisions.c.id).limit(limit))
     found = {row.id: WaitingRow(*row) for row in rows}
-    for name, given in find_model_answers(connection, list(found)).items():
-        found[name].model_answers = given
-    return list(found.values()), int(count)
+    return _with_model_answers(connection, found), int(count)
 
 
-def _used(since: float) -> tuple[ColumnElement[bool], ...]:
+def _used(since: float) -> tuple[sa.ColumnElement[bool], ...]:
     """Return which events count against capacity: every answer, and passing a row on."""
     return (review_events.c.created >= since, ~review_events.c.is_undone)
 
@@ -511,7 +505,7 @@ def _used(since: float) -> tuple[ColumnElement[bool], ...]:
 def used_capacity(connection: Connection, since: float) -> dict[str, int]:
     """Return how many rows each reviewer labeled or passed on since a time."""
     who = review_events.c.reviewer
-    query = select(who, func.count()).where(*_used(since)).group_by(who)
+    query = select(who, sa.func.count()).where(*_used(since)).group_by(who)
     return {name: int(n) for name, n in connection.execute(query)}
 
 
@@ -631,7 +625,7 @@ def _require_capacity(
     n_held = len(_held(connection, reviewer, now))
     for one in reversed(limits):  # the day first: who has used it need not come back next hour
         is_own = review_events.c.reviewer == reviewer
-        query = select(func.count()).select_from(review_events).where(is_own, *_used(one.start))
+        query = select(sa.func.count()).select_from(review_events).where(is_own, *_used(one.start))
         n_used = int(connection.execute(query).scalar_one())
         if n_used + n_held + n_more > one.capacity:
             again = datetime.fromtimestamp(one.end).astimezone()

@@ -307,7 +307,7 @@ def _close_connection(_: Any, record: Any) -> None:
 
 def _database_error(rule: str, got: str, fix: str) -> BadValueError:
     """Return the error of a database that cannot be used."""
-    return BadValueError("--database", "dubito serve", rule, got, fix)
+    return BadValueError("--database", "dubito", rule, got, fix)
 
 
 def hide_password(url: str) -> str:
@@ -365,6 +365,8 @@ def _prepare(engine: Engine) -> None:
         reason = str(error.orig).splitlines()[0]
         rule, got = "must be a database that can be reached and written to", f"{address} ({reason})"
         fix = "Check the address, and that the server is running"
+        if engine.dialect.name == "sqlite":
+            fix = "Check that the directory of the file exists and is writable"
         raise _database_error(rule, got, fix) from error
     except CommandError as error:
         rule, got = "must have a schema version that this dubito knows", f"{address} ({error})"

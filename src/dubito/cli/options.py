@@ -1,0 +1,165 @@
+"""Commands from functions: parameters are arguments and options, with the help of docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import fields
+from functools import wraps
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, get_args, get_origin
+
+import typer
+
+from dubito.errors import BadValueError
+
+HEADING = re.compile(r"\n\n([^\n]+)\n-{3,}\n")
+DEFAULT = "Options"  # the heading of options that help shows without a panel of their own
+COMMON = {  # help of options that several commands have
+    "file": "Predictions: a Parquet, CSV, Arrow or NPZ file, directory, glob or URL.",
+    "policy": "Policy file written by `dubito fit`.",
+    "costs": "Cost matrix (CSV or JSON); adds the cost of the decisions.",
+    "cost": "Cost of an action in a class: a number or an expression of columns, e.g. "
+    "'pass,fraud=amount'; 'review,*=5' for all classes. Repeatable; overrides --costs.",
+    "calibrator": "auto (mixes up to three calibrators), simple (the best single one), or a name: "
+    "TemperatureScaling, VectorScaling, ...; for regression, VarianceScaling or "
+    "QuantileRecalibration.",
+    "database": "Database URL: sqlite:///file, readable by its owner only, or "
+    "postgresql+psycopg://user@host/name.",
+    "bad_rows": "Write invalid rows to this CSV or TSV and continue.",
+    "ids": "Column of row ids.",
+    "seed": "Random seed.",
+    "as_json": "Print the results as JSON.",
+}
+
+
+class OptionGroup:
+    """Options that a command takes as one argument, an instance of a subclass.
+
+    The parameters of the subclass are the options. Those that may be `repeated`, by these flags,
+    are joined by commas.
+    """
+
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that were given, by name; switches aside."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {name: one for name, one in values.items() if not isinstance(one, bool | None)}
+
+    def require_none(self, needed: str, remedy: str) -> None:
+        """Raise if one is given without what it needs."""
+        for name, value in self.given.items():
+            got = f"{value if isinstance(value, str) else f'{value:g}'} alone"
+            fix = f"Pass {remedy}, or leave it out"
+            if name.startswith("review"):
+                fix = f"Pass --reject-cost {value:g} for one class per row, or {remedy}"
+            raise BadValueError("", flag(name), f"requires {needed}", got, fix)
+
+
+def flag(name: str) -> str:
+    """Return an option as it is typed.
+
+    >>> flag("cost_under")
+    '--cost-under'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def command(
+    *unused: str, hidden: Iterable[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function.
+
+    Its positional parameters are arguments, those by keyword are options, and an `OptionGroup`
+    stands for all of its options except `unused` ones; `hidden` ones are accepted and not shown. A
+    group that is a context manager is closed after the command.
+
+    The docstring of the function, or else of the group, has the help of each under the heading
+    "Options", or under the title of a panel.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        summary, texts = _split_help(function.__doc__ or "")
+        parameters: list[inspect.Parameter] = []
+        groups: dict[str, tuple[type[OptionGroup], list[inspect.Parameter]]] = {}
+        for one in inspect.signature(function, eval_str=True).parameters.values():
+            if not (isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup)):
+                parameters.append(_as_typer(one, texts, is_option=one.kind is one.KEYWORD_ONLY))
+                continue
+            group = one.annotation
+            own = inspect.signature(group, eval_str=True).parameters.values()
+            known = _split_help(group.__doc__ or "")[1] | texts
+            options = [
+                _as_typer(each, known, is_hidden=each.name in hidden, flags=group.repeated)
+                for each in own
+                if each.name not in unused
+            ]
+            groups[one.name] = group, options
+            parameters += options
+
+        @wraps(function)
+        def run(*arguments: Any, **values: Any) -> None:
+            with ExitStack() as opened:
+                for name, (group, options) in groups.items():
+                    given = {one.name: values.pop(one.name, one.default) for one in options}
+                    repeated = {each: given[each] for each in group.repeated if given.get(each)}
+                    given |= {each: ",".join(parts) for each, parts in repeated.items()}
+                    made: Any = group(**given)
+                    is_closed = hasattr(made, "__exit__")
+                    values[name] = opened.enter_context(made) if is_closed else made
+                function(*arguments, **values)
+
+        run.__doc__ = summary
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _split_help(text: str) -> tuple[str, dict[str, tuple[str, str | None]]]:
+    r"""Return a docstring without its options, and the help and panel of each.
+
+    >>> _split_help("Do it.\n\nOptions\n-------\nseed\n    Random\n    seed.\n")
+    ('Do it.', {'seed': ('Random seed.', None)})
+    """
+    summary, *sections = HEADING.split(inspect.cleandoc(text))
+    found = {}
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        for entry in re.split(r"\n+(?=\S)", body.strip()):
+            name, _, words = entry.partition("\n")
+            found[name] = " ".join(words.split()), None if title == DEFAULT else title
+    return summary, found
+
+
+def _as_typer(
+    one: inspect.Parameter,
+    texts: Mapping[str, tuple[str, str | None]],
+    *,
+    is_option: bool = True,
+    is_hidden: bool = False,
+    flags: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> inspect.Parameter:
+    """Return a parameter as typer declares it; a bool is a flag that cannot be negated."""
+    kind: Any = one.annotation
+    info = None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+        info = copy(info)
+    names = flags.get(one.name, ())
+    if names:
+        kind = list[str] | None
+    elif kind is bool:
+        names = (flag(one.name.removeprefix("is_").removeprefix("as_")),)
+    elif one.name == "output":
+        names = ("--output", "-o")
+    if info is None:
+        info = typer.Option(*names) if is_option else typer.Argument()
+    text, panel = texts[one.name] if one.name in texts else (COMMON[one.name], None)
+    info.help, info.rich_help_panel, info.hidden = text, panel, is_hidden
+    annotation = Annotated[kind, info]
+    return one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

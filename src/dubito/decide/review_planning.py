@@ -1,0 +1,293 @@
+"""Plans of reviews within capacity: the linear program, its prices, and what more would save.
+
+All functions take the values of reviews, rows x reviewers, as `ReviewTeam.values` returns them, and
+how many rows each reviewer can review.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dubito.arrays import FloatArray, IntArray, freeze
+from dubito.kernels.blocks import row_blocks, run_in_order
+from dubito.kernels.expected_cost import assign_in_order, best_reviewers, soft_demand
+
+TEMPERATURES = (0.1, 0.01, 0.001)  # of the soft maximum, relative to the highest value
+MAX_SAMPLES = 50_000  # rows on which the first prices are found
+MAX_ROUNDS = 10  # of moving rows to capacity that is left
+MAX_STEPS = 300  # more reviews of one person that are added one by one
+ROUNDING = 1e-9  # of the highest value: choices that differ by less are tied
+
+
+def smoothed_prices(values: FloatArray, capacities: IntArray) -> FloatArray:
+    """Return the price of each reviewer at which about as many rows ask as it can review.
+
+    The dual of the linear program with a soft maximum, at falling temperatures; many rows at first
+    by a random sample of them.
+    """
+    from scipy.optimize import minimize  # slow to import
+
+    is_open = np.asarray(values.max(axis=1, initial=0.0) > 0)
+    prices = np.zeros(len(capacities))
+    if not is_open.any():
+        return prices
+    some = np.ascontiguousarray(values[is_open])
+    scale = float(some.max())
+    for temperature in TEMPERATURES:
+        rows, fraction = some, 1.0
+        if temperature > TEMPERATURES[-1] and len(some) > MAX_SAMPLES:
+            drawn = np.random.default_rng(0).choice(len(some), MAX_SAMPLES, replace=False)
+            rows, fraction = some[drawn], MAX_SAMPLES / len(some)
+        prices = minimize(
+            _dual, prices / scale, args=(rows / scale, capacities * fraction, temperature),
+            jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(prices),
+        ).x * scale  # fmt: skip
+    is_full = capacities == 0
+    if is_full.any():  # any price above the highest gain would do: take that
+        net = np.where(is_full, -np.inf, some - prices)
+        gain = some[:, is_full] - np.maximum(net.max(axis=1, keepdims=True), 0.0)
+        prices[is_full] = np.maximum(gain.max(axis=0), 0.0)
+    return np.asarray(prices)
+
+
+def _dual(
+    prices: FloatArray, values: FloatArray, capacities: FloatArray, temperature: float
+) -> tuple[float, FloatArray]:
+    """Return the dual per row and its gradient."""
+    blocks = row_blocks(len(values), values.shape[1])
+    demands, totals = np.zeros((len(blocks), len(prices))), np.zeros(len(blocks))
+
+    def fill(number: int) -> None:
+        part = freeze(values[blocks[number]])
+        totals[number] = soft_demand(part, freeze(prices), temperature, demands[number])
+
+    run_in_order(fill, range(len(blocks)))
+    total = totals.sum() + capacities @ prices
+    return float(total / len(values)), (capacities - demands.sum(axis=0)) / len(values)
+
+
+def assigned_rows(values: FloatArray, prices: FloatArray, capacities: IntArray) -> IntArray:
+    """Return the reviewer of each row by value net of prices, within capacity; -1 for none.
+
+    Rows that lose most by another choice come first. Capacity that is left goes to rows that are
+    worth more with it, which may free some of another reviewer.
+    """
+    choice, regret = np.empty(len(values), np.int64), np.empty(len(values))
+    best_reviewers(freeze(values), freeze(prices), choice, regret)
+    result = np.full(len(values), -1)
+    left = capacities.copy()
+    wanted = np.flatnonzero(choice >= 0)
+    order = wanted[np.argsort(-regret[wanted], kind="stable")]
+    assign_in_order(freeze(values), freeze(prices), freeze(order), left, result)
+    now = np.where(result < 0, 0.0, values[np.arange(len(values)), result])
+    least = 1e-12 * max(float(values.max(initial=0.0)), 0.0)
+    for r in [*range(len(prices))] * MAX_ROUNDS:
+        if left[r] > 0:  # rows that are worth more here than where they are
+            gain = values[:, r] - now
+            rows = np.flatnonzero(gain > least)
+            if rows.size > left[r]:
+                rows = rows[np.argpartition(-gain[rows], left[r])[: left[r]]]
+            moved = result[rows]
+            left += np.bincount(moved[moved >= 0], minlength=left.size)
+            left[r] -= rows.size
+            result[rows], now[rows] = r, values[rows, r]
+    return result
+
+
+def exact_plan(
+    values: FloatArray, prices: FloatArray, capacities: IntArray, plan: IntArray
+) -> IntArray:
+    """Return an optimal plan, given prices and a plan within capacity.
+
+    No optimal plan makes a choice whose net value is further below the best of its row than the
+    dual is above the plan: rows with one choice left are fixed, and the others a linear program.
+    Rows that tie within rounding are left to it.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    net = np.column_stack([np.zeros(len(values)), values - prices])
+    best = net.max(axis=1, keepdims=True)
+    gap = float(best.sum() + capacities @ prices) - _total(values, plan)
+    highest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    rounding = highest * (ROUNDING + len(values) * 1e-15)
+    may_be = net >= best - max(gap, 0.0) - rounding
+    result: IntArray = np.argmax(net, axis=1) - 1
+    is_open = may_be.sum(axis=1) > 1
+    fixed = result[~is_open]
+    left = capacities - np.bincount(fixed[fixed >= 0], minlength=len(capacities))
+    some, reviewer = np.nonzero(may_be[is_open][:, 1:])
+    n_open, n_choices = int(is_open.sum()), some.size
+    if n_open and left.min() >= 0:
+        ones, columns = np.ones(n_choices), np.arange(n_choices)
+        limits = csr_array(
+            (np.tile(ones, 2), (np.concatenate([some, n_open + reviewer]), np.tile(columns, 2))),
+            shape=(n_open + len(capacities), n_choices),
+        )
+        solution = linprog(
+            -values[is_open][some, reviewer],
+            A_ub=limits, b_ub=np.concatenate([np.ones(n_open), left]),
+            bounds=(0, 1), method="highs-ds",
+        )  # fmt: skip
+        if solution.x is None:
+            return plan
+        chosen = np.full(n_open, -1)
+        taken = solution.x > 0.5
+        chosen[some[taken]] = reviewer[taken]
+        result[is_open] = chosen
+    used = np.bincount(result[result >= 0], minlength=len(capacities))
+    is_within = bool((used <= capacities).all())
+    return result if is_within and _total(values, result) >= _total(values, plan) else plan
+
+
+def marginal_values(
+    values: FloatArray, plan: IntArray, capacities: IntArray, prices: FloatArray | None
+) -> FloatArray:
+    """Return what one more review of each reviewer saves over a plan.
+
+    None for prices if the plan is optimal, otherwise those by which it was made.
+    """
+    moves = _Moves.of(values, plan, capacities, prices, 1)
+    return np.array([moves.copy().add(r, 1) for r in range(len(capacities))])
+
+
+def saving_of_more(
+    values: FloatArray,
+    plan: IntArray,
+    capacities: IntArray,
+    prices: FloatArray | None,
+    reviewer: int,
+    n_more: float,
+) -> float:
+    """Return what more reviews of one reviewer save over a plan; prices as `marginal_values`."""
+    n_more = min(float(n_more), float(len(values)))
+    whole = int(n_more)
+    if whole > MAX_STEPS:  # plan again
+        most = capacities.copy()
+        most[reviewer] += whole
+        again = smoothed_prices(values, most)
+        found = assigned_rows(values, again, most)
+        if prices is None:
+            found = exact_plan(values, again, most, found)
+        return max(_total(values, found) - _total(values, plan), 0.0)
+    moves = _Moves.of(values, plan, capacities, prices, whole + 1)
+    saved = moves.add(reviewer, whole)
+    return saved + (n_more - whole) * moves.add(reviewer, 1)
+
+
+def is_optimal(
+    values: FloatArray, plan: IntArray, capacities: IntArray, prices: FloatArray
+) -> bool:
+    """Whether prices prove that a plan is optimal: it saves as much as the dual says."""
+    dual = float(np.maximum(values - prices, 0.0).max(axis=1).sum() + capacities @ prices)
+    return dual - _total(values, plan) <= ROUNDING * max(abs(dual), 1e-300)
+
+
+@dataclass(slots=True, eq=False)
+class _Moves:
+    """Rows of a plan that may move if someone can review more, and what that saves.
+
+    One more review of reviewer r is a row that nobody reviews, or one of another reviewer s, who
+    is then free for one more in turn: a path of moves. The best path is found by Bellman's
+    recursion; paths one after the other keep an optimal plan optimal (successive shortest paths).
+    Only the best rows of each move from s to r can be on the first few paths. In a plan that is not
+    optimal, moves may pay without any further review: they count as no more than the difference of
+    prices, which is what they save in an optimal plan.
+    """
+
+    values: FloatArray  # of these rows, with a last column of zeros for no review
+    at: IntArray  # the reviewer of each, or the last column
+    left: IntArray
+    most: FloatArray  # that a move counts for, from s (a row) to r
+
+    @classmethod
+    def of(
+        cls,
+        values: FloatArray,
+        plan: IntArray,
+        capacities: IntArray,
+        prices: FloatArray | None,
+        n_more: int,
+    ) -> _Moves:
+        """Return the rows that may be on the first `n_more` paths."""
+        n_reviewers = values.shape[1]
+        at = np.where(plan < 0, n_reviewers, plan)
+        chosen = []
+        for s in range(n_reviewers + 1):
+            rows = np.flatnonzero(at == s)
+            own = values[rows, s] if s < n_reviewers else 0.0
+            for r in range(n_reviewers):
+                if r == s:
+                    continue
+                gain = values[rows, r] - own
+                best = np.arange(rows.size)
+                if rows.size > n_more:
+                    best = np.argpartition(-gain, n_more)[:n_more]
+                chosen.append(rows[best])
+        some = np.unique(np.concatenate([*chosen, np.empty(0, np.int64)]))
+        table = np.column_stack([values[some], np.zeros(some.size)])
+        used = np.bincount(plan[plan >= 0], minlength=n_reviewers)
+        most = np.full((n_reviewers + 1, n_reviewers), np.inf)
+        if prices is not None:
+            most = prices - np.append(prices, 0.0)[:, np.newaxis]
+        return cls(table, at[some], capacities - used, most)
+
+    def copy(self) -> _Moves:
+        """Return the same moves, which can be made independently."""
+        return _Moves(self.values, self.at.copy(), self.left, self.most)
+
+    def add(self, reviewer: int, n_more: int) -> float:
+        """Make the best moves for `n_more` reviews of a reviewer, and return what they save."""
+        total = 0.0
+        if self.left[reviewer] > 0:  # who has time left needs no more of it
+            return total
+        for _ in range(n_more):
+            saved = self._add_one(reviewer)
+            total += saved
+            if not saved:
+                break
+        return total
+
+    def _add_one(self, reviewer: int) -> float:
+        """Make the moves of the best path to a reviewer, and return what they save."""
+        n_reviewers = self.left.size
+        gain = np.full((n_reviewers + 1, n_reviewers), -np.inf)  # of the best move from s to r
+        row = np.zeros(gain.shape, np.int64)
+        for s in range(n_reviewers + 1):
+            own = np.flatnonzero(self.at == s)
+            if own.size:
+                moved = self.values[own, :-1] - self.values[own, s, np.newaxis]
+                best = moved.argmax(axis=0)
+                row[s], gain[s] = own[best], moved[best, np.arange(n_reviewers)]
+        gain = np.minimum(gain, self.most)
+        gain[np.arange(n_reviewers), np.arange(n_reviewers)] = -np.inf
+        least = 1e-12 * max(float(np.abs(gain[np.isfinite(gain)]).max(initial=0.0)), 1e-300)
+        best_from = np.full(n_reviewers, -1)
+        worth = np.zeros(n_reviewers)  # of one more review of each: 0 without any move
+        for _ in range(n_reviewers):
+            each = gain + np.append(worth, 0.0)[:, np.newaxis]
+            is_better = each.max(axis=0) > worth + least
+            best_from = np.where(is_better, each.argmax(axis=0), best_from)
+            worth = np.where(is_better, each.max(axis=0), worth)
+        path: list[tuple[int, int]] = []
+        seen, to = {reviewer}, reviewer
+        while to < n_reviewers and best_from[to] >= 0:
+            source = int(best_from[to])
+            if source in seen:  # by rounding only
+                break
+            seen.add(source)
+            path.append((source, to))
+            to = source
+        saved = sum(float(gain[move]) for move in path)
+        if saved <= least:
+            return 0.0
+        for move in path:
+            self.at[row[move]] = move[1]
+        return saved
+
+
+def _total(values: FloatArray, plan: IntArray) -> float:
+    """Return what the reviews of a plan save."""
+    return float(np.where(plan < 0, 0.0, values[np.arange(len(values)), plan]).sum())
