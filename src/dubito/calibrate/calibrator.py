@@ -357,8 +357,14 @@ class BaseCalibrator(OutputContainers):
     def _transform(self, outputs: Any) -> Logits:
         """Return calibrated logits, whatever was chosen for users."""
         known = self._check_outputs(outputs, "transform")
-        result = np.empty((known.n_rows, self.n_classes_), known.array.dtype)
-        self._over_blocks(known, result, lambda rows, out: np.copyto(out, self._logits(rows)))
+        if len(self._blocks(known)) == 1:  # of a block alone, the logits need not be copied
+            with kept_threads():
+                found = self._logits(known)
+            is_shared = np.may_share_memory(found, known.array)
+            result = np.array(found, known.array.dtype, copy=True if is_shared else None)
+        else:
+            result = np.empty((known.n_rows, self.n_classes_), known.array.dtype)
+            self._over_blocks(known, result, lambda rows, out: np.copyto(out, self._logits(rows)))
         return Logits(freeze(result), self.classes_)
 
     def apply(self, outputs: Any) -> Logits | Probabilities:
@@ -480,10 +486,14 @@ class BaseCalibrator(OutputContainers):
         def fill_rows(rows: slice) -> None:
             fill(outputs.take(rows), result[rows])
 
+        with kept_threads():
+            run_in_order(fill_rows, self._blocks(outputs))
+
+    def _blocks(self, outputs: Logits | Probabilities) -> list[slice]:
+        """Return the ranges of rows that are calibrated at a time."""
         n_numbers = self._numbers_per_row()
         entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
-        with kept_threads():
-            run_in_order(fill_rows, row_blocks(outputs.n_rows, n_numbers, entries))
+        return row_blocks(outputs.n_rows, n_numbers, entries)
 
     def _check_outputs(self, outputs: Any, method: str) -> Any:
         """Return outputs over the classes of the fit, or raise."""

@@ -279,12 +279,17 @@ def temper_rows(array, beta, is_logits, floor, tempered):
     for i in range(array.shape[0]):
         row, out = array[i], tempered[i]
         top = highest(row)
-        most = top if is_logits else np.log(max(top, least))
-        for k in range(row.size):
-            value = row[k] if is_logits else np.log(max(row[k], least))
-            scaled = (value - most) * b
-            # Rounding must not make a tie, and with it another class, of a small difference.
-            out[k] = min(scaled, tiny) if row[k] < top else scaled
+        # Rounding must not make a tie, and with it another class, of a small difference. Two loops:
+        # the one without a logarithm is vectorized.
+        if is_logits:
+            for k in range(row.size):
+                scaled = (row[k] - top) * b
+                out[k] = min(scaled, tiny) if row[k] < top else scaled
+        else:
+            most = np.log(max(top, least))
+            for k in range(row.size):
+                scaled = (np.log(max(row[k], least)) - most) * b
+                out[k] = min(scaled, tiny) if row[k] < top else scaled
 
 
 ROWS = 64  # summed in the precision of x before float64 takes over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain
 from typing import Any, Self, final
 
@@ -298,7 +298,7 @@ class DecisionRule:
         found = least_costs(outputs, costs, by_row)
         action, expected = found.action, found.cost
         is_rejected = _is_one_of(action, costs.rejecting)
-        reason = np.where(is_rejected, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
+        reason = np.where(is_rejected, np.int64(REJECT_COSTS_LESS), np.int64(LOWEST_COST))
         if self.threshold is not None:
             is_open = np.flatnonzero(reason == LOWEST_COST)
             p, some = posteriors(outputs, is_open), by_row.take(is_open)
@@ -306,10 +306,12 @@ class DecisionRule:
             reason[is_open[loss >= accepted_below(self.threshold)]] = RISK_BOUND
         if is_ood is not None:
             reason[is_ood] = OUT_OF_DISTRIBUTION
-        rejected = np.flatnonzero((reason == RISK_BOUND) | (reason == OUT_OF_DISTRIBUTION))
+        is_checked = self.threshold is not None or is_ood is not None
+        rejected = np.flatnonzero(reason >= RISK_BOUND) if is_checked else np.empty(0, np.int64)
         if rejected.size:
             assert costs.reject is not None
             action[rejected] = costs.reject
+            is_rejected[rejected] = True
             p, some = posteriors(outputs, rejected), by_row.take(rejected)
             expected[rejected] = some.expected(p, action[rejected])
         return Decisions(
@@ -318,7 +320,7 @@ class DecisionRule:
             probability=found.probability,
             expected_cost=expected,
             reason=reason,
-            review_value=self._review_value(outputs, found, reason, by_row),
+            review_value=self._review_value(outputs, found, is_rejected, reason, by_row),
             actions=costs.actions,
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
@@ -349,6 +351,7 @@ class DecisionRule:
         self,
         outputs: Logits | Probabilities,
         found: LeastCosts,
+        is_rejected: BoolArray,
         reason: IntArray,
         row_costs: RowCosts,
     ) -> FloatArray:
@@ -358,10 +361,9 @@ class DecisionRule:
         who may err, it is what asking saves, net of the price.
         """
         reject = self.costs.reject
-        is_rejected = _is_one_of(found.action, self.costs.rejecting)
         is_net = reject is not None and row_costs.constant_cost(reject) is None
         if self.costs.reviews:
-            return self._saved_by_asking(outputs, found, reason, row_costs)
+            return self._saved_by_asking(outputs, found, is_rejected, reason, row_costs)
         if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
             result = np.where(is_rejected, found.excess, 0.0)
         else:
@@ -385,12 +387,12 @@ class DecisionRule:
         self,
         outputs: Logits | Probabilities,
         found: LeastCosts,
+        is_rejected: BoolArray,
         reason: IntArray,
         row_costs: RowCosts,
     ) -> FloatArray:
         """Return what the action of each rejected row saves over the best other decision."""
         result = np.zeros(found.action.size)
-        is_rejected = _is_one_of(found.action, self.costs.rejecting)
         is_ood = reason == OUT_OF_DISTRIBUTION
         prior = self.frequencies.astype(outputs.array.dtype)
         for rows, is_known in ((is_rejected & ~is_ood, True), (is_ood, False)):
@@ -407,10 +409,9 @@ class DecisionRule:
 
 def _is_one_of(action: IntArray, actions: Sequence[int]) -> BoolArray:
     """Return where an action is one of a few; `np.isin` sorts."""
-    found = np.zeros(action.size, dtype=bool)
-    for one in actions:
-        found |= action == one
-    return found
+    if not actions:
+        return np.zeros(action.size, dtype=bool)
+    return reduce(np.logical_or, (action == one for one in actions))
 
 
 def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray:
