@@ -8,7 +8,7 @@ PARALLEL := --numprocesses 2 --dist worksteal
 # Tests start many processes, which should not compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test lint types check docs system size benchmark sample release-check matrix clean
+.PHONY: demo quick test lint types check check-kernels docs system size benchmark sample release-check matrix clean
 
 demo: .venv/demo
 	$(BIN)/dubito demo
@@ -17,9 +17,11 @@ quick: .venv/dev
 	$(BIN)/pytest -m "not (slow or browser or postgres or torch or dask)" \
 		--hypothesis-profile quick $(PARALLEL)
 
-# Two at a time: types are checked while tests wait for servers and browsers.
-test:
-	$(MAKE) --jobs 2 lint types check
+# Two at a time: while types are checked, the tests of the kernels compile these, once for the two
+# processes that then run all other tests.
+test: .venv/dev system lint
+	$(MAKE) --jobs 2 types check-kernels
+	$(BIN)/pytest --ignore tests/kernels $(PARALLEL)
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -28,8 +30,11 @@ lint: .venv/dev
 types: .venv/dev
 	$(BIN)/mypy
 
-check: .venv/dev system
-	$(BIN)/pytest $(PARALLEL)
+check-kernels: .venv/dev
+	$(BIN)/pytest tests/kernels
+
+check: .venv/dev system check-kernels
+	$(BIN)/pytest --ignore tests/kernels $(PARALLEL)
 
 # The site, in build/docs: runs every script of the gallery, checks every internal link, and takes
 # any warning for an error. Nothing is fetched.
