@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -20,12 +19,13 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
+from dubito.decide.policy.document import stores_fields
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import short_percent
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import answer_costs
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Check, Entry, declare, one_of, optional, text
+from dubito.serialization.fields import Entry, one_of, optional, text
 from dubito.serialization.objects import Record
 
 Combine = Literal["bayes", "replace"]
@@ -36,6 +36,7 @@ NO_CONFUSION = freeze(np.empty((0, 0)))
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class Answerer(Record):
     """Someone who can be asked for the class of a row, and how it errs.
@@ -66,19 +67,12 @@ class Answerer(Record):
     """
 
     has_header: ClassVar[bool] = False
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        name=text,
-        kind=one_of(*KINDS),
-        combine=one_of(*COMBINES),
-        error_rate=optional(array(None, low=0.0, high=1.0)),
-        confusion=optional(array(None, None, low=0.0, high=1.0)),
-    )
 
-    name: str
-    kind: str
-    combine: str
-    error_rate: FloatArray | None
-    confusion: FloatArray | None
+    name: Annotated[str, text]
+    kind: Annotated[str, one_of(*KINDS)]
+    combine: Annotated[str, one_of(*COMBINES)]
+    error_rate: Annotated[FloatArray | None, optional(array(None, low=0.0, high=1.0))]
+    confusion: Annotated[FloatArray | None, optional(array(None, None, low=0.0, high=1.0))]
 
     @classmethod
     def of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import make_batch
 from dubito.data.shards import ArrayShards
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
 from dubito.decide.policy.report import (
     LEVEL,
     BaseReport,
@@ -54,17 +54,7 @@ from dubito.measure.intervals import Interval
 from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseOutputs, TopLabel
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import (
-    Check,
-    Entry,
-    class_names,
-    declare,
-    list_of,
-    number,
-    optional,
-    record,
-    text,
-)
+from dubito.serialization.fields import Entry, class_names, list_of, number, optional, record, text
 from dubito.serialization.objects import record_of
 
 FIT, DECIDE = "Cascade.fit", "Cascade.decide"
@@ -76,6 +66,9 @@ N_GRID = 2001  # of them
 BLOCK_ROWS = 4096
 CALL, ANSWER = "call", "answer"
 ABSTAIN, REVIEW = "abstain", "review"
+
+_cost = number(0, HIGHEST_COST)
+_per_tier = array("tiers", low=0, high=HIGHEST_COST, is_empty_allowed=True)
 
 
 @final
@@ -324,6 +317,7 @@ class Threshold(NamedTuple):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class Cascade(BasePolicy):
     """Models in order, from cheap to good: which to call, when to stop, when to reject.
@@ -377,31 +371,17 @@ class Cascade(BasePolicy):
     ['answer large']
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        provenance=record(**PROVENANCE),
-        report=record_of(CascadeReport),
-        models=class_names(),
-        tiers=list_of(text),
-        call_costs=array("tiers", low=0, high=HIGHEST_COST, is_empty_allowed=True),
-        latency_costs=array("tiers", low=0, high=HIGHEST_COST, is_empty_allowed=True),
-        error_cost=number(0, HIGHEST_COST),
-        abstain_cost=optional(number(0, HIGHEST_COST)),
-        review_cost=optional(number(0, HIGHEST_COST)),
-        review_error_rate=number(0, 1),
-        tier_model=optional(record_of(TierModel)),
-    )
-
-    models: tuple[str, ...]
-    tiers: tuple[str, ...]
-    call_costs: FloatArray
-    latency_costs: FloatArray
-    error_cost: float
-    abstain_cost: float | None
-    review_cost: float | None
-    review_error_rate: float
-    tier_model: TierModel | None
-    report: CascadeReport
-    provenance: dict[str, Any]
+    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    report: Annotated[CascadeReport, record_of(CascadeReport)]
+    models: Annotated[tuple[str, ...], class_names()]
+    tiers: Annotated[tuple[str, ...], list_of(text)]
+    call_costs: Annotated[FloatArray, _per_tier]
+    latency_costs: Annotated[FloatArray, _per_tier]
+    error_cost: Annotated[float, _cost]
+    abstain_cost: Annotated[float | None, optional(_cost)]
+    review_cost: Annotated[float | None, optional(_cost)]
+    review_error_rate: Annotated[float, number(0, 1)]
+    tier_model: Annotated[TierModel | None, optional(record_of(TierModel))]
 
     @classmethod
     def fit(

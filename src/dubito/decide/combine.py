@@ -42,6 +42,7 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, ClassName, Logits, Probabilities, require_classes, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 
@@ -341,18 +342,11 @@ class BasePool(Serializable):
     """
 
     weights_: FloatArray
-    n_classes_: int
-    classes_: tuple[ClassName, ...] | None
-    n_rows_: int
-    log_loss_: float | None
     log_losses_: FloatArray
-
-    fitted_fields = declare(
-        n_classes_=integer(2),
-        classes_=class_names("n_classes_"),
-        n_rows_=integer(1),
-        log_loss_=optional(number()),
-    )
+    n_classes_: int = fitted(integer(2))
+    classes_: tuple[ClassName, ...] | None = fitted(class_names("n_classes_"))
+    n_rows_: int = fitted(integer(1))
+    log_loss_: float | None = fitted(optional(number()))
 
     def fit(self, outputs: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the weights.
@@ -478,7 +472,8 @@ class LinearPool(BasePool):
     [1.0, 0.0]
     """
 
-    fitted_fields = declare(weights_=distribution(None), log_losses_=array("weights_"))
+    weights_: FloatArray = fitted(distribution(None))
+    log_losses_: FloatArray = fitted(array("weights_"))
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         return {"weights_": fit_mixture_weights(*data.likelihoods())}
@@ -521,14 +516,11 @@ class LogLinearPool(BasePool):
     [1.0, 0.5]
     """
 
-    bias_: FloatArray
+    weights_: FloatArray = fitted(array(None, low=0, high=MAX_POWER))
+    bias_: FloatArray = fitted(array("n_classes_", low=-MAX_BIAS, high=MAX_BIAS))
+    log_losses_: FloatArray = fitted(array("weights_"))
 
     param_fields = declare(fit_intercept=boolean)
-    fitted_fields = declare(
-        weights_=array(None, low=0, high=MAX_POWER),
-        bias_=array("n_classes_", low=-MAX_BIAS, high=MAX_BIAS),
-        log_losses_=array("weights_"),
-    )
 
     def __init__(self, fit_intercept: bool = False, regularization: float = 1.0) -> None:
         self.fit_intercept = fit_intercept

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ from dubito.data.sink import write_atomic
 from dubito.decide.actions import least_costs
 from dubito.decide.answerers import COMBINES, Answerer, as_codes
 from dubito.decide.costs import CostMatrix, as_costs, class_order, number_or_text, read_cells
+from dubito.decide.policy.document import stores_fields
 from dubito.decide.review_planning import (
     assigned_rows,
     exact_plan,
@@ -67,11 +68,9 @@ from dubito.outputs import ClassName, Logits, Probabilities, as_names
 from dubito.serialization.array_fields import array
 from dubito.serialization.documents import read_text
 from dubito.serialization.fields import (
-    Check,
     Entry,
     Omittable,
     class_names,
-    declare,
     integer,
     list_of,
     number,
@@ -100,6 +99,8 @@ FIXES = {
     "capacity": "Write how many rows the reviewer can review, such as 40",
 }
 
+_table = Omittable(optional(array(None, None, low=0.0)))  # true class x answer
+
 
 def _rates(value: Any, entry: Entry) -> Any:
     """Check for an error rate, or one per class in a list or a dict."""
@@ -111,6 +112,7 @@ def _rates(value: Any, entry: Entry) -> Any:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class Reviewer(Record):
     """A reviewer: how it errs, what a review costs, and how many rows it can review.
@@ -148,29 +150,17 @@ class Reviewer(Record):
     """
 
     has_header: ClassVar[bool] = False
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        name=text,
-        capacity=integer(),
-        error_rate=Omittable(_rates),
-        confusion=Omittable(optional(array(None, None, low=0.0))),
-        cost=Omittable(scalar),
-        combine=Omittable(one_of(*COMBINES)),
-        rows_per_hour=Omittable(optional(number(1e-6, 1e9))),
-        counts=Omittable(optional(array(None, None, low=0.0))),
-        shadow_price=Omittable(number(0.0)),
-        skills=Omittable(class_names()),
-    )
 
-    name: str
-    capacity: int
-    error_rate: Any = None
-    confusion: Any = None
-    cost: float | str = 0.0
-    combine: str = "bayes"
-    rows_per_hour: float | None = None
-    counts: FloatArray | None = None
-    shadow_price: float = 0.0
-    skills: Sequence[ClassName] | None = None
+    name: Annotated[str, text]
+    capacity: Annotated[int, integer()]
+    error_rate: Annotated[Any, Omittable(_rates)] = None
+    confusion: Annotated[Any, _table] = None
+    cost: Annotated[float | str, Omittable(scalar)] = 0.0
+    combine: Annotated[str, Omittable(one_of(*COMBINES))] = "bayes"
+    rows_per_hour: Annotated[float | None, Omittable(optional(number(1e-6, 1e9)))] = None
+    counts: Annotated[FloatArray | None, _table] = None
+    shadow_price: Annotated[float, Omittable(number(0.0))] = 0.0
+    skills: Annotated[Sequence[ClassName] | None, Omittable(class_names())] = None
 
     def __post_init__(self) -> None:
         as_count(self.capacity, "capacity", "Reviewer", 0, example=40)
@@ -265,6 +255,7 @@ class Reviewer(Record):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewTeam(Record):
     """Reviewers with limited capacity, and plans for them.
@@ -287,12 +278,8 @@ class ReviewTeam(Record):
     [0, 1, -1]
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        reviewers=list_of(record_of(Reviewer)), classes=Omittable(class_names())
-    )
-
-    reviewers: tuple[Reviewer, ...]
-    classes: tuple[ClassName, ...] | None = None
+    reviewers: Annotated[tuple[Reviewer, ...], list_of(record_of(Reviewer))]
+    classes: Annotated[tuple[ClassName, ...] | None, Omittable(class_names())] = None
 
     def __init__(
         self, reviewers: Iterable[Reviewer], classes: Iterable[ClassName] | None = None

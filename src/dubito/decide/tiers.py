@@ -9,18 +9,19 @@ that is not known yet, which is what a call is worth (dynamic programming over q
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from scipy.special import expit, ndtri
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.decide.policy.document import stores_fields
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Check, Entry, declare
+from dubito.serialization.fields import Entry
 from dubito.serialization.objects import Record
 
 NODES = (9, 5, 3)  # quadrature points of the score of the next tier, of the one after, and so on
@@ -47,6 +48,7 @@ _per_pair = array("slope", "slope", low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS)
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class TierModel(Record):
     """The joint model of the scores of some models and of whether their answers are correct.
@@ -69,28 +71,19 @@ class TierModel(Record):
     """
 
     has_header: ClassVar[bool] = False
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        slope=array(None, low=0, high=MAX_LOG_ODDS),
-        **dict.fromkeys(("offset", "least", "most", "at_zero", "at_one", "mean"), _per_tier),
-        covariance=_per_pair,
-        low=_per_tier,
-        high=_per_tier,
-        coef=_per_pair,
-        intercept=_per_tier,
-    )
 
-    slope: FloatArray
-    offset: FloatArray
-    least: FloatArray
-    most: FloatArray
-    at_zero: FloatArray
-    at_one: FloatArray
-    mean: FloatArray
-    covariance: FloatArray
-    low: FloatArray
-    high: FloatArray
-    coef: FloatArray
-    intercept: FloatArray
+    slope: Annotated[FloatArray, array(None, low=0, high=MAX_LOG_ODDS)]
+    offset: Annotated[FloatArray, _per_tier]
+    least: Annotated[FloatArray, _per_tier]
+    most: Annotated[FloatArray, _per_tier]
+    at_zero: Annotated[FloatArray, _per_tier]
+    at_one: Annotated[FloatArray, _per_tier]
+    mean: Annotated[FloatArray, _per_tier]
+    covariance: Annotated[FloatArray, _per_pair]
+    low: Annotated[FloatArray, _per_tier]
+    high: Annotated[FloatArray, _per_tier]
+    coef: Annotated[FloatArray, _per_pair]
+    intercept: Annotated[FloatArray, _per_tier]
 
     @classmethod
     def fit(cls, scores: FloatArray, correct: FloatArray) -> TierModel:

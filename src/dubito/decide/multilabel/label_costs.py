@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -13,16 +13,15 @@ from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
 from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.actions import too_costly
 from dubito.decide.costs import read_cells
+from dubito.decide.policy.document import stores_fields
 from dubito.errors import BadFileError, BadValueError
 from dubito.formatting import HTMLTable, html_view, join_words, plain
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import best_sets
 from dubito.outputs import ClassName
 from dubito.serialization.fields import (
-    Check,
     Entry,
     any_of,
-    declare,
     dict_of,
     list_of,
     number,
@@ -57,6 +56,7 @@ def _as_given(value: Any, entry: Entry) -> Any:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class LabelCosts(Record):
     """The costs of several labels per row: of both errors, and of a review.
@@ -82,18 +82,12 @@ class LabelCosts(Record):
     (5.0, 50.0)
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        false_positive=_as_given,
-        false_negative=_as_given,
-        review=_as_given,
-        review_row=optional(number(0, HIGHEST_COST)),
-    )
     has_header: ClassVar[bool] = False
 
-    false_positive: Any = 1.0
-    false_negative: Any = 1.0
-    review: Any = None
-    review_row: float | None = None
+    false_positive: Annotated[Any, _as_given] = 1.0
+    false_negative: Annotated[Any, _as_given] = 1.0
+    review: Annotated[Any, _as_given] = None
+    review_row: Annotated[float | None, _cost] = None
 
     def __post_init__(self) -> None:
         for name in ("false_positive", "false_negative"):
@@ -365,6 +359,7 @@ LEAST = 1e-12  # threshold: a label of probability 0 is never predicted
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class FBeta(Record):
     """The F-beta score as the aim of decisions on several labels per row, instead of costs.
@@ -397,11 +392,10 @@ class FBeta(Record):
     [[True, True, False]]
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(beta=number(1e-3, 1e3), average=text)
     has_header: ClassVar[bool] = False
 
-    beta: float = 1.0
-    average: str = "macro"
+    beta: Annotated[float, number(1e-3, 1e3)] = 1.0
+    average: Annotated[str, text] = "macro"
 
     def __post_init__(self) -> None:
         beta = self.beta.item() if isinstance(self.beta, np.generic) else self.beta

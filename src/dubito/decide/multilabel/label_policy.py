@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, final
 
 import numpy as np
 from scipy.special import expit
@@ -27,7 +26,7 @@ from dubito.decide.multilabel.label_decisions import (
     MultiLabelPolicyReport,
 )
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     evaluation_rows,
@@ -48,7 +47,7 @@ from dubito.formatting import (
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Check, Entry, declare, optional, record
+from dubito.serialization.fields import Entry, optional, record
 from dubito.serialization.objects import clone, estimator, record_of
 
 CALLER = "MultiLabelPolicy.fit"
@@ -81,6 +80,7 @@ class LabelThresholds(NamedTuple):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiLabelPolicy(BasePolicy):
     """A calibrator of several labels per row and costs or F-beta: outputs in, decisions out.
@@ -120,21 +120,12 @@ class MultiLabelPolicy(BasePolicy):
     [['review', 'positive'], ['negative', 'review']]
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        provenance=record(**PROVENANCE),
-        report=record_of(MultiLabelPolicyReport),
-        costs=record_of(LabelCosts),
-        f_beta=optional(record_of(FBeta)),
-        f_thresholds=optional(array(None, low=0, high=1)),
-        calibrator=estimator(MultiLabelCalibrator),
-    )
-
-    costs: LabelCosts
-    f_beta: FBeta | None
-    f_thresholds: FloatArray | None
-    calibrator: MultiLabelCalibrator
-    report: MultiLabelPolicyReport
-    provenance: dict[str, Any]
+    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    report: Annotated[MultiLabelPolicyReport, record_of(MultiLabelPolicyReport)]
+    costs: Annotated[LabelCosts, record_of(LabelCosts)]
+    f_beta: Annotated[FBeta | None, optional(record_of(FBeta))]
+    f_thresholds: Annotated[FloatArray | None, optional(array(None, low=0, high=1))]
+    calibrator: Annotated[MultiLabelCalibrator, estimator(MultiLabelCalibrator)]
 
     @classmethod
     def fit(

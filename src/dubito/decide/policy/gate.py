@@ -39,6 +39,7 @@ from dubito.serialization.fields import (
     states,
     text,
 )
+from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable, clone, estimator
 
 OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {
@@ -111,16 +112,14 @@ class OODGate(Serializable):
     OODGate(score=['energy', MahalanobisDistance(normalize=True)])
     """
 
-    score_: Score | list[Score]
-    detector_: ConformalOutlierDetector | list[ConformalOutlierDetector]
+    score_: Score | list[Score] = fitted(_one_or_several(_checked_score(is_fitted=True)))
+    detector_: ConformalOutlierDetector | list[ConformalOutlierDetector] = fitted(
+        _one_or_several(estimator(ConformalOutlierDetector))
+    )
 
     param_fields = declare(
         score=Omittable(optional(_one_or_several(_checked_score(is_fitted=False)))),
         alpha=Omittable(number(0, 1)),
-    )
-    fitted_fields = declare(
-        score_=_one_or_several(_checked_score(is_fitted=True)),
-        detector_=_one_or_several(estimator(ConformalOutlierDetector)),
     )
 
     def __init__(self, score: Any = None, alpha: float = 0.01) -> None:
@@ -402,15 +401,14 @@ class RiskBound(Serializable):
     (RiskBound(max_risk=0.05), RiskBound(max_cost=1.5))
     """
 
-    threshold_: float
-    summary_: str
+    threshold_: float = fitted(number(0, 1))
+    summary_: str = fitted(text)
 
     param_fields = declare(
         max_risk=Omittable(optional(number(0, 1))),
         delta=number(0, 1),
         max_cost=Omittable(optional(number(-HIGHEST_COST, HIGHEST_COST))),
     )
-    fitted_fields = declare(threshold_=number(0, 1), summary_=text)
 
     def __init__(
         self, max_risk: float | None = None, delta: float = 0.05, max_cost: float | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
     PolicyConfig,
@@ -39,10 +39,8 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, TopLabel, require_classes
 from dubito.serialization.array_fields import distribution
 from dubito.serialization.fields import (
-    Check,
     Entry,
     Omittable,
-    declare,
     dict_of,
     list_of,
     number,
@@ -56,6 +54,7 @@ BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deci
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy(BasePolicy):
     """A calibrator, class priors, an OOD gate, a risk bound and costs: outputs in, actions out.
@@ -98,33 +97,25 @@ class Policy(BasePolicy):
     """
 
     described: ClassVar[str] = "the figures above and the risk bound"
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        provenance=record(
+
+    provenance: Annotated[
+        dict[str, Any],
+        record(
             **PROVENANCE,
             positive=Omittable(text),
             medians=Omittable(dict_of(number())),
             row_costs=Omittable(text),
             output_columns=Omittable(list_of(text)),
         ),
-        report=record_of(PolicyReport),
-        costs=record_of(CostMatrix),
-        train_prior=distribution(None, low=1e-300),
-        deploy_prior=optional(distribution(None)),
-        risk=optional(estimator(RiskBound)),
-        feature_names=optional(list_of(text)),
-        calibrator=estimator(BaseCalibrator),
-        ood=optional(estimator(OODGate)),
-    )
-
-    costs: CostMatrix
-    calibrator: BaseCalibrator
-    train_prior: FloatArray
-    deploy_prior: FloatArray | None
-    ood: OODGate | None
-    risk: RiskBound | None
-    feature_names: tuple[str, ...] | None
-    report: PolicyReport
-    provenance: dict[str, Any]
+    ]
+    report: Annotated[PolicyReport, record_of(PolicyReport)]
+    costs: Annotated[CostMatrix, record_of(CostMatrix)]
+    train_prior: Annotated[FloatArray, distribution(None, low=1e-300)]
+    deploy_prior: Annotated[FloatArray | None, optional(distribution(None))]
+    risk: Annotated[RiskBound | None, optional(estimator(RiskBound))]
+    feature_names: Annotated[tuple[str, ...] | None, optional(list_of(text))]
+    calibrator: Annotated[BaseCalibrator, estimator(BaseCalibrator)]
+    ood: Annotated[OODGate | None, optional(estimator(OODGate))]
 
     @classmethod
     def fit(

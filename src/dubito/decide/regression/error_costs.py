@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_number
 from dubito.data.expressions import HIGHEST_COST
+from dubito.decide.policy.document import stores_fields
 from dubito.decide.regression.estimates import Pieces, minimum_expected_loss, minkowski_estimate
 from dubito.errors import BadValueError
 from dubito.formatting import join_words
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.serialization.fields import Check, converted, declare, list_of, number, optional
+from dubito.serialization.fields import Check, converted, list_of, number, optional
 from dubito.serialization.objects import Record
 
 Regression = Normal | Samples | Quantiles
@@ -47,6 +48,7 @@ def _numbers(highest: float, low: float | None = None) -> Check:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True)
 class ErrorCosts(Record):
     """What a decided value costs, by its error: the value minus the truth.
@@ -82,18 +84,12 @@ class ErrorCosts(Record):
     array([120.])
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        errors=_numbers(HIGHEST_ERROR),
-        costs=_numbers(HIGHEST_COST, 0),
-        values=optional(_numbers(HIGHEST_ERROR)),
-        square=optional(number(0, HIGHEST_COST)),
-    )
     has_header: ClassVar[bool] = False
 
-    errors: Sequence[float] = ()
-    costs: Sequence[float] = ()
-    values: Sequence[float] | None = None
-    square: float | None = None
+    errors: Annotated[Sequence[float], _numbers(HIGHEST_ERROR)] = ()
+    costs: Annotated[Sequence[float], _numbers(HIGHEST_COST, 0)] = ()
+    values: Annotated[Sequence[float] | None, optional(_numbers(HIGHEST_ERROR))] = None
+    square: Annotated[float | None, optional(number(0, HIGHEST_COST))] = None
 
     def __post_init__(self) -> None:
         for name in ("errors", "costs", "values"):

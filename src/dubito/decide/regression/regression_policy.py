@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from dubito.data.cache import cached
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import too_costly
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     PASS_BATCH,
@@ -57,10 +57,8 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.outputs.regression import BaseMixture
 from dubito.serialization.fields import (
-    Check,
     Entry,
     boolean,
-    declare,
     integer,
     list_of,
     number,
@@ -85,6 +83,7 @@ FEW_ROWS = 200  # for quantile recalibration
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionPolicy(BasePolicy):
     """A calibrator, a prediction interval, costs and reviews: predictions in, values out.
@@ -139,35 +138,21 @@ class RegressionPolicy(BasePolicy):
     [113.0]
     """
 
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        provenance=record(**PROVENANCE),
-        report=record_of(RegressionPolicyReport),
-        costs=record_of(ErrorCosts),
-        review_cost=optional(number(0, HIGHEST_COST)),
-        max_width=optional(number(0, WIDEST)),
-        max_relative_width=optional(number(0, WIDEST)),
-        levels=optional(list_of(number(0, 1))),
-        rearrange=boolean,
-        n_draws=optional(integer(2)),
-        feature_names=optional(list_of(text)),
-        calibrator=optional(estimator(BaseRegressionCalibrator)),
-        interval=estimator(ConformalRegressor),
-        ood=optional(estimator(OODGate)),
-    )
-
-    costs: ErrorCosts
-    review_cost: float | None
-    max_width: float | None
-    max_relative_width: float | None
-    calibrator: BaseRegressionCalibrator | None
-    interval: ConformalRegressor
-    levels: tuple[float, ...] | None
-    rearrange: bool
-    n_draws: int | None
-    ood: OODGate | None
-    feature_names: tuple[str, ...] | None
-    report: RegressionPolicyReport
-    provenance: dict[str, Any]
+    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    report: Annotated[RegressionPolicyReport, record_of(RegressionPolicyReport)]
+    costs: Annotated[ErrorCosts, record_of(ErrorCosts)]
+    review_cost: Annotated[float | None, optional(number(0, HIGHEST_COST))]
+    max_width: Annotated[float | None, optional(number(0, WIDEST))]
+    max_relative_width: Annotated[float | None, optional(number(0, WIDEST))]
+    levels: Annotated[tuple[float, ...] | None, optional(list_of(number(0, 1)))]
+    rearrange: Annotated[bool, boolean]
+    n_draws: Annotated[int | None, optional(integer(2))]
+    feature_names: Annotated[tuple[str, ...] | None, optional(list_of(text))]
+    calibrator: Annotated[
+        BaseRegressionCalibrator | None, optional(estimator(BaseRegressionCalibrator))
+    ]
+    interval: Annotated[ConformalRegressor, estimator(ConformalRegressor)]
+    ood: Annotated[OODGate | None, optional(estimator(OODGate))]
 
     @classmethod
     def fit(
