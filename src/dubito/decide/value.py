@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, RandomState, as_fraction, draw_seed
+from dubito.arrays import FloatArray, IntArray, RandomState, as_fraction, draw_seed
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import as_weights, make_batch
 from dubito.decide.actions import least_costs
@@ -70,18 +70,15 @@ class CostReport:
         taken = by_action({name: percent(part) for name, part in self.fractions.items()})
         left_out = quantity(self.n_missing, "unlabeled row")
         missing = f"; {left_out} left out" if self.n_missing else ""
-        return "\n".join(
-            [
-                f"Mean cost per row: {self.realized}.",
-                f"Expected cost according to the model: {decimal(self.expected)}, {self.gap_text}.",
-                f"Always '{self.constant_action}' would cost {decimal(self.constant)}; these "
-                f"decisions are {self.comparison}.",
-                f"Perfect information would cost {decimal(self.oracle)} "
-                f"({decimal(self.regret_to_oracle.value)} less).",
-                f"Actions: {taken}.",
-                f"{self.n_rows:,} rows{missing}; {short_percent(self.level)} intervals in "
-                "parentheses.",
-            ]
+        return (
+            f"Mean cost per row: {self.realized}.\n"
+            f"Expected cost according to the model: {decimal(self.expected)}, {self.gap_text}.\n"
+            f"Always '{self.constant_action}' would cost {decimal(self.constant)}; these decisions "
+            f"are {self.comparison}.\n"
+            f"Perfect information would cost {decimal(self.oracle)} "
+            f"({decimal(self.regret_to_oracle.value)} less).\n"
+            f"Actions: {taken}.\n"
+            f"{self.n_rows:,} rows{missing}; {short_percent(self.level)} intervals in parentheses."
         )
 
     @property
@@ -101,6 +98,14 @@ class CostReport:
         if regret.value > 0:
             return f"worse by {regret}"
         return f"better by {negated(regret)}"
+
+
+def weight_fractions(
+    numbers: IntArray, names: tuple[str, ...], weight: FloatArray
+) -> dict[str, float]:
+    """Return the fraction of the weight of each name, whose numbers are given by row."""
+    parts = np.bincount(numbers, weight, len(names)) / weight.sum()
+    return dict(zip(names, parts.tolist(), strict=True))
 
 
 def negated(interval: Interval) -> Interval:
@@ -212,7 +217,6 @@ def cost_report(
     expected, oracle = realized_costs.expected, realized_costs.oracle
     constant = realized_costs.by_action[:, realized_costs.best_constant]
     names = realized_costs.costs.actions
-    fractions = np.bincount(realized_costs.action, weight, len(names)) / weight.sum()
     columns = [realized, expected - realized, realized - constant, realized - oracle]
     paid, gap, to_constant, to_oracle = interval.of_columns(columns, weight)
     return CostReport(
@@ -224,7 +228,7 @@ def cost_report(
         regret_to_constant=to_constant,
         oracle=float(np.average(oracle, weights=weight)),
         regret_to_oracle=to_oracle,
-        fractions=dict(zip(names, fractions.tolist(), strict=True)),
+        fractions=weight_fractions(realized_costs.action, names, weight),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),
         n_missing=realized_costs.labels.n_missing,

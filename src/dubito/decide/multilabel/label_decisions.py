@@ -316,14 +316,12 @@ class MultiLabelPolicyReport(BaseReport):
         others = [current - paid]
         scores: dict[str, Any] = {}
         if rule.f_beta is not None:
-            pair = [rule.f_beta.row_scores(y, decisions.fallback == POSITIVE, weight)]
-            pair.append(rule.f_beta.row_scores(y, is_current, weight))
-            others.append(pair[0] - pair[1])
-            means = (mean_of(one, weight) for one in pair)
-            scores = dict(zip(("score", "current_score"), means, strict=True))
-            scores["score_name"] = str(rule.f_beta)
-        costs_of_rows = [paid, expected, by_raw]
-        figures, found = cost_figures(costs_of_rows, others, weight, weight, seed)
+            score = rule.f_beta.row_scores(y, decisions.fallback == POSITIVE, weight)
+            current_score = rule.f_beta.row_scores(y, is_current, weight)
+            others.append(score - current_score)
+            scores = {"score_name": str(rule.f_beta), "score": mean_of(score, weight)}
+            scores["current_score"] = mean_of(current_score, weight)
+        figures, found = cost_figures([paid, expected, by_raw], others, weight, weight, seed)
         if scores:
             scores["score_gained"] = found.pop()
         is_row = decisions.review_row
@@ -425,12 +423,7 @@ class _KnownLabels:
 
     def row_sums(self, values: FloatArray) -> FloatArray:
         """Return the sum over the labels of each row; its mean is that of the labels' means."""
-        factor = np.divide(
-            self.row_weight.sum(),
-            self.weight,
-            out=np.zeros(self.weight.size),
-            where=self.weight > 0,
-        )
+        factor = self.row_weight.sum() / np.where(self.weight > 0, self.weight, np.inf)
         return np.asarray(np.where(self.is_known, values * factor, 0.0).sum(axis=1))
 
     def row_costs(

@@ -232,11 +232,10 @@ class MultiLabelPolicy(BasePolicy):
             if f_beta is not None:
                 rows = load_rows(quick)
                 rule = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
-            evidence = (
-                _cross_fitted(quick, fitted, rule, seed)
-                if others is None
-                else _evidence_on(others, fitted, rule, seed)
-            )
+            if others is None:
+                evidence = _cross_fitted(quick, fitted, rule, seed)
+            else:
+                evidence = _evidence_on(others, fitted, rule, seed)
             odd = (*table.warnings(names), *_decision_warnings(rule, evidence.decisions))
             evidence = replace(evidence, warnings=odd)
             provenance = provenance_of(quick, fitted.summary(), seed)
@@ -367,12 +366,10 @@ class MultiLabelPolicy(BasePolicy):
                 raise place.error(f"a list of {n_labels}, one per label", "other costs")
         f_beta, thresholds = values["f_beta"], values["f_thresholds"]
         has_thresholds = f_beta is not None and f_beta.average != "samples"
-        if (thresholds is not None) != has_thresholds or (
-            thresholds is not None and thresholds.size != n_labels
-        ):
+        size = None if thresholds is None else thresholds.size
+        if size != (n_labels if has_thresholds else None):
             rule = f"{n_labels} thresholds for a macro or micro average, and None otherwise"
-            got = "None" if thresholds is None else f"{thresholds.size}"
-            raise entry.at("f_thresholds").error(rule, got)
+            raise entry.at("f_thresholds").error(rule, f"{size}")
         if f_beta is not None and (costs.review, costs.review_row) != (None, None):
             raise entry.at("costs").error("must have no reviews with F-beta", "some")
         if thresholds is not None:
@@ -475,12 +472,10 @@ def _shortened(name: str, width: int) -> str:
     >>> _shortened("pleural effusion, left side", 16)
     'pleural…eft side'
     """
+    if len(name) <= width:
+        return name
     head = (width - 1) // 2
-    return (
-        name
-        if len(name) <= width
-        else f"{name[:head]}\N{HORIZONTAL ELLIPSIS}{name[head + 1 - width :]}"
-    )
+    return f"{name[:head]}\N{HORIZONTAL ELLIPSIS}{name[head + 1 - width :]}"
 
 
 def _checked_costs(costs: Any, f_beta: Any) -> LabelCosts:

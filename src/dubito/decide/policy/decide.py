@@ -227,9 +227,8 @@ class Decisions(ArrayResult):
         n_rows, pairs = max(len(self), 1), zip(self.actions, counts, strict=True)
         taken = [(name, f"{n:,}", percent(n / n_rows)) for name, n in pairs if n]
         n_rejected = int(self.is_rejected.sum())
-        verdict = (
-            f"{quantity(len(self))}, {n_rejected:,} rejected ({percent(n_rejected / n_rows)})."
-        )
+        fraction = percent(n_rejected / n_rows)
+        verdict = f"{quantity(len(self))}, {n_rejected:,} rejected ({fraction})."
         table = HTMLTable(("action", "rows", ""), taken[:MAX_ACTIONS])
         more = f"and {len(taken) - MAX_ACTIONS:,} more actions" if len(taken) > MAX_ACTIONS else ""
         first = html_rows(self.columns(), len(self))
@@ -237,9 +236,8 @@ class Decisions(ArrayResult):
 
     def _reason_text(self) -> str:
         """Return how many rows are rejected for which reason, nothing if none are."""
-        counts = np.bincount(self.reason, minlength=len(REASONS))
-        whys = [f"{REASON_TEXTS[k]} {counts[k]:,}" for k in range(1, len(REASONS)) if counts[k]]
-        return f" Reasons for rejection: {', '.join(whys)}." if whys else ""
+        whys = reason_counts(self.reason, REASON_TEXTS)
+        return f" Reasons for rejection: {whys}." if whys else ""
 
     @classmethod
     def joined(cls, parts: Iterable[Decisions], n_rows: int) -> Decisions:
@@ -360,10 +358,10 @@ class DecisionRule:
         The cost of rejecting is subtracted unless it is always the same. Where actions ask someone
         who may err, it is what asking saves, net of the price.
         """
-        reject = self.costs.reject
-        is_net = reject is not None and row_costs.constant_cost(reject) is None
         if self.costs.reviews:
             return self._saved_by_asking(outputs, found, is_rejected, reason, row_costs)
+        reject = self.costs.reject
+        is_net = reject is not None and row_costs.constant_cost(reject) is None
         if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
             result = np.where(is_rejected, found.excess, 0.0)
         else:
@@ -374,14 +372,18 @@ class DecisionRule:
             result[is_rejected] -= found.cost[is_rejected]
         ood = np.flatnonzero(reason == OUT_OF_DISTRIBUTION)
         if ood.size:
-            # In the precision of the outputs, so that no other kernels are compiled for it.
-            row = self.frequencies.astype(outputs.array.dtype)
-            prior = np.broadcast_to(row, (ood.size, row.size))
-            unknown = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
-            result[ood] = _savings(unknown, row_costs.take(ood))
+            unknown, some = self._of_prior(outputs, ood.size), row_costs.take(ood)
+            result[ood] = _savings(unknown, some)
             if is_net:
-                result[ood] -= row_costs.take(ood).expected(prior, found.action[ood])
+                result[ood] -= some.expected(unknown.array, found.action[ood])
         return result
+
+    def _of_prior(self, outputs: Logits | Probabilities, n_rows: int) -> Probabilities:
+        """Return the class frequencies as the probabilities of rows of which nothing is known."""
+        # In the precision of the outputs, so that no other kernels are compiled for it.
+        row = self.frequencies.astype(outputs.array.dtype)
+        prior = np.broadcast_to(row, (n_rows, row.size))
+        return unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
 
     def _saved_by_asking(
         self,
@@ -394,17 +396,20 @@ class DecisionRule:
         """Return what the action of each rejected row saves over the best other decision."""
         result = np.zeros(found.action.size)
         is_ood = reason == OUT_OF_DISTRIBUTION
-        prior = self.frequencies.astype(outputs.array.dtype)
         for rows, is_known in ((is_rejected & ~is_ood, True), (is_ood, False)):
             at = np.flatnonzero(rows)
-            some, known = row_costs.take(at), outputs.take(at)
-            if not is_known:
-                array = np.broadcast_to(prior, (at.size, prior.size))
-                known = unchecked(Probabilities, {"array": array, "classes": outputs.classes})
+            some = row_costs.take(at)
+            known = outputs.take(at) if is_known else self._of_prior(outputs, at.size)
             others, action = some.without_reject(), found.action[at]
             paid = some.expected(posteriors(known, slice(None)), action)
             result[at] = least_costs(known, others.costs, others).cost - paid
         return result
+
+
+def reason_counts(reason: IntArray, texts: Sequence[str]) -> str:
+    """Return for how many rows there is each reason, other than the lowest expected cost."""
+    counts = np.bincount(reason, minlength=len(texts))
+    return ", ".join(f"{texts[k]} {counts[k]:,}" for k in range(1, len(texts)) if counts[k])
 
 
 def _is_one_of(action: IntArray, actions: Sequence[int]) -> BoolArray:

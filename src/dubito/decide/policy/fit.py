@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from scipy.special import expit
 
 from dubito import calibrate
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, draw_seed, freeze
@@ -36,7 +37,7 @@ from dubito.decide.policy.decide import (
     posteriors,
     scaled_costs,
 )
-from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.gate import OODGate, RiskBound, resolved_gate
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
 from dubito.decide.reject import ERRORS, LossUnit, RankedLosses, ThresholdChoice, threshold_at_risk
@@ -103,11 +104,10 @@ class PolicyConfig:
         if deploy_prior is not None:
             deploy_prior = as_prior(deploy_prior, known, "deploy_prior", CALLER)
         RowCosts.of(first.row_costs, table, len(first), CALLER)
-        _require_kind(ood, OODGate, "ood", "Use ood=OODGate(score, alpha=0.01)")
-        _require_kind(risk, RiskBound, "risk", "Use risk=RiskBound(0.05)")
-        has_features = first.features is not None
-        gate = OODGate() if ood is None and has_features else ood
-        gate = None if gate is None else gate.resolved(has_features)
+        gate = resolved_gate(ood, first.features, CALLER)
+        if risk is not None and not isinstance(risk, RiskBound):
+            rule, fix = "must be None or RiskBound(...)", "Use risk=RiskBound(0.05)"
+            raise BadTypeError("risk", CALLER, rule, repr(risk)[:60], fix)
         _require_reject(table, gate, risk)
         if risk is not None:
             risk._check_params()
@@ -154,17 +154,10 @@ class PolicyConfig:
         return np.asarray(batch.labeled_weight * times)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedParts:
-    """Fitted parts of a policy by name, and held-out rows."""
-
-    parts: dict[str, Any]
-    evidence: Evidence
-
-
-def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> FittedParts:
-    """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
+def fit_parts(
+    shards: Shards, config: PolicyConfig, evaluate_on: Shards | None
+) -> tuple[dict[str, Any], Evidence]:
+    """Return the fitted parts of a policy by name, with its report, and the held-out rows."""
     calibrator = config.calibrator.fit(shards).reduce_knots(KNOT_BOUND)
     held_out = HeldOutRows.of(shards, calibrator, config)
     risk, notes = None, list[str]()
@@ -187,7 +180,7 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     if isinstance(scores, Scores) and not report.is_better:
         report = replace(report, notes=(no_better(report.has_raw), *report.notes))
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
-    return FittedParts(parts, evidence)
+    return parts, evidence
 
 
 def _require_two_classes(batch: Batch) -> None:
@@ -251,10 +244,11 @@ class HeldOutRows:
         """The weight of each row in deployment, where classes may be more or less common."""
         weight = self.config.deployed_weight(self.batch)
         if not weight.sum() > 0:
-            rule = "must be above 0 for a class that occurs among the labels"
-            raise BadValueError(
-                "deploy_prior", CALLER, rule, "0 for all of them", "Change the prior"
+            rule, got = (
+                "must be above 0 for a class that occurs among the labels",
+                "0 for all of them",
             )
+            raise BadValueError("deploy_prior", CALLER, rule, got, "Change the prior")
         return weight
 
     @cached_property
@@ -290,16 +284,9 @@ class HeldOutRows:
             at = np.log(one.high) - np.log1p(-one.high)
             powers = np.array([1.0, at, at**2])
             reach = Z * np.sqrt(powers @ covariance @ powers)
-            found = [
-                curve.raw_probability(p)
-                for p in np.exp(-np.logaddexp(0.0, -at - np.array([0.0, -reach, reach])))
-            ]
-            value, low, high = found
-            result.append(
-                None
-                if value is None
-                else Interval(value, 0.0 if low is None else low, 1.0 if high is None else high)
-            )
+            value, low, high = map(curve.raw_probability, expit([at, at - reach, at + reach]))
+            ends = low or 0.0, 1.0 if high is None else high
+            result.append(None if value is None else Interval(value, *ends))
         return tuple(result)
 
     def decide(self, rule: DecisionRule, rows: IntArray) -> Decisions:
@@ -390,12 +377,7 @@ def _evidence_on(
     batch = evaluation_rows(evaluate_on, config.seed, CALLER)
     raw = calibrator._uncalibrated(batch)
     calibrated = config.adapted(calibrator._transform(batch.outputs))
-    is_ood = None
-    if gate is not None:
-        if gate.needs_features and batch.features is None:
-            need = "must have features for the OOD gate"
-            raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
-        is_ood = gate.predict(raw, batch.features)
+    is_ood = evaluation_flags(gate, raw, batch, CALLER)
     row_costs = RowCosts.of(batch.row_costs, config.costs, len(batch), CALLER)
     decisions, unbound = rule.decide(calibrated, is_ood, row_costs), None
     if rule.threshold is not None:
@@ -446,9 +428,7 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
             f"Every row is rejected, because of the bound {bound}="
             f"{getattr(config.risk, bound):g}. Raise it, or fit on more rows."
         ]
-    if limit is None:
-        return []
-    if rate <= limit:
+    if limit is None or rate <= limit:
         return []
     name = config.costs.actions[reject]
     if config.costs.reviews:
@@ -461,9 +441,8 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
         others = by_row.without_reject().terms()
         least = others.expected(posteriors(decisions.calibrated, slice(None))).min(axis=1)
         order = np.argsort(-least)
-        rank = int(
-            np.searchsorted(np.cumsum(evidence.weight[order]), limit * evidence.weight.sum())
-        )
+        weights = np.cumsum(evidence.weight[order])
+        rank = np.searchsorted(weights, limit * weights[-1])
         cost = least[order][min(rank, order.size - 1)]
         digit = 10.0 ** (np.floor(np.log10(cost)) - 2)  # rounded up, so that it is enough
         cost = np.ceil(cost / digit) * digit
@@ -492,6 +471,18 @@ def evaluation_rows(evaluate_on: Shards, seed: int, caller: str) -> Batch:
         rule, fix = "must have at least 1 labeled row", "Pass more rows with labels"
         raise BadValueError("evaluate_on", caller, rule, "0", fix)
     return batch
+
+
+def evaluation_flags(
+    gate: OODGate | None, outputs: Any, batch: Batch, caller: str
+) -> BoolArray | None:
+    """Return which rows of an evaluation set are out-of-distribution, None without a gate."""
+    if gate is None:
+        return None
+    if gate.needs_features and batch.features is None:
+        need = "must have features for the OOD gate"
+        raise BadTypeError("evaluate_on", caller, need, "none", PASS_BATCH)
+    return gate.predict(outputs, batch.features)
 
 
 def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...] | None:
@@ -537,13 +528,6 @@ def _fresh_calibrator(calibrator: Any, outputs: BaseClassOutputs) -> BaseCalibra
         raise BadTypeError("calibrator", CALLER, rule, repr(calibrator), fix)
     twin: BaseCalibrator = clone(calibrator)
     return twin
-
-
-def _require_kind(value: Any, kind: type, argument: str, fix: str) -> None:
-    """Raise unless a value is None or of its class."""
-    if value is not None and not isinstance(value, kind):
-        rule = f"must be None or {kind.__name__}(...)"
-        raise BadTypeError(argument, CALLER, rule, repr(value)[:60], fix)
 
 
 def _require_reject(costs: CostMatrix, gate: OODGate | None, risk: RiskBound | None) -> None:

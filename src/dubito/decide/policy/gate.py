@@ -479,6 +479,16 @@ def feature_names_of(names: Any, gate: OODGate | None, entry: Entry) -> tuple[st
     return tuple(names)
 
 
+def resolved_gate(gate: Any, features: FloatArray | None, caller: str) -> OODGate | None:
+    """Return the unfitted gate of a fit: by default one where there are features."""
+    if gate is None and features is None:
+        return None
+    if gate is not None and not isinstance(gate, OODGate):
+        rule, fix = "must be None or OODGate(...)", "Use ood=OODGate(score, alpha=0.01)"
+        raise BadTypeError("ood", caller, rule, repr(gate)[:60], fix)
+    return (gate or OODGate()).resolved(features is not None, caller)
+
+
 def _as_score(score: Any) -> Score:
     """Return a score of features, or the name of a score of outputs."""
     if isinstance(score, BaseOODScore):

@@ -242,13 +242,14 @@ class Policy(BasePolicy):
         """
         config = PolicyConfig.checked(shards, pos_label=pos_label, **settings)
         with cached(shards) as quick:
-            found = fit_parts(quick, config, evaluation_shards(evaluate_on, "Policy.fit"))
-        for sentence in found.evidence.warnings:
+            others = evaluation_shards(evaluate_on, "Policy.fit")
+            parts, evidence = fit_parts(quick, config, others)
+        for sentence in evidence.warnings:
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
-        provenance = provenance_of(shards, _description(found.parts["calibrator"]), config.seed)
+        provenance = provenance_of(shards, _description(parts["calibrator"]), config.seed)
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
-        given = found.evidence.batch.row_costs
+        given = evidence.batch.row_costs
         if medians := column_medians(given, config.costs.columns):
             provenance["medians"] = medians
         if given is not None and given.ndim == 3:
@@ -261,9 +262,9 @@ class Policy(BasePolicy):
             deploy_prior=config.deploy_prior,
             feature_names=feature_names,
             provenance=provenance,
-            **found.parts,
+            **parts,
         )
-        return policy, found.evidence
+        return policy, evidence
 
     @property
     def classes(self) -> tuple[ClassName, ...]:

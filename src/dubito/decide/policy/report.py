@@ -26,7 +26,7 @@ from dubito.decide.policy.decide import (
 )
 from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
-from dubito.decide.value import MeanInterval, negated
+from dubito.decide.value import MeanInterval, negated, weight_fractions
 from dubito.errors import BadValueError, InfiniteLossWarning
 from dubito.formatting import HTMLTable, align_table, decimal, html_view, percent, quantity
 from dubito.measure.binary import BinaryAudit, positive_rows
@@ -370,8 +370,8 @@ class PolicyReport(BaseReport):
             coverage=proportion(~decisions.is_rejected, weight, given),
             risk=_risk_of(evidence),
             bound_cost=rest[0] if rest else None,
-            actions=_fractions(decisions.action, decisions.actions, weight),
-            reasons=_fractions(decisions.reason, REASONS, weight),
+            actions=weight_fractions(decisions.action, decisions.actions, weight),
+            reasons=weight_fractions(decisions.reason, REASONS, weight),
             confusion=_confusion(decisions, labels, weight),
             log_loss_before=log_loss_before,
             log_loss_after=_finite(log_loss(labels, calibrated, **settings)),
@@ -406,13 +406,10 @@ class PolicyReport(BaseReport):
             *self._confusion_lines,
             self._calibration_line,
         ]
-        if self.bound_cost is not None:
-            added = self.bound_cost
-            lines.append(
-                "The risk bound does not change the cost."
-                if added == NOTHING
-                else f"Effect of the risk bound on the mean cost: {added:+}."
-            )
+        if self.bound_cost == NOTHING:
+            lines.append("The risk bound does not change the cost.")
+        elif self.bound_cost is not None:
+            lines.append(f"Effect of the risk bound on the mean cost: {self.bound_cost:+}.")
         return [*lines, self._rows_line]
 
     def saved_per_day(self, n_rows: float) -> str:
@@ -659,12 +656,6 @@ def _top_label_error(batch: Batch, outputs: Logits | Probabilities, weight: Floa
         answers: Any = answers_of(batch, p).outputs
         return ece(answers, sample_weight=weight)
     return ece(batch.class_labels, outputs, sample_weight=weight)
-
-
-def _fractions(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
-    """Return the fraction of the weight of each name."""
-    parts = np.bincount(numbers, weight, len(names)) / weight.sum()
-    return dict(zip(names, parts.tolist(), strict=True))
 
 
 def _finite(value: float) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dubito.data.shards import Shards
 from dubito.data.sink import EncodedLabels, Sink, class_columns
 from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.decide import REASONS, Decisions, posteriors
+from dubito.decide.policy.decide import REASONS, posteriors
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.policy import Policy
 from dubito.decide.priors import adjust_prior
@@ -97,29 +97,28 @@ def decision_columns(
     if isinstance(policy, MultiLabelPolicy):
         return {**batch.beside(source), **_label_columns(policy, batch, has_probabilities)}
     found = policy.decide(batch.outputs, batch.features, batch.row_costs)
+    class_names = tuple(str(name) for name in found.classes)
+    by_class: dict[str, Any] = {"class": EncodedLabels(found.predicted_class, class_names)}
     if isinstance(policy.calibrator, ConfidenceCalibrator):
-        p = answer_columns(policy.calibrator, batch.outputs)
-        return {**batch.beside(source), **_answer_columns(policy, found, p)}
-    is_many = len(found.classes) > MAX_CLASSES
-    by_class: dict[str, Any] = {"probability": found.probability}
-    if _has_each(has_probabilities, len(found.classes)):
-        by_class = class_columns(
-            "probability_", found.probabilities, found.classes, policy.pos_column
-        )
+        by_class = _deployed(answer_columns(policy.calibrator, batch.outputs), policy)
+    elif _has_each(has_probabilities, len(found.classes)):
+        p = found.probabilities
+        by_class |= class_columns("probability_", p, found.classes, policy.pos_column)
+    else:
+        by_class["probability"] = found.probability
     columns = {
         **batch.beside(source),
         "action": EncodedLabels(found.action, found.actions),
-        "class": EncodedLabels(found.predicted_class, tuple(str(name) for name in found.classes)),
         **by_class,
         "expected_cost": found.expected_cost,
         "reason": EncodedLabels(found.reason, REASONS),
         "review_value": found.review_value,
     }
-    if found.reject is not None:
-        action, cost = policy.rule.fallback(found, batch.row_costs)
-        columns["fallback_action"] = EncodedLabels(action, found.actions)
-        columns["fallback_cost"] = cost
-    if found.reject is not None and has_probabilities is None and is_many:
+    if found.reject is None or isinstance(policy.calibrator, ConfidenceCalibrator):
+        return columns
+    action, cost = policy.rule.fallback(found, batch.row_costs)
+    columns |= {"fallback_action": EncodedLabels(action, found.actions), "fallback_cost": cost}
+    if has_probabilities is None and len(found.classes) > MAX_CLASSES:
         rows = np.flatnonzero(found.is_rejected)
         texts = top_classes(posteriors(found.calibrated, rows), found.classes)
         columns["top_classes"] = np.zeros(len(found), texts.dtype)
@@ -127,24 +126,16 @@ def decision_columns(
     return columns
 
 
-def _answer_columns(
-    policy: Policy, found: Decisions, p: Mapping[str, FloatArray]
-) -> dict[str, Any]:
-    """Return the decisions on answers, with P(correct) and its interval under the deploy prior."""
-    columns = {**p}
-    if policy.deploy_prior is not None:
-        for name, column in p.items():
-            both = Probabilities(np.column_stack([1 - column, column]), policy.costs.classes)
-            columns[name] = posteriors(
-                adjust_prior(both, policy.train_prior, policy.deploy_prior), slice(None)
-            )[:, 1]
-    return {
-        "action": EncodedLabels(found.action, found.actions),
-        **columns,
-        "expected_cost": found.expected_cost,
-        "reason": EncodedLabels(found.reason, REASONS),
-        "review_value": found.review_value,
-    }
+def _deployed(columns: dict[str, FloatArray], policy: Policy) -> dict[str, FloatArray]:
+    """Return P(correct) of answers, and its interval, under the prior of deployment."""
+    if policy.deploy_prior is None:
+        return columns
+    deployed = {}
+    for name, p in columns.items():
+        both = Probabilities(np.column_stack([1 - p, p]), policy.costs.classes)
+        adjusted = adjust_prior(both, policy.train_prior, policy.deploy_prior)
+        deployed[name] = posteriors(adjusted, slice(None))[:, 1]
+    return deployed
 
 
 def _label_columns(

@@ -29,13 +29,13 @@ from dubito.decide.actions import too_costly
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
-    PASS_BATCH,
     as_feature_names,
+    evaluation_flags,
     evaluation_rows,
     evaluation_shards,
     sample_folds,
 )
-from dubito.decide.policy.gate import OODGate, feature_names_of
+from dubito.decide.policy.gate import OODGate, feature_names_of, resolved_gate
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
 from dubito.decide.regression.value_decisions import (
@@ -299,13 +299,8 @@ class RegressionPolicy(BasePolicy):
     @property
     def rule(self) -> ValueRule:
         """What turns calibrated outputs and intervals into decisions."""
-        return ValueRule(
-            self.costs,
-            self.review_cost,
-            self.max_width,
-            self.max_relative_width,
-            self.report.constant_cost,
-        )
+        limits = self.review_cost, self.max_width, self.max_relative_width
+        return ValueRule(self.costs, *limits, self.report.constant_cost)
 
     @property
     def kind(self) -> str:
@@ -348,10 +343,8 @@ class RegressionPolicy(BasePolicy):
         """
         caller = "RegressionPolicy.decide"
         known = self._known(outputs, caller)
-        is_ood: BoolArray | None = None
-        if self.ood is not None:
-            matrix = self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
-            is_ood = self.ood.predict(known, matrix)
+        matrix = self._matrix(features, known.n_rows, caller)
+        is_ood = None if self.ood is None else self.ood.predict(known, matrix)
         rule, fitted = self.rule, _Fitted(self.calibrator, self.interval)
 
         def decided(rows: slice) -> RegressionDecisions:
@@ -406,47 +399,41 @@ class RegressionPolicy(BasePolicy):
         caller = "RegressionPolicy.explain"
         known = self._known(outputs, caller)
         as_count(row, "row", caller, 0, known.n_rows - 1)
-        rows = slice(row, row + 1)
-        matrix = None
-        if self.ood is not None:
-            matrix = self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
-            matrix = None if matrix is None else matrix[rows]
-        return _explanation(self, known.take(rows), matrix)
+        rows, matrix = slice(row, row + 1), self._matrix(features, known.n_rows, caller)
+        return _explanation(self, known.take(rows), None if matrix is None else matrix[rows])
 
     def _known(self, outputs: Any, caller: str) -> Regression:
         """Return outputs of the kind and levels of the fit."""
         return _as_fitted(outputs, self.kind, self.levels, "outputs", caller)
 
+    def _matrix(self, features: Any, n_rows: int, caller: str) -> FloatArray | None:
+        """Return the features of rows where the gate needs them."""
+        if self.ood is None:
+            return None
+        return self.ood.feature_matrix(features, self.feature_names, n_rows, caller)
+
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> RegressionPolicy:
         calibrator, interval, ood = values["calibrator"], values["interval"], values["ood"]
-        kinds = ("Normal", "Samples", "Quantiles")
-        if interval.kind_ not in kinds:
-            rule = f"must be fitted on one of {', '.join(kinds)}"
-            raise entry.at("interval").error(rule, interval.kind_)
-        has_other = calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (
-            interval.kind_,
-            None,
-        )
-        if has_other:
-            raise entry.at("calibrator").error(f"of {interval.kind_} of one target", "others")
+        kind, kinds = interval.kind_, ("Normal", "Samples", "Quantiles")
+        if kind not in kinds:
+            raise entry.at("interval").error(f"must be fitted on one of {', '.join(kinds)}", kind)
+        if calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (kind, None):
+            raise entry.at("calibrator").error(f"of {kind} of one target", "others")
         levels = values["levels"]
-        if (levels is not None) != (interval.kind_ == "Quantiles"):
+        if (levels is not None) != (kind == "Quantiles"):
             raise entry.at("levels").error("given for Quantiles only", "otherwise")
-        if (values["n_draws"] is not None) != (interval.kind_ == "Samples"):
+        if (values["n_draws"] is not None) != (kind == "Samples"):
             raise entry.at("n_draws").error("given for Samples only", "otherwise")
         if values["rearrange"] and levels is None:
             raise entry.at("rearrange").error("False unless of Quantiles", "True")
-        if levels is not None and not all(
-            a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)
-        ):
+        if levels is not None and (np.diff([0.0, *levels, 1.0]) <= 0).any():
             raise entry.at("levels").error("increasing between 0 and 1", "others")
         try:
-            interval.predict(_example(interval.kind_, levels, values["n_draws"]))
+            interval.predict(_example(kind, levels, values["n_draws"]))
         except (BadTypeError, BadValueError) as error:
-            rule = "must need nothing but outputs"
             got = f"one whose {error.argument} {error.rule}"
-            raise entry.at("interval").error(rule, got) from error
+            raise entry.at("interval").error("must need nothing but outputs", got) from error
         if values["review_cost"] is None:
             for name in ("max_width", "max_relative_width", "ood"):
                 if values[name] is not None:
@@ -551,23 +538,17 @@ class _Config(NamedTuple):
             if value is not None:
                 fix = f"Use {name}=1.0"
                 limits[name] = as_number(value, name, CALLER, 0, fix=fix, is_open=True)
-        has_features = first.features is not None
-        ood = OODGate() if ood is None and has_features else ood
-        if ood is not None:
-            if not isinstance(ood, OODGate):
-                rule, fix = "must be None or OODGate(...)", "Use ood=OODGate(score, alpha=0.01)"
-                raise BadTypeError("ood", CALLER, rule, repr(ood)[:60], fix)
-            ood = ood.resolved(has_features, CALLER)
-            names = [one for one in ood.scores if isinstance(one, str)]
-            if names:
-                rule, fix = "must score features", "Use OODGate(MahalanobisDistance())"
-                raise BadValueError("ood", CALLER, rule, repr(names[0]), fix)
+        gate = resolved_gate(ood, first.features, CALLER)
+        names = [] if gate is None else [one for one in gate.scores if isinstance(one, str)]
+        if names:
+            rule, fix = "must score features", "Use OODGate(MahalanobisDistance())"
+            raise BadValueError("ood", CALLER, rule, repr(names[0]), fix)
         rule_of = ValueRule(costs, **limits)
-        _require_review_cost(rule_of, ood)
+        _require_review_cost(rule_of, gate)
         require_targets(first, CALLER, "y")
         if calibrator is None or isinstance(calibrator, VarianceScaling):
             _require_fractile(costs, first.outputs)
-        return cls(rule_of, calibrator, interval, ood, seed)
+        return cls(rule_of, calibrator, interval, gate, seed)
 
 
 def _require_review_cost(rule: ValueRule, ood: OODGate | None) -> None:
@@ -628,10 +609,8 @@ def _as_fitted(
         rule, fix = f"must be {kind}, as during fit", "Pass outputs of this kind"
         raise BadTypeError(argument, caller, rule, got, fix)
     if isinstance(known, Quantiles) and levels is not None:
-        is_same = len(levels) == known.levels.size and np.allclose(
-            known.levels, levels, rtol=0, atol=1e-6
-        )
-        if not is_same:
+        is_as_many = len(levels) == known.levels.size
+        if not (is_as_many and np.allclose(known.levels, levels, rtol=0, atol=1e-6)):
             shown = ", ".join(f"{one:g}" for one in levels)
             got = ", ".join(f"{one:g}" for one in known.levels.tolist())
             rule = f"must have the levels {shown}, as during fit"
@@ -731,12 +710,7 @@ def _evidence_on(
     known = _as_fitted(batch.outputs, type(like).__name__, levels, "evaluate_on", CALLER)
     batch = replace(batch, outputs=known)
     require_targets(batch, CALLER, "evaluate_on")
-    is_ood: BoolArray | None = None
-    if gate is not None:
-        if batch.features is None:
-            need = "must have features for the OOD gate"
-            raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
-        is_ood = gate.predict(known, batch.features)
+    is_ood = evaluation_flags(gate, known, batch, CALLER)
     decisions = fitted.decide(config.rule, known, is_ood)
     return ValueEvidence(batch, decisions, float(fitted.interval.level), EVALUATION_SET)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
-from dubito.decide.policy.decide import BaseDecisions
+from dubito.decide.policy.decide import BaseDecisions, reason_counts
 from dubito.decide.policy.report import (
     BaseEvidence,
     BaseReport,
@@ -23,6 +23,7 @@ from dubito.decide.policy.report import (
 )
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
+from dubito.decide.value import weight_fractions
 from dubito.errors import BadValueError
 from dubito.formatting import (
     HTMLTable,
@@ -127,9 +128,8 @@ class RegressionDecisions(BaseDecisions):
         text = f"{quantity(len(self))}: {percent(1 - n_reviewed / max(len(self), 1))} automatic"
         if not n_reviewed:
             return f"{text}."
-        counts = np.bincount(self.reason, minlength=len(REASONS))
-        whys = [f"{REASON_TEXTS[k]} {counts[k]:,}" for k in range(1, len(REASONS)) if counts[k]]
-        return f"{text}, {n_reviewed:,} reviewed. Reasons for reviews: {', '.join(whys)}."
+        reasons = reason_counts(self.reason, REASON_TEXTS)
+        return f"{text}, {n_reviewed:,} reviewed. Reasons for reviews: {reasons}."
 
     def _repr_html_(self) -> str:
         return html_view(f"{self}", html_rows(self.columns(), len(self)))
@@ -215,11 +215,9 @@ class ValueRule:
     def paid(self, decisions: RegressionDecisions, y: FloatArray) -> FloatArray:
         """Return the realized cost of each row, reviews included."""
         cost = self.costs.of_errors(decisions.value - y)
-        return (
-            cost
-            if self.review_cost is None
-            else np.where(decisions.is_reviewed, self.review_cost, cost)
-        )
+        if self.review_cost is None:
+            return cost
+        return np.where(decisions.is_reviewed, self.review_cost, cost)
 
 
 CURRENT = "the predicted mean"
@@ -343,16 +341,14 @@ class RegressionPolicyReport(BaseReport):
         # Without intervals and features there are no other reviews than by cost.
         by_cost = ValueRule(rule.costs, rule.review_cost)
         raw = rule.paid(by_cost.decide(evidence.raw, decisions.low, decisions.high), y)
-        by_mean = rule.costs.of_errors(
-            _allowed(minkowski_estimate(evidence.raw, 2), rule.costs) - y
-        )
+        raw_mean = _allowed(minkowski_estimate(evidence.raw, 2), rule.costs)
+        by_mean = rule.costs.of_errors(raw_mean - y)
         mean = minkowski_estimate(decisions.calibrated, 2)
         costs, others = [paid, decisions.expected_cost, raw], [by_mean - paid, mean - y]
         figures, (mean_saved, bias) = cost_figures(costs, others, weight, weight, seed)
         is_inside = (decisions.low <= y) & (y <= decisions.high)
         width, score = _interval_figures(decisions, y, weight, evidence.level)
         constant = _best_constant(rule.costs, y, weight)
-        parts = np.bincount(decisions.reason, weight, len(REASONS)) / weight.sum()
         return cls(
             evaluation=evidence.evaluation,
             **figures,
@@ -367,7 +363,7 @@ class RegressionPolicyReport(BaseReport):
             interval_score=score,
             bias=bias,
             review_rate=proportion(decisions.is_reviewed, weight, weight),
-            reasons=dict(zip(REASONS, parts.tolist(), strict=True)),
+            reasons=weight_fractions(decisions.reason, REASONS, weight),
             notes=evidence.warnings,
         )
 
