@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.costs import CostMatrix, _read_cost_json, _read_cost_table
+from dubito.decide.costs import CostMatrix, _read_cost_table
 from dubito.errors import BadFileError
 from dubito.serialization.documents import MAX_BYTES
 
@@ -68,7 +68,7 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(BadFileError, match=r"larger than 64 MB\. Check that"):
-        _read_cost_json(path)
+        CostMatrix.from_json(path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 200_000])
@@ -76,7 +76,7 @@ def test_bad_json(tmp_path: Path, content: str) -> None:
     path = tmp_path / "costs.json"
     path.write_text(content)
     with pytest.raises(BadFileError, match="it is not JSON"):
-        _read_cost_json(path)
+        CostMatrix.from_json(path)
 
 
 def test_the_json_form_of_the_guide_asks_a_reviewer(tmp_path: Path) -> None:

@@ -288,11 +288,10 @@ class CascadeDecisions(ArrayResult):
             `action`, `p_correct` (NaN before the first call) and `expected_cost`, one entry per
             row.
         """
-        lowest = self.expected_cost[np.arange(len(self)), self.action]
         return {
             "action": np.array(self.names, dtype=np.str_),
             "p_correct": self.p_correct,
-            "expected_cost": lowest,
+            "expected_cost": self.expected_cost[np.arange(len(self)), self.action],
         }
 
     def __str__(self) -> str:
@@ -498,9 +497,8 @@ class Cascade(BasePolicy):
     @property
     def _rejects(self) -> dict[str, float]:
         """The ways to reject a row, and their expected costs."""
-        return _rejects(
-            self.abstain_cost, self.review_cost, self.review_error_rate * self.error_cost
-        )
+        error = self.review_error_rate * self.error_cost
+        return _rejects(self.abstain_cost, self.review_cost, error)
 
     def decide(self, outputs: Any = None, *, costs: Any = None) -> CascadeDecisions:
         """Return what to do next with each row, from what has been called so far.
@@ -589,16 +587,8 @@ class Cascade(BasePolicy):
 
         None if nothing is known of any row.
         """
-        given = {} if outputs is None else outputs
-        if not isinstance(given, Mapping):
-            fix = f"Pass {{{self.models[0]!r}: confidences}}"
-            got = type(outputs).__name__
-            raise BadTypeError("outputs", DECIDE, "must be a dict by model", got, fix)
-        _require_models(given, self.models, "outputs", DECIDE)
-        columns: dict[str, FloatArray] = {}
-        for name, one in given.items():
-            if one is not None:
-                columns[name] = _scores_so_far(one, name)
+        given = self._by_model(outputs, "outputs", "confidences").items()
+        columns = {name: _scores_so_far(one, name) for name, one in given if one is not None}
         n_rows = {len(one) for one in columns.values()}
         if len(n_rows) > 1:
             sizes = ", ".join(f"{name} {len(one)}" for name, one in columns.items())
@@ -610,13 +600,23 @@ class Cascade(BasePolicy):
         blank = np.full(n, np.nan)
         return np.column_stack([np.empty((n, 0)), *(columns.get(t, blank) for t in self.tiers)])
 
+    def _by_model(self, given: Any, argument: str, example: str) -> Mapping[Any, Any]:
+        """Return what is given by model, nothing for None."""
+        if given is None:
+            return {}
+        if not isinstance(given, Mapping):
+            fix = f"Pass {{{self.models[0]!r}: {example}}}"
+            got = type(given).__name__
+            raise BadTypeError(argument, DECIDE, "must be a dict by model", got, fix)
+        for name in given:
+            if name not in self.models:
+                rule = f"must be by model: {', '.join(self.models)}"
+                raise BadValueError(argument, DECIDE, rule, repr(name), "Use the names of the fit")
+        return given
+
     def _prices(self, costs: Any, n_rows: int | None) -> FloatArray:
         """Return the cost of calling and waiting for each tier, rows x tiers."""
-        given = {} if costs is None else costs
-        if not isinstance(given, Mapping):
-            fix = f"Pass {{{self.models[0]!r}: 0.01}}"
-            raise BadTypeError("costs", DECIDE, "must be a dict", type(costs).__name__, fix)
-        _require_models(given, self.models, "costs", DECIDE)
+        given = self._by_model(costs, "costs", "0.01")
         if n_rows is None:
             n_rows = next((len(one) for one in given.values() if np.ndim(one)), 1)
         columns = [
@@ -745,17 +745,12 @@ class _Rows(NamedTuple):
         if n_rows < MIN_ROWS:
             rule, fix = f"must have at least {MIN_ROWS} rows", "Pass more rows"
             raise BadValueError("outputs", FIT, rule, f"{n_rows}", fix)
+        seconds = [0.0] * len(names) if latencies is None else latencies
         amounts = []
-        for argument, given in (("costs", costs), ("latencies", latencies)):
-            if given is None and argument == "latencies":
-                amounts.append(np.zeros((n_rows, len(names))))
-                continue
+        for argument, given in (("costs", costs), ("latencies", seconds)):
             each = _by_name(given, names, argument)
-            amounts.append(
-                np.column_stack(
-                    [_as_amounts(each[one], f"{argument}[{one!r}]", FIT, n_rows) for one in names]
-                )
-            )
+            columns = [_as_amounts(each[k], f"{argument}[{k!r}]", FIT, n_rows) for k in names]
+            amounts.append(np.column_stack(columns))
         scores, correct = (np.column_stack(one) for one in zip(*pairs, strict=True))
         return cls(names, scores, correct, amounts[0], per_second * amounts[1])
 
@@ -784,16 +779,6 @@ def _by_name(given: Any, names: tuple[str, ...] | None, argument: str) -> dict[s
     if not found:
         raise BadValueError(argument, FIT, "must have at least 1 model", "none", "Pass outputs")
     return found
-
-
-def _require_models(
-    given: Mapping[Any, Any], models: tuple[str, ...], argument: str, caller: str
-) -> None:
-    """Raise for what belongs to no model of the fit."""
-    for name in given:
-        if name not in models:
-            rule = f"must be by model: {', '.join(models)}"
-            raise BadValueError(argument, caller, rule, repr(name), "Use the names of the fit")
 
 
 def _as_amounts(value: Any, argument: str, caller: str, n_rows: int) -> FloatArray:

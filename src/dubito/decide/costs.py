@@ -409,7 +409,7 @@ class CostMatrix(Record):
         -------
         CostMatrix
         """
-        return cls.from_dict(_read_cost_json(path))
+        return cls.from_dict(read_json(path, "Write the file with json.dumps(costs.to_dict())"))
 
     def __repr__(self) -> str:
         n_classes = f"{self.n_classes} class{'es' if self.n_classes != 1 else ''}"
@@ -519,14 +519,13 @@ class CostMatrix(Record):
         columns = {name: np.array([value]) for name, value in values.items()}
         for action, class_, at in self.entries.tolist():
             [array[action, class_]] = self.expressions[at].evaluate(columns, 1, caller)
-        return self._like(array)
+        return self._with(costs=array)
 
-    def _like(self, cells: Any) -> CostMatrix:
-        """Return other costs of the same actions and classes."""
-        return CostMatrix(
-            cells, self.actions, self.classes,
-            reject=self.reject_name, pos_label=self.pos_label, reviews=self.reviews,
-        )  # fmt: skip
+    def _with(self, **changes: Any) -> CostMatrix:
+        """Return the same costs with some arguments of the constructor changed."""
+        own = {"costs": self.cells, "actions": self.actions, "classes": self.classes}
+        own |= {"reject": self.reject_name, "pos_label": self.pos_label, "reviews": self.reviews}
+        return CostMatrix(**{**own, **changes})
 
     def with_reject(self, cost: Any, name: str = "reject") -> CostMatrix:
         """Return the same costs with one more action, which rejects the row.
@@ -555,10 +554,7 @@ class CostMatrix(Record):
             fix = "Change the costs of that action, or leave it out"
             raise BadValueError("", caller, rule, got, fix)
         cells = np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)])
-        return CostMatrix(
-            cells, (*self.actions, name), self.classes,
-            reject=name, pos_label=self.pos_label, reviews=self.reviews,
-        )  # fmt: skip
+        return self._with(costs=cells, actions=(*self.actions, name), reject=name)
 
     def with_review(
         self,
@@ -685,11 +681,9 @@ class CostMatrix(Record):
         CostMatrix
             Costs with this action as the last one.
         """
-        return CostMatrix(
-            np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)]),
-            (*self.actions, asked.name), self.classes,
-            reject=self.reject_name, pos_label=self.pos_label, reviews=(*self.reviews, asked),
-        )  # fmt: skip
+        cells = np.vstack([self.cells, _as_cost_row(cost, self.n_classes, caller)])
+        actions, reviews = (*self.actions, asked.name), (*self.reviews, asked)
+        return self._with(costs=cells, actions=actions, reviews=reviews)
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
         """Return the same costs with columns in the order of a model's classes.
@@ -720,9 +714,12 @@ class CostMatrix(Record):
         if order is None:
             rule, got = f"has the classes {self.classes}", f"outputs with {classes}"
             raise BadValueError("", "The cost matrix", rule, got, "Use the same names in both")
-        reviews, reject = [one.in_order(order) for one in self.reviews], self.reject_name
-        cells = self.cells[:, order]
-        return CostMatrix(cells, self.actions, classes, reject=reject, reviews=reviews)
+        return self._in_order(order, classes=classes)
+
+    def _in_order(self, order: list[int], **changes: Any) -> CostMatrix:
+        """Return the same costs with columns in another order."""
+        reviews = [one.in_order(order) for one in self.reviews]
+        return self._with(costs=self.cells[:, order], reviews=reviews, **changes)
 
     def _with_positive(
         self, classes: tuple[ClassName, ...] | None, pos_label: ClassName
@@ -743,9 +740,7 @@ class CostMatrix(Record):
         order, actions = [int(column == at) for column in (0, 1)], list(self.actions)
         if classes is not None and actions[:2] == ["0", "1"]:
             actions[:2] = [names[1 - at], names[at]]
-        reviews = [one.in_order(order) for one in self.reviews]
-        reject = self.reject_name
-        return CostMatrix(self.cells[:, order], actions, classes, reject=reject, reviews=reviews)
+        return self._in_order(order, actions=actions, classes=classes, pos_label=None)
 
     def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
         """Return whether each row's action is that of the positive class, and its realized cost.
@@ -950,10 +945,10 @@ def number_or_text(cell: str, decimal: str) -> float | str:
         return cell
 
 
-def _read_cost_json(path: str | PathLike[str]) -> Any:
+def read_json(path: str | PathLike[str], fix: str) -> Any:
     """Return the content of a JSON file, not yet checked."""
+    text = read_text(path)
     try:
-        return json.loads(read_text(path))
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        fix = "Write the file with json.dumps(costs.to_dict())"
         raise BadFileError(fspath(path), f"it is not JSON ({error})", fix) from error

@@ -96,12 +96,7 @@ def adjust_prior(outputs: Any, train_prior: Any, deploy_prior: Any) -> Probabili
 
 
 def as_prior(
-    value: Any,
-    outputs: BaseClassOutputs,
-    argument: str,
-    caller: str,
-    *,
-    is_positive: bool = False,
+    value: Any, outputs: BaseClassOutputs, argument: str, caller: str, *, is_positive: bool = False
 ) -> FloatArray:
     """Return the probability of each class in the order of the columns, from a list or a dict."""
     if isinstance(value, Mapping):

@@ -117,8 +117,7 @@ class RankedLosses:
     def upper_bound(self, n_entries: int, level: float) -> float:
         """Return an upper confidence bound of the mean loss, of rows like the first entries."""
         if self.is_binary:
-            n_rows = self.n_first[n_entries]
-            return float(_binomial_bound(self.loss_first[n_entries], n_rows, level))
+            return _binomial_bound(self.loss_first[n_entries], self.n_first[n_entries], level)
 
         def excess(limit: float) -> float:
             return self.p_value(n_entries, limit, level) - level
@@ -209,11 +208,10 @@ def _betting_p_value(losses: FloatArray, limit: float, level: float) -> float:
     return float(np.exp(-max(wealth.max(initial=0.0), 0.0)))
 
 
-def _binomial_bound(n_errors: Any, n_rows: Any, level: float) -> Any:
+def _binomial_bound(n_errors: float, n_rows: float, level: float) -> float:
     """Return the exact upper bound of a binomial proportion (Clopper and Pearson, 1934)."""
-    n_right = np.asarray(n_rows - n_errors, dtype=np.float64)
-    inner = scipy.special.betaincinv(n_errors + 1.0, np.maximum(n_right, 1.0), 1 - level)
-    return np.where(n_right > 0, inner, 1.0)
+    n_right = n_rows - n_errors
+    return float(special.betaincinv(n_errors + 1, n_right, 1 - level)) if n_right > 0 else 1.0
 
 
 @final
@@ -456,7 +454,7 @@ def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) ->
     n_entries = rows.accepted(threshold)
     n_accepted = rows.n_first[n_entries]
     n_errors = np.minimum(rows.loss_first[n_entries] + bonus, n_accepted)
-    bound = float(_binomial_bound(n_errors, n_accepted, delta))
+    bound = _binomial_bound(n_errors, n_accepted, delta)
     guarantee = (
         f", at most {percent(bound, 2)}; coverage at least {short_percent(coverage)}, each with "
         f"{short_percent(1 - delta)} confidence."

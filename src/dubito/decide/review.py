@@ -49,7 +49,14 @@ from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.sink import write_atomic
 from dubito.decide.actions import least_costs
 from dubito.decide.answerers import COMBINES, Answerer, as_codes
-from dubito.decide.costs import CostMatrix, as_costs, class_order, number_or_text, read_cells
+from dubito.decide.costs import (
+    CostMatrix,
+    as_costs,
+    class_order,
+    number_or_text,
+    read_cells,
+    read_json,
+)
 from dubito.decide.policy.document import stores_fields
 from dubito.decide.review_planning import (
     assigned_rows,
@@ -66,7 +73,6 @@ from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import share_rows
 from dubito.outputs import ClassName, Logits, Probabilities, as_names
 from dubito.serialization.array_fields import array
-from dubito.serialization.documents import read_text
 from dubito.serialization.fields import (
     Entry,
     Omittable,
@@ -319,14 +325,9 @@ class ReviewTeam(Record):
         ReviewTeam
         """
         name = fspath(path)
-        try:
-            is_table = name.lower().endswith((".csv", ".tsv"))
-            values = _listed_reviewers(name) if is_table else json.loads(read_text(path))
-        except BadFileError:
-            raise
-        except (ValueError, RecursionError) as error:
-            fix = 'Write a list such as [{"name": "ann", "capacity": 40, "error_rate": 0.02}]'
-            raise BadFileError(name, f"it is not JSON ({error})", fix) from error
+        fix = 'Write a list such as [{"name": "ann", "capacity": 40, "error_rate": 0.02}]'
+        is_table = name.lower().endswith((".csv", ".tsv"))
+        values = _listed_reviewers(name) if is_table else read_json(path, fix)
         if isinstance(values, list):
             _require_names(values, name, is_table)
             values = {"reviewers": values}
@@ -416,13 +417,13 @@ class ReviewTeam(Record):
         stated = [one.stated(known, n_classes) for one in self.reviewers]
         counts = [self._counts_of(one, n_classes) for one in self.reviewers]
         found = stated if not np.sum(counts) else _posterior_means(self, stated, np.stack(counts))
+        result = []
         for one, asked in zip(self.reviewers, found, strict=True):
             if asked is None:
                 rule, fix = "needs an error rate", "Pass error_rate=0.05, or learn from answers"
                 raise BadTypeError("", f"Reviewer {one.name!r}", rule, "none", fix)
-        return tuple(
-            one if order is None else one.in_order(order) for one in found if one is not None
-        )
+            result.append(asked if order is None else asked.in_order(order))
+        return tuple(result)
 
     def _counts_of(self, reviewer: Reviewer, n_classes: int) -> FloatArray:
         """Return the confirmed answers of a reviewer, true class x answer."""
@@ -518,9 +519,8 @@ class ReviewTeam(Record):
         for one, answerer in zip(self.reviewers, asked, strict=True):
             price: Any = one.cost
             if one.shadow_price:
-                is_text = isinstance(price, str)
                 extra = f"{one.shadow_price:.6g}"
-                price = f"{price} + {extra}" if is_text else price + float(extra)
+                price = f"{price} + {extra}" if isinstance(price, str) else price + float(extra)
             result = result.with_answerer(answerer, price)
         return result
 
@@ -658,9 +658,8 @@ class ReviewTeam(Record):
         more = np.asarray(rows, np.float64)
         is_proven = is_optimal(found, taken, left, self.shadow_prices)
         prices = None if is_proven else smoothed_prices(found, left)
-        return np.array(
-            [saving_of_more(found, taken, left, prices, r, n) for r, n in enumerate(more)]
-        )
+        saved = [saving_of_more(found, taken, left, prices, r, n) for r, n in enumerate(more)]
+        return np.array(saved)
 
     def plan(
         self,
@@ -793,9 +792,8 @@ def _listed_reviewers(path: str) -> list[dict[str, Any]]:
             problem = f"row {cells[0]!r} has {len(cells)} cells instead of {len(head)}"
             raise BadFileError(path, problem, "Give one cell per column")
         texts = {name: cell for name, cell in zip(head, cells, strict=True) if cell}
-        numbers = {
-            k: number_or_text(v, decimal_sign) for k, v in texts.items() if k in COLUMNS[1:-1]
-        }
+        named = texts.keys() & {*COLUMNS[1:-1]}
+        numbers = {name: number_or_text(texts[name], decimal_sign) for name in named}
         a_day, an_hour = numbers.get("capacity_per_day"), numbers.get("capacity_per_hour")
         if a_day is None and isinstance(an_hour, float):
             hours = numbers.get("hours_per_day", HOURS)
@@ -804,10 +802,8 @@ def _listed_reviewers(path: str) -> list[dict[str, Any]]:
             problem = f"row {cells[0]!r} has no capacity"
             raise BadFileError(path, problem, "Fill in capacity_per_day or capacity_per_hour")
         is_whole = isinstance(a_day, float) and a_day.is_integer()
-        one: dict[str, Any] = {
-            "name": texts.get("name"),
-            "capacity": int(a_day) if is_whole else a_day,
-        }
+        capacity = int(a_day) if is_whole else a_day
+        one: dict[str, Any] = {"name": texts.get("name"), "capacity": capacity}
         one |= {} if an_hour is None else {"rows_per_hour": an_hour}
         one |= {name: numbers[name] for name in ("error_rate", "cost") if name in numbers}
         if "skills" in texts:

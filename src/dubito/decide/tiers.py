@@ -129,10 +129,9 @@ class TierModel(Record):
         tiers = np.array([chain], dtype=np.int64)
         found = [_Stage.of(self, tiers, len(chain), k) for k in range(len(chain))]
         rows = tiers[0]
+        each = (*_Platt._fields, "mean", "low", "high")
         return TierModel(
-            **{
-                name: getattr(self, name)[rows] for name in (*_Platt._fields, "mean", "low", "high")
-            },
+            **{name: getattr(self, name)[rows] for name in each},
             covariance=self.covariance[np.ix_(rows, rows)],
             coef=np.stack([one.coef[0] for one in found]),
             intercept=np.array([one.intercept[0] for one in found]),
@@ -407,13 +406,11 @@ class CrossFit:
     def search(self, max_calls: int) -> Held:
         """Return the chains that were tried: all pairs, and the best ones with further tiers."""
         n_rows, n_models = self.correct.shape
-        nothing = np.zeros((1, n_rows))
         longest: list[tuple[int, ...]] = [(k,) for k in range(n_models)]
         held = self.run(longest)
         if np.isfinite(self.fallback):
-            none = np.full((1, n_rows), self.fallback)
-            is_none = nothing.astype(np.bool_)
-            held = Held([()], none, none, nothing.astype(np.int64), is_none) + held
+            none, n_called = np.full((1, n_rows), self.fallback), np.zeros((1, n_rows), np.int64)
+            held = Held([()], none, none, n_called, n_called.astype(np.bool_)) + held
         for _ in range(1, min(max_calls, n_models)):
             longest = sorted(set(self._longer(longest)))
             if not longest:

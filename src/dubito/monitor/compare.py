@@ -155,11 +155,8 @@ class Comparison:
             rule = f"must be one of {', '.join(self.models[1:])}"
             raise BadValueError("model", "figures", rule, repr(model), "See `models`")
         baseline = self.models[0]
-        known = {
-            one.metric: one
-            for one in self.differences
-            if (one.model, one.baseline) == (model, baseline)
-        }
+        pair = model, baseline
+        known = {d.metric: d for d in self.differences if (d.model, d.baseline) == pair}
         found: dict[str, float] = {}
         for name, one in self.metrics[model].items():
             if name in known:
@@ -327,13 +324,10 @@ def _classifier_estimates(
         drawn = draws[model][name] - draws[baseline][name]
         return interval_of(pair[0] - pair[1], drawn, level, CALLER)
 
-    metrics = {
-        model: {
-            name: interval_of(value, draws[model][name], level, CALLER)
-            for name, value in one.items()
-        }
-        for model, one in values.items()
-    }
+    metrics = {}
+    for model, one in values.items():
+        drawn = draws[model]
+        metrics[model] = {k: interval_of(v, drawn[k], level, CALLER) for k, v in one.items()}
     return metrics, difference
 
 
@@ -382,13 +376,10 @@ def _with_costs(
         "row_costs": rows[next(iter(rows))].row_costs,
     }
     known, known_difference = found
-    metrics = {
-        model: {
-            **known[model],
-            "cost": cost_report(one.labels, one.outputs, costs, **settings).realized,
-        }
-        for model, one in rows.items()
-    }
+    metrics = {}
+    for model, one in rows.items():
+        cost = cost_report(one.labels, one.outputs, costs, **settings).realized
+        metrics[model] = {**known[model], "cost": cost}
 
     def difference(model: str, baseline: str, name: str) -> Interval | None:
         if name != "cost":

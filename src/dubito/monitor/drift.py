@@ -398,12 +398,10 @@ def _regression_drift(
         rows = [_target_rows(one, central) for one in labeled]
         for name, first in rows[0].items():
             pair = first, rows[1][name]
-            is_mean = name not in ("target", "PIT")
-            shifts[name] = (
-                mean_shift(*pair, level, seed, n_permutations)
-                if is_mean
-                else distribution_shift(*pair, level)
-            )
+            if name in ("target", "PIT"):
+                shifts[name] = distribution_shift(*pair, level)
+            else:
+                shifts[name] = mean_shift(*pair, level, seed, n_permutations)
     return Drift(
         n_reference=len(before),
         n_current=len(after),
@@ -430,12 +428,7 @@ def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
 
 
 def _labeled_shifts(
-    before: Period,
-    after: Period,
-    level: float,
-    seed: int,
-    n_resamples: int,
-    n_permutations: int,
+    before: Period, after: Period, level: float, seed: int, n_resamples: int, n_permutations: int
 ) -> dict[str, DistributionShift]:
     """Return the shifts of accuracy, calibration and labels, if both periods have labels."""
     first, second = before.labeled, after.labeled
@@ -448,10 +441,9 @@ def _labeled_shifts(
         "accuracy": mean_shift(a.correct, b.correct, *settings),
         "over-confidence": mean_shift(gaps[0], gaps[1], *settings),
     }
-    if a.log_loss is not None and b.log_loss is not None:
-        is_finite = np.isfinite(np.append(a.log_loss, b.log_loss)).all()
-        if is_finite:
-            shifts["log loss"] = mean_shift(a.log_loss, b.log_loss, *settings)
+    losses = [one.log_loss for one in (a, b) if one.log_loss is not None]
+    if len(losses) == 2 and np.isfinite(np.concatenate(losses)).all():
+        shifts["log loss"] = mean_shift(losses[0], losses[1], *settings)
     if before.codes is not None and after.codes is not None:
         codes = before.codes[before.codes >= 0], after.codes[after.codes >= 0]
         shifts["labels"] = class_shift(*codes, before.n_classes)

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import softmax, stdtrit
 
 from dubito.arrays import BoolArray, FloatArray
 from dubito.doubt.conformal.classifier import PredictionSets
@@ -240,16 +240,8 @@ def forecast_coverage(
         if before is not None:
             raw_coverage, raw_width = float(before[0][rows].mean()), float(before[1][rows].mean())
             ratio = _score_ratio(scores[rows], before[2][rows], names[rows])
-        return CoverageRow(
-            name,
-            own.n,
-            raw_coverage,
-            own.rate,
-            own.interval(every),
-            float(width[rows].mean()),
-            raw_width,
-            ratio,
-        )
+        mean_width, ends = float(width[rows].mean()), own.interval(every)
+        return CoverageRow(name, own.n, raw_coverage, own.rate, ends, mean_width, raw_width, ratio)
 
     def parts(of: Any) -> list[CoverageRow]:
         found = np.unique(of[is_judged])
@@ -421,9 +413,7 @@ def _judge_sets(contains: BoolArray, y: FloatArray) -> tuple[BoolArray, FloatArr
 def _likely_sets(outputs: Logits | Probabilities, level: float) -> BoolArray:
     """Return the most probable classes of each row that add up to a probability of `level`."""
     p = outputs.array.astype(np.float64)
-    if isinstance(outputs, Logits):
-        p = np.exp(p - p.max(axis=1, keepdims=True))
-    p = p / p.sum(axis=1, keepdims=True)
+    p = softmax(p, axis=1) if isinstance(outputs, Logits) else p / p.sum(axis=1, keepdims=True)
     order = np.argsort(-p, axis=1, kind="stable")
     sorted_p = np.take_along_axis(p, order, axis=1)
     is_in = np.cumsum(sorted_p, axis=1) - sorted_p < level  # the mass before the class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,9 +55,8 @@ def _pair_sentence(found: Comparison, model: str, baseline: str) -> str:
     if not better and not worse:
         return f"No significant difference between {model} and {baseline} in {join_words(others)}."
     parts = [f"better than {baseline} in {join_words(better)}"] if better else []
-    parts += (
-        [f"worse {'' if better else f'than {baseline} '}in {join_words(worse)}"] if worse else []
-    )
+    if worse:
+        parts.append(f"worse {'' if better else f'than {baseline} '}in {join_words(worse)}")
     rest = f"; no significant difference in {join_words(others)}" if others else ""
     return f"{model} is {' but '.join(parts)}{rest}."
 
@@ -199,16 +199,16 @@ def _coverage_text(found: Drift) -> str:
         nominal = float(name.partition("(")[2].partition(" ")[0]) / 100
         gaps = [abs((one or 0) - nominal) for one in (shift.reference, shift.current)]
         advice = "calibration improved" if gaps[1] < gaps[0] else RECALIBRATE
-        change = f"from {percent(shift.reference)} to {percent(shift.current)}"
+        change = _from_to(shift, percent)
         return f"Coverage of {short_percent(nominal)} intervals went {change}: {advice}."
     if "PIT" in found.shifted and "bias" not in found.shifted:
         return f"The PIT shifted, so calibration changed: {RECALIBRATE}."
     return ""
 
 
-def _from_to(shift: DistributionShift) -> str:
+def _from_to(shift: DistributionShift, shown: Callable[[float | None], str] = decimal) -> str:
     """Return the means of both periods."""
-    return f"from {decimal(shift.reference)} to {decimal(shift.current)}"
+    return f"from {shown(shift.reference)} to {shown(shift.current)}"
 
 
 def _prior_text(found: Drift) -> str:
@@ -279,18 +279,13 @@ def _accuracy_text(found: Drift) -> str:
     if "accuracy" in found.shifted:
         shift, has_risen = found.shifts["accuracy"], _has_risen(found, "accuracy")
         verb = "rose" if has_risen else "fell"
-        sentences.append(
-            f"Accuracy {verb} from {percent(shift.reference)} to {percent(shift.current)}."
-        )
+        sentences.append(f"Accuracy {verb} {_from_to(shift, percent)}.")
         if found.shifted == ("accuracy",) and not has_risen:
             sentences.append(
                 "The outputs did not shift: the meaning of the labels may have changed. Retrain."
             )
     elif "log loss" in found.shifted:
-        shift = found.shifts["log loss"]
-        sentences.append(
-            f"Log loss went from {decimal(shift.reference)} to {decimal(shift.current)}."
-        )
+        sentences.append(f"Log loss went {_from_to(found.shifts['log loss'])}.")
     if "over-confidence" in found.shifted:
         shift = found.shifts["over-confidence"]
         assert shift.reference is not None
@@ -298,8 +293,8 @@ def _accuracy_text(found: Drift) -> str:
         # With the other sign, the gap could be as large as before.
         least = abs(shift.reference) * (1.0 if shift.reference * shift.current >= 0 else 0.5)
         advice = "calibration improved" if abs(shift.current) < least else RECALIBRATE
-        change = f"from {points(shift.reference)} to {points(shift.current)} points"
-        sentences.append(f"Confidence - accuracy went {change}: {advice}.")
+        change = _from_to(shift, points)
+        sentences.append(f"Confidence - accuracy went {change} points: {advice}.")
     return " ".join(sentences)
 
 
@@ -372,9 +367,8 @@ def _figure(value: float | None, digits: str) -> str:
 
 def _accuracy_lines(found: Drift) -> list[str]:
     """Return the accuracy expected without current labels."""
-    lines = [
-        f"  estimated accuracy (mean confidence)                {percent(found.expected_accuracy)}"
-    ]
+    expected = percent(found.expected_accuracy)
+    lines = [f"  estimated accuracy (mean confidence)                {expected}"]
     one = found.thresholded_accuracy
     if one is not None:
         name = "  estimated accuracy (average thresholded confidence)"

@@ -11,7 +11,6 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.decide.actions import expected_costs
-from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import Decisions, cost_range, posteriors
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.reject import ERRORS, LossUnit, accepted_below
@@ -35,11 +34,8 @@ REASON_CLAUSES = (  # in the order of REASONS
 
 def threshold_lines(policy: Policy) -> list[str]:
     """Return from which probabilities on each action is taken: of two classes, or of each pair."""
-    rejecting = [
-        name
-        for name, one in (("the risk bound", policy.risk), ("the OOD gate", policy.ood))
-        if one is not None
-    ]
+    parts = {"the risk bound": policy.risk, "the OOD gate": policy.ood}
+    rejecting = [name for name, one in parts.items() if one is not None]
     lines: list[str] = []
     costs = policy.costs
     if policy.thresholds:
@@ -57,9 +53,7 @@ def threshold_lines(policy: Policy) -> list[str]:
         if len(names) == 1 and len(pairs) > 1:  # the same between any two
             lines += [f"Between any two classes A and B{names.pop()}"]
         else:
-            lines += [
-                f"Between {pair[0]} and {pair[1]}{_pair_line(policy, pair, pair)}" for pair in pairs
-            ]
+            lines += [f"Between {a} and {b}{_pair_line(policy, (a, b), (a, b))}" for a, b in pairs]
     if lines and rejecting:
         lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
     return lines
@@ -165,10 +159,8 @@ def _row_lines(policy: Policy, row_costs: RowCosts) -> list[str]:
         table = np.column_stack([row_costs.in_class(k)[:, 0] for k in (0, 1)])
         origin = {k: v for k, v in policy.provenance.items() if k != "row_costs"}
         asked = [one for one in policy.costs.reviews if one.needs_posterior]
-        costs = CostMatrix(
-            table, policy.costs.actions, policy.costs.classes, reject=policy.costs.reject_name,
-            reviews=[] if row_costs.is_answered else asked,
-        )  # fmt: skip
+        reviews = [] if row_costs.is_answered else asked
+        costs = policy.costs._with(costs=table, reviews=reviews)
         same = replace(policy, costs=costs, provenance=origin)
         lines.append(f"Thresholds of {_threshold_line(same)}")
     return lines

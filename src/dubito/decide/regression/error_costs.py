@@ -254,9 +254,8 @@ class ErrorCosts(Record):
         for one in values:
             cost = self.expected(outputs, np.full(outputs.n_rows, one))
             is_better = cost < found.cost * (1 - ROUNDING)
-            found = BestValues(
-                np.where(is_better, one, found.value), np.where(is_better, cost, found.cost)
-            )
+            value = np.where(is_better, one, found.value)
+            found = BestValues(value, np.where(is_better, cost, found.cost))
         return found
 
     @cached_property
@@ -413,10 +412,8 @@ def _in_blocks(outputs: Samples | Quantiles, function: Any, values: Any = None) 
     blocks = row_blocks(pieces.low.shape[0], pieces.weight.size, BLOCK_ENTRIES) or [slice(0, 0)]
 
     def of_rows(rows: slice) -> FloatArray:
-        found: FloatArray = function(
-            _Uniforms.of(pieces.take(rows)), None if values is None else values[rows]
-        )
-        return found
+        some = _Uniforms.of(pieces.take(rows))
+        return np.asarray(function(some, None if values is None else values[rows]))
 
     return np.concatenate(list(map_in_order(of_rows, blocks)))
 
@@ -433,14 +430,9 @@ class _Uniforms(NamedTuple):
         values = pieces.values
         if pieces.is_points:
             return cls(values, values, pieces.weight)
-        half = pieces.half
-        first, last = (
-            origin + half * part + half * part
-            for origin, part in (
-                (values[:, 0], pieces.low[:, 0]),
-                (values[:, -1], pieces.high[:, -1] - 1),
-            )
-        )
+        half, below, above = pieces.half, pieces.low[:, 0], pieces.high[:, -1] - 1
+        first = values[:, 0] + half * below + half * below
+        last = values[:, -1] + half * above + half * above
         low = np.column_stack([np.minimum(first, values[:, 0]), values])
         return cls(low, np.column_stack([values, np.maximum(last, values[:, -1])]), pieces.weight)
 
