@@ -210,10 +210,9 @@ class Answerer(Record):
             return self._costs_of_answers(p, base, entries, values, by_class=by_class)
         expected = np.empty(n_rows)
         result = np.empty((n_rows, n_classes)) if by_class else NO_CONFUSION.copy()
-        is_even = self.confusion is None
         rates = np.zeros(n_classes) if self.error_rate is None else self.error_rate
         hits, misses = freeze(1.0 - rates), freeze(rates / max(n_classes - 1, 1))
-        table = NO_CONFUSION if is_even or self.confusion is None else self.confusion
+        table = NO_CONFUSION if self.confusion is None else self.confusion
         is_zero_one = not len(entries) and np.array_equal(base, 1.0 - np.eye(n_classes))
         costs = [freeze(contiguous(one)) for one in (base, entries)]
 

@@ -149,14 +149,11 @@ class CascadeReport(BaseReport):
             The figures of the cascade and of what it is compared with.
         """
         n_rows, names = fold_of.size, rows.names
-        chosen, single = (np.empty(n_rows, np.int64) for _ in range(2))
-        n_folds, n_other = int(fold_of.max()) + 1, 0
-        for fold in range(n_folds):
-            others, here = fold_of != fold, fold_of == fold
-            own = held.best(others)
-            chosen[here] = own
-            n_other += held.chains[own] != held.chains[held.best()]
-            single[here] = held.best(others, single=True)
+        n_folds = int(fold_of.max()) + 1
+        others = [fold_of != fold for fold in range(n_folds)]
+        by_fold = np.array([held.best(rows) for rows in others])
+        single_by_fold = np.array([held.best(rows, single=True) for rows in others])
+        chosen, single = by_fold[fold_of], single_by_fold[fold_of]
         each = np.arange(n_rows)
         cost, alone = held.cost[chosen, each], held.cost[single, each]
         columns = [cost, alone - cost]
@@ -175,11 +172,8 @@ class CascadeReport(BaseReport):
                 answers[tier] += np.count_nonzero(is_last)
                 is_correct[is_last] = rows.correct[is_last, tier]
         best = held.chains[held.best(single=True)][0]
-        alones = {
-            names[chain[0]]: float(held.cost[k].mean())
-            for k, chain in enumerate(held.chains)
-            if len(chain) == 1
-        }
+        alone_at = {chain[0]: k for k, chain in enumerate(held.chains) if len(chain) == 1}
+        alones = {names[model]: float(held.cost[k].mean()) for model, k in alone_at.items()}
         some = ones[is_answered]
         return cls(
             evaluation=f"cross-fitted in {n_folds} folds",
@@ -196,7 +190,7 @@ class CascadeReport(BaseReport):
             coverage=proportion(is_answered, ones, ones),
             accuracy=proportion(is_correct[is_answered], some, some) if some.size else None,
             n_folds=n_folds,
-            n_other_folds=int(n_other),
+            n_other_folds=int((by_fold != held.best()).sum()),
         )
 
     @property
@@ -815,12 +809,10 @@ def _score_and_hits(outputs: Any, y: Any, name: str) -> tuple[FloatArray, FloatA
 
 def _scores_so_far(outputs: Any, name: str) -> FloatArray:
     """Return the log odds of the confidence of each row, NaN where there is none yet."""
-    argument = f"outputs[{name!r}]"
-    if isinstance(outputs, TopLabel):
-        return _log_odds(outputs.confidence, 1 - outputs.confidence)
     if isinstance(outputs, BaseOutputs):
         rows = make_batch(None, outputs, caller=DECIDE).rows
         return _log_odds(rows.confidence, rows.least_confidence)
+    argument = f"outputs[{name!r}]"
     found = as_floats(as_array(np.atleast_1d(outputs), argument, DECIDE), argument, DECIDE)
     require_dimensions(
         found, (1,), argument, DECIDE, "one confidence per row", "Use Probabilities(...)"

@@ -181,14 +181,13 @@ class Reviewer(Record):
         if self.error_rate is None and self.confusion is None and self.counts is None:
             rule, fix = "must be given", "Pass error_rate=0.05, or a confusion matrix"
             raise BadValueError("error_rate", f"Reviewer {self.name!r}", rule, "none", fix)
-        rates = self.error_rate
-        if rates is not None:
-            caller = f"Reviewer {self.name!r}"
-            if np.ndim(rates) == 0 and not isinstance(rates, Mapping):
-                as_fraction(rates, "error_rate", caller)
-            else:
-                listed = list(rates.values()) if isinstance(rates, Mapping) else rates
-                as_fractions(listed, "error_rate", caller)
+        rates, caller = self.error_rate, f"Reviewer {self.name!r}"
+        if isinstance(rates, Mapping):
+            rates = list(rates.values())
+        if np.ndim(rates):
+            as_fractions(rates, "error_rate", caller)
+        elif rates is not None:
+            as_fraction(rates, "error_rate", caller)
         CostMatrix([[self.cost]])
         if not isinstance(self.cost, str):
             as_number(self.cost, "cost", "Reviewer", 0.0, fix="Pass what a review costs")
@@ -571,10 +570,9 @@ class ReviewTeam(Record):
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         n_rows = wrapped.n_rows
         prices = CostMatrix([[one.cost] for one in self.reviewers], self.names)
-        by_row = RowCosts.of(row_costs if table.columns else None, table, n_rows, caller)
-        if np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping):
-            by_row = RowCosts.of(row_costs, table, n_rows, caller)
-        by_row = by_row.without_reject()
+        is_array = np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping)
+        given = row_costs if is_array or table.columns else None
+        by_row = RowCosts.of(given, table, n_rows, caller).without_reject()
         price = RowCosts.of(row_costs if prices.columns else None, prices, n_rows, caller)
         asked = self.answerers(table.classes or wrapped.classes, wrapped.n_classes)
         values = np.empty((n_rows, len(asked)))
@@ -832,7 +830,7 @@ def _posterior_means(
     rates = np.clip(1 - prior[:, is_right], LOWEST_ERROR, HIGHEST_ERROR)
     weight = OTHER_CLASS / (1 + answered / MAX_PER_CLASS)
     borrowed = weight * answered
-    # Errors of other classes are counted as the share of those that were expected there.
+    # Errors of other classes are counted as the fraction of those that were expected there.
     ratio = np.minimum(wrong / np.maximum(answered, 1.0) / rates, 1 / rates.max(axis=1)[:, None])
     relative = borrowed * ratio
     n_others = borrowed.sum(axis=1, keepdims=True) - borrowed

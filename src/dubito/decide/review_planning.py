@@ -265,12 +265,12 @@ class _Moves:
         gain[np.arange(n_reviewers), np.arange(n_reviewers)] = -np.inf
         least = 1e-12 * max(float(np.abs(gain[np.isfinite(gain)]).max(initial=0.0)), 1e-300)
         best_from = np.full(n_reviewers, -1)
-        worth = np.zeros(n_reviewers)  # of one more review of each: 0 without any move
+        saved_by = np.zeros(n_reviewers)  # one more review of each: 0 without any move
         for _ in range(n_reviewers):
-            each = gain + np.append(worth, 0.0)[:, np.newaxis]
-            is_better = each.max(axis=0) > worth + least
+            each = gain + np.append(saved_by, 0.0)[:, np.newaxis]
+            is_better = each.max(axis=0) > saved_by + least
             best_from = np.where(is_better, each.argmax(axis=0), best_from)
-            worth = np.where(is_better, each.max(axis=0), worth)
+            saved_by = np.where(is_better, each.max(axis=0), saved_by)
         path: list[tuple[int, int]] = []
         seen, to = {reviewer}, reviewer
         while to < n_reviewers and best_from[to] >= 0:

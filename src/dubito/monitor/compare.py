@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -260,12 +260,12 @@ def compare(
         raise BadValueError("models", CALLER, rule, f"none of {', '.join(batches)}", fix)
     metrics = {model: {name: one[name] for name in names} for model, one in found.items()}
     best = _best(metrics, names[0])
-    differences = [
-        Difference(model, baseline, name, interval, 1.0, None)
+    differences = {
+        (model, baseline, name): interval
         for model, baseline in _pairs(list(batches), best)
         for name in names
         if (interval := difference(model, baseline, name)) is not None
-    ]
+    }
     n_rows = int(np.count_nonzero(first.labeled_weight))
     return Comparison(
         models=tuple(batches),
@@ -400,15 +400,15 @@ def _pairs(models: list[str], best: str) -> list[tuple[str, str]]:
 
 
 def _with_significance(
-    differences: list[Difference], level: float, n_rows: int
+    intervals: dict[tuple[str, str, str], Interval], level: float, n_rows: int
 ) -> tuple[Difference, ...]:
-    """Return differences with adjusted p-values."""
+    """Return differences, by model, baseline and metric, with adjusted p-values."""
     found = []
-    p_values = adjusted([normal_p_value(one.interval, level) for one in differences], n_rows)
-    for one, p_value in zip(differences, p_values, strict=True):
-        is_better = (one.interval.value > 0) == (one.metric in HIGHER_IS_BETTER)
+    p_values = adjusted([normal_p_value(one, level) for one in intervals.values()], n_rows)
+    for (names, interval), p_value in zip(intervals.items(), p_values, strict=True):
+        is_better = (interval.value > 0) == (names[2] in HIGHER_IS_BETTER)
         is_significant = p_value < 1 - level
-        found.append(replace(one, p_value=p_value, is_better=is_better if is_significant else None))
+        found.append(Difference(*names, interval, p_value, is_better if is_significant else None))
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any
 
@@ -13,6 +14,7 @@ from dubito.serialization.documents import decode_document, read_text
 from dubito.serialization.schema import document_schema
 
 AnyPolicy = Policy | MultiLabelPolicy | RegressionPolicy
+KINDS = {"MultiLabelPolicy": MultiLabelPolicy, "RegressionPolicy": RegressionPolicy}
 
 
 def load_policy(path: str | PathLike[str]) -> AnyPolicy:
@@ -53,8 +55,9 @@ def load_policy_or_cascade(path: str | PathLike[str]) -> AnyPolicy | Cascade:
     Policy, MultiLabelPolicy, RegressionPolicy or Cascade
     """
     document, is_intact = decode_document(read_text(path), fspath(path))
-    kind = Cascade if _is_cascade(document) else _class_of(document)
-    return kind.from_document(document, is_intact, fspath(path))
+    kind = _class_of(document, {**KINDS, "Cascade": Cascade})
+    found: AnyPolicy | Cascade = kind.from_document(document, is_intact, fspath(path))
+    return found
 
 
 def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
@@ -72,7 +75,8 @@ def policy_from_json(text: str, name: str = "The policy") -> AnyPolicy:
     Policy, MultiLabelPolicy or RegressionPolicy
     """
     document, is_intact = decode_document(text, name)
-    return _class_of(document).from_document(document, is_intact, name)
+    policy: AnyPolicy = _class_of(document).from_document(document, is_intact, name)
+    return policy
 
 
 def policy_schema() -> dict[str, Any]:
@@ -97,18 +101,10 @@ def policy_schema() -> dict[str, Any]:
 def seal_policy(path: str | PathLike[str]) -> None:
     """Check a policy file that was edited by hand, and update its checksum so that it loads."""
     document, _ = decode_document(read_text(path), fspath(path))
-    kind = Cascade if _is_cascade(document) else _class_of(document)
-    kind.seal(path)
+    _class_of(document, {**KINDS, "Cascade": Cascade}).seal(path)
 
 
-def _is_cascade(document: dict[str, Any]) -> bool:
-    """Whether a document says that it holds a cascade."""
-    kind = document.get("class")
-    return isinstance(kind, str) and kind == Cascade.__name__
-
-
-def _class_of(document: dict[str, Any]) -> type[AnyPolicy]:
-    """Return the class of the policy in a document."""
-    kinds = {one.__name__: one for one in (MultiLabelPolicy, RegressionPolicy)}
+def _class_of(document: dict[str, Any], kinds: Mapping[str, Any] = KINDS) -> Any:
+    """Return the class of the policy in a document; `Policy` says what is wrong with others."""
     kind = document.get("class")
     return kinds.get(kind, Policy) if isinstance(kind, str) else Policy
