@@ -447,14 +447,10 @@ class Cascade(BasePolicy):
         sample = rows.take(np.sort(rng.permutation(n_rows)[:MAX_ROWS]))
         fold_of = np.arange(len(sample.correct)) % N_FOLDS
         rng.shuffle(fold_of)
-        held = CrossFit(
-            sample.scores,
-            sample.correct,
-            sample.call_costs + sample.latency_costs,
-            error,
-            min(_rejects(abstain, review, error_rate * error).values(), default=np.inf),
-            fold_of,
-        ).search(max_calls)
+        prices = sample.call_costs + sample.latency_costs
+        fallback = min(_rejects(abstain, review, error_rate * error).values(), default=np.inf)
+        fits = CrossFit(sample.scores, sample.correct, prices, error, fallback, fold_of)
+        held = fits.search(max_calls)
         chain = held.chains[held.best()]
         tiers = list(chain)
         fitted = TierModel.fit(rows.scores, rows.correct).of_tiers(chain) if chain else None
@@ -614,10 +610,8 @@ class Cascade(BasePolicy):
         if n_rows is None:
             n_rows = next((len(one) for one in given.values() if np.ndim(one)), 1)
         columns = [
-            _as_amounts(given[name], f"costs[{name!r}]", DECIDE, n_rows)
-            if name in given
-            else np.full(n_rows, self.call_costs[k])
-            for k, name in enumerate(self.tiers)
+            _as_amounts(given.get(name, price), f"costs[{name!r}]", DECIDE, n_rows)
+            for name, price in zip(self.tiers, self.call_costs.tolist(), strict=True)
         ]
         return np.column_stack([np.empty((n_rows, 0)), *columns]) + self.latency_costs
 
@@ -633,11 +627,8 @@ class Cascade(BasePolicy):
         middle = (confidence[ends] + confidence[ends + 1]) / 2
         middle[ends == 0], middle[ends == N_GRID] = 0.0, 1.0  # an exact 0 or 1 alone
         cuts = [0.0, *middle.tolist(), 1.0]
-        first = action[np.r_[0, ends + 1]].tolist()
-        return tuple(
-            Threshold(self.actions[k], low, high)
-            for k, low, high in zip(first, cuts[:-1], cuts[1:], strict=True)
-        )
+        names = [self.actions[k] for k in action[np.r_[0, ends + 1]].tolist()]
+        return tuple(map(Threshold, names, cuts[:-1], cuts[1:]))
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Cascade:

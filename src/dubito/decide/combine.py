@@ -309,9 +309,8 @@ class PoolData:
     def loss_of(self, scores: FloatArray) -> float:
         """Return the log loss of log probabilities, given up to a shift per row."""
         right = (self.labels * scores).sum(axis=1)
-        return float(
-            self.weight @ (scipy.special.logsumexp(scores, axis=1) - right) / self.weight.sum()
-        )
+        losses = scipy.special.logsumexp(scores, axis=1) - right
+        return float(self.weight @ losses / self.weight.sum())
 
 
 def _logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:

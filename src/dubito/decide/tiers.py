@@ -98,13 +98,9 @@ class TierModel(Record):
         centered = x - x.mean(axis=0)
         covariance = centered.T @ centered / n_rows + MIN_VARIANCE * np.eye(n_models)
         width = np.sqrt(np.diag(covariance))
-        own = np.diag(width)
-        joint = _logistic_fits(
-            np.broadcast_to(x / width, (n_models, n_rows, n_models)),
-            correct.T,
-            own,
-            np.full((n_models, n_models), PRIOR_WEIGHT),
-        )
+        scaled = np.broadcast_to(x / width, (n_models, n_rows, n_models))
+        prior_weight = np.full((n_models, n_models), PRIOR_WEIGHT)
+        joint = _logistic_fits(scaled, correct.T, np.diag(width), prior_weight)
         return cls(
             **platt._asdict(),
             mean=x.mean(axis=0),

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, RandomState, as_fraction, draw_seed
+from dubito.arrays import BoolArray, FloatArray, IntArray, RandomState, as_fraction, draw_seed
 from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import as_weights, make_batch
 from dubito.decide.actions import least_costs
@@ -108,6 +108,11 @@ def weight_fractions(
     return dict(zip(names, parts.tolist(), strict=True))
 
 
+def mean_of(values: FloatArray | BoolArray, weight: FloatArray) -> float:
+    """Return the weighted mean over rows."""
+    return float(np.average(values, weights=weight))
+
+
 def negated(interval: Interval) -> Interval:
     """Return an interval with its sign changed, without a -0."""
     return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
@@ -160,7 +165,7 @@ def expected_risk(
         risk = least_costs(outputs, costs, row_costs).cost
     weight = as_weights(sample_weight, risk.size, caller)
     require_weight(weight, "The expected risk")
-    return float(np.average(risk, weights=weight))
+    return mean_of(risk, weight)
 
 
 def cost_report(
@@ -221,12 +226,12 @@ def cost_report(
     paid, gap, to_constant, to_oracle = interval.of_columns(columns, weight)
     return CostReport(
         realized=paid,
-        expected=float(np.average(expected, weights=weight)),
+        expected=mean_of(expected, weight),
         gap=gap,
         constant_action=names[realized_costs.best_constant],
-        constant=float(np.average(constant, weights=weight)),
+        constant=mean_of(constant, weight),
         regret_to_constant=to_constant,
-        oracle=float(np.average(oracle, weights=weight)),
+        oracle=mean_of(oracle, weight),
         regret_to_oracle=to_oracle,
         fractions=weight_fractions(realized_costs.action, names, weight),
         level=interval.level,

@@ -102,13 +102,10 @@ class LabelCosts(Record):
         labels: list[Any] = [key for one in given if isinstance(one, Mapping) for key in one]
         labels = list(dict.fromkeys(labels))
         labels += range(max((len(one) for one in given if isinstance(one, tuple)), default=0))
-        rows = [
-            (
-                "other labels" if label == EVERY else str(label),
-                *(_cell(one, label) for one in given),
-            )
-            for label in labels[:N_LISTED] or ["all labels"]
-        ]
+        rows = []
+        for label in labels[:N_LISTED] or ["all labels"]:
+            name = "other labels" if label == EVERY else str(label)
+            rows.append((name, *(_cell(one, label) for one in given)))
         more = f"and {len(labels) - N_LISTED:,} more labels" if len(labels) > N_LISTED else ""
         names = [name.replace("_", " ") for name in COLUMNS]
         row = "" if self.review_row is None else f"Review of a whole row: {plain(self.review_row)}."

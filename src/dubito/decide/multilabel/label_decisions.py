@@ -21,10 +21,10 @@ from dubito.decide.policy.report import (
     cost_difference,
     cost_figures,
     field_checks,
-    mean_of,
     percents,
     proportion,
 )
+from dubito.decide.value import mean_of
 from dubito.formatting import ABSENT, HTMLTable, decimal, html_rows, html_view, percent, quantity
 from dubito.measure.intervals import Interval
 from dubito.outputs import ClassName, as_multilabel

@@ -407,19 +407,13 @@ class MultiLabelPolicy(BasePolicy):
         """Return the thresholds and figures of labels as columns, each with its head."""
         cost = "cost" if self.f_beta is None else "errors"
         heads = ("review from", "positive from", "recall", "precision", "reviewed", cost)
-        cells = [
-            (
-                _threshold(one.review, one.raw_review),
-                _threshold(one.positive, one.raw_positive),
-                *self.report.outcomes(str(one.label)),
-            )
-            for one in self.thresholds[:n_labels]
-        ]
-        return [
-            one
-            for one in zip(heads, *cells, strict=True)
-            if one[0] == cost or {*one[1:]} - {ABSENT, NONE}
-        ]
+        rows = []
+        for one in self.thresholds[:n_labels]:
+            review = _threshold(one.review, one.raw_review)
+            positive = _threshold(one.positive, one.raw_positive)
+            rows.append((review, positive, *self.report.outcomes(str(one.label))))
+        columns = zip(heads, *rows, strict=True)
+        return [one for one in columns if one[0] == cost or {*one[1:]} - {ABSENT, NONE}]
 
     def _threshold_lines(self) -> list[str]:
         """Return the thresholds and figures of each label as a table."""

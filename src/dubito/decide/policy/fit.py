@@ -42,6 +42,7 @@ from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyRep
 from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
 from dubito.decide.reject import ERRORS, LossUnit, RankedLosses, ThresholdChoice, threshold_at_risk
 from dubito.decide.row_costs import RowCosts
+from dubito.decide.value import mean_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import percent
 from dubito.measure.binary import positive_column
@@ -214,19 +215,12 @@ class HeldOutRows:
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
         order = np.concatenate([test for _, test in folds])
         gate: OODGate | None = None
-        scores: FloatArray = np.empty(0)
+        scores: FloatArray = np.empty(len(batch))
         if config.ood is not None:
             gate, scores = config.ood.cross_fit(shards, batch, folds)
-            scores = scores[order]
         fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
-        return cls(
-            batch=batch.take(order),
-            fold_of=fold_of,
-            calibrated=config.adapted(calibrated),
-            ood=gate,
-            ood_scores=scores,
-            config=config,
-        )
+        adapted = config.adapted(calibrated)
+        return cls(batch.take(order), fold_of, adapted, gate, scores[order], config)
 
     @property
     def all_rows(self) -> IntArray:
@@ -244,11 +238,9 @@ class HeldOutRows:
         """The weight of each row in deployment, where classes may be more or less common."""
         weight = self.config.deployed_weight(self.batch)
         if not weight.sum() > 0:
-            rule, got = (
-                "must be above 0 for a class that occurs among the labels",
-                "0 for all of them",
-            )
-            raise BadValueError("deploy_prior", CALLER, rule, got, "Change the prior")
+            rule = "must be above 0 for a class that occurs among the labels"
+            got, fix = "0 for all of them", "Change the prior"
+            raise BadValueError("deploy_prior", CALLER, rule, got, fix)
         return weight
 
     @cached_property
@@ -421,7 +413,7 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     limit, decisions, reject = config.max_review_rate, evidence.decisions, config.costs.reject
     if reject is None:
         return []
-    rate = float(np.average(decisions.is_rejected, weights=evidence.weight))
+    rate = mean_of(decisions.is_rejected, evidence.weight)
     if rate == 1 and config.risk is not None and (decisions.reason == RISK_BOUND).any():
         bound = "max_cost" if config.risk.max_risk is None else "max_risk"
         return [

@@ -26,7 +26,7 @@ from dubito.decide.policy.decide import (
 )
 from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
-from dubito.decide.value import MeanInterval, negated, weight_fractions
+from dubito.decide.value import MeanInterval, mean_of, negated, weight_fractions
 from dubito.errors import BadValueError, InfiniteLossWarning
 from dubito.formatting import HTMLTable, align_table, decimal, html_view, percent, quantity
 from dubito.measure.binary import BinaryAudit, positive_rows
@@ -572,11 +572,6 @@ def cost_figures(
     figures = {"n_rows": int(np.count_nonzero(weight)), "cost": cost, "gap": gap, "saved": saved}
     means = {"expected_cost": mean_of(expected, weight), "raw_cost": mean_of(raw, weight)}
     return {**figures, **means}, rest
-
-
-def mean_of(values: FloatArray | BoolArray, weight: FloatArray) -> float:
-    """Return the weighted mean over rows."""
-    return float(np.average(values, weights=weight))
 
 
 def cost_difference(saved: Interval, baseline: str) -> str:

@@ -437,10 +437,8 @@ def decompose_squared_loss(
         raise EmptyStateError("The decomposition of the squared loss")
     estimate, loss = _least(outputs, 2, caller)
     squares = (values_of(batch) - estimate) ** 2
-    total, noise = (
-        float(np.average(one.reshape(weight.size, -1).sum(axis=1), weights=weight))
-        for one in (squares, loss)
-    )
+    sums = [one.reshape(weight.size, -1).sum(axis=1) for one in (squares, loss)]
+    total, noise = (float(np.average(one, weights=weight)) for one in sums)
     return SquaredLossDecomposition(total, noise, total - noise, int(np.count_nonzero(weight)))
 
 

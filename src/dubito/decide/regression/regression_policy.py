@@ -373,12 +373,8 @@ class RegressionPolicy(BasePolicy):
         """
         known = self._known(batch.outputs, "RegressionPolicy.evidence_on")
         policy = self if batch.features is not None else replace(self, ood=None)
-        return ValueEvidence(
-            replace(batch, outputs=known),
-            policy.decide(known, batch.features),
-            float(self.interval.level),
-            evaluation,
-        )
+        decisions, level = policy.decide(known, batch.features), float(self.interval.level)
+        return ValueEvidence(replace(batch, outputs=known), decisions, level, evaluation)
 
     def explain(self, outputs: Any, features: Any = None, *, row: int = 0) -> str:
         """Explain in a few sentences what is decided for one row, and why.
@@ -656,9 +652,8 @@ def _fit_parts(
     scores: FloatArray = np.empty(0)
     if config.ood is not None:
         # Targets are no classes, which a score could tell apart.
-        gate, scores = config.ood.cross_fit(
-            _with(shards, labels=None), replace(batch, labels=None), folds
-        )
+        unlabeled = _with(shards, labels=None), replace(batch, labels=None)
+        gate, scores = config.ood.cross_fit(*unlabeled, folds)
     if evaluate_on is None:
         evidence = _cross_fitted(batch, folds, fitted, gate, scores, config)
     else:
@@ -690,12 +685,9 @@ def _cross_fitted(
             own = _fitted(ArrayShards(rows), rows, chosen)
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
-    return ValueEvidence(
-        batch.take(order),
-        RegressionDecisions.joined(parts),
-        float(fitted.interval.level),
-        f"cross-fitted in {len(folds)} folds",
-    )
+    decisions, level = RegressionDecisions.joined(parts), float(fitted.interval.level)
+    evaluation = f"cross-fitted in {len(folds)} folds"
+    return ValueEvidence(batch.take(order), decisions, level, evaluation)
 
 
 def _evidence_on(

@@ -17,13 +17,12 @@ from dubito.decide.policy.report import (
     cost_difference,
     cost_figures,
     field_checks,
-    mean_of,
     percents,
     proportion,
 )
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
-from dubito.decide.value import weight_fractions
+from dubito.decide.value import mean_of, weight_fractions
 from dubito.errors import BadValueError
 from dubito.formatting import (
     HTMLTable,
