@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import scipy
-from scipy import special
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, freeze, require_everywhere
 from dubito.data.batch import make_batch, require_labels, row_statistics
@@ -211,7 +210,7 @@ def _betting_p_value(losses: FloatArray, limit: float, level: float) -> float:
 def _binomial_bound(n_errors: float, n_rows: float, level: float) -> float:
     """Return the exact upper bound of a binomial proportion (Clopper and Pearson, 1934)."""
     n_right = n_rows - n_errors
-    return float(special.betaincinv(n_errors + 1, n_right, 1 - level)) if n_right > 0 else 1.0
+    return float(scipy.special.betaincinv(n_errors + 1, n_right, 1 - level)) if n_right > 0 else 1.0
 
 
 @final
@@ -442,7 +441,7 @@ def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) ->
     """
     n_rows = rows.n_rows
     n_beyond = np.arange(n_rows)
-    p_values = special.bdtr(n_beyond, n_rows, 1 - coverage) if coverage < 1 else np.ones(n_rows)
+    p_values = scipy.special.bdtr(n_beyond, n_rows, 1 - coverage)
     n_rejected = int((p_values <= delta).sum())
     threshold, bonus = 0.0, 0
     if n_rejected:

@@ -295,11 +295,8 @@ class ReviewTeam(Record):
             got = type(team[0]).__name__ if team else "none"
             raise BadTypeError("reviewers", "ReviewTeam", "must be reviewers", got, fix)
         names = [one.name for one in team]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            rule, fix = "must have a name of their own each", "Name each reviewer once"
-            raise BadValueError("reviewers", "ReviewTeam", rule, f"{twice!r} twice", fix)
-        as_names(names, len(team), "reviewers", "reviewer", "ReviewTeam", "Name each one once")
+        fix = "Name each reviewer once"
+        as_names(names, len(team), "reviewers", "reviewer", "ReviewTeam", fix)
         object.__setattr__(self, "reviewers", team)
         object.__setattr__(self, "classes", None if classes is None else tuple(classes))
 

@@ -148,9 +148,9 @@ def drift_verdict(found: Drift) -> str:
 
 def _input_text(found: Drift) -> str:
     """Return whether inputs are out of distribution."""
-    if "OOD inputs" not in found.shifted:
+    shift = _significant(found, "OOD inputs")
+    if shift is None:
         return ""
-    shift = found.shifts["OOD inputs"]
     return (
         f"Inputs are out of distribution: {percent(shift.current)} are beyond the distance that "
         f"{percent(shift.reference, 0)} of reference rows exceed. Inspect them first."
@@ -161,15 +161,12 @@ def _prediction_text(found: Drift) -> str:
     """Return whether the predictions of a regression, their spread or the targets shifted."""
     sentences = []
     for name, words in {"prediction": "Predictions", "target": "Targets"}.items():
-        if name in found.shifted:
-            sentences.append(f"{words} shifted ({_from_to(found.shifts[name])}).")
-    if "interval width" in found.shifted:
-        shift = found.shifts["interval width"]
-        is_wider = (shift.current or 0) > (shift.reference or 0)
-        word = "wider" if is_wider else "narrower"
+        if shift := _significant(found, name):
+            sentences.append(f"{words} shifted ({_from_to(shift)}).")
+    if shift := _significant(found, "interval width"):
+        word = "wider" if (shift.current or 0) > (shift.reference or 0) else "narrower"
         sentences.append(f"Intervals are {word} (mean width {_from_to(shift)}).")
-    has_targets = "target" in found.shifts
-    if sentences and not has_targets:
+    if sentences and "target" not in found.shifts:
         sentences.append("Find targets of some current rows to check bias and coverage.")
     return " ".join(sentences)
 
@@ -177,15 +174,13 @@ def _prediction_text(found: Drift) -> str:
 def _error_text(found: Drift) -> str:
     """Return whether the errors of a regression shifted."""
     sentences = []
-    if "bias" in found.shifted:
-        shift = found.shifts["bias"]
+    if shift := _significant(found, "bias"):
         before, now = shift.reference or 0.0, shift.current or 0.0
         advice = f"predictions are too {'low' if now > 0 else 'high'}, retrain the model"
         advice = "the bias is smaller" if abs(now) < abs(before) else advice
         sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}: {advice}.")
     for name in ("absolute error", "CRPS", "CRPS (from quantiles)"):
-        if name in found.shifted:
-            shift = found.shifts[name]
+        if shift := _significant(found, name):
             verb = "rose" if _has_risen(found, name) else "fell"
             sentences.append(f"The {name} {verb} ({_from_to(shift)}).")
     return " ".join(sentences)
@@ -194,8 +189,7 @@ def _error_text(found: Drift) -> str:
 def _coverage_text(found: Drift) -> str:
     """Return whether the intervals of a regression cover as many targets as before."""
     name = next((name for name in found.shifts if name.startswith("coverage")), "")
-    if name in found.shifted:
-        shift = found.shifts[name]
+    if shift := _significant(found, name):
         nominal = float(name.partition("(")[2].partition(" ")[0]) / 100
         gaps = [abs((one or 0) - nominal) for one in (shift.reference, shift.current)]
         advice = "calibration improved" if gaps[1] < gaps[0] else RECALIBRATE
@@ -276,18 +270,17 @@ def _confidence_text(found: Drift) -> str:
 def _accuracy_text(found: Drift) -> str:
     """Return whether accuracy or calibration shifted."""
     sentences = []
-    if "accuracy" in found.shifted:
-        shift, has_risen = found.shifts["accuracy"], _has_risen(found, "accuracy")
+    if shift := _significant(found, "accuracy"):
+        has_risen = _has_risen(found, "accuracy")
         verb = "rose" if has_risen else "fell"
         sentences.append(f"Accuracy {verb} {_from_to(shift, percent)}.")
         if found.shifted == ("accuracy",) and not has_risen:
             sentences.append(
                 "The outputs did not shift: the meaning of the labels may have changed. Retrain."
             )
-    elif "log loss" in found.shifted:
-        sentences.append(f"Log loss went {_from_to(found.shifts['log loss'])}.")
-    if "over-confidence" in found.shifted:
-        shift = found.shifts["over-confidence"]
+    elif shift := _significant(found, "log loss"):
+        sentences.append(f"Log loss went {_from_to(shift)}.")
+    if shift := _significant(found, "over-confidence"):
         assert shift.reference is not None
         assert shift.current is not None
         # With the other sign, the gap could be as large as before.
@@ -300,8 +293,13 @@ def _accuracy_text(found: Drift) -> str:
 
 def _has_risen(found: Drift, name: str) -> bool:
     """Whether a mean is significantly higher than in the reference."""
-    difference = found.shifts[name].difference if name in found.shifted else None
-    return difference is not None and difference.value > 0
+    shift = _significant(found, name)
+    return shift is not None and shift.difference is not None and shift.difference.value > 0
+
+
+def _significant(found: Drift, name: str) -> DistributionShift | None:
+    """Return a shift if it is significant."""
+    return found.shifts[name] if name in found.shifted else None
 
 
 def drift_lines(found: Drift) -> list[str]:

@@ -16,8 +16,8 @@ from dubito.data.labels import LabelMatrix
 from dubito.decide.multilabel.label_costs import TIE, FBeta, LabelCosts
 from dubito.decide.policy.decide import BaseDecisions
 from dubito.decide.policy.report import (
+    BaseCostReport,
     BaseEvidence,
-    BaseReport,
     cost_difference,
     cost_figures,
     field_checks,
@@ -210,7 +210,7 @@ class LabelEvidence(BaseEvidence):
 
 @final
 @dataclass(frozen=True, slots=True)
-class MultiLabelPolicyReport(BaseReport):
+class MultiLabelPolicyReport(BaseCostReport):
     """Results of a policy on rows that it was not fitted on, with 95 % intervals.
 
     Costs are means per row, those of its labels added up. Unknown labels are left out: the cost of
@@ -259,13 +259,6 @@ class MultiLabelPolicyReport(BaseReport):
         Remarks.
     """
 
-    evaluation: str
-    n_rows: int
-    cost: Interval
-    expected_cost: float
-    gap: Interval
-    raw_cost: float
-    saved: Interval
     current_cost: float
     current_saved: Interval
     row_review_rate: Interval

@@ -224,6 +224,19 @@ class BaseReport(Record):
         return html_view(str(self).partition("\n")[0], *self._html_parts())
 
 
+@dataclass(frozen=True, slots=True)
+class BaseCostReport(BaseReport):
+    """What the reports of all fitted policies begin with; see `cost_figures`."""
+
+    evaluation: str
+    n_rows: int
+    cost: Interval
+    expected_cost: float
+    gap: Interval
+    raw_cost: float
+    saved: Interval
+
+
 def _plain(value: Any) -> Any:
     """Return a figure as plain values."""
     if isinstance(value, Interval):
@@ -233,7 +246,7 @@ def _plain(value: Any) -> Any:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PolicyReport(BaseReport):
+class PolicyReport(BaseCostReport):
     """Results of a policy on rows that it was not fitted on, with 95 % intervals.
 
     Costs are means per row. A decision is wrong where another action would have cost less.
@@ -290,13 +303,6 @@ class PolicyReport(BaseReport):
         Remarks, such as on the risk bound.
     """
 
-    evaluation: str
-    n_rows: int
-    cost: Interval
-    expected_cost: float
-    gap: Interval
-    raw_cost: float
-    saved: Interval
     constant_action: str
     constant_cost: float
     oracle_cost: float

@@ -12,8 +12,8 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
 from dubito.decide.policy.decide import BaseDecisions, reason_counts
 from dubito.decide.policy.report import (
+    BaseCostReport,
     BaseEvidence,
-    BaseReport,
     cost_difference,
     cost_figures,
     field_checks,
@@ -249,7 +249,7 @@ class ValueEvidence(BaseEvidence):
 
 @final
 @dataclass(frozen=True, slots=True)
-class RegressionPolicyReport(BaseReport):
+class RegressionPolicyReport(BaseCostReport):
     """Results of a regression policy on rows that it was not fitted on, with 95 % intervals.
 
     Costs are means per row.
@@ -296,13 +296,6 @@ class RegressionPolicyReport(BaseReport):
         Remarks.
     """
 
-    evaluation: str
-    n_rows: int
-    cost: Interval
-    expected_cost: float
-    gap: Interval
-    raw_cost: float
-    saved: Interval
     mean_cost: float
     mean_saved: Interval
     constant_value: float
