@@ -82,31 +82,23 @@ _PACKAGES = (
     "calibrate", "data", "decide", "doubt", "errors", "export", "learn", "measure", "monitor",
     "report", "serve",
 )  # fmt: skip
-_HOMES = {
-    "AutoCalibrator": "calibrate",
-    "Cascade": "decide",
-    "ConfidenceCalibrator": "calibrate",
-    "ConformalClassifier": "doubt",
-    "ConformalRegressor": "doubt",
-    "CostMatrix": "decide",
-    "ErrorCosts": "decide",
-    "FBeta": "decide",
-    "LabelCosts": "decide",
-    "MultiLabelCalibrator": "calibrate",
-    "MultiLabelPolicy": "decide",
-    "OnlineConformal": "doubt",
-    "Policy": "decide",
-    "RegressionPolicy": "decide",
-    "RiskControl": "doubt",
-    "audit": "measure",
-}
+_HOMES = {  # of what is not in outputs
+    "calibrate": ("AutoCalibrator", "ConfidenceCalibrator", "MultiLabelCalibrator"),
+    "decide": (
+        "Cascade", "CostMatrix", "ErrorCosts", "FBeta", "LabelCosts", "MultiLabelPolicy", "Policy",
+        "RegressionPolicy",
+    ),
+    "doubt": ("ConformalClassifier", "ConformalRegressor", "OnlineConformal", "RiskControl"),
+    "measure": ("audit",),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"dubito.{name}")
     if name in __all__:
-        return getattr(import_module(f"dubito.{_HOMES.get(name, 'outputs')}"), name)
+        home = next((one for one, names in _HOMES.items() if name in names), "outputs")
+        return getattr(import_module(f"dubito.{home}"), name)
     raise AttributeError(f"module 'dubito' has no attribute {name!r}")
 
 

@@ -294,10 +294,10 @@ def _fault_of(
         if not is_fine.all():
             place = row, int(np.argmin(is_fine))
             return _fault_at(place, array, argument, caller, rule, fix)
-    if len(array) == 1 and not alternative:  # a single distribution
-        total, fix = f"{sum(probabilities.tolist()):.6g}", "Divide it by its sum"
-        return BadValueError(argument, caller, "must sum to 1", total, fix)
     total = sum(probabilities.tolist())
+    if len(array) == 1 and not alternative:  # a single distribution
+        fix = "Divide it by its sum"
+        return BadValueError(argument, caller, "must sum to 1", f"{total:.6g}", fix)
     rule, got = "must have rows that sum to 1", f"a sum of {total:.6g}"
     # Rounding changes all sums a little; sigmoids happen to sum to about 1 in some rows.
     is_near = bool((np.abs(array[:MAX_SUMS].sum(axis=1) - 1) < 0.101).all())
@@ -337,8 +337,8 @@ def _fault_at(
 def as_fractions(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
     """Return a flat array of numbers between 0 and 1."""
     array = as_numbers(value, argument, caller)
-    is_share = (array >= 0) & (array <= 1)
-    require_everywhere(is_share, array, argument, caller, "must be between 0 and 1", fix)
+    is_fraction = (array >= 0) & (array <= 1)
+    require_everywhere(is_fraction, array, argument, caller, "must be between 0 and 1", fix)
     return array
 
 

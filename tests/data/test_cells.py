@@ -157,7 +157,7 @@ def test_a_bad_list_is_told_by_its_row(values: list[Any], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "shares"),
+    ("values", "fractions"),
     [
         ([True, False], [1.0, 0.0]),
         ([1, 0], [1.0, 0.0]),
@@ -166,8 +166,8 @@ def test_a_bad_list_is_told_by_its_row(values: list[Any], words: str) -> None:
         (["1", "0.25"], [1.0, 0.25]),
     ],
 )
-def test_shares_are_numbers_or_true_or_false(values: list[Any], shares: list[float]) -> None:
-    assert cells_of(values).shares().tolist() == shares
+def test_fractions_are_numbers_or_true_or_false(values: list[Any], fractions: list[float]) -> None:
+    assert cells_of(values).fractions().tolist() == fractions
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_shares_are_numbers_or_true_or_false(values: list[Any], shares: list[flo
 )
 def test_what_is_no_share_is_told_by_its_row(values: list[Any], words: str) -> None:
     with pytest.raises(BadValueError, match=words):
-        cells_of(values).shares()
+        cells_of(values).fractions()
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def audit(
         'disparity.fpr>0.05' (between groups).
     """
     from dubito.data import BadRows, Sink
-    from dubito.data.sink import TEXTS
+    from dubito.data.sources.opening import TEXTS
     from dubito.measure.binary import THRESHOLD
 
     given = CostOptions(costs, tuple(cost or ()), None, reject_action)

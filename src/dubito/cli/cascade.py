@@ -86,7 +86,7 @@ def fit(
     outputs = {
         one.name: TopLabel(
             table.confidences(one.confidence)[is_known],
-            table.columns[one.correct].shares(has_gaps=True)[is_known],
+            table.columns[one.correct].fractions(has_gaps=True)[is_known],
         )
         for one in table.models
     }

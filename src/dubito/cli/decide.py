@@ -76,7 +76,7 @@ def decide(
     confidence
         Column of confidences in answers, as for the fit.
     """
-    from dubito.data.sink import TEXTS
+    from dubito.data.sources.opening import TEXTS
     from dubito.data.table_queries import value_counts
     from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
     from dubito.decide.multilabel.label_decisions import ROW_ACTIONS

@@ -96,7 +96,8 @@ def forecast(
     report
         Write an HTML report.
     """
-    from dubito.data.sink import TEXTS, write_atomic
+    from dubito.data.sink import write_atomic
+    from dubito.data.sources.opening import TEXTS
     from dubito.serialization.documents import encode_document
 
     endings = {"--report": (".html",), "--state": (".json",), "--bad-rows": TEXTS}

@@ -48,7 +48,7 @@ class KeptColumns:
         """
         from dubito.data import scan
         from dubito.data.directory_sink import settings_of
-        from dubito.data.sink import TEXTS
+        from dubito.data.sources.opening import TEXTS
         from dubito.data.table_queries import common_columns, kept_types, nested_columns
 
         shards = [scan(one.source, one.columns) for one in predictions]

@@ -17,6 +17,7 @@ from dubito.arrays import (
     as_array,
     as_finite,
     as_floats,
+    as_numbers,
     contiguous,
     freeze,
     require_dimensions,
@@ -351,13 +352,18 @@ class Batch:
         Batch
             These rows of every column; after a slice, `first_row` still counts from the whole.
         """
-        first_row = range(len(self))[rows].start if isinstance(rows, slice) else 0
+        first_row, kept = 0, self.kept
+        if isinstance(rows, slice):
+            first_row = range(len(self))[rows].start
+            kept = None if kept is None else kept[rows]
+        elif kept is not None:
+            kept = kept.take(rows)
         held: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         return Batch(
             outputs=self.outputs.take(rows),
             labels=None if self.labels is None else self.labels.take(rows),
             first_row=self.first_row + first_row,
-            kept=None if self.kept is None else _taken(self.kept, rows),
+            kept=kept,
             **{name: column[rows] for name, column in held.items() if column is not None},
         )
 
@@ -425,11 +431,6 @@ def require_labels(batch: Batch, caller: str) -> None:
         raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
 
 
-def _taken(table: pa.Table, rows: slice | IntArray) -> pa.Table:
-    """Return some rows of a table."""
-    return table[rows] if isinstance(rows, slice) else table.take(rows)
-
-
 def _is_swapped(y_true: Any, outputs: Any) -> bool:
     """Whether labels look like probabilities, rows x classes, and outputs like labels."""
     first, second = np.asarray(y_true), np.asarray(outputs)
@@ -465,10 +466,7 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, by default 1."""
     if weight is None:
         return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
-    array = as_floats(weight, "sample_weight", caller).astype(np.float64)
-    require_dimensions(array, (1,), "sample_weight", caller, "one number per row")
-    require_rows(array, n_rows, "sample_weight", caller)
-    as_finite(array, "sample_weight", caller)
+    array = as_numbers(weight, "sample_weight", caller, n_rows).astype(np.float64)
     fix = "Use a weight of 0 to ignore a row"
     require_everywhere(array >= 0, array, "sample_weight", caller, "must not be negative", fix)
     # Sums of squares of weights must neither overflow nor vanish.

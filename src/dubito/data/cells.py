@@ -69,7 +69,7 @@ class Cells:
             Cells(array, self.name, self.where).require_no_gaps()
         return _as_numpy(array)
 
-    def shares(self, *, has_gaps: bool = False) -> FloatArray:
+    def fractions(self, *, has_gaps: bool = False) -> FloatArray:
         """Return numbers, also from text, with 1 for true and 0 for false; NaN for allowed gaps."""
         if not is_text(self.array.type):
             return self.numbers(has_gaps=has_gaps)

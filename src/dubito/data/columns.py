@@ -146,7 +146,7 @@ class BoundColumns:
             if self.has_types or name in texts or not is_text(cells.type):
                 return cells
             kind = self.keep[name] or pa.float64()
-            return Cells.of(piece, name, self.where, self.decimal).parsed_numbers().cast(kind)
+            return self.column(piece, name).parsed_numbers().cast(kind)
 
         return pa.table({name: column(name) for name in self.keep})
 
@@ -156,7 +156,7 @@ class BoundColumns:
             return self.scores(piece)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
-            hits = correct.shares(has_gaps=True)  # rows without have no weight
+            hits = correct.fractions(has_gaps=True)  # rows without have no weight
             return TopLabel(self.fractions(confidence.numbers()), np.nan_to_num(hits, nan=0.0))
         if self.kind == "mean":
             if len(self.found["mean"]) == 1 and self.found["mean"][0] not in self.widths:
@@ -204,9 +204,8 @@ class BoundColumns:
     def row_costs(self, piece: pa.Table) -> dict[str, FloatArray]:
         """Return the columns that costs depend on, for which all expressions are defined."""
         names = self.found["row_costs"]
-        cells = {name: Cells.of(piece, name, self.where, self.decimal) for name in names}
         columns = {
-            name: as_numbers(column.numbers(), name, self.where) for name, column in cells.items()
+            name: as_numbers(self.column(piece, name).numbers(), name, self.where) for name in names
         }
         for one in self.expressions:
             one.evaluate(columns, piece.num_rows, "")
@@ -219,7 +218,7 @@ class BoundColumns:
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
         if isinstance(outputs, Scores) and "correct" in self.found:
-            return self.cells(piece, "correct").shares(has_gaps=True)
+            return self.cells(piece, "correct").fractions(has_gaps=True)
         if "label" not in self.found:
             return None
         if isinstance(outputs, MultiLabel):
@@ -249,12 +248,16 @@ class BoundColumns:
             rule, fix = f"must be one column for each of {n_labels} labels", "Pass label='y_*'"
             raise BadValueError("label", self.where, rule, f"{names[0]!r} alone", fix)
         is_allowed = self.declared.uncertain is not None
-        columns = (Cells.of(piece, one, self.where, self.decimal) for one in names)
+        columns = (self.column(piece, one) for one in names)
         return np.stack([one.marks(can_be_uncertain=is_allowed) for one in columns], axis=1)
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
         """Return the cells of the column of a role."""
-        return Cells.of(piece, self.found[role][0], self.where, self.decimal)
+        return self.column(piece, self.found[role][0])
+
+    def column(self, piece: pa.Table, name: str) -> Cells:
+        """Return the cells of a column."""
+        return Cells.of(piece, name, self.where, self.decimal)
 
     def matrix(self, piece: pa.Table, role: str, has_gaps: bool = False) -> FloatArray:
         """Return columns of numbers, or one column of lists, as a matrix."""
@@ -266,8 +269,8 @@ class BoundColumns:
             batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             return np.asarray(batch.to_tensor().to_numpy())
         except pa.ArrowException:
-            cells = (Cells.of(piece, name, self.where, self.decimal) for name in columns)
-            return np.stack([column.numbers(has_gaps=has_gaps) for column in cells], axis=1)
+            cells = (self.column(piece, name) for name in columns)
+            return np.stack([one.numbers(has_gaps=has_gaps) for one in cells], axis=1)
 
     def located(
         self, error: BadValueError | BadTypeError, first_row: int
@@ -547,7 +550,10 @@ class Columns:
             option = "rearrange" if self.rearrange else "levels"
             raise BadValueError(option, where, "requires quantiles", given[0], "Leave it out")
         if self.uncertain is not None:
-            self._require_policy(given[0], where)
+            require_policy(self.uncertain, where)
+            if given[0] not in MULTI:
+                rule, got = "requires multi-label outputs", f"{self.uncertain} with {given[0]}"
+                raise BadValueError("uncertain", where, rule, got, "Leave it out")
         kinds = ("probabilities", "multilabel", "confidence")
         if self.percent and given[0] not in kinds and self.confidence is None:
             rule, fix = "requires probabilities, multilabel or confidence", "Leave it out"
@@ -556,13 +562,6 @@ class Columns:
             rule, fix = f"cannot be combined with {given[0]}", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)
         return given[0]
-
-    def _require_policy(self, kind: str, where: str) -> None:
-        """Raise unless `uncertain` suits files: multi-label outputs, and no look at other rows."""
-        require_policy(self.uncertain, where)
-        if kind not in MULTI:
-            rule, got = "requires multi-label outputs", f"{self.uncertain} with {kind}"
-            raise BadValueError("uncertain", where, rule, got, "Leave it out")
 
     def _class_names(
         self, kind: str, outputs: list[str], where: str
@@ -573,7 +572,10 @@ class Columns:
             rule, got = "must be None for a regression", repr(list(self.classes))
             raise BadValueError("classes", where, rule, got, "Leave it out")
         if kind in (*REGRESSION, "confidence", "scores") or not patterns.is_several(wanted):
-            return _as_names(self.classes, where)
+            if isinstance(self.classes, str) or not isinstance(self.classes, Sequence | None):
+                rule, fix = "must be a list of names", "Pass classes=['cat', 'dog']"
+                raise BadTypeError("classes", where, rule, repr(self.classes), fix)
+            return None if self.classes is None else tuple(self.classes)
         if self.classes is not None:
             rule = "is for a single column, and these columns already carry names"
             got, fix = repr(list(self.classes)), "Leave it out, or rename the columns"
@@ -583,16 +585,6 @@ class Columns:
             fix = f"Pass {kind}={outputs[0]!r} if it holds the positive class, or lists"
             raise BadValueError(kind, where, rule, got, fix)
         return patterns.class_names(wanted, outputs)
-
-
-def _as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
-    """Return the names of the classes of a single column."""
-    if classes is None:
-        return None
-    if isinstance(classes, str) or not isinstance(classes, Sequence):
-        rule, fix = "must be a list of names", "Pass classes=['cat', 'dog']"
-        raise BadTypeError("classes", where, rule, repr(classes), fix)
-    return tuple(classes)
 
 
 def _require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:

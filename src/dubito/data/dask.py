@@ -285,7 +285,11 @@ def connected(address: str | None = None) -> Iterator[Any]:
         where = "address", "Dask scheduler"
         raise BadValueError(*where, "must be reachable", address, fix) from error
     with client:
-        _require_workers(client, address)
+        try:  # without a worker, all would wait forever
+            client.wait_for_workers(1, timeout=JOINING)
+        except TimeoutError as error:
+            rule, fix = "must be at least 1", f"Start `dask worker {address}` on each machine"
+            raise BadValueError("workers", "Dask scheduler", rule, "0", fix) from error
         yield client
 
 
@@ -299,15 +303,6 @@ def _local_cluster() -> Any:
         silence_logs=logging.CRITICAL,
         env={"DUBITO_THREADS": "1"},
     )
-
-
-def _require_workers(client: Any, address: str) -> None:
-    """Raise unless a worker has joined, or does so soon: without one, all would wait forever."""
-    try:
-        client.wait_for_workers(1, timeout=JOINING)
-    except TimeoutError as error:
-        rule, fix = "must be at least 1", f"Start `dask worker {address}` on each machine"
-        raise BadValueError("workers", "Dask scheduler", rule, "0", fix) from error
 
 
 @final

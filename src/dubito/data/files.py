@@ -113,29 +113,6 @@ class BadRows:
         return {"file": texts.pop("file"), "row": numbers, **texts}
 
 
-def _batch_of_good_rows(
-    columns: BoundColumns,
-    piece: pa.Table,
-    first_row: int,
-    bad_rows: BadRows,
-    place_of: Callable[[int], tuple[str, int]],
-) -> Batch:
-    """Return a batch of the rows that can be read, and report the others."""
-    is_good = np.ones(piece.num_rows, dtype=bool)
-    try:
-        batch = columns.batch(piece, first_row)
-    except BadValueError as error:
-        if error.row is None:
-            raise
-        for row, fault in _faults(columns, piece):
-            is_good[row] = False
-            bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, fault.rule))
-        batch = columns.batch(piece.filter(pa.array(is_good)), first_row)
-    if batch.ids is not None:
-        return batch
-    return replace(batch, ids=first_row + np.flatnonzero(is_good))
-
-
 def _faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadValueError]]:
     """Yield the bad rows of a piece: in short runs, so that few rows are checked again."""
     for low in range(0, piece.num_rows, RUN_ROWS):
@@ -157,11 +134,6 @@ def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
             raise
         return error
     return None
-
-
-def _place(error: BadValueError | BadTypeError) -> str:
-    """Return the column of an error, with the entry if it is a list."""
-    return error.argument if error.column is None else f"{error.argument}[{error.column}]"
 
 
 SPAN_ENTRIES = 1 << 23  # 32 MB of float32: more than a task's overhead, less than its memory
@@ -311,16 +283,24 @@ class FileShards(Shards):
 
     def _batch(self, piece: pa.Table, first_row: int) -> Batch:
         """Return a batch of a piece, without its bad rows if these are collected."""
-        if self.bad_rows is not None:
-            place = self.source.place
-            return _batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)
+        is_good = np.ones(piece.num_rows, dtype=bool)
         try:
-            return self.columns.batch(piece, first_row)
-        except (BadValueError, BadTypeError) as error:
+            batch = self.columns.batch(piece, first_row)
+        except BadValueError as error:
             if error.row is None:
                 raise
-            file, row = self.source.place(error.row)
-            raise error.moved(caller=file, row=row) from error
+            if self.bad_rows is None:
+                file, row = self.source.place(error.row)
+                raise error.moved(caller=file, row=row) from error
+            for row, fault in _faults(self.columns, piece):
+                is_good[row] = False
+                entry = "" if fault.column is None else f"[{fault.column}]"
+                place, name = self.source.place(first_row + row), f"{fault.argument}{entry}"
+                self.bad_rows.add(BadRow(*place, name, fault.got, fault.rule))
+            batch = self.columns.batch(piece.filter(pa.array(is_good)), first_row)
+        if self.bad_rows is None or batch.ids is not None:
+            return batch
+        return replace(batch, ids=first_row + np.flatnonzero(is_good))
 
     def spans(self) -> list[FileSpan]:
         """Return the same rows in parts that can be read independently: row groups, or files.

@@ -39,29 +39,22 @@ UncertainPolicy = Literal["ignore", "multi-class", "zeros", "ones", "soft"] | fl
 def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
     """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
     if y.dtype.kind in "biuf" and _is_numbered(outputs):
-        return _codes_of_numbers(y, outputs, argument, caller)
+        is_fine = (y >= 0) & (y < outputs.n_classes)
+        codes = y
+        if y.dtype.kind == "f":
+            is_missing = np.isnan(y)
+            is_fine = (is_fine & (y == np.floor(y))) | is_missing
+            codes = np.where(is_missing, MISSING, y)
+        if not is_fine.all():
+            row = int(np.argmin(is_fine))
+            raise _no_class(y[row].item(), row, outputs, argument, caller)
+        return codes.astype(np.int64)
     try:
         values, positions = distinct(y)
     except TypeError as error:
         rule, fix = "must have one label per row", "Use a class name or a column number"
         raise BadTypeError(argument, caller, rule, str(error), fix) from error
     return codes_of_values(values, positions, outputs, argument, caller)
-
-
-def _codes_of_numbers(
-    y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str
-) -> IntArray:
-    """Return labels that are column numbers, validated."""
-    is_fine = (y >= 0) & (y < outputs.n_classes)
-    codes = y
-    if y.dtype.kind == "f":
-        is_missing = np.isnan(y)
-        is_fine = (is_fine & (y == np.floor(y))) | is_missing
-        codes = np.where(is_missing, MISSING, y)
-    if not is_fine.all():
-        row = int(np.argmin(is_fine))
-        raise _no_class(y[row].item(), row, outputs, argument, caller)
-    return codes.astype(np.int64)
 
 
 def codes_of_values(
@@ -247,9 +240,9 @@ class Labels(BaseLabels):
         values = values.astype(np.float64)
         is_missing = np.isnan(values)
         known = np.where(is_missing, 0.0, values)
-        is_share = (known >= 0) & (known <= 1)
+        is_fraction = (known >= 0) & (known <= 1)
         fix = "Use 1 for correct and 0 for wrong"
-        require_everywhere(is_share, array, argument, caller, "must be between 0 and 1", fix)
+        require_everywhere(is_fraction, array, argument, caller, "must be between 0 and 1", fix)
         if np.isin(known, (0.0, 1.0)).all():
             return cls(freeze(np.where(is_missing, MISSING, known).astype(np.int64)))
         soft = np.column_stack([1 - values, values])

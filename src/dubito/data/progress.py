@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from html import escape
 from pathlib import PurePath
@@ -88,12 +88,8 @@ def show_progress() -> Iterator[None]:
     ...     pass  # policy = Policy.fit(scan("predictions/*.parquet", columns), costs=costs)
     """
     if (display := _notebook()) is not None:
-        line = NotebookProgress(display)
-        try:
-            with report_progress_to(line):
-                yield
-        finally:
-            line.close()
+        with closing(NotebookProgress(display)) as line, report_progress_to(line):
+            yield
         return
     if not sys.stderr.isatty():
         yield

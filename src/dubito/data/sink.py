@@ -21,9 +21,9 @@ from pyarrow import ipc, parquet
 from dubito.arrays import IntArray
 from dubito.data.cells import is_text, plain_type, whole
 from dubito.data.sources.locations import is_url, send
+from dubito.data.sources.opening import TEXTS
 from dubito.errors import BadTypeError, BadValueError
 
-TEXTS = (".csv", ".tsv")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
 NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)$"
 # Text that is written without quotes; leading zeros and more than 15 digits are of identifiers.
@@ -155,7 +155,11 @@ class Sink:
         self.digits = digits
         self.name = os.fspath(path) if is_url(os.fspath(path)) else os.path.realpath(path)
         self.n_rows = 0
-        self.open_writer = _writer_of(self.name)
+        target = PurePath(self.name)
+        if target.suffix.lower() not in WRITERS:
+            rule = f"must end in one of {', '.join(WRITERS)}"
+            raise BadValueError("path", "Sink", rule, repr(target.name), "Use a .parquet path")
+        self.open_writer = WRITERS[target.suffix.lower()]
         self.opened = ExitStack()
         self.file: BinaryIO | None = None
         self.writer: Any = None
@@ -263,16 +267,6 @@ class Sink:
             if self.writer is not None:
                 with suppress(OSError):
                     self.writer.close()
-
-
-def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
-    """Return the writer of a file extension, or raise."""
-    path = PurePath(name)
-    ending = path.suffix.lower()
-    if ending not in WRITERS:
-        rule = f"must end in one of {', '.join(WRITERS)}"
-        raise BadValueError("path", "Sink", rule, repr(path.name), "Use a .parquet path")
-    return WRITERS[ending]
 
 
 @contextmanager

@@ -131,8 +131,8 @@ def read_stream(
     except BadValueError:
         raise
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise BadFileError("The Arrow stream", said, FIX) from error
+        problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise BadFileError("The Arrow stream", problem, FIX) from error
 
 
 def _whole_table(content: bytes, max_samples: int) -> pa.Table:

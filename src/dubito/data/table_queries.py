@@ -17,7 +17,7 @@ from dubito.data.sink import UNQUOTED, quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.formats import RecordBatches
 from dubito.data.sources.locations import is_url
-from dubito.data.sources.opening import DatasetSource
+from dubito.data.sources.opening import TEXTS, DatasetSource
 
 if TYPE_CHECKING:
     from dubito.data.files import FileShards
@@ -64,14 +64,12 @@ def row_count(source: Any) -> int | None:
         counts = [
             _line_count(span.source) if span.n_rows is None else span.n_rows for span in spans
         ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    return None if None in counts else sum(filter(None, counts))
 
 
 def _line_count(source: BaseSource) -> int | None:
     """Return the number of lines below the header of a local text file, None for others."""
-    is_text = source.name.lower().endswith((".csv", ".tsv"))
-    if not is_text or is_url(source.name):
+    if not source.name.lower().endswith(TEXTS) or is_url(source.name):
         return None
     n_lines = 0
     with open(source.name, "rb") as opened:

@@ -597,10 +597,10 @@ class BaseMultiLabel(BaseOutputs):
         floats = as_finite(as_floats(array, "array", caller), "array", caller)
         shape = " x ".join(f"{axis}{'es' if axis == 'pass' else 's'}" for axis in self.axes)
         require_dimensions(floats, (len(self.axes),), "array", caller, shape)
-        is_share = (floats >= 0) & (floats <= 1)
+        is_fraction = (floats >= 0) & (floats <= 1)
         rule = "must be between 0 and 1"
         fix = LOGITS if (floats < 0).any() else PERCENTAGES
-        require_everywhere(is_share, floats, "array", caller, rule, fix)
+        require_everywhere(is_fraction, floats, "array", caller, rule, fix)
         names = _as_label_names(label_names, array, floats.shape[-1], caller)
         set_fields(self, array=own(floats, array), origin=Origin.of(array), label_names=names)
 

@@ -16,6 +16,7 @@ from dubito.arrays import (
     as_distributions,
     as_finite,
     as_floats,
+    as_numbers,
     draw_seed,
     freeze,
     own,
@@ -160,8 +161,7 @@ def _crossed(
 
 def as_levels(value: Any, caller: str) -> FloatArray:
     """Return the levels of quantiles, increasing between 0 and 1."""
-    levels = as_finite(as_floats(value, "levels", caller), "levels", caller)
-    require_dimensions(levels, (1,), "levels", caller, "one number per column")
+    levels = as_numbers(value, "levels", caller, shape="one number per column")
     is_rising = (levels > np.append(0.0, levels[:-1])) & (levels < 1)
     if not is_rising.all():
         rule, fix = "must increase strictly between 0 and 1", "Use levels such as [0.1, 0.5, 0.9]"

@@ -57,7 +57,8 @@ def array(
         wanted = [entry.size(one) for one in shape]
         sizes = [0] if found is None else [*found.shape]
         is_empty = 0 in sizes and not is_empty_allowed
-        if found is None or is_empty or not all(map(_is_size, sizes, wanted)):
+        is_sized = all(one in (None, size) for one, size in zip(wanted, sizes, strict=False))
+        if found is None or is_empty or not is_sized:
             got = " x ".join(map(str, sizes))
             if found is None:
                 is_list = isinstance(value, list | tuple)
@@ -80,11 +81,6 @@ def _form_of(sizes: list[int | None]) -> str:
     if len(sizes) > 1:
         return f"an array of {form} "
     return "a list of " if sizes == [None] else f"a list of {form} "
-
-
-def _is_size(size: int, wanted: int | None) -> bool:
-    """Whether a size is the wanted one, if there is one."""
-    return wanted in (None, size)
 
 
 def _as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:

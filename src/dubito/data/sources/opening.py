@@ -116,8 +116,8 @@ class PartitionSource(BaseSource):
     def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         held = [name for name in columns if name not in self.partition]
         # At least one column of the file is read for the number of rows.
-        asked = held or self.file.schema.names[:1]
-        for batch in self.file.batches(asked, [*texts, *asked] if not held else texts, n_rows):
+        read = held or self.file.schema.names[:1]
+        for batch in self.file.batches(read, texts if held else [*texts, *read], n_rows):
             arrays = [
                 pa.repeat(self.partition[name], batch.num_rows)
                 if name in self.partition
