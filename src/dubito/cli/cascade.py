@@ -79,8 +79,14 @@ def fit(
     from dubito.formatting import quantity
 
     require_output_paths({"--output": output}, [file], {"--output": (".json",)})
-    models = [_Model.of(one, FIT, 3) for one in model]
-    _require_used(models, review_cost, review_error_rate, cost_per_second)
+    models = [_Model.of(one) for one in model]
+    has_seconds = any(one.seconds for one in models)
+    if review_error_rate and review_cost is None:
+        rule, fix = "needs a person to ask", "Pass --review-cost 0.3"
+        raise BadValueError("--review-error-rate", FIT, rule, "no --review-cost", fix)
+    if cost_per_second and not has_seconds:
+        rule, fix = "needs the latency of models", f"Pass --model {EXAMPLE}:1.5"
+        raise BadValueError("--cost-per-second", FIT, rule, "none", fix)
     table = _Table(file, models, FIT, percent=percent)
     is_known, n_unknown = table.known_answers()
     outputs = {
@@ -90,7 +96,6 @@ def fit(
         )
         for one in table.models
     }
-    has_seconds = any(one.seconds for one in models)
     latencies = {one.name: table.amount(one.seconds, is_known) for one in table.models}
     fitted = Cascade.fit(
         outputs,
@@ -230,13 +235,13 @@ class _Model(NamedTuple):
     is_given: bool = False  # with --model, not remembered from the fit
 
     @classmethod
-    def of(cls, text: str, caller: str, least: int) -> _Model:
+    def of(cls, text: str) -> _Model:
         """Return the parts of NAME=CONFIDENCE:CORRECT:COST:SECONDS."""
         name, sign, columns = text.partition("=")
         parts = columns.split(":")
-        if not (name and sign and least <= len(parts) <= 4 and all(parts)):
+        if not (name and sign and 3 <= len(parts) <= 4 and all(parts)):
             rule = "must be NAME=CONFIDENCE:CORRECT:COST"
-            raise BadValueError("--model", caller, rule, repr(text), f"Pass --model {EXAMPLE}")
+            raise BadValueError("--model", FIT, rule, repr(text), f"Pass --model {EXAMPLE}")
         confidence, correct, cost, seconds = (*parts, "", "", "")[:4]
         return cls(name, confidence, correct, cost, seconds)
 
@@ -249,16 +254,15 @@ def _models_of(loaded: Cascade, given: list[str]) -> list[_Model]:
         for name in loaded.models
         if name in columns
     }
+    fix = f"Pass --model {loaded.models[0]}=conf_{loaded.models[0]}"
     for text in given:
         name, sign, parts = text.partition("=")
         confidence, _, cost = parts.partition(":")
         if not (sign and confidence and name in loaded.models):
             rule = f"must be NAME=CONFIDENCE of one of {', '.join(loaded.models)}"
-            fix = f"Pass --model {loaded.models[0]}=conf_{loaded.models[0]}"
             raise BadValueError("--model", DECIDE, rule, repr(text), fix)
         found[name] = _Model(name, confidence, cost=cost, is_given=True)
     if not found:
-        fix = f"Pass --model {loaded.models[0]}=conf_{loaded.models[0]}"
         raise BadValueError("", DECIDE, "needs the columns of models", "none", fix)
     return list(found.values())
 
@@ -344,18 +348,6 @@ class _Table:
             rule, got = "must be at least 0, as calls cost money or time", f"{found[row]:g}"
             raise BadValueError(name, self.file, rule, got, fix, row)
         return found[rows]
-
-
-def _require_used(
-    models: list[_Model], review_cost: float | None, error_rate: float, per_second: float
-) -> None:
-    """Raise for options that would have no effect."""
-    if error_rate and review_cost is None:
-        rule, fix = "needs a person to ask", "Pass --review-cost 0.3"
-        raise BadValueError("--review-error-rate", FIT, rule, "no --review-cost", fix)
-    if per_second and not any(one.seconds for one in models):
-        rule, fix = "needs the latency of models", f"Pass --model {EXAMPLE}:1.5"
-        raise BadValueError("--cost-per-second", FIT, rule, "none", fix)
 
 
 def _require_distinct(table: _Table, ids: str | None) -> None:

@@ -13,7 +13,6 @@ from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito import Logits
-    from dubito.arrays import FloatArray
     from dubito.data import FashionMNISTSample
     from dubito.decide import Policy
 
@@ -27,7 +26,7 @@ REJECT_COST, OOD_ALPHA = 0.2, 0.02
 PAYMENT_COSTS = "action,legit,fraud\npass,0,100\nreview,2,2\nblock,5,0\n"
 LABELS = "--multilabel 'p_*' --label 'y_*' --uncertain ignore"
 DECIDE = "decide policy.json new.csv -o decisions.csv --review review.csv"
-STORIES = {  # what is told, and the commands that lead from files to results
+STORIES = {  # introductions, and the commands that lead from files to results
     "binary": (
         "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
         "good payment that is blocked 5, a look by an analyst 2. Is the probability right, and "
@@ -334,7 +333,6 @@ def _labels_of(sample: FashionMNISTSample, field: str) -> list[str]:
     return [sample.classes[label] for label in getattr(sample, f"{field}_labels")]
 
 
-def _features_of(sample: FashionMNISTSample, field: str) -> FloatArray:
+def _features_of(sample: FashionMNISTSample, field: str) -> Any:
     """Return the features of a part of the sample."""
-    features: FloatArray = getattr(sample, f"{field}_features")
-    return features
+    return getattr(sample, f"{field}_features")

@@ -25,10 +25,7 @@ TOLERANCE = 1e-6  # above rounding in single precision
 
 
 @command()
-def doctor(
-    *,
-    as_json: bool = False,
-) -> None:
+def doctor(*, as_json: bool = False) -> None:
     """Show versions, threads and compiled kernels, and verify results against stored values.
 
     Example: dubito doctor

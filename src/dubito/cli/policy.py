@@ -20,11 +20,7 @@ MAX_SHOWN = 10  # actions and classes whose costs are shown
 
 @policy.command()
 @command()
-def show(
-    file: Path,
-    *,
-    as_json: bool = False,
-) -> None:
+def show(file: Path, *, as_json: bool = False) -> None:
     """Show what a policy or a cascade does, and its out-of-sample results.
 
     Example: dubito policy show policy.json
@@ -108,11 +104,7 @@ def explain(
 
 @policy.command()
 @command()
-def seal(
-    file: Path,
-    *,
-    as_json: bool = False,
-) -> None:
+def seal(file: Path, *, as_json: bool = False) -> None:
     """Validate a policy that was edited by hand and update its checksum.
 
     Example: dubito policy seal policy.json

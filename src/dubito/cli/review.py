@@ -56,7 +56,7 @@ def plan(
     import numpy as np
 
     from dubito.data import Sink
-    from dubito.decide import Policy, ReviewTeam, load_policy
+    from dubito.decide import CostMatrix, Policy, ReviewTeam, load_policy
     from dubito.outputs import Probabilities
 
     paths = {"--output": output, "--save-team": save_team}
@@ -66,7 +66,9 @@ def plan(
         rule, fix = "needs a policy of classes with a reject action", "Fit with --reject-cost 0.3"
         raise BadValueError("POLICY", CALLER, rule, str(policy), fix)
     reviewers = ReviewTeam.load(team)
-    keys, p, columns = _rejected(decisions, loaded, ids, _columns_of(reviewers, loaded))
+    prices = CostMatrix([[one.cost] for one in reviewers.reviewers], reviewers.names)
+    needed = list(dict.fromkeys([*loaded.costs.columns, *prices.columns]))
+    keys, p, columns = _rejected(decisions, loaded, ids, needed)
     outputs = Probabilities(p, loaded.classes)
     method: Any = "exact" if exact else "prices"
     found = reviewers.plan(outputs, loaded.costs, columns or None, method=method)
@@ -78,42 +80,26 @@ def plan(
     if save_team is not None:
         found.team.save(save_team)
     if as_json:
-        say_json(
+        figures = zip(found.team.reviewers, found.used, found.hour_savings.tolist(), strict=True)
+        each = [
             {
-                "rows": len(found),
-                "cost_without_review": float(found.expected_cost.sum()),
-                "saving": found.saving,
-                "reviewers": [
-                    {
-                        "name": one.name,
-                        "rows": int(n),
-                        "capacity": one.capacity,
-                        "row_saves": one.shadow_price,
-                        "hour_saves": None if one.rows_per_hour is None else hour,
-                    }
-                    for one, n, hour in zip(
-                        found.team.reviewers,
-                        found.used,
-                        found.hour_savings.tolist(),
-                        strict=True,
-                    )
-                ],
+                "name": one.name,
+                "rows": int(n),
+                "capacity": one.capacity,
+                "row_saves": one.shadow_price,
+                "hour_saves": None if one.rows_per_hour is None else hour,
             }
-        )
+            for one, n, hour in figures
+        ]
+        cost = float(found.expected_cost.sum())
+        counts = {"rows": len(found), "cost_without_review": cost, "saving": found.saving}
+        say_json({**counts, "reviewers": each})
         return
     say(str(found))
     if output is not None:
         say(f"Who reviews which row is in {output}, the most valuable rows of each first.")
     if save_team is not None:
         say(f"The team with its shadow prices is in {save_team}.")
-
-
-def _columns_of(team: Any, policy: Policy) -> list[str]:
-    """Return the columns that the costs of the policy and the prices of reviewers depend on."""
-    from dubito.decide import CostMatrix
-
-    prices = CostMatrix([[one.cost] for one in team.reviewers], team.names)
-    return list(dict.fromkeys([*policy.costs.columns, *prices.columns]))
 
 
 def _rejected(
@@ -144,10 +130,10 @@ def _rejected(
         fix = "Run dubito decide with --all-probabilities"
         raise BadValueError("", decisions, error.rule, error.got, fix) from error
     action = np.array([str(one) for one in cells["action"].values()])
-    asking = [str(policy.costs.actions[k]) for k in policy.costs.rejecting]
-    rows = np.flatnonzero(np.isin(action, asking))
+    rejecting = [str(policy.costs.actions[k]) for k in policy.costs.rejecting]
+    rows = np.flatnonzero(np.isin(action, rejecting))
     if not rows.size:
-        rule, fix = f"has no row with the action {' or '.join(asking)}", "Nothing is to review"
+        rule, fix = f"has no row with the action {' or '.join(rejecting)}", "Nothing is to review"
         raise BadValueError("", decisions, rule, f"{action.size} rows", fix)
     p = np.column_stack([cells[name].numbers() for name in names])[rows]
     if is_of_answers:

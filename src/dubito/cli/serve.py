@@ -222,11 +222,7 @@ def create(
 
 @token.command("list")
 @command()
-def list_tokens(
-    *,
-    database: str = DATABASE,
-    as_json: bool = False,
-) -> None:
+def list_tokens(*, database: str = DATABASE, as_json: bool = False) -> None:
     """List tokens with their users, scopes and validity.
 
     Example: dubito token list
