@@ -23,7 +23,6 @@ from dubito.cli.limits import as_shown, crossed_limits, limit_warnings
 from dubito.cli.options import command
 from dubito.cli.printing import passes, put, say, say_json, typed
 from dubito.cli.reading import Reader, require_output_paths
-from dubito.cli.writing import bad_rows_remedy
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -88,6 +87,7 @@ def audit(
         'group.*.fpr>0.1' (any group), 'label.*.ece>0.1' (any of several labels) or
         'disparity.fpr>0.05' (between groups).
     """
+    from dubito.cli.writing import bad_rows_remedy
     from dubito.data import BadRows, Sink
     from dubito.data.sources.opening import TEXTS
     from dubito.measure.binary import THRESHOLD
@@ -237,9 +237,9 @@ def _say(found: _Measured, options: ColumnOptions) -> None:
         elif isinstance(result, Audit) and result.positive is not None:
             name = f"P({result.positive.pos_label})"
             ranked += f", and ROC-AUC, average precision, slope, bins and deciles of {name},"
-        said = f"The rows were streamed: {ranked} come from a fine grid, which "
-        said += "changes probabilities by less than 1 part in 1,024. Other figures are exact."
-        say("\n" + "\n".join(wrapped(said, 80)))
+        note = f"The rows were streamed: {ranked} come from a fine grid, which "
+        note += "changes probabilities by less than 1 part in 1,024. Other figures are exact."
+        say("\n" + "\n".join(wrapped(note, 80)))
     if isinstance(result, Audit) and result.n_classes == 2 and result.positive is None:
         one, other = (quote(str(each.name)) for each in result.classes)
         say(f"\nPass --positive {one} or --positive {other} to audit P(positive class).")
@@ -281,9 +281,5 @@ def _cost_report(rows: Shards, costs: CostMatrix) -> CostReport:
 
     batch = sample_rows(rows, MAX_COST_ROWS, is_labeled=True)
     return cost_report(
-        batch.labels,
-        batch.outputs,
-        costs,
-        batch.row_costs,
-        sample_weight=batch.weight,
+        batch.labels, batch.outputs, costs, batch.row_costs, sample_weight=batch.weight
     )

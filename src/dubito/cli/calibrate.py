@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from hashlib import sha256
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dubito.cli.columns import (
@@ -26,14 +26,6 @@ from dubito.cli.reading import (
     multilabel_calibrator,
     require_output_paths,
 )
-from dubito.cli.regression_commands import (
-    calibrated_arrays,
-    calibrated_names,
-    fit_calibrator,
-    require_outputs,
-    require_same_kind,
-)
-from dubito.cli.writing import RowRun, is_directory
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 if TYPE_CHECKING:
@@ -106,8 +98,12 @@ def calibrate(
         raise BadValueError("", "--columns", rule, f"{columns} alone", fix)
     place = output or "calibrator.json"
     require_output_paths({"--output": place}, [file], {"--output": (".json",)})
-    fit = fit_calibrator if options.is_regression else _fit
-    fit(file, place, options, reader, calibrator, as_json)
+    if options.is_regression:
+        from dubito.cli.regression_commands import fit_calibrator
+
+        fit_calibrator(file, place, options, reader, calibrator, as_json)
+        return
+    _fit(file, place, options, reader, calibrator, as_json)
 
 
 def _fit(
@@ -166,11 +162,8 @@ def _fit(
     if leaderboard:
         _show_leaderboard(leaderboard, chosen)
     say(f"Written to {output}. Next:")
-    shown = replace(options, label=None, weight=None, group=None, uncertain=None, correct=None)
-    if options.is_answers:  # the calibrator holds its columns
-        shown = ColumnOptions()
-    words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
-    say(f"  {words} -o calibrated.parquet")
+    shown = ColumnOptions() if options.is_answers else options  # its calibrator holds its columns
+    shown.say_next(f"calibrate --apply {output}", file, "calibrated.parquet")
 
 
 def _show_leaderboard(lines: list[dict[str, Any]], chosen: str) -> None:
@@ -221,6 +214,8 @@ def _apply(
     """Write the calibrated probabilities of new predictions beside their columns."""
     from dubito.calibrate import ConfidenceCalibrator
     from dubito.calibrate.confidence import ANSWER_COLUMNS, answer_columns
+    from dubito.cli import regression_commands as regression
+    from dubito.cli.writing import RowRun, is_directory
     from dubito.data import scan
     from dubito.data.sink import class_columns
     from dubito.data.sources import open_source
@@ -234,7 +229,7 @@ def _apply(
         like_fit = replace(options, **remembered)
         options = like_fit if like_fit.has_outputs(open_source(file).schema.names) else options
     if is_regression:
-        require_outputs(calibrator, options, path)
+        regression.require_outputs(calibrator, options, path)
     n_rearranged: list[int] = []  # of each batch
     known: dict[str, Any] = {}
     names: Sequence[Any]
@@ -258,8 +253,8 @@ def _apply(
     if is_answers:
         names = ANSWER_COLUMNS
     elif is_regression:
-        require_same_kind(calibrator, bound, path)
-        names = calibrated_names(calibrator, bound)
+        regression.require_same_kind(calibrator, bound, path)
+        names = regression.calibrated_names(calibrator, bound)
     elif is_single:
         names = [first]
     else:
@@ -270,7 +265,7 @@ def _apply(
             return answer_columns(calibrator, batch.outputs)
         if is_regression:
             n_rearranged.append(getattr(batch.outputs, "n_rearranged", 0))
-            arrays = calibrated_arrays(calibrator, batch)
+            arrays = regression.calibrated_arrays(calibrator, batch)
             return {f"{PREFIX}{name}": one for name, one in zip(names, arrays, strict=True)}
         p = calibrator._predict_proba(batch.outputs)
         return {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
@@ -278,7 +273,7 @@ def _apply(
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
         return {**batch.beside(source), **results_of(batch)}
 
-    run = RowRun.open(
+    run = RowRun(
         columns_of,
         predictions,
         output,
@@ -289,7 +284,7 @@ def _apply(
         id_column=options.id,
         wanted=wanted,
     )
-    n_rows = sum(run.write(output).values())
+    n_rows = sum(run.write().values())
     if as_json:
         counted = {"rearranged": sum(n_rearranged)} if options.rearrange else {}
         say_json({"rows": n_rows, **counted, "output": output})

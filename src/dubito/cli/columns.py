@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from dubito.cli.options import OptionGroup, flag
-from dubito.cli.printing import put, say_note
+from dubito.cli.options import OptionGroup, first_few, flag, join_choices
+from dubito.cli.printing import put, say, say_note
 from dubito.cli.reading import Predictions
 from dubito.errors import BadValueError
 
@@ -167,6 +167,12 @@ class ColumnOptions(OptionGroup):
         pairs = ((flag(name), value) for name, value in self.given.items())
         words = [word for pair in pairs for word in pair]
         return shlex.join(words + [f"--{name}" for name in self.switches])
+
+    def say_next(self, command: str, file: str, output: str) -> None:
+        """Print a command for new rows, which have the same columns but no labels."""
+        shown = replace(self, label=None, weight=None, group=None, uncertain=None, correct=None)
+        words = f"dubito {command} NEW{PurePath(file).suffix} {shown}".rstrip()
+        say(f"  {words} -o {output}")
 
     def open(
         self,
@@ -362,12 +368,12 @@ def require_classes(
         names = bound.found[bound.kind]
         n_found = bound.widths.get(names[0], max(len(names), 2))
         if n_found != n_classes:
-            known = "" if classes is None else f" ({_first_few([str(one) for one in classes])})"
+            known = "" if classes is None else f" ({first_few([str(one) for one in classes])})"
             rule = f"must have {n_classes} classes{known}, as {path} was fitted on"
             fix = "Pass the columns of the fit with --logits, --probabilities or --probability"
             for role in (one for one in OUTPUTS[:3] if one in fitted):
                 fix = f"Pass --{role} {shlex.quote(fitted[role])}, as for the fit"
-            raise BadValueError("", file, rule, f"{n_found} from {_first_few(names)}", fix)
+            raise BadValueError("", file, rule, f"{n_found} from {first_few(names)}", fix)
 
 
 def output_columns(columns: Columns) -> dict[str, str]:
@@ -393,7 +399,7 @@ def _require_scores(fitted: str, names: Sequence[str], file: str) -> None:
     wanted = [fitted] if fitted in names else fitted.split(",")
     for one in wanted:
         if not any(fnmatchcase(name, one) for name in names):
-            rule, got = f"has no column '{one}', a score of the fit", f"columns {_first_few(names)}"
+            rule, got = f"has no column '{one}', a score of the fit", f"columns {first_few(names)}"
             raise BadValueError("", file, rule, got, "Add the column, or fit again without it")
 
 
@@ -443,8 +449,8 @@ def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
     if source.separator in (None, expected):
         return {}
     decimal = scan(source, columns).columns.decimal
-    said = {f"separated by {SEPARATORS[source.separator]}": None}
-    return said if decimal == "." else {**said, "with decimal commas": None}
+    notation = {f"separated by {SEPARATORS[source.separator]}": None}
+    return notation if decimal == "." else {**notation, "with decimal commas": None}
 
 
 def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[str, str]:
@@ -462,9 +468,8 @@ def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[s
         rule, got = "has no single column of labels", "columns p_* and y_*"
         fix = "Pass --multilabel 'p_*' --label 'y_*' for several labels per row"
         raise BadValueError("", file, rule, got, fix)
-    known = f"{', '.join(LABELS[:-1])} or {LABELS[-1]}"
-    rule = f"needs exactly one column named {known}"
-    got = " and ".join(found) or f"columns {_first_few(names)}"
+    rule = f"needs exactly one column named {join_choices(LABELS)}"
+    got = " and ".join(found) or f"columns {first_few(names)}"
     fix = f"Pass {' or '.join(f'--label {name}' for name in found or ['NAME'])}"
     raise BadValueError("", file, rule, got, fix)
 
@@ -478,7 +483,7 @@ def _find_several_labels(names: Sequence[str], file: str) -> dict[str, str]:
     starts = [f"{name}_" for name in LABELS if any(one.startswith(f"{name}_") for one in names)]
     if len(starts) == 1:
         return {"label": f"{starts[0]}*"}
-    got = " and ".join(f"{start}*" for start in starts) or f"columns {_first_few(names)}"
+    got = " and ".join(f"{start}*" for start in starts) or f"columns {first_few(names)}"
     rule = "needs one set of label columns named y_*, label_* or target_*"
     raise BadValueError("", file, rule, got, "Pass --label 'y_*'")
 
@@ -518,7 +523,7 @@ def _select_labels(
     values["only_labels"] = wanted
     if spare := [name for name in spare if name not in wanted]:
         why = "have no outputs" if needed is None else "are not among those of the fit"
-        say_note(f"Labels of {file} that {why} are left out: {_first_few(spare)}.")
+        say_note(f"Labels of {file} that {why} are left out: {first_few(spare)}.")
 
 
 def _as_pattern(wanted: str, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -557,7 +562,7 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     if not found and len(alone) == 1:
         return {"probability": alone[0]}
     rule = "needs one set of columns named logit_*, p_* or prob_*, or one named "
-    rule += f"{', '.join(SINGLE[:-1])} or {SINGLE[-1]}"
+    rule += join_choices(SINGLE)
     several = [f"{prefix}*" for prefix in found] or alone
     if alone and not found:
         fix = f"Pass {' or '.join(f'--probability {name}' for name in alone)}"
@@ -566,7 +571,7 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     else:
         single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
         fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
-    got = f"columns {' and '.join(several) or _first_few(names)}"
+    got = f"columns {' and '.join(several) or first_few(names)}"
     raise BadValueError("", file, rule, got, fix)
 
 
@@ -594,21 +599,21 @@ def _two_classes(
     values = distinct_values(source, label)
     if len(values) > MAX_LABELS and all(map(is_number, values)):
         rule, got = "must be a column of labels", f"`{label}` with {len(values)} distinct numbers"
-        fix = f"Check --label; {source.name} has the columns {_first_few(source.schema.names)}"
+        fix = f"Check --label; {source.name} has the columns {first_few(source.schema.names)}"
         raise BadValueError("--label", source.name, rule, got, fix)
     if positive is None:
         if NUMERIC_LABELS.issuperset(values):
             return None
         rule = f"must be given, because the labels in `{label}` are not 0 and 1"
         fix = _positive_choices(values)
-        raise BadValueError("--positive", source.name, rule, f"labels {_first_few(values)}", fix)
+        raise BadValueError("--positive", source.name, rule, f"labels {first_few(values)}", fix)
     others = [name for name in values if name != positive]
     if len(others) != 1:
         rule = f"must be one of the two classes in `{label}`"
         if positive not in values and len(values) == 2:
-            got, fix = f"{positive} and the labels {_first_few(values)}", _positive_choices(values)
+            got, fix = f"{positive} and the labels {first_few(values)}", _positive_choices(values)
         else:
-            got = f"{positive} and {len(values)} classes: {_first_few(values)}"
+            got = f"{positive} and {len(values)} classes: {first_few(values)}"
             fix = "Fix the labels, or pass one probability column per class with --probabilities"
         raise BadValueError("--positive", source.name, rule, got, fix)
     return others[0], positive
@@ -628,11 +633,11 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
     if positive is None or (len(names) == 2 and positive in names):
         return
-    rule, got = "must be one of two classes", f"{positive} and the classes {_first_few(names)}"
+    rule, got = "must be one of two classes", f"{positive} and the classes {first_few(names)}"
     fix = _positive_choices(names)
     if len(names) != 2:
         rule, fix = "applies to 2 classes", "Leave it out"
-        got = f"{positive} and {len(names)} classes: {_first_few(names)}"
+        got = f"{positive} and {len(names)} classes: {first_few(names)}"
     raise BadValueError("--positive", file, rule, got, fix)
 
 
@@ -664,7 +669,7 @@ def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> Non
             raise BadValueError("", file, rule, got, fix)
         say_note(
             f"All labels in {file} are '{names[code]}', so nothing is known about "
-            f"{_first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
+            f"{first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
             "are unreliable there, and metrics that compare classes are missing. Check "
             f"{where}, or add rows."
         )
@@ -723,15 +728,6 @@ def _positive_choices(names: Sequence[str]) -> str:
     'Pass --positive fraud or --positive ok'
     """
     return f"Pass {' or '.join(f'--positive {name}' for name in names[:4])}"
-
-
-def _first_few(names: Sequence[str]) -> str:
-    """Return the first few of many names.
-
-    >>> _first_few(list("abcdef"))
-    'a, b, c, d, ...'
-    """
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "none"
 
 
 def _as_columns(

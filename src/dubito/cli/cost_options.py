@@ -1,21 +1,21 @@
-"""The cost options of a command: a file, single cells, reject; costs of labels or their F-beta."""
+"""The cost options of a command: of classes, of several labels per row, and of a regression."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from dubito.cli.options import OptionGroup, flag
+from dubito.cli.options import OptionGroup, flag, join_choices
 from dubito.cli.printing import put
-from dubito.errors import BadValueError
+from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
-    from dubito.decide import CostMatrix, FBeta, LabelCosts
+    from dubito.decide import CostMatrix, ErrorCosts, FBeta, LabelCosts
     from dubito.outputs import BaseClassOutputs, BaseOutputs
 
 EVERY = "*"
@@ -280,10 +280,7 @@ class LabelOptions(OptionGroup):
                 fix = f"Pass {flag(name)} 0.5"
                 raise BadValueError("", flag(name), "must be above 0", f"{value:g}", fix)
         if self.average is not None and self.average not in AVERAGES:
-            rule, fix = (
-                f"must be {', '.join(AVERAGES[:-1])} or {AVERAGES[-1]}",
-                "Pass --average macro",
-            )
+            rule, fix = f"must be {join_choices(AVERAGES)}", "Pass --average macro"
             raise BadValueError("", "--average", rule, self.average, fix)
         if self.f_beta is None:
             if self.average is not None:
@@ -297,6 +294,119 @@ class LabelOptions(OptionGroup):
             rule, fix = "cannot be combined with costs", f"Leave out {' and '.join(others)}"
             raise BadValueError("", "--f-beta", rule, " and ".join(others), fix)
         return {"f_beta": FBeta(self.f_beta, self.average or "macro")}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ValueOptions(OptionGroup):
+    """The options that only policies of a regression have; None for those that were not given.
+
+    Regression
+    ----------
+    cost_under
+        Cost per unit of deciding below the true value (newsvendor: underage, a lost sale).
+    cost_over
+        Cost per unit of deciding above the true value (newsvendor: overage, a leftover).
+    cost_squared
+        Cost of a squared error of 1, instead of costs per unit: decides for the mean.
+    values
+        The only values that may be decided, e.g. 0,12,24 for boxes of 12.
+    review_cost
+        Cost of a human review (assumed to be correct).
+    max_width
+        Review rows whose interval is wider than this.
+    max_relative_width
+        Review rows whose interval is wider than this multiple of the prediction.
+    interval
+        Coverage of the prediction intervals. Default: 0.9.
+    """
+
+    cost_under: float | None = None
+    cost_over: float | None = None
+    cost_squared: float | None = None
+    values: str | None = None
+    review_cost: float | None = None
+    max_width: float | None = None
+    max_relative_width: float | None = None
+    interval: float | None = None
+
+    def read(self, file: Path | None) -> dict[str, Any]:
+        """Return the costs and limits as arguments of a fit; `file` has costs by error."""
+        limits = {
+            name: value
+            for name, value in self.given.items()
+            if name != "values" and not name.startswith("cost_")
+        }
+        for name, value in self.given.items():
+            highest = 1.0 if name == "interval" else float("inf")
+            if name != "values" and not 0 < value < highest:
+                rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
+                fix = f"Pass {flag(name)} {'0.9' if name == 'interval' else '1'}"
+                raise BadValueError("", flag(name), rule, f"{value:g}", fix)
+        for limit in ("max_width", "max_relative_width"):
+            if limit in limits and self.review_cost is None:
+                rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"
+                raise BadValueError("", flag(limit), rule, f"{limits[limit]:g} alone", fix)
+        return {"costs": self._costs(file), **limits}
+
+    def _costs(self, file: Path | None) -> ErrorCosts:
+        """Return the costs of errors, of a file or of the options."""
+        from dubito.decide import ErrorCosts
+
+        pair = [name for name in ("cost_under", "cost_over") if name in self.given]
+        kinds = pair[:1] + ["cost_squared"] * (self.cost_squared is not None)
+        kinds += ["costs"] * (file is not None)
+        if len(kinds) > 1:
+            rule, fix = f"cannot be combined with {flag(kinds[0])}", "Leave one of them out"
+            got = f"{file}" if kinds[-1] == "costs" else f"{self.cost_squared:g}"
+            raise BadValueError("", flag(kinds[-1]), rule, got, fix)
+        values = None if self.values is None else _read_values(self.values)
+        if file is not None:
+            return replace(_read_error_costs(file), values=values)
+        if self.cost_squared is not None:
+            return ErrorCosts.squared(self.cost_squared, values)
+        if self.cost_under is None or self.cost_over is None:
+            rule = "needs the costs per unit of a value that is too low and of one too high"
+            got = " alone".join([*map(flag, pair), ""]) or "none"
+            fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
+            raise BadValueError("", "dubito fit for a regression", rule, got, fix)
+        return ErrorCosts.linear(self.cost_under, self.cost_over, values)
+
+
+def _read_values(text: str) -> list[float]:
+    """Return the values that may be decided, in increasing order.
+
+    >>> _read_values("24, 0, 12")
+    [0.0, 12.0, 24.0]
+    """
+    try:
+        found = sorted({float(one) for one in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or not all(abs(one) <= 1e15 for one in found):
+        rule, fix = "must be numbers separated by commas", "Pass --values 0,12,24"
+        raise BadValueError("", "--values", rule, text, fix)
+    return found
+
+
+def _read_error_costs(path: Path) -> ErrorCosts:
+    """Return piecewise linear costs from lines of `error,cost`; a header line is optional."""
+    from dubito.decide import ErrorCosts
+    from dubito.serialization.documents import read_text
+
+    fix = "Write three or more lines of error,cost, such as -1,4 and 0,0 and 1,1"
+    try:
+        lines = [line for line in csv.reader(read_text(path).splitlines()) if line]
+        has_header = bool(lines) and lines[0][0].strip().lower() == "error"
+        pairs = [(float(error), float(cost)) for error, cost in lines[has_header:]]
+    except (csv.Error, ValueError) as error:
+        raise BadFileError(str(path), "each line must be an error and its cost", fix) from error
+    pairs.sort()
+    try:
+        return ErrorCosts([error for error, _ in pairs], [cost for _, cost in pairs])
+    except BadValueError as error:
+        problem = f"its {error.argument} {error.rule}, got {error.got}"
+        raise BadFileError(str(path), problem, fix) from error
 
 
 def require_unused(values: Mapping[str, Any], kind: str = "with --multilabel") -> None:

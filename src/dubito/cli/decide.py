@@ -13,7 +13,6 @@ from dubito.cli.columns import ColumnOptions
 from dubito.cli.options import command
 from dubito.cli.printing import say, say_json, say_rearranged
 from dubito.cli.reading import Reader, policy_first, require_output_paths
-from dubito.cli.writing import DIGITS, RowRun, bad_rows_remedy, is_directory
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ def decide(
     confidence
         Column of confidences in answers, as for the fit.
     """
+    from dubito.cli.writing import RowRun, bad_rows_remedy, is_directory
     from dubito.data.sources.opening import TEXTS
     from dubito.data.table_queries import value_counts
     from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
@@ -100,7 +100,7 @@ def decide(
 
     with bad_rows_remedy(bad_rows):
         predictions = options.open_for(loaded, policy, *dict.fromkeys(files))
-        run = RowRun.open(
+        run = RowRun(
             columns_of,
             predictions,
             output,
@@ -116,7 +116,7 @@ def decide(
             wanted=columns,
             bad_rows_file=bad_rows,
         )
-        parts = run.write(output)
+        parts = run.write()
     if isinstance(loaded, MultiLabelPolicy):
         has = (True, loaded.costs.review is not None, loaded.costs.review_row is not None)
         actions = tuple(compress(ROW_ACTIONS, has))
@@ -189,6 +189,7 @@ def _write_review(decided: Sequence[str], review: Path, policy: AnyPolicy) -> in
     """
     import numpy as np
 
+    from dubito.cli.writing import DIGITS
     from dubito.data import EncodedLabels, Sink
     from dubito.decide import MultiLabelPolicy, Policy
 
@@ -272,8 +273,8 @@ def _label_review(decided: Sequence[str], policy: Any) -> _Layout:
 
     found = rows_where(decided, "action", ROW_ACTIONS[1:], by="review_value")
     names = [str(name) for name in policy.label_names]
-    asked = [np.array(found[f"decision_{name}"].to_pylist()) == ACTIONS[REVIEW] for name in names]
-    to_review = [", ".join(np.array(names)[row]) for row in np.stack(asked, axis=1)]
+    is_sent = [np.array(found[f"decision_{name}"].to_pylist()) == ACTIONS[REVIEW] for name in names]
+    to_review = [", ".join(np.array(names)[row]) for row in np.stack(is_sent, axis=1)]
     known = {*decision_names(policy, has_probabilities=True)}
     numbers = [one for one in found if one in known and one.startswith("probability_")]
     values = {"action": found["action"], "to_review": np.array(to_review, dtype=object)}

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dubito.cli.options import command
+from dubito.cli.options import command, join_choices
 from dubito.cli.printing import say, say_json
 from dubito.cli.reading import require_output_paths
 from dubito.errors import BadTypeError, BadValueError, BaseRuleError
@@ -58,7 +58,9 @@ def export(
     if ending != ".onnx":
         onnx_only: dict[str, Any] = {"--network": network, "--network-output": network_output}
         onnx_only |= {} if precision == PRECISIONS[0] else {"--precision": precision}
-        _require_onnx(onnx_only, output)
+        for option in (name for name, value in onnx_only.items() if value):
+            fix = f"Pass -o {output.with_suffix('.onnx')}, or leave out {option}"
+            raise BadValueError("", option, "needs an ONNX file", str(output), fix)
     policy = load_policy_or_cascade(file)
     if isinstance(policy, Cascade):
         raise unsupported(policy)
@@ -100,17 +102,8 @@ def export(
 def _require_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise unless an option is one of its choices."""
     if value not in choices:
-        rule = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
+        rule = f"must be {join_choices(choices)}"
         raise BadValueError("", flag, rule, repr(value), f"Pass {flag} {choices[0]}")
-
-
-def _require_onnx(options: dict[str, Any], output: Path) -> None:
-    """Raise for an option of ONNX files that another kind of file is written with."""
-    for flag, value in options.items():
-        if value:
-            rule = "needs an ONNX file"
-            fix = f"Pass -o {output.with_suffix('.onnx')}, or leave out {flag}"
-            raise BadValueError("", flag, rule, str(output), fix)
 
 
 def _as_pairs(texts: list[str] | None, first: str, network: Path | None) -> dict[str, str] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.ahead import compile_ahead
 from dubito.cli.columns import (
+    REGRESSION,
     ColumnOptions,
     note_scores,
     note_single_class,
@@ -17,6 +18,7 @@ from dubito.cli.columns import (
 from dubito.cli.cost_options import (
     CostOptions,
     LabelOptions,
+    ValueOptions,
     require_unused,
     review_hint,
 )
@@ -30,7 +32,6 @@ from dubito.cli.reading import (
     multilabel_calibrator,
     require_output_paths,
 )
-from dubito.cli.regression_commands import ValueOptions, fit_policy
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ OF_OUTPUTS = ("least-confidence", "entropy", "generalized-entropy", "margin-unce
 OOD_SCORES = (*OF_FEATURES, *OF_OUTPUTS)
 OOD_ALPHA, RISK_DELTA = 0.01, 0.05
 ANY_KIND = ("costs", "ood_alpha", "calibrator", "evaluate_on", "seed")
+ROLES = (*REGRESSION, "std", "levels")  # of a regression
 MAX_GROUPS = 20  # of several labels per row, in the text
 
 
@@ -202,15 +204,33 @@ def fit(
         by_label.require_none("--multilabel", "--multilabel 'p_*'")
     if not options.is_regression:
         by_value.require_none("a regression", "--quantiles 'q_*'")
-    fitted: tuple[Any, Any, Shards]
+    policy: Any
+    evidence: Any
     if options.is_multilabel:
-        fitted = _fit_labels(file, options, reader, wanted, by_label)
+        policy, evidence, rows = _fit_labels(file, options, reader, wanted, by_label)
     elif options.is_regression:
-        fitted = _fit_values(file, options, reader, wanted, by_value)
+        policy, evidence, rows = _fit_values(file, options, reader, wanted, by_value)
     else:
-        fitted = _fit_classes(file, options, reader, wanted, has_ids=report is not None)
-    policy, evidence, rows = fitted
-    _write_results(policy, evidence, rows, file, options, output, report, as_json)
+        has_ids = report is not None
+        policy, evidence, rows = _fit_classes(file, options, reader, wanted, has_ids=has_ids)
+    with passes():
+        _save(policy, evidence, rows, file, output, report)
+        n_rearranged = count_rearranged(rows) if options.rearrange else 0
+    if as_json:
+        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        results |= {"rearranged": n_rearranged} if options.rearrange else {}
+        say_json({**results, "output": str(output)})
+        return
+    # Without the notes that were printed as warnings.
+    notes = tuple(one for one in policy.report.notes if one not in evidence.warnings)
+    say(str(replace(policy, report=replace(policy.report, notes=notes))))
+    say_rearranged(n_rearranged)
+    if options.group is not None:
+        is_class = not (options.is_multilabel or options.is_regression)
+        say((_compared_groups if is_class else _groups_table)(policy, evidence))
+    written = f"{output}" if report is None else f"{output}, and the report to {report}"
+    say(f"\nWritten to {written}. Next:")
+    options.say_next(f"decide {output}", file, "decisions.parquet")
 
 
 def _fit_classes(
@@ -322,7 +342,10 @@ def _fit_values(
     file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, own: ValueOptions
 ) -> tuple[Any, Any, Shards]:
     """Fit the policy of a regression; return it, its held-out rows, and all rows."""
-    from dubito.decide import OODGate
+    from dubito.cli.regression_commands import calibrators_named
+    from dubito.decide import OODGate, RegressionPolicy
+    from dubito.measure.regression import moment_matched_shards
+    from dubito.measure.regression_audit import interval_levels
 
     settings = {**own.read(wanted.costs), "random_state": wanted.seed}
     if own.review_cost is None:
@@ -330,31 +353,26 @@ def _fit_values(
         _require_unset(unset, "--review-cost 5")
     if wanted.ood_alpha is not None:
         settings["ood"] = OODGate(alpha=wanted.ood_alpha)
-    return fit_policy(file, options, reader, settings, wanted.calibrator, wanted.evaluate_on)
-
-
-def _write_results(
-    policy: Any,
-    evidence: Any,
-    rows: Shards,
-    file: str,
-    options: ColumnOptions,
-    output: Path,
-    report: Path | None,
-    as_json: bool,
-) -> None:
-    """Save a policy, and print its results and what to do next."""
+    [predictions] = options.open(file, has_features=own.review_cost is not None)
     with passes():
-        _save(policy, evidence, rows, file, output, report)
-        n_rearranged = count_rearranged(rows) if options.rearrange else 0
-    _say_results(policy, evidence, output, as_json, n_rearranged if options.rearrange else None)
-    if as_json:
-        return
-    say_rearranged(n_rearranged)
-    if options.group is not None:
-        is_class = not (options.is_multilabel or options.is_regression)
-        say((_compared_groups if is_class else _groups_table)(policy, evidence))
-    _say_next(file, replace(options, uncertain=None), output, report)
+        rows = reader.rows(predictions)
+        if wanted.calibrator != "auto":
+            settings["calibrator"] = None
+            if wanted.calibrator != "none":
+                outputs = next(moment_matched_shards(rows).batches()).outputs
+                [settings["calibrator"]] = calibrators_named(wanted.calibrator, outputs)
+        try:
+            with reader.held_out(predictions, wanted.evaluate_on) as others:
+                policy, evidence = RegressionPolicy.fit_shards(rows, evaluate_on=others, **settings)
+        except BadValueError as error:
+            if error.argument != "level":
+                raise
+            levels = interval_levels(next(rows.batches()).outputs)
+            fix = f"Pass --interval {int(100 * levels[-1]) / 100:g}" if levels else "Add quantiles"
+            raise error.moved(argument="", caller="--interval", fix=fix) from error
+    given = options.given
+    policy.provenance["columns"] = {role: given[role] for role in ROLES if role in given}
+    return policy, evidence, rows
 
 
 def _groups_table(policy: Any, evidence: Any) -> str:
@@ -400,28 +418,6 @@ def _save(
     policy.save(output)
     if page is not None and report is not None:
         page.save(report)
-
-
-def _say_results(
-    policy: Any, evidence: Any, output: Path, as_json: bool, n_rearranged: int | None = None
-) -> None:
-    """Print the report of a policy, without the notes that were printed as warnings."""
-    if as_json:
-        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
-        results |= {} if n_rearranged is None else {"rearranged": n_rearranged}
-        say_json({**results, "output": str(output)})
-        return
-    untold = tuple(one for one in policy.report.notes if one not in evidence.warnings)
-    say(str(replace(policy, report=replace(policy.report, notes=untold))))
-
-
-def _say_next(file: str, options: ColumnOptions, output: Path, report: Path | None) -> None:
-    """Print where the results are, and the command that decides new rows."""
-    written = f"{output}" if report is None else f"{output}, and the report to {report}"
-    say(f"\nWritten to {written}. Next:")
-    shown = replace(options, label=None, weight=None, group=None, correct=None)  # for `decide`
-    words = f"dubito decide {output} NEW{PurePath(file).suffix} {shown}".rstrip()
-    say(f"  {words} -o decisions.parquet")
 
 
 def _compared_groups(policy: Policy, evidence: Evidence) -> str:

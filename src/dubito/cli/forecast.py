@@ -6,13 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions
-from dubito.cli.forecast_rows import (
-    CALLER,
-    ForecastRows,
-    PlaceOptions,
-    Resumed,
-    read_forecast_rows,
-)
 from dubito.cli.options import command
 from dubito.cli.printing import say, say_json, say_note, say_rearranged, show_table, typed
 from dubito.cli.reading import require_output_paths
@@ -22,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dubito.arrays import IntArray
+    from dubito.cli.forecast_rows import ForecastRows, Resumed
     from dubito.doubt import OnlineConformal, PredictionIntervals, PredictionSets
     from dubito.monitor import ForecastCoverage
     from dubito.monitor.forecasts import CoverageRow
 
+CALLER = "dubito forecast"
 MAX_ROWS = 12  # of a table that are printed
 
 
@@ -96,6 +91,7 @@ def forecast(
     report
         Write an HTML report.
     """
+    from dubito.cli.forecast_rows import PlaceOptions, read_forecast_rows
     from dubito.data.sink import write_atomic
     from dubito.data.sources.opening import TEXTS
     from dubito.serialization.documents import encode_document
@@ -128,15 +124,21 @@ def forecast(
     found = rows.resume(online)
     judged = _issue(online, rows, found, level)
     _warn(rows, found, state, horizon)
-    is_written = output is not None and rows.kept is not None
-    if output is not None and is_written:
+    if rows.kept is None:  # without forecasts, nothing is written
+        output = None
+    if output is not None:
         _write(output, rows, found.chosen, judged[-1][-1] if found.chosen.size else None)
     counts = {**found.counts, "n_rearranged": rows.n_rearranged, "n_bad_rows": rows.n_bad}
     if not judged:
         if as_json:
             say_json(counts)
+            return
+        if found.too_late.size:
+            say(f"Nothing in {file} could be issued or learned from.")
         else:
-            _say_nothing_new(rows, found, output if is_written else None, state)
+            say(f"{file} has no forecasts after those in {state}.")
+        if output is not None:
+            say(f"{output} has no rows.")
         return
     coverage, arguments = _coverage(online, rows, judged, level)
     if state is not None:
@@ -157,8 +159,14 @@ def forecast(
         return
     _print(coverage)
     _print_counts(online, rows, found, state, bad_rows)
-    written = {"The report": report, "The state": state}
-    _print_places(rows, found, output if is_written else None, written)
+    if not found.chosen.size:
+        say(f"{file} has no new forecasts.")
+    if output is not None:
+        n = f"{found.chosen.size:,} {rows.nouns} are" if found.chosen.size else "No rows are"
+        say(f"\n{n} in {output}.")
+    for what, place in (("The report", report), ("The state", state)):
+        if place is not None:
+            say(f"{what} is in {place}.")
 
 
 def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: float) -> list[Any]:
@@ -248,18 +256,6 @@ def _truths(rows: Any) -> str:
     return f"{rows.size:,} outcome was" if rows.size == 1 else f"{rows.size:,} outcomes were"
 
 
-def _say_nothing_new(
-    rows: ForecastRows, found: Resumed, output: Path | None, state: Path | None
-) -> None:
-    """Print that neither forecasts nor outcomes are new."""
-    if found.too_late.size:
-        say(f"Nothing in {rows.file} could be issued or learned from.")
-    else:
-        say(f"{rows.file} has no forecasts after those in {state}.")
-    if output is not None:
-        say(f"{output} has no rows.")
-
-
 def _print_counts(
     online: OnlineConformal,
     rows: ForecastRows,
@@ -289,20 +285,6 @@ def _print_counts(
         say(f"\n{rows.n_bad:,} invalid {each} set aside in {bad_rows}.")
     if found.chosen.size and rows.known is None:
         _print_steps(online, rows.options.horizon_from)
-
-
-def _print_places(
-    rows: ForecastRows, found: Resumed, output: Path | None, places: dict[str, Path | None]
-) -> None:
-    """Print where the results are."""
-    if not found.chosen.size:
-        say(f"{rows.file} has no new forecasts.")
-    if output is not None:
-        n = f"{found.chosen.size:,} {rows.nouns} are" if found.chosen.size else "No rows are"
-        say(f"\n{n} in {output}.")
-    for what, place in places.items():
-        if place is not None:
-            say(f"{what} is in {place}.")
 
 
 def _coverage(
@@ -371,26 +353,21 @@ def _facts(online: OnlineConformal, rows: ForecastRows) -> list[tuple[str, str]]
     first, last = (rows.times.texts[row] for row in order[[0, -1]])
     weights = sorted(online.choice.items(), key=lambda one: -one[1])
     shown = ", ".join(f"{name} {percent(weight)}" for name, weight in weights if weight > 0.0005)
+    steps = _steps(online)
+    known = f"{steps} after the forecast, times the horizon + 1" if steps else "not found yet"
+    if rows.known is not None:
+        known = f"as column {rows.options.known} says"
     facts = [
         ("File", rows.file),
         ("Times", f"{first} to {last}"),
         ("Nominal coverage", short_percent(online.level)),
-        ("Outcomes count as known", _when_known(online, rows)),
+        ("Outcomes count as known", known),
         ("Weights of methods now", shown or "none yet"),
     ]
     if rows.batch is not None:
-        facts.append(
-            ("Fingerprint of forecasts and outcomes", fingerprint(ArrayShards(rows.batch)))
-        )
+        digest = fingerprint(ArrayShards(rows.batch))
+        facts.append(("Fingerprint of forecasts and outcomes", digest))
     return facts
-
-
-def _when_known(online: OnlineConformal, rows: ForecastRows) -> str:
-    """Return when outcomes count as known."""
-    if rows.known is not None:
-        return f"as column {rows.options.known} says"
-    steps = _steps(online)
-    return f"{steps} after the forecast, times the horizon + 1" if steps else "not found yet"
 
 
 def _steps(online: OnlineConformal) -> str:
@@ -513,12 +490,9 @@ def _print(coverage: ForecastCoverage) -> None:
         say()
         cells = [[one.name, *(cell(one) for _, cell in columns)] for one in rows]
         show_table([title, *(name for name, _ in columns)], cells)
-    n_hidden = (
-        max(len(coverage.by_horizon) - MAX_ROWS, 0),
-        max(len(coverage.by_month) - MAX_ROWS, 0),
-    )
-    for count, what in zip(n_hidden, ("later horizon", "earlier month"), strict=True):
-        if count:
+    hidden = {"later horizon": coverage.by_horizon, "earlier month": coverage.by_month}
+    for what, all_rows in hidden.items():
+        if (count := len(all_rows) - MAX_ROWS) > 0:
             are = "is" if count == 1 else "are"
             say(f"{quantity(count, what)} {are} in --report and --json.")
     if columns[-1][0] == "score / raw" and coverage.total.n_rows:

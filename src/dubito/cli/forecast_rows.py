@@ -8,22 +8,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.cli.columns import OUTPUTS, ColumnOptions
+from dubito.cli.forecast import CALLER
 from dubito.cli.printing import say_note
 from dubito.cli.reading import Predictions
 from dubito.cli.writing import KeptColumns, bad_rows_remedy
+from dubito.data import BadRows, Batch, Sink, parsing, read
+from dubito.data.files import read_cells
+from dubito.data.labels import Labels, Targets, names_of
+from dubito.data.sources import open_source
+from dubito.data.times import Times, parse_times
 from dubito.errors import BadValueError
+from dubito.measure.regression import moment_matched
+from dubito.outputs import BaseClassOutputs, Probabilities
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dubito.arrays import BoolArray, FloatArray, IntArray
-    from dubito.cli.writing import KeptColumns
-    from dubito.data import BadRows, Batch
-    from dubito.data.times import Times
     from dubito.doubt import OnlineConformal
 
-CALLER = "dubito forecast"
 RESULTS = ("low", "high", "prediction_set", "set_size")
 FORECASTS = (
     "Pass --quantiles 'q_*', --mean and --std, --samples 's_*', --probabilities 'p_*', --logits "
@@ -51,13 +56,8 @@ class PlaceOptions:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that were named, by option."""
-        pairs = (
-            ("--time", self.time),
-            ("--series", self.series),
-            ("--horizon", self.horizon),
-            ("--known", self.known),
-        )
-        return {option: name for option, name in pairs if name is not None}
+        pairs = ((role, getattr(self, role)) for role in ("time", "series", "horizon", "known"))
+        return {f"--{role}": name for role, name in pairs if name is not None}
 
 
 @final
@@ -115,8 +115,6 @@ class ForecastRows:
     @cached_property
     def ids(self) -> NDArray[Any]:
         """The identifier of each row, by series, horizon and time."""
-        import numpy as np
-
         keys = zip(self.series.tolist(), self.horizons.tolist(), self.times.texts, strict=True)
         return np.array([f"{name}, {step}, {text}" for name, step, text in keys], dtype=object)
 
@@ -141,8 +139,6 @@ class ForecastRows:
     @property
     def is_point(self) -> bool:
         """Whether forecasts are points."""
-        import numpy as np
-
         return isinstance(self.outputs, np.ndarray)
 
     def described(self, row: int) -> str:
@@ -174,8 +170,6 @@ class ForecastRows:
 
     def resume(self, online: OnlineConformal) -> Resumed:
         """Sort rows by what is to be done with them."""
-        import numpy as np
-
         times, has_forecast, has_truth = self.times.numbers, self.places >= 0, ~np.isnan(self.y)
         none = np.zeros(0, dtype=np.int64)
         if not online.__sklearn_is_fitted__():
@@ -213,8 +207,6 @@ class ForecastRows:
 
     def _in_order(self, rows: IntArray) -> IntArray:
         """Return rows in order of time, series and horizon: that of a file does not matter."""
-        import numpy as np
-
         keys = (self.horizons[rows], self.series[rows], self.times.numbers[rows])
         return np.asarray(rows[np.lexsort(keys)])
 
@@ -231,15 +223,6 @@ def read_forecast_rows(
     bad_rows: Path | None,
 ) -> ForecastRows:
     """Read a file of forecasts, with a state also without outcomes; once it exists, of outcomes."""
-    import numpy as np
-
-    from dubito.data import BadRows
-    from dubito.data.files import read_cells
-    from dubito.data.labels import Labels, Targets, names_of
-    from dubito.data.sources import open_source
-    from dubito.measure.regression import moment_matched
-    from dubito.outputs import BaseClassOutputs
-
     is_resumed = online.__sklearn_is_fitted__()
     options.require_single_label("forecast")
     options = _with_forecast(options, forecast, is_resumed=is_resumed)
@@ -334,10 +317,6 @@ def _with_forecast(
 
 def _blank_rows(one: Predictions, n: int) -> BoolArray:
     """Return which rows have no forecast: all of its cells are blank."""
-    import numpy as np
-
-    from dubito.data.files import read_cells
-
     bound = one.columns.bind(one.source.schema.names, one.file)
     names = [*bound.found[bound.kind], *bound.found.get("std", ())]
     is_blank = np.ones(n, dtype=bool)
@@ -354,8 +333,6 @@ def _read_batch(
     bad: BadRows,
 ) -> tuple[Batch, KeptColumns | None]:
     """Read the rows with a forecast; write those that are invalid to a file, or raise."""
-    from dubito.data import Sink, read
-
     kept = None if output is None else KeptColumns.of([one], None, None, RESULTS, str(output))
     columns = replace(one.columns, keep=kept.types if kept else {})
     is_filtered = bad_rows is not None or bool(is_blank.any())
@@ -375,13 +352,6 @@ def _read_batch(
 
 def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> FloatArray:
     """Return the outcomes of all rows: numbers, or the columns of classes."""
-    import numpy as np
-
-    from dubito.data import parsing
-    from dubito.data.files import read_cells
-    from dubito.data.labels import Labels
-    from dubito.outputs import Probabilities
-
     cells = read_cells(file, [label], [label])[label]
     if classes is None:
         return cells.numbers(has_gaps=True).astype(np.float64)
@@ -395,9 +365,6 @@ def _make_rows(
     file: str, options: PlaceOptions, cells: Mapping[str, list[Any]], numbers: IntArray, **rest: Any
 ) -> ForecastRows:
     """Return rows with their times, series and horizons, or raise for a cell that is wrong."""
-    import numpy as np
-
-    from dubito.data.times import parse_times
 
     def located(error: BadValueError) -> BadValueError:
         return error if error.row is None else error.moved(row=int(numbers[error.row]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
+from dubito.cli.options import first_few
 from dubito.cli.reading import nearest_first
 from dubito.errors import BadValueError
 
@@ -141,7 +142,7 @@ def limit_warnings(
         for text in known.values()
     ]
     if few and any(limit.name.startswith("group.*.") for limit in parsed):
-        shown = _few(few)
+        shown = first_few(few, 5)
         warnings.append(
             f"{OPTION} 'group.*' leaves out {quantity(len(few), 'group')} of too few rows: {shown}."
         )
@@ -154,7 +155,7 @@ def limit_warnings(
             if without:
                 warnings.append(
                     f"{OPTION} {limit.text!r} leaves out {quantity(len(without), 'label')} without "
-                    f"{metric}: {_few(without)}."
+                    f"{metric}: {first_few(without, 5)}."
                 )
     return warnings
 
@@ -193,7 +194,7 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
     own = {name.removeprefix(prefix) for name in metrics if name.startswith(prefix)}
     labels = _labels(own)
     if metric.startswith("label.") and not metric.startswith("label.*."):
-        rule, known = "must name a label and a metric", _few(sorted(labels)) or "none"
+        rule, known = "must name a label and a metric", first_few(sorted(labels), 5)
         fix = f"Use e.g. label.*.ece, or one of the labels {known}"
         for label in labels:
             last = metric.removeprefix(f"label.{label}.")
@@ -202,10 +203,8 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
                 fix = f"Leave it out, or use label.*.{last} for all that have it"
         raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
     if _find(f"macro.{metric}", prefix, metrics):
-        rule, fix = (
-            "must say of which labels",
-            f"Use {prefix}macro.{metric} or {prefix}label.*.{metric}",
-        )
+        rule = "must say of which labels"
+        fix = f"Use {prefix}macro.{metric} or {prefix}label.*.{metric}"
         raise BadValueError("", OPTION, rule, repr(prefix + metric), fix)
     if not prefix:
         own = {name for name in own if not name.startswith(("group.", "label.", "disparity.label"))}
@@ -220,11 +219,6 @@ def _known(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:
 def _labels(names: Iterable[str]) -> list[str]:
     """Return the labels of metrics such as `label.NAME.base_rate`."""
     return [name[6:-10] for name in names if name[:6] == "label." and name[-10:] == ".base_rate"]
-
-
-def _few(names: list[str]) -> str:
-    """Return some of many names."""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _find(metric: str, prefix: str, metrics: Mapping[str, float]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import fields
@@ -68,6 +68,24 @@ def flag(name: str) -> str:
     '--cost-under'
     """
     return f"--{name.replace('_', '-')}"
+
+
+def join_choices(names: Sequence[str]) -> str:
+    """Return names of which one is to be chosen.
+
+    >>> join_choices(["a", "b", "c"])
+    'a, b or c'
+    """
+    return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])
+
+
+def first_few(names: Sequence[str], most: int = 4) -> str:
+    """Return the first few of many names.
+
+    >>> first_few(list("abcdef"))
+    'a, b, c, d, ...'
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "") or "none"
 
 
 def command(

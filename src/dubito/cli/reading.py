@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
 
-from dubito.cli.options import OptionGroup
+from dubito.cli.options import OptionGroup, join_choices
 from dubito.cli.printing import say_note
 from dubito.errors import BadFileError, BadValueError, BaseRuleError, DubitoError
 
@@ -229,7 +229,7 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     if not is_calibrator(name):
         known = [one for one in calibrate.__all__ if is_calibrator(one)]
         rule = "must be auto, simple or the name of a calibrator"
-        fix = f"Pass {_join_choices(nearest_first(name, known))}"
+        fix = f"Pass {join_choices(nearest_first(name, known))}"
         raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
     calibrator: BaseCalibrator = getattr(calibrate, name)()
     return calibrator
@@ -248,15 +248,6 @@ def nearest_first(name: str, known: Sequence[str]) -> list[str]:
     return [*near, *(one for one in known if one not in near)]
 
 
-def _join_choices(names: Sequence[str]) -> str:
-    """Return names of which one is to be chosen.
-
-    >>> _join_choices(["a", "b", "c"])
-    'a, b or c'
-    """
-    return " or ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])
-
-
 def answer_calibrator(name: str) -> ConfidenceCalibrator:
     """Return the calibrator of scores of answers, the only one."""
     from dubito.calibrate import ConfidenceCalibrator
@@ -273,8 +264,8 @@ def multilabel_calibrator(name: str) -> MultiLabelCalibrator:
     from dubito.calibrate.multilabel import BASES
 
     if name not in BASES:
-        rule, fix = f"must be {', '.join(BASES[:-1])} or {BASES[-1]} for several labels", "Use auto"
-        raise BadValueError("", "--calibrator", rule, name, fix)
+        rule = f"must be {join_choices(BASES)} for several labels"
+        raise BadValueError("", "--calibrator", rule, name, "Use auto")
     return MultiLabelCalibrator(base=name)
 
 
@@ -304,7 +295,7 @@ def require_output_paths(
             _require_directory(option, path, [Path(one) for one in taken])
         allowed = (endings or {}).get(option, (path.suffix.lower(),))
         if path.suffix.lower() not in allowed:
-            rule = f"must end in {_join_choices(allowed)}"
+            rule = f"must end in {join_choices(allowed)}"
             fix = f"Pass {option} {path.stem}{allowed[0]}"
             raise BadValueError("", option, rule, str(place), fix)
         taken.add(resolved(place))

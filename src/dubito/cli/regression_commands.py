@@ -1,28 +1,27 @@
-"""Regression in `dubito calibrate` and `dubito fit`: calibrated intervals, costs and policies."""
+"""Regression in `dubito calibrate`: calibrated means, standard deviations and quantiles."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, final
+import json
+from pathlib import Path
+from typing import Any
 
+from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
+from dubito.calibrate.cross_validation import RegressionEvidence
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.cost_options import require_unused
-from dubito.cli.options import OptionGroup, flag
+from dubito.cli.options import join_choices
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
 from dubito.cli.reading import Reader, count_rearranged
-from dubito.errors import BadFileError, BadValueError
+from dubito.data import Batch
+from dubito.data.columns import BoundColumns
+from dubito.data.sink import write_atomic
+from dubito.errors import BadValueError
+from dubito.formatting import decimal, percent, quantity
+from dubito.measure.regression import moment_matched, moment_matched_shards
+from dubito.outputs import BaseOutputs, Normal, Quantiles
 
-if TYPE_CHECKING:
-    from dubito.calibrate import QuantileRecalibration, VarianceScaling
-    from dubito.calibrate.cross_validation import RegressionEvidence
-    from dubito.data import Batch, Shards
-    from dubito.data.columns import BoundColumns
-    from dubito.decide import ErrorCosts
-    from dubito.outputs import BaseOutputs
-
-    RegressionCalibrator = QuantileRecalibration | VarianceScaling
-
+RegressionCalibrator = QuantileRecalibration | VarianceScaling
 NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
 WORSE = 1.01  # a CRPS after calibration by this factor above that before is warned about
 FAR = 3.0  # standard errors of a coverage from the nominal one
@@ -33,22 +32,18 @@ KIND_OPTIONS = {
     "Quantiles": "--quantiles 'q_*'",
     "Samples": "--samples 's_*'",
 }
-ROLES = ("mean", "std", "quantiles", "levels", "samples")
 LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
 
 
-def _calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
+def calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
     """Return the calibrator of this name, or for `auto` those to choose from, simple ones first.
 
     They return what is calibrated in its own form: means with standard deviations, or quantiles at
     the same levels. Draws become quantiles.
     """
-    from dubito.calibrate import QuantileRecalibration, VarianceScaling
-    from dubito.outputs import Normal, Quantiles
-
     if name not in NAMES:
-        rule, fix = f"must be {', '.join(NAMES[:-1])} or {NAMES[-1]} for a regression", "Use auto"
-        raise BadValueError("", "--calibrator", rule, name, fix)
+        rule = f"must be {join_choices(NAMES)} for a regression"
+        raise BadValueError("", "--calibrator", rule, name, "Use auto")
     levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else None
     if name == "VarianceScaling" or (name == "auto" and isinstance(outputs, Normal)):
         return [VarianceScaling()]
@@ -60,17 +55,11 @@ def fit_calibrator(
     file: str, output: str, options: ColumnOptions, reader: Reader, name: str, as_json: bool
 ) -> None:
     """Fit a calibrator, save it, and print what it achieves on held-out rows."""
-    import json
-
-    from dubito.calibrate import cross_validate_calibrator
-    from dubito.data.sink import write_atomic
-    from dubito.measure.regression import moment_matched_shards
-
     require_unused({"--positive": options.positive, "--classes": options.classes}, "here")
     [predictions] = options.open(file)
     with passes():
         rows = moment_matched_shards(reader.rows(predictions))
-        candidates = _calibrators_named(name, next(rows.batches()).outputs)
+        candidates = calibrators_named(name, next(rows.batches()).outputs)
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
         evidence = [cross_validate_calibrator(one, rows) for one in candidates]
         best = 0
@@ -101,9 +90,7 @@ def fit_calibrator(
     _show_evidence(evidence[best])
     say_rearranged(n_rearranged)
     say(f"\nWritten to {output}. Next:")
-    shown = replace(options, label=None, weight=None, group=None)
-    words = f"dubito calibrate --apply {output} NEW{PurePath(file).suffix} {shown}".rstrip()
-    say(f"  {words} -o calibrated.parquet")
+    options.say_next(f"calibrate --apply {output}", file, "calibrated.parquet")
 
 
 def _scores(evidence: RegressionEvidence) -> dict[str, float]:
@@ -122,8 +109,6 @@ def _gain(evidence: RegressionEvidence) -> float:
 
 def _warn_if_worse(evidence: RegressionEvidence) -> None:
     """Print a warning if calibration did not help on held-out rows."""
-    from dubito.formatting import decimal, quantity
-
     if _gain(evidence) > WORSE:
         before, after = map(decimal, _scores(evidence).values())
         say_note(
@@ -145,8 +130,6 @@ def _is_better(flexible: RegressionEvidence, simple: RegressionEvidence) -> bool
 
 def _show_evidence(evidence: RegressionEvidence) -> None:
     """Print the metrics before and after calibration."""
-    from dubito.formatting import decimal, percent
-
     before, after = evidence.before, evidence.after
     rows = []
     shown = {
@@ -173,8 +156,6 @@ def _show_evidence(evidence: RegressionEvidence) -> None:
 
 def calibrated_names(calibrator: RegressionCalibrator, bound: BoundColumns) -> list[str]:
     """Return the names of the calibrated columns: those of the input, or the level of quantiles."""
-    from dubito.calibrate import QuantileRecalibration
-
     columns = [*bound.found[bound.kind], *bound.found.get("std", ())]
     is_list = columns[0] in bound.widths
     if bound.kind == "mean":
@@ -192,9 +173,6 @@ def calibrated_names(calibrator: RegressionCalibrator, bound: BoundColumns) -> l
 
 def calibrated_arrays(calibrator: RegressionCalibrator, batch: Batch) -> list[Any]:
     """Return the calibrated columns of a batch."""
-    from dubito.measure.regression import moment_matched
-    from dubito.outputs import Normal
-
     outputs = calibrator.transform(moment_matched(batch).outputs)
     if isinstance(outputs, Normal):
         return [outputs.mean, outputs.std]
@@ -210,8 +188,6 @@ def require_outputs(calibrator: RegressionCalibrator, options: ColumnOptions, pa
 
 def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, path: Path) -> None:
     """Raise unless a calibrator was fitted on outputs of this kind, at these levels."""
-    from dubito.calibrate import QuantileRecalibration
-
     kinds = {"mean": "Normal", "quantiles": "Quantiles", "samples": "Samples"}
     got = kinds.get(bound.kind, "")
     if got != calibrator.kind_:
@@ -225,154 +201,3 @@ def require_same_kind(calibrator: RegressionCalibrator, bound: BoundColumns, pat
             )
             fix = "Pass the columns of the fit to --quantiles"
             raise BadValueError("", str(path), f"calibrates the levels {shown}", given, fix)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ValueOptions(OptionGroup):
-    """The options that only policies of a regression have; None for those that were not given.
-
-    Regression
-    ----------
-    cost_under
-        Cost per unit of deciding below the true value (newsvendor: underage, a lost sale).
-    cost_over
-        Cost per unit of deciding above the true value (newsvendor: overage, a leftover).
-    cost_squared
-        Cost of a squared error of 1, instead of costs per unit: decides for the mean.
-    values
-        The only values that may be decided, e.g. 0,12,24 for boxes of 12.
-    review_cost
-        Cost of a human review (assumed to be correct).
-    max_width
-        Review rows whose interval is wider than this.
-    max_relative_width
-        Review rows whose interval is wider than this multiple of the prediction.
-    interval
-        Coverage of the prediction intervals. Default: 0.9.
-    """
-
-    cost_under: float | None = None
-    cost_over: float | None = None
-    cost_squared: float | None = None
-    values: str | None = None
-    review_cost: float | None = None
-    max_width: float | None = None
-    max_relative_width: float | None = None
-    interval: float | None = None
-
-    def read(self, file: Path | None) -> dict[str, Any]:
-        """Return the costs and limits as arguments of a fit; `file` has costs by error."""
-        limits = {
-            name: value
-            for name, value in self.given.items()
-            if name != "values" and not name.startswith("cost_")
-        }
-        for name, value in self.given.items():
-            highest = 1.0 if name == "interval" else float("inf")
-            if name != "values" and not 0 < value < highest:
-                rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
-                fix = f"Pass {flag(name)} {'0.9' if name == 'interval' else '1'}"
-                raise BadValueError("", flag(name), rule, f"{value:g}", fix)
-        for limit in ("max_width", "max_relative_width"):
-            if limit in limits and self.review_cost is None:
-                rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"
-                raise BadValueError("", flag(limit), rule, f"{limits[limit]:g} alone", fix)
-        return {"costs": self._costs(file), **limits}
-
-    def _costs(self, file: Path | None) -> ErrorCosts:
-        """Return the costs of errors, of a file or of the options."""
-        from dubito.decide import ErrorCosts
-
-        pair = [name for name in ("cost_under", "cost_over") if name in self.given]
-        kinds = pair[:1] + ["cost_squared"] * (self.cost_squared is not None)
-        kinds += ["costs"] * (file is not None)
-        if len(kinds) > 1:
-            rule, fix = f"cannot be combined with {flag(kinds[0])}", "Leave one of them out"
-            got = f"{file}" if kinds[-1] == "costs" else f"{self.cost_squared:g}"
-            raise BadValueError("", flag(kinds[-1]), rule, got, fix)
-        values = None if self.values is None else _read_values(self.values)
-        if file is not None:
-            return replace(_read_error_costs(file), values=values)
-        if self.cost_squared is not None:
-            return ErrorCosts.squared(self.cost_squared, values)
-        if self.cost_under is None or self.cost_over is None:
-            rule = "needs the costs per unit of a value that is too low and of one too high"
-            got = " alone".join([*map(flag, pair), ""]) or "none"
-            fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
-            raise BadValueError("", "dubito fit for a regression", rule, got, fix)
-        return ErrorCosts.linear(self.cost_under, self.cost_over, values)
-
-
-def _read_values(text: str) -> list[float]:
-    """Return the values that may be decided, in increasing order.
-
-    >>> _read_values("24, 0, 12")
-    [0.0, 12.0, 24.0]
-    """
-    try:
-        found = sorted({float(one) for one in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or not all(abs(one) <= 1e15 for one in found):
-        rule, fix = "must be numbers separated by commas", "Pass --values 0,12,24"
-        raise BadValueError("", "--values", rule, text, fix)
-    return found
-
-
-def _read_error_costs(path: Path) -> ErrorCosts:
-    """Return piecewise linear costs from lines of `error,cost`; a header line is optional."""
-    import csv
-
-    from dubito.decide import ErrorCosts
-    from dubito.serialization.documents import read_text
-
-    fix = "Write three or more lines of error,cost, such as -1,4 and 0,0 and 1,1"
-    try:
-        lines = [line for line in csv.reader(read_text(path).splitlines()) if line]
-        has_header = bool(lines) and lines[0][0].strip().lower() == "error"
-        pairs = [(float(error), float(cost)) for error, cost in lines[has_header:]]
-    except (csv.Error, ValueError) as error:
-        raise BadFileError(str(path), "each line must be an error and its cost", fix) from error
-    pairs.sort()
-    try:
-        return ErrorCosts([error for error, _ in pairs], [cost for _, cost in pairs])
-    except BadValueError as error:
-        problem = f"its {error.argument} {error.rule}, got {error.got}"
-        raise BadFileError(str(path), problem, fix) from error
-
-
-def fit_policy(
-    file: str,
-    options: ColumnOptions,
-    reader: Reader,
-    settings: dict[str, Any],
-    calibrator: str,
-    evaluate_on: str | None,
-) -> tuple[Any, Any, Shards]:
-    """Fit the policy of a regression; return it, its held-out rows, and all rows."""
-    from dubito.decide import RegressionPolicy
-    from dubito.measure.regression import moment_matched_shards
-    from dubito.measure.regression_audit import interval_levels
-
-    has_reviews = "review_cost" in settings
-    [predictions] = options.open(file, has_features=has_reviews)
-    with passes():
-        rows = reader.rows(predictions)
-        if calibrator != "auto":
-            settings["calibrator"] = None
-            if calibrator != "none":
-                outputs = next(moment_matched_shards(rows).batches()).outputs
-                [settings["calibrator"]] = _calibrators_named(calibrator, outputs)
-        try:
-            with reader.held_out(predictions, evaluate_on) as others:
-                policy, evidence = RegressionPolicy.fit_shards(rows, evaluate_on=others, **settings)
-        except BadValueError as error:
-            if error.argument != "level":
-                raise
-            levels = interval_levels(next(rows.batches()).outputs)
-            fix = f"Pass --interval {int(100 * levels[-1]) / 100:g}" if levels else "Add quantiles"
-            raise error.moved(argument="", caller="--interval", fix=fix) from error
-    given = options.given
-    policy.provenance["columns"] = {role: given[role] for role in ROLES if role in given}
-    return policy, evidence, rows

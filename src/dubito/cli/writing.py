@@ -8,20 +8,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from dubito.cli.columns import FEATURES, PREFIXES
 from dubito.cli.printing import progress, say_note
 from dubito.cli.reading import Predictions, Reader, typed_names
+from dubito.data import BadRows, Batch, DirectorySink, FileShards, Sink, scan
+from dubito.data.cells import FIX
+from dubito.data.columns import BoundColumns
+from dubito.data.directory_sink import key_of, settings_of
+from dubito.data.files import without_rows
+from dubito.data.patterns import matching
+from dubito.data.sink import WRITERS
+from dubito.data.sources.opening import TEXTS
+from dubito.data.table_queries import (
+    common_columns,
+    files_of,
+    kept_types,
+    nested_columns,
+    row_count,
+)
 from dubito.errors import BadTypeError, BadValueError
-
-if TYPE_CHECKING:
-    from dubito.data import BadRows, Batch, DirectorySink, FileShards
-    from dubito.data.columns import BoundColumns
 
 MAX_FAMILY = 20  # columns of outputs or features that are kept without being named
 SETTING = "input columns"  # of a directory: what is kept in its parts, by type
 DIGITS = 9  # of results in text files
+ColumnsOf = Callable[[Batch, str | None], Mapping[str, Any]]
 
 
 @final
@@ -46,11 +58,6 @@ class KeptColumns:
         All files must have them. The column of ids is written as `id`; other columns whose names
         are `taken` by results get the prefix `input_`.
         """
-        from dubito.data import scan
-        from dubito.data.directory_sink import settings_of
-        from dubito.data.sources.opening import TEXTS
-        from dubito.data.table_queries import common_columns, kept_types, nested_columns
-
         shards = [scan(one.source, one.columns) for one in predictions]
         common = common_columns(shards)
         ending = PurePath(output).suffix.lower()
@@ -95,9 +102,6 @@ def _few(names: list[str]) -> str:
 
 def _require_kept(name: str, common: list[str], shards: list[FileShards]) -> None:
     """Raise unless all files have a column, once and with one value per row."""
-    from dubito.data.patterns import matching
-    from dubito.data.table_queries import files_of
-
     if name in common:
         return
     for file in (file for one in shards for file in files_of(one.source)):
@@ -137,8 +141,6 @@ def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iter
 
     With `keep_others` only in place of "Fix the cell", and not of options such as --percent.
     """
-    from dubito.data.cells import FIX
-
     try:
         yield
     except (BadValueError, BadTypeError) as error:
@@ -158,8 +160,6 @@ def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iter
 
 def is_directory(output: str) -> bool:
     """Whether results go to a directory of parts; raise for a file of an unknown kind."""
-    from dubito.data.sink import WRITERS
-
     ending = PurePath(output).suffix.lower()
     if output.endswith("/") or Path(output).is_dir() or not ending:
         return True
@@ -170,25 +170,17 @@ def is_directory(output: str) -> bool:
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class RowRun:
     """Results for each row of files, written to one file or to a directory that resumes.
 
-    `columns_of` takes a batch and the name of its file, None if there is only one.
+    `columns_of` takes a batch and the name of its file, None if there is only one, and returns the
+    columns named `results`; input columns are written beside them. Results in a directory were all
+    made with the same `settings`.
     """
 
-    columns_of: Callable[[Batch, str | None], Mapping[str, Any]]
-    predictions: list[Predictions]
-    settings: dict[str, Any]  # results in a directory were all made with the same settings
-    reader: Reader
-    verb: str
-    bad_rows_file: Path | None
-    bad_rows: BadRows | None
-
-    @classmethod
-    def open(
-        cls,
-        columns_of: Callable[[Batch, str | None], Mapping[str, Any]],
+    def __init__(
+        self,
+        columns_of: ColumnsOf,
         predictions: list[Predictions],
         output: str,
         reader: Reader,
@@ -199,56 +191,43 @@ class RowRun:
         id_column: str | None = None,
         wanted: str | None = None,
         bad_rows_file: Path | None = None,
-    ) -> RowRun:
-        """Choose the input columns that are written beside the columns named `results`."""
-        from dubito.data import BadRows
-
+    ) -> None:
         is_many = is_directory(output) or len(predictions) > 1
         taken = {*results, *(["file"] if is_many else [])}
         kept = KeptColumns.of(predictions, wanted, id_column, taken, output)
-        settings = {
+        self.columns_of: ColumnsOf = lambda batch, source: columns_of(kept.renamed(batch), source)
+        self.predictions = [
+            one._replace(columns=replace(one.columns, id=None, keep=kept.types))
+            for one in predictions
+        ]
+        self.settings = {
             **settings,
             SETTING: {name: f"{kind or ''}" for name, kind in kept.types.items()},
             "skips bad rows": bad_rows_file is not None,
             "one part per": "task" if reader.is_dask else "file",
         }
-        return cls(
-            lambda batch, source: columns_of(kept.renamed(batch), source),
-            [
-                one._replace(columns=replace(one.columns, id=None, keep=kept.types))
-                for one in predictions
-            ],
-            settings,
-            reader,
-            verb,
-            bad_rows_file,
-            None if bad_rows_file is None else BadRows(),
-        )
+        self.output, self.reader, self.verb = output, reader, verb
+        self.bad_rows_file = bad_rows_file
+        self.bad_rows = None if bad_rows_file is None else BadRows()
 
-    def write(self, output: str) -> dict[str, int]:
+    def write(self) -> dict[str, int]:
         """Write all results; return the files written and their numbers of rows."""
-        return self.to_directory(output) if is_directory(output) else self.to_file(output)
+        return self.to_directory() if is_directory(self.output) else self.to_file()
 
-    def to_file(self, output: str) -> dict[str, int]:
+    def to_file(self) -> dict[str, int]:
         """Write all results to one file; return its name and number of rows."""
-        from dubito.data import Sink
-
-        with Sink(output, DIGITS) as sink, progress(self.verb, self.n_rows) as show:
+        with Sink(self.output, DIGITS) as sink, progress(self.verb, self.n_rows) as show:
             for one in self.predictions:
                 shards = self.reader.streamed(one, self.bad_rows)
                 source = one.file if len(self.predictions) > 1 else None
                 shards.write(self.columns_of_file(source), sink, on_progress=show)
             self.write_bad_rows()
-        return {output: sink.n_rows}
+        return {self.output: sink.n_rows}
 
-    def to_directory(self, output: str) -> dict[str, int]:
+    def to_directory(self) -> dict[str, int]:
         """Write the missing parts to a directory; return all parts and their numbers of rows."""
-        from dubito.data import DirectorySink
-        from dubito.data.directory_sink import key_of
-        from dubito.data.table_queries import files_of
-
         with (
-            DirectorySink(output, self.settings).exclusive() as directory,
+            DirectorySink(self.output, self.settings).exclusive() as directory,
             progress(self.verb, self.n_rows) as show,
         ):
             for one in self.predictions:
@@ -279,10 +258,6 @@ class RowRun:
         self, directory: DirectorySink, predictions: Predictions, show: Callable[[int], None]
     ) -> None:
         """Write the results, one part per file, except for parts that are already finished."""
-        from dubito.data import scan
-        from dubito.data.files import without_rows
-        from dubito.data.table_queries import files_of
-
         sources = files_of(predictions.source)
         directory.drop_stale({source.name: [""] for source in sources})
         for source in sources:
@@ -307,11 +282,8 @@ class RowRun:
 
     def n_rows(self) -> int | None:
         """Return the number of rows of all files, if it is quick to find out."""
-        from dubito.data.table_queries import row_count
-
         counts = [row_count(one.source) for one in self.predictions]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return None if None in counts else sum(filter(None, counts))
 
     def recall_bad_rows(self, directory: DirectorySink, source: str) -> None:
         """Add the bad rows of a part that an earlier run finished."""
@@ -321,8 +293,6 @@ class RowRun:
 
     def write_bad_rows(self) -> None:
         """Write the bad rows, with files named as the user typed them."""
-        from dubito.data import Sink
-
         if self.bad_rows_file is None or self.bad_rows is None:
             return
         columns = self.bad_rows.columns
