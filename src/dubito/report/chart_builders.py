@@ -238,25 +238,22 @@ def uncertainty_scatter(title: str, populations: Sequence[Curve]) -> Chart:
 
 def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
     """Return the observed coverage of prediction intervals over their nominal coverage."""
+
+    def describe(level: float, held: float) -> str:
+        return f"{percent(level, 0)} intervals contain {percent(held)}"
+
     axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
-    dots = [_level_points(one, lambda held: f"contain {percent(held)}") for one in curves]
-    return _nominal_chart(title, n_rows, curves, axes, dots)
+    return _nominal_chart(title, n_rows, curves, axes, describe)
 
 
 def quantile_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
     """Return how often the outcome was at or below quantiles, over their levels."""
+
+    def describe(level: float, held: float) -> str:
+        return f"{percent(held)} at or below the {level:.3g} quantile"
+
     axes = Axis(0, 1, "Level of the quantile"), Axis(0, 1, "Outcomes at or below it")
-    dots = [
-        Points(
-            *(one.x, one.y, one.style),
-            hints=tuple(
-                f"{one.label}: {percent(held)} at or below the {level:.3g} quantile"
-                for level, held in zip(one.x, one.y, strict=True)
-            ),
-        )
-        for one in curves
-    ]
-    return _nominal_chart(title, n_rows, curves, axes, dots)
+    return _nominal_chart(title, n_rows, curves, axes, describe)
 
 
 def _nominal_chart(
@@ -264,7 +261,7 @@ def _nominal_chart(
     n_rows: int,
     curves: Sequence[Curve],
     axes: tuple[Axis, Axis],
-    dots: Sequence[Points],
+    describe: Callable[[float, float], str],
 ) -> Chart:
     """Return observed over nominal fractions, with the range that chance explains."""
     grid = np.linspace(0, 1, 41)
@@ -274,26 +271,30 @@ def _nominal_chart(
         Band(grid, low, high, label="95 % range of a calibrated model"),
         Line([0, 1], [0, 1], "reference"),
     ]
-    for one, points in zip(curves, dots, strict=True):
+    for one in curves:
         line = Line([0.0, *one.x, 1.0], [0.0, *one.y, 1.0], one.style, one.label)
-        marks += [line, points]
+        marks += [line, _level_points(one, describe)]
     return Chart(title, *axes, tuple(marks))
 
 
 def width_chart(title: str, curves: Sequence[Curve]) -> Chart:
     """Return the mean width of prediction intervals over their nominal coverage."""
+
+    def describe(level: float, width: float) -> str:
+        return f"{percent(level, 0)} intervals have mean width {width:.4g}"
+
     marks: list[Mark] = []
     for one in curves:
         line = Line([0.0, *one.x], [0.0, *one.y], one.style, one.label)
-        marks += [line, _level_points(one, lambda width: f"have mean width {width:.4g}")]
+        marks += [line, _level_points(one, describe)]
     tops = [float(one.y.max(initial=0.0)) for one in curves]
     return Chart(title, Axis(0, 1, "Nominal coverage"), Axis.of(tops, "Mean width"), tuple(marks))
 
 
-def _level_points(curve: Curve, describe: Callable[[float], str]) -> Points:
-    """Return a dot per nominal coverage, with a tooltip."""
+def _level_points(curve: Curve, describe: Callable[[float, float], str]) -> Points:
+    """Return a dot per nominal level, with a tooltip."""
     hints = tuple(
-        f"{curve.label}: {percent(level, 0)} intervals {describe(value)}"
+        f"{curve.label}: {describe(level, value)}"
         for level, value in zip(curve.x, curve.y, strict=True)
     )
     return Points(curve.x, curve.y, curve.style, hints=hints)

@@ -8,12 +8,7 @@ import numpy as np
 
 from dubito import __version__
 from dubito.charts import Span, SpanRow
-from dubito.formatting import (
-    decimal,
-    or_dash,
-    p_value,
-    percent,
-)
+from dubito.formatting import decimal, or_dash, p_value, percent
 from dubito.monitor import Comparison, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
 from dubito.report.chart_builders import span_chart

@@ -223,13 +223,13 @@ class Section:
     is_collapsed: bool = False
 
 
-def between(estimate: Interval, shown: Callable[[float], str] = decimal) -> str:
-    """Return the ends of a 95 % interval.
+def between(estimate: Interval | None, shown: Callable[[float], str] = decimal) -> str:
+    """Return the ends of a 95 % interval, nothing if there is none.
 
-    >>> between(Interval(0.2, 0.1, 0.3))
-    '95 % interval 0.1000 to 0.3000'
+    >>> between(Interval(0.2, 0.1, 0.3)), between(None)
+    ('95 % interval 0.1000 to 0.3000', '')
     """
-    return f"95 % interval {shown(estimate.low)} to {shown(estimate.high)}"
+    return f"95 % interval {shown(estimate.low)} to {shown(estimate.high)}" if estimate else ""
 
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -172,15 +172,12 @@ def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Can
     found = []
     outputs = rows.outputs  # quantiles stay at their levels, so that scores can be compared
     levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DEFAULT_LEVELS
+    fitted_on = ArrayShards(rows if calibration is None else calibration)
     for calibrator in (VarianceScaling(), QuantileRecalibration(levels)):
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DubitoWarning
-            )  # about bounds: the metrics show the effect
+        # About bounds: the metrics show the effect.
+        with warnings.catch_warnings(action="ignore", category=DubitoWarning):
             try:
-                whole = clone(calibrator).fit(
-                    ArrayShards(rows if calibration is None else calibration)
-                )
+                whole = clone(calibrator).fit(fitted_on)
                 if calibration is None:
                     after = _cross_fitted(calibrator, rows, seed)
                 else:
@@ -197,13 +194,12 @@ def _cross_fitted(
 ) -> Batch:
     """Return rows after a calibrator fitted on the other folds."""
     order = np.random.default_rng(seed).permutation(len(rows))
-    parts = []
-    for fold in np.array_split(order, N_FOLDS):
+    folds, parts = [np.sort(fold) for fold in np.array_split(order, N_FOLDS)], []
+    for fold in folds:
         fitted = clone(calibrator).fit(ArrayShards(rows.take(np.setdiff1d(order, fold))))
-        held_out = rows.take(np.sort(fold))
+        held_out = rows.take(fold)
         parts.append(replace(held_out, outputs=fitted.transform(held_out.outputs)))
-    places = np.concatenate([np.sort(fold) for fold in np.array_split(order, N_FOLDS)])
-    return joined(parts).take(np.argsort(places))
+    return joined(parts).take(np.argsort(np.concatenate(folds)))
 
 
 def _select(candidates: list[Candidate]) -> int:
@@ -231,22 +227,23 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
     """Return the metrics that are means over rows, with intervals."""
     outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
     interval = MeanInterval.of(0.95, seed, N_RESAMPLES, "make_report")
-    found = {crps_title(outputs): interval(target_mean(crps_of_rows(outputs, y)), weight)}
+
+    def mean(values: object) -> Interval:
+        return interval(target_mean(values), weight)
+
+    found = {crps_title(outputs): mean(crps_of_rows(outputs, y))}
     if isinstance(outputs, Normal):
-        likelihood = interval(target_mean(nll_of_rows(outputs, y)), weight)
-        found["negative log-likelihood"] = likelihood
+        found["negative log-likelihood"] = mean(nll_of_rows(outputs, y))
     if has_median(outputs):
-        squares = interval(target_mean(squared_errors(outputs, y)), weight)
+        squares = mean(squared_errors(outputs, y))
         roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
         found["root mean squared error"] = Interval(*roots)
     for level in RegressionAudit.of(ArrayShards(batch)).levels.tolist():
         low, high = central_interval(outputs, level, "make_report")
-        inside = target_mean((low <= y) & (y <= high))
-        found[f"coverage of {level * 100:.3g} % intervals"] = interval(inside, weight)
-        width = interval(target_mean(high - low), weight)
-        found[f"mean width of {level * 100:.3g} % intervals"] = width
-        score = interval(target_mean(interval_scores(y, low, high, level)), weight)
-        found[f"interval score of {level * 100:.3g} % intervals"] = score
+        name = f"of {level * 100:.3g} % intervals"
+        found[f"coverage {name}"] = mean((low <= y) & (y <= high))
+        found[f"mean width {name}"] = mean(high - low)
+        found[f"interval score {name}"] = mean(interval_scores(y, low, high, level))
     return found
 
 

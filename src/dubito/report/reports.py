@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from markupsafe import Markup
 
@@ -165,26 +165,25 @@ class Report:
             _require_policy(policy, outputs)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
-        page: dict[str, Any] = {"title": title, "command": command, "seed": seed}
+        page = _Page(title, command, seed)
         if isinstance(outputs, MultiLabel | Scores):
-            kind = (
-                "several labels per row" if isinstance(outputs, MultiLabel) else "scores of answers"
-            )
-            given = {"costs": costs, "ood": ood, "calibration": calibration}
-            _require_none(f"must be None for {kind}", **given)
-            if isinstance(outputs, Scores):
-                return _answers_report(policy, evidence, shards, **page)
+            has_scores = isinstance(outputs, Scores)
+            kind = "scores of answers" if has_scores else "several labels per row"
+            rule = f"must be None for {kind}"
+            _require_none(rule, costs=costs, ood=ood, calibration=calibration)
+            if has_scores:
+                return _answers_report(page, policy, evidence, shards)
             if policy is not None:
-                return _label_policy_report(policy, evidence, shards, **page)
-            return _labels_report(audit, shards, **page)
+                return _label_policy_report(page, policy, evidence, shards)
+            return _labels_report(page, audit, shards)
         is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
             _require_none("must be None for a regression", costs=costs, ood=ood)
             known = audit if isinstance(audit, RegressionAudit) else None
             if policy is not None:
-                return _value_policy_report(policy, evidence, shards, known, **page)
-            return _regression_report(others, shards, known, **page)
+                return _value_policy_report(page, policy, evidence, shards, known)
+            return _regression_report(page, others, shards, known)
         if not (ood is None or isinstance(ood, Batch)):
             ood = make_batch(None, ood, caller=CALLER)
         assert policy is None or isinstance(policy, Policy)
@@ -364,30 +363,36 @@ def _n_decided(summary: Summary) -> int:
     return len(summary.sample.batch) if summary.thresholds is None else summary.thresholds.n_rows
 
 
-def _report(
-    title: str,
-    verdict: Verdict,
-    sections: Sequence[Section],
-    facts: Sequence[tuple[str, str]],
-    provenance: Provenance,
-) -> Report:
-    """Return a page that ends with how it was computed."""
-    origin = provenance_section((*facts, *provenance.facts), provenance.command)
-    return Report(title, verdict.text, render(title, verdict, [*sections, origin]))
+class _Page(NamedTuple):
+    """What is stated on every page, and the seed of what it draws."""
+
+    title: str
+    command: str | None
+    seed: int
+
+    def report(
+        self,
+        verdict: Verdict,
+        sections: Sequence[Section],
+        facts: Sequence[tuple[str, str]],
+        provenance: Provenance,
+    ) -> Report:
+        """Return a page that ends with how it was computed."""
+        origin = provenance_section((*facts, *provenance.facts), provenance.command)
+        html = render(self.title, verdict, [*sections, origin])
+        return Report(self.title, verdict.text, html)
+
+    def provenance(self, batch: Batch) -> Provenance:
+        """Return the origin of the numbers."""
+        return Provenance.of([batch], self.seed, self.command)
 
 
 def _regression_report(
-    others: Any,
-    shards: Shards,
-    audit: RegressionAudit | None,
-    *,
-    title: str,
-    command: str | None,
-    seed: int,
+    page: _Page, others: Any, shards: Shards, audit: RegressionAudit | None
 ) -> Report:
     """Return the report on a regression model, with calibrators fitted on other rows, if any."""
     summary = RegressionSummary.of(
-        shards, calibration=others, command=command, audit=audit, seed=seed
+        shards, calibration=others, command=page.command, audit=audit, seed=page.seed
     )
     facts = (
         ("Rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
@@ -397,22 +402,20 @@ def _regression_report(
         ("Calibration", summary.method),
     )
     sections = regression_sections(summary)
-    return _report(title, regression_verdict(summary), sections, facts, summary.provenance)
+    return page.report(regression_verdict(summary), sections, facts, summary.provenance)
 
 
-def _labels_report(
-    audit: Any, shards: Shards, *, title: str, command: str | None, seed: int
-) -> Report:
+def _labels_report(page: _Page, audit: Any, shards: Shards) -> Report:
     """Return the report on several labels per row."""
     if not isinstance(audit, MultiLabelAudit):
-        audit = MultiLabelAudit.of(shards, random_state=seed)
+        audit = MultiLabelAudit.of(shards, random_state=page.seed)
     facts = (
         ("Rows", f"{audit.n_rows:,} with a known label, {audit.n_missing:,} without"),
         _label_counts(audit),
         INTERVALS,
     )
-    provenance = Provenance.of([sample_rows(shards, MAX_ROWS_MEASURED, seed)], seed, command)
-    return _report(title, labels_verdict(audit), labels_sections(audit), facts, provenance)
+    provenance = page.provenance(sample_rows(shards, MAX_ROWS_MEASURED, page.seed))
+    return page.report(labels_verdict(audit), labels_sections(audit), facts, provenance)
 
 
 def _label_counts(audit: MultiLabelAudit) -> tuple[str, str]:
@@ -425,25 +428,23 @@ def _labeled_sample(shards: Shards, seed: int) -> Batch:
     return drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
 
 
-def _answers_report(
-    policy: Any, evidence: Any, shards: Shards, *, title: str, command: str | None, seed: int
-) -> Report:
+def _answers_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> Report:
     """Return the report on scores of answers, and on the policy that rejects some, if any.
 
     Its figures are those of the held-out rows of the fit, or cross-fitted here.
     """
     figures = None if policy is None else policy.report
     if policy is None:
-        found = HeldOutAnswers.cross_fit(shards, seed, CALLER)
+        found = HeldOutAnswers.cross_fit(shards, page.seed, CALLER)
     elif evidence is not None:
         batch = replace(evidence.batch, weight=evidence.weight)
         found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
     else:
-        batch = _labeled_sample(shards, seed)
-        figures = apply_policy(policy, batch, seed)[1]
+        batch = _labeled_sample(shards, page.seed)
+        figures = apply_policy(policy, batch, page.seed)[1]
         p = policy.predict_proba(batch.outputs)[:, 1]
         found = HeldOutAnswers(batch, p, "other rows than those of the fit")
-    audit = Audit.of(ArrayShards(found.calibrated), random_state=seed)
+    audit = Audit.of(ArrayShards(found.calibrated), random_state=page.seed)
     facts = (
         ("Rows", f"{len(found.batch):,}, {found.evaluation}"),
         ("Scores", ", ".join(found.scores.names or (f"{found.scores.n_scores}",))),
@@ -452,24 +453,22 @@ def _answers_report(
     )
     sections = answers_sections(found, audit, policy, figures)
     verdict = answers_verdict(found, audit, policy, figures)
-    return _report(title, verdict, sections, facts, Provenance.of([found.batch], seed, command))
+    return page.report(verdict, sections, facts, page.provenance(found.batch))
 
 
-def _label_policy_report(
-    policy: Any, evidence: Any, shards: Shards, *, title: str, command: str | None, seed: int
-) -> Report:
+def _label_policy_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> Report:
     """Return the report on a policy for several labels per row: the decisions come first.
 
     Its figures are those of the held-out rows of the fit, or else of the rows themselves.
     """
     figures = policy.report
     if evidence is None:
-        batch = _labeled_sample(shards, seed)
+        batch = _labeled_sample(shards, page.seed)
         evidence = LabelEvidence(batch, policy.decide(batch.outputs), "the rows of this report")
-        figures = MultiLabelPolicyReport.of(evidence, policy.rule, seed)
+        figures = MultiLabelPolicyReport.of(evidence, policy.rule, page.seed)
     batch, p = evidence.batch, evidence.decisions.probabilities
     calibrated = replace(batch, outputs=MultiLabel(p, policy.calibrator.label_names_))
-    audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=seed)
+    audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=page.seed)
     facts = (
         ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
         _label_counts(audit),
@@ -478,18 +477,11 @@ def _label_policy_report(
     )
     sections = [label_decisions_section(policy, figures), *labels_sections(audit, figures)]
     verdict = label_policy_verdict(policy, figures, audit)
-    return _report(title, verdict, sections, facts, Provenance.of([batch], seed, command))
+    return page.report(verdict, sections, facts, page.provenance(batch))
 
 
 def _value_policy_report(
-    policy: Any,
-    evidence: Any,
-    shards: Shards,
-    members: RegressionAudit | None,
-    *,
-    title: str,
-    command: str | None,
-    seed: int,
+    page: _Page, policy: Any, evidence: Any, shards: Shards, members: RegressionAudit | None
 ) -> Report:
     """Return the report on a regression policy: the decisions come first.
 
@@ -497,10 +489,11 @@ def _value_policy_report(
     """
     figures = policy.report
     if evidence is None:
-        evidence = policy.evidence_on(_labeled_sample(shards, seed), "the rows of this report")
-        figures = RegressionPolicyReport.of(evidence, policy.rule, seed)
+        batch = _labeled_sample(shards, page.seed)
+        evidence = policy.evidence_on(batch, "the rows of this report")
+        figures = RegressionPolicyReport.of(evidence, policy.rule, page.seed)
     summary = RegressionSummary.of_policy(
-        policy, evidence, members=members, command=command, seed=seed
+        policy, evidence, members=members, command=page.command, seed=page.seed
     )
     facts = (
         ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
@@ -509,7 +502,7 @@ def _value_policy_report(
     )
     details = [replace(one, is_detail=True) for one in regression_sections(summary)]
     sections = [value_decisions_section(policy, figures), *details]
-    return _report(title, value_policy_verdict(figures), sections, facts, summary.provenance)
+    return page.report(value_policy_verdict(figures), sections, facts, summary.provenance)
 
 
 def _require_policy(policy: Any, outputs: BaseOutputs) -> None:

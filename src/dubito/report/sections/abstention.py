@@ -23,7 +23,7 @@ from dubito.report.chart_builders import (
 )
 from dubito.report.content import Block, Column, Figure, Row, Section, Table, Text, fragment
 from dubito.report.sample import MAX_CLASSES, Outcome, Sample, class_names
-from dubito.report.sections.inspection import predictions_table
+from dubito.report.sections.inspection import percent_of, predictions_table
 from dubito.report.summary import ALPHA, OODScores, Summary
 
 PER = 10_000  # rows
@@ -89,12 +89,11 @@ def _positive_columns(summary: Summary, report: PolicyReport) -> Iterator[Column
         return
     name = str(positive.pos_label)
     total = sum(row[name] for row in report.confusion.values())
-
-    def rate(part: float, whole: float) -> str:
-        return percent(part / whole if whole else None, 2)
-
-    yield f"precision ({name})", lambda line: rate(line[1][name], sum(line[1].values()))
-    yield f"recall ({name})", lambda line: rate(line[1][name], total)
+    yield (
+        f"precision ({name})",
+        lambda line: percent_of(line[1][name], sum(line[1].values()), 2),
+    )
+    yield f"recall ({name})", lambda line: percent_of(line[1][name], total, 2)
 
 
 def _cost_table(summary: Summary) -> tuple[Table, ...]:

@@ -24,6 +24,7 @@ from dubito.report.content import (
     Table,
     Text,
     Verdict,
+    between,
 )
 from dubito.report.sections.calibration import reliability_figure
 from dubito.report.verdict import decision_lines, split_verdict
@@ -147,8 +148,7 @@ def _risk_figure(answers: HeldOutAnswers) -> Figure:
 
 def _reliability_section(answers: HeldOutAnswers, audit: Audit) -> Section:
     """Return the reliability of P(correct), beside that of the confidence if there is one."""
-    gap = audit.intervals.get("gap")
-    ends = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
+    ends = between(audit.intervals.get("gap"), points)
     error = f"expected if calibrated: {percent(audit.expected_if_calibrated)}"
     cards = Cards(
         (

@@ -10,7 +10,18 @@ from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.groups import AREAS, TITLES, GroupComparison
 from dubito.measure.text import decided, figure_texts, reliability_chart
 from dubito.report.chart_builders import confidence_histogram, span_chart
-from dubito.report.content import Block, Card, Cards, Choice, Figure, Row, Section, Table, Text
+from dubito.report.content import (
+    Block,
+    Card,
+    Cards,
+    Choice,
+    Figure,
+    Row,
+    Section,
+    Table,
+    Text,
+    between,
+)
 from dubito.report.summary import Summary, View
 
 NEAR_ZERO = (
@@ -37,8 +48,7 @@ def reliability_section(summary: Summary) -> Section:
 
 def _cards(before: Audit, after: Audit) -> Cards:
     """Return the key metrics."""
-    gap = before.intervals.get("gap")
-    ends = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
+    ends = between(before.intervals.get("gap"), points)
     cards = [
         Card(name, percent(was), f"after: {percent(now)}")
         for name, was, now in (

@@ -96,6 +96,11 @@ def _confusion_table(batch: Batch) -> Table:
     )
 
 
+def percent_of(part: float, whole: float, digits: int = 1) -> str:
+    """Return a part of a whole in percent, or a dash for a part of nothing."""
+    return percent(part / whole if whole else None, digits)
+
+
 def predictions_table(batch: Batch) -> Table:
     """Return precision, recall, and what each class is most often mistaken for."""
     names, (true, predicted) = class_names(batch), _true_and_predicted(batch)
@@ -109,12 +114,9 @@ def predictions_table(batch: Batch) -> Table:
     for k in np.argsort(counts, kind="stable").tolist():
         mistaken[pairs[k] // n] = (names[pairs[k] % n], counts[k])
 
-    def fraction(part: float, whole: float) -> str:
-        return percent(part / whole if whole else None)
-
     def other(k: int) -> str:
         name, count = mistaken.get(k, (ABSENT, 0.0))
-        return f"{name} ({fraction(count, n_true[k])})" if count else ABSENT
+        return f"{name} ({percent_of(count, n_true[k])})" if count else ABSENT
 
     shown = np.argsort(-n_true, kind="stable")[:MAX_LINES].tolist() if true.size else []
     return Table.of(
@@ -122,8 +124,8 @@ def predictions_table(batch: Batch) -> Table:
         sorted(shown),
         ("class", lambda k: names[k]),
         ("rows", lambda k: f"{n_true[k]:,.0f}"),
-        ("precision", lambda k: fraction(hits[k], n_predicted[k])),
-        ("recall", lambda k: fraction(hits[k], n_true[k])),
+        ("precision", lambda k: percent_of(hits[k], n_predicted[k])),
+        ("recall", lambda k: percent_of(hits[k], n_true[k])),
         ("otherwise most often predicted as", other),
         texts=(0, 4),
     )

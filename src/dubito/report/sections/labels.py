@@ -11,17 +11,7 @@ from dubito.formatting import ABSENT, decimal, percent, quantity
 from dubito.measure import BinaryAudit, Interval, MultiLabelAudit
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.text import figure_texts
-from dubito.report.content import (
-    Block,
-    Card,
-    Cards,
-    Row,
-    Section,
-    Table,
-    Text,
-    Verdict,
-    between,
-)
+from dubito.report.content import Block, Card, Cards, Row, Section, Table, Text, Verdict, between
 from dubito.report.sections.positive_class import positive_figure
 
 MAX_LABELS = 50  # in the heat map
@@ -95,8 +85,7 @@ def _cards(audit: MultiLabelAudit) -> Cards:
     cards, numbers = [], audit.figures
     for name, title in CARDS.items():
         if name in numbers:
-            found = audit.intervals.get(name)
-            note = "" if found is None else between(found, "{:.3f}".format)
+            note = between(audit.intervals.get(name), "{:.3f}".format)
             cards.append(Card(title, f"{numbers[name]:.3f}", note))
     return Cards(tuple(cards))
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from markupsafe import Markup
 
 from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.formatting import ABSENT, cost, percent, plain, short_percent
-from dubito.measure import BinaryAudit, Interval
+from dubito.measure import BinaryAudit
 from dubito.report.chart_builders import log_odds, odds_axis, threshold_charts
-from dubito.report.content import Card, Cards, Figure, Row, Section, Table, Text, fragment
+from dubito.report.content import Card, Cards, Figure, Row, Section, Table, Text, between, fragment
 from dubito.report.sample import Thresholds
 from dubito.report.sections.abstention import ANCHOR, PER
 from dubito.report.summary import Summary
@@ -40,12 +42,11 @@ def _cards(whole: BinaryAudit, after: BinaryAudit) -> Cards:
     """Return the key metrics with their intervals."""
 
     def card(title: str, key: str, note: str, is_percent: bool = False) -> Card | None:
-        found: Interval | None = whole.intervals.get(key)
+        found = whole.intervals.get(key)
         if found is None:
             return None
-        values = (found.value, found.low, found.high)
-        value, low, high = (percent(v, 2) if is_percent else f"{v:.3f}" for v in values)
-        return Card(title, value, f"95 % interval {low} to {high}{note}")
+        shown = partial(percent, digits=2) if is_percent else "{:.3f}".format
+        return Card(title, shown(found.value), between(found, shown) + note)
 
     later = after.intervals.get("calibration_slope")
     slope_note = "; 1 if calibrated" + ("" if later is None else f", {later.value:.2f} after")
