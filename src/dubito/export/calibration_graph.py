@@ -27,12 +27,7 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.affine import (
-    MIN_LOG_PROBA,
-    MIN_RBF_LOG_PROBA,
-    SPLINE_KNOTS,
-    Basis,
-)
+from dubito.calibrate.affine import MIN_LOG_PROBA, MIN_RBF_LOG_PROBA, SPLINE_KNOTS, Basis
 from dubito.calibrate.binary import ROUNDING, BaseBinaryCalibrator
 from dubito.calibrate.calibrator import FLOOR
 from dubito.calibrate.confidence import HINGES, SHARPNESS, ScoreModel
@@ -238,14 +233,13 @@ def _curve_values(parts: Sequence[Any], odds: Value) -> Value:
     if isinstance(parts[0], HistogramBinning):
         return _histogram_values(parts, odds)
     graph = odds.graph
-    x, y = (_padded([getattr(one, name) for one in parts]) for name in ("knots_", "values_"))
-    ends = np.array([one.knots_[-1] for one in parts])
+    knots = [one.knots_ for one in parts]
+    x, y = _padded(knots), _padded([one.values_ for one in parts])
     rises = np.diff(y, axis=1, append=y[:, -1:])
     widths = np.diff(x, axis=1, append=x[:, -1:])
     slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
-    inside = odds.clip(x[:, 0], ends)
-    is_knot = np.arange(x.shape[1]) < np.array([[one.knots_.size] for one in parts])
-    found = graph.count_below(np.where(is_knot, x, np.inf), inside, or_equal=True)
+    inside = odds.clip(x[:, 0], x[:, -1])
+    found = graph.count_below(_padded(knots, np.inf), inside, or_equal=True)
     at = found + (np.arange(len(parts)) * x.shape[1] - 1)
     low, high = graph.take(y.ravel(), at), graph.take((y + rises).ravel(), at)
     line = low + (inside - graph.take(x.ravel(), at)) * graph.take(slopes.ravel(), at)
@@ -257,18 +251,17 @@ def _histogram_values(parts: Sequence[HistogramBinning], odds: Value) -> Value:
     p = (-odds if is_left else odds).sigmoid() * (1 - ROUNDING)
     edges = [(1 - one.edges_[::-1] if is_left else one.edges_)[1:-1] for one in parts]
     values = _padded([one.values_[::-1] if is_left else one.values_ for one in parts])
-    width = max(one.size for one in edges)
-    table = np.full((len(parts), width), np.inf)
-    for row, one in zip(table, edges, strict=True):
-        row[: one.size] = one
+    table = _padded(edges, np.inf)
     offsets = np.arange(len(parts)) * values.shape[1]
     return odds.graph.take(values.ravel(), odds.graph.count_below(table, p) + offsets)
 
 
-def _padded(lists: Sequence[FloatArray]) -> FloatArray:
-    """Return lists of numbers as rows of a table, the last number of each repeated."""
+def _padded(lists: Sequence[FloatArray], last: float | None = None) -> FloatArray:
+    """Return lists of numbers as rows of a table, ended by a number or the last of each."""
     width = max(one.size for one in lists)
-    return np.stack([np.pad(one, (0, width - one.size), mode="edge") for one in lists])
+    ends = [last if last is not None else one[-1] for one in lists]
+    pairs = zip(lists, ends, strict=True)
+    return np.stack([np.append(one, np.full(width - one.size, end)) for one, end in pairs])
 
 
 def _forest(calibrator: ForestCalibration, rows: Rows) -> Value:
@@ -358,10 +351,8 @@ def _model_log_odds(
         * (1 / SHARPNESS)
         for step, h in zip(steps, HINGES, strict=True)
     ]
-    order = [0, *range(1, n_scores + 1)]
-    order += [
-        1 + n_scores + k * HINGES.size + j for j in range(HINGES.size) for k in range(n_scores)
-    ]
+    hinges = np.arange(1 + n_scores, 1 + n_scores * (1 + HINGES.size))
+    order = [*range(1 + n_scores), *hinges.reshape(n_scores, HINGES.size).T.ravel()]
     features = x.graph.concat([x.columns([0]) * 0.0 + 1.0, x, *bends]).named("features")
     mean = features @ model.mean[order][:, np.newaxis]
     if offset is not None:
@@ -382,11 +373,11 @@ def label_probabilities(
     odds = odds.clip(-limit, limit).named("log_odds")
     by_feature = np.asarray(calibrator.coefficients_, np.float64).T
     size = odds.abs()
-    features = [odds, None, size + (1.0 + (-size).exp()).log() * 2.0, odds.sigmoid() * 2.0 - 1.0]
+    curves = (size + (1.0 + (-size).exp()).log() * 2.0, odds.sigmoid() * 2.0 - 1.0)
     result: Value = odds * by_feature[0] + by_feature[1]
-    for feature, weights in zip(features[2:], by_feature[2:], strict=True):
-        if feature is not None and weights.any():
-            result = result + feature * weights
+    for curve, weights in zip(curves, by_feature[2:], strict=True):
+        if weights.any():
+            result = result + curve * weights
     if hasattr(calibrator, "other_weights_"):
         weights = np.asarray(calibrator.other_weights_)
         result = result + odds.clip(-MAX_OTHER, MAX_OTHER) @ weights.T

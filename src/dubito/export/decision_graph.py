@@ -161,12 +161,11 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool
         reason, expected = action * np.int64(LOWEST_COST), terms.total(above.pick(action))
     else:
         of_reject = above.columns([reject]).named("above_of_reject")
-        is_rejected = None
+        bests = []
         for a in reversed(costs.rejecting):  # the first of them wins a tie
-            is_best = (above.columns([a]) <= lowest + MARGIN).named("is_rejected")
-            action = is_best.where(np.int64(a), action).named("cheapest_action")
-            is_rejected = is_best if is_rejected is None else is_best | is_rejected
-        assert is_rejected is not None
+            bests.append((above.columns([a]) <= lowest + MARGIN).named("is_rejected"))
+            action = bests[-1].where(np.int64(a), action).named("cheapest_action")
+        is_rejected = reduce(operator.or_, reversed(bests))
         reason = is_rejected.where(np.int64(REJECT_COSTS_LESS), np.int64(LOWEST_COST))
         expected = terms.total(above.pick(action)).named("expected_cost")
         rejected_cost = terms.total(of_reject).named("rejected_cost")
@@ -180,11 +179,8 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool
         is_ood = None if gate is None else _is_ood(gate, rows, features, is_guarded)
         if is_guarded:
             graph.comment("Rows with NaN or infinite numbers are rejected as well.")
-            # 0 times a number is 0, unless the number is NaN or infinite; so is the sum.
-            numbers = [*graph.inputs.values(), above]
-            zeros = [(one * 0.0).sum() for one in numbers]
-            is_finite = reduce(Value.__add__, zeros).equals(0.0)
-            is_ood = ~is_finite if is_ood is None else is_ood | ~is_finite
+            is_unusable = _has_non_finite(*graph.inputs.values(), above)
+            is_ood = is_unusable if is_ood is None else is_ood | is_unusable
         if is_ood is not None:
             reason = is_ood.where(np.int64(OUT_OF_DISTRIBUTION), reason)
             flags.append(is_ood)
@@ -197,6 +193,12 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool
     return graph
 
 
+def _has_non_finite(*numbers: Value) -> Value:
+    """Return which rows have NaN or infinite numbers: 0 times these is not 0, nor is a sum."""
+    zeros = [(one * 0.0).sum() for one in numbers]
+    return ~reduce(operator.add, zeros).equals(0.0)
+
+
 class _CostTerms:
     """Expected costs in a graph, of costs that are the same for all rows or not.
 
@@ -206,13 +208,12 @@ class _CostTerms:
     def __init__(self, policy: Policy, graph: Graph, p: Value, is_given: bool) -> None:
         self.policy, self.graph, self.p = policy, graph, p
         costs = policy.costs
-        self.is_given = is_given  # the costs of all actions, by row
-        reviews = () if self.is_given else costs.reviews
+        reviews = () if is_given else costs.reviews
         asked = {costs.actions.index(one.name): one for one in reviews}
         priced = [a for a in range(costs.n_actions) if a not in asked]
         self.base: Value | None
         self.cells: list[Value] | None = None  # costs of each action by row, rows x classes
-        if not costs.columns and not self.is_given:
+        if not costs.columns and not is_given:
             # With what is decided after final answers, which does not depend on the row.
             table = RowCosts.of(None, costs, 1, "dubito.export").base
             cheapest = table[priced].min(axis=0)
@@ -223,7 +224,7 @@ class _CostTerms:
             decided = table[list(costs.deciding)] - cheapest
             columns = {a: self._after_answers(asked[a], decided, cheapest) for a in by_posterior}
         else:
-            self.cells = self._cells()
+            self.cells = self._given_cells() if is_given else self._column_cells()
             lowest = self._cheapest(priced)
             parts = [cell if a in asked else cell - lowest for a, cell in enumerate(self.cells)]
             self.above = graph.concat([(p * part).sum() for part in parts])
@@ -231,9 +232,9 @@ class _CostTerms:
             columns = {a: self._after_varying(one, lowest) for a, one in asked.items()}
         if columns:
             each = [self.above.columns([a]) for a in range(costs.n_actions)]
-            self.above = graph.concat(
-                [one + columns[a] if a in columns else one for a, one in enumerate(each)]
-            )
+            for a, cost in columns.items():
+                each[a] = each[a] + cost
+            self.above = graph.concat(each)
 
     def total(self, above: Value) -> Value:
         """Return the whole cost of an action, from that above the best one in each class."""
@@ -282,14 +283,17 @@ class _CostTerms:
         fix = "Use combine='replace' with costs that are the same for all rows"
         return TooLargeError("", "dubito.export", rule, got, fix)
 
-    def _cells(self) -> list[Value]:
-        """Return the costs of each action, rows x classes, from columns or given by row."""
+    def _given_cells(self) -> list[Value]:
+        """Return the costs of each action, rows x classes, given by row."""
+        n_actions, n_classes = self.policy.costs.array.shape
+        given = self.graph.input("row_costs", "cube", n_actions, n_classes)
+        starts = range(0, n_actions * n_classes, n_classes)
+        return [given.columns(range(low, low + n_classes)) for low in starts]
+
+    def _column_cells(self) -> list[Value]:
+        """Return the costs of each action, rows x classes, from columns."""
         costs, graph = self.policy.costs, self.graph
         n_actions, n_classes = costs.array.shape
-        if self.is_given:
-            given = graph.input("row_costs", "cube", n_actions, n_classes)
-            starts = range(0, n_actions * n_classes, n_classes)
-            return [given.columns(range(low, low + n_classes)) for low in starts]
         for name in costs.columns:
             if name in RESERVED or name.startswith("dubito_"):
                 rule = f"cannot export costs that depend on a column called {name!r}"
@@ -482,15 +486,11 @@ def _density(score: ClassConditionalDensity, features: Value) -> Value:
         case SharedGaussians():
             distances = squared_distances(_whitened(gaussians, features), gaussians.white_means)
         case PerClassGaussians():
-            scaled = [
-                (features - mean) @ one.matrix
-                for mean, one in zip(gaussians.means, gaussians.whitenings, strict=True)
-            ]
+            pairs = zip(gaussians.means, gaussians.whitenings, strict=True)
+            scaled = [(features - mean) @ one.matrix for mean, one in pairs]
         case DiagonalGaussians():
-            stds = np.sqrt(gaussians.covariance)
-            scaled = [
-                (features - mean) / std for mean, std in zip(gaussians.means, stds, strict=True)
-            ]
+            stds = zip(gaussians.means, np.sqrt(gaussians.covariance), strict=True)
+            scaled = [(features - mean) / std for mean, std in stds]
     if not isinstance(gaussians, SharedGaussians):
         lengths = features.graph.concat([one.norm() for one in scaled])
         distances = lengths * lengths
@@ -524,20 +524,20 @@ def _label_graph(
     exported: MultiLabelPolicy | MultiLabelCalibrator, outputs: str, is_guarded: bool
 ) -> Graph:
     graph = Graph()
-    is_policy = isinstance(exported, MultiLabelPolicy)
+    policy = exported if isinstance(exported, MultiLabelPolicy) else None
     calibrator = exported.calibrator if isinstance(exported, MultiLabelPolicy) else exported
     if not calibrator.__sklearn_is_fitted__():
         raise UnfittedError(type(calibrator).__name__, "export")
     names = calibrator.label_names_ or tuple(range(calibrator.n_labels_))
     given = graph.input(outputs, "matrix", calibrator.n_labels_)
-    graph.title = repr(exported) if is_policy else type(exported).__name__
+    graph.title = type(exported).__name__ if policy is None else repr(policy)
     graph.metadata["labels"] = [str(name) for name in names]
     graph.comment(f"Calibration: {calibrator.summary()}.")
     p = label_probabilities(calibrator, given, is_logits=outputs == "logits")
     graph.output("calibrated_probabilities", p.named("calibrated"))
-    if isinstance(exported, MultiLabelPolicy):
+    if policy is not None:
         graph.metadata |= {"actions": [*ACTIONS], "row_actions": [*ROW_ACTIONS]}
-        _decide_labels(exported, graph, p, given if is_guarded else None)
+        _decide_labels(policy, graph, p, given if is_guarded else None)
     return graph
 
 
@@ -568,7 +568,7 @@ def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value, guarded: Va
         review = np.minimum(costs.review, FARTHEST)
         is_reviewed = cost + margin >= review
         if guarded is not None:
-            is_unusable = (~(guarded * 0.0).sum().equals(0.0)).as_float()
+            is_unusable = _has_non_finite(guarded).as_float()
             is_reviewed = is_reviewed | (is_unusable * np.isfinite(costs.review) > 0.5)
         is_reviewed = is_reviewed.named("is_reviewed")
         cost = is_reviewed.where(review, cost)
@@ -580,7 +580,7 @@ def _decide_labels(policy: MultiLabelPolicy, graph: Graph, p: Value, guarded: Va
         graph.comment("A row is reviewed as a whole where that costs less than all of its labels.")
         is_row = total * (1 - LABEL_TIE) > costs.review_row
         if guarded is not None:
-            is_row = is_row | ~(guarded * 0.0).sum().equals(0.0)
+            is_row = is_row | _has_non_finite(guarded)
         is_row = is_row.named("is_row")
         action = is_row.where(np.int64(ACTIONS.index("review")), action)
         row_action = is_row.where(np.int64(ROW_ACTIONS.index("review row")), row_action)

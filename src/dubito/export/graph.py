@@ -7,7 +7,7 @@ value is a matrix of rows x columns: one column for what a row has one of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -19,6 +19,28 @@ FARTHEST = 1e30  # in size: a score or a log probability that stands for infinit
 
 Kind = Literal["float", "int", "bool"]
 Form = Literal["matrix", "column", "cube"]  # of an input: rows x columns, rows, rows x a x b
+
+
+def _unary(op: str, doc: str | None = None) -> Callable[[Value], Value]:
+    """Return the method of an operation on one value."""
+
+    def method(self: Value) -> Value:
+        return self.graph.add(op, (self,), self.kind)
+
+    method.__doc__ = doc
+    return method
+
+
+def _binary(
+    op: str, kind: Kind | None = None, doc: str | None = None
+) -> Callable[[Value, Any], Value]:
+    """Return the method of an operation on two values, of which the other may be numbers."""
+
+    def method(self: Value, other: Any) -> Value:
+        return self.graph.add(op, (self, self.graph.as_value(other)), kind or self.kind)
+
+    method.__doc__ = doc
+    return method
 
 
 @final
@@ -33,90 +55,50 @@ class Value:
     kind: Kind
     attributes: dict[str, Any]
 
-    def __add__(self, other: Any) -> Value:
-        return self._binary("add", other)
+    __add__ = _binary("add")
+    __sub__ = _binary("sub")
+    __mul__ = _binary("mul")
+    __truediv__ = _binary("div")
+    __lt__ = _binary("less", "bool")
+    __le__ = _binary("less_equal", "bool")
+    __and__ = _binary("and", "bool")
+    __or__ = _binary("or", "bool")
+    __neg__ = _unary("neg")
+    __invert__ = _unary("not")
+    equals = _binary("equal", "bool", "Return where two values are equal.")
+    minimum = _binary("minimum", doc="Return the smaller of two values.")
+    maximum = _binary("maximum", doc="Return the larger of two values.")
+    exp = _unary("exp", "Return the exponential.")
+    log = _unary("log", "Return the natural logarithm.")
+    abs = _unary("abs", "Return the absolute value.")
+    sqrt = _unary("sqrt", "Return the square root.")
+    sigmoid = _unary("sigmoid", "Return 1 / (1 + exp(-x)).")
+    rounded = _unary("rounded", "Return the value rounded to float32.")
+    sum = _unary("sum", "Return the sum of each row.")
+    max = _unary("max", "Return the largest entry of each row.")
+    min = _unary("min", "Return the smallest entry of each row.")
+    softmax = _unary("softmax", "Return the softmax of each row.")
+    log_softmax = _unary("log_softmax", "Return the log of the softmax of each row.")
 
     def __radd__(self, other: Any) -> Value:
-        return self.graph.constant(other)._binary("add", self)
-
-    def __sub__(self, other: Any) -> Value:
-        return self._binary("sub", other)
+        return self.graph.constant(other) + self
 
     def __rsub__(self, other: Any) -> Value:
-        return self.graph.constant(other)._binary("sub", self)
-
-    def __mul__(self, other: Any) -> Value:
-        return self._binary("mul", other)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self._binary("div", other)
+        return self.graph.constant(other) - self
 
     def __matmul__(self, other: Any) -> Value:
-        return self._binary("matmul", np.ascontiguousarray(other))
-
-    def __neg__(self) -> Value:
-        return self._unary("neg")
-
-    def __lt__(self, other: Any) -> Value:
-        return self._binary("less", other, "bool")
-
-    def __le__(self, other: Any) -> Value:
-        return self._binary("less_equal", other, "bool")
+        matrix = self.graph.constant(np.ascontiguousarray(other))
+        return self.graph.add("matmul", (self, matrix), self.kind)
 
     def __gt__(self, other: Any) -> Value:
-        return self.graph.as_value(other)._binary("less", self, "bool")
+        return self.graph.as_value(other) < self
 
     def __ge__(self, other: Any) -> Value:
-        return self.graph.as_value(other)._binary("less_equal", self, "bool")
-
-    def __and__(self, other: Value) -> Value:
-        return self._binary("and", other, "bool")
-
-    def __or__(self, other: Value) -> Value:
-        return self._binary("or", other, "bool")
-
-    def __invert__(self) -> Value:
-        return self._unary("not")
-
-    def equals(self, other: Any) -> Value:
-        """Return where two values are equal."""
-        return self._binary("equal", other, "bool")
-
-    def minimum(self, other: Any) -> Value:
-        """Return the smaller of two values."""
-        return self._binary("minimum", other)
-
-    def maximum(self, other: Any) -> Value:
-        """Return the larger of two values."""
-        return self._binary("maximum", other)
+        return self.graph.as_value(other) <= self
 
     def clip(self, low: Any, high: Any) -> Value:
         """Return the value between two limits that is nearest."""
         return self.maximum(low).minimum(high)
-
-    def exp(self) -> Value:
-        """Return the exponential."""
-        return self._unary("exp")
-
-    def log(self) -> Value:
-        """Return the natural logarithm."""
-        return self._unary("log")
-
-    def abs(self) -> Value:
-        """Return the absolute value."""
-        return self._unary("abs")
-
-    def sqrt(self) -> Value:
-        """Return the square root."""
-        return self._unary("sqrt")
-
-    def sigmoid(self) -> Value:
-        """Return 1 / (1 + exp(-x))."""
-        return self._unary("sigmoid")
-
-    def rounded(self) -> Value:
-        """Return the value rounded to float32."""
-        return self._unary("rounded")
 
     def as_float(self) -> Value:
         """Return booleans or integers as floats."""
@@ -126,29 +108,9 @@ class Value:
         """Return booleans as 0 and 1."""
         return self.graph.add("as_int", (self,), "int")
 
-    def sum(self) -> Value:
-        """Return the sum of each row."""
-        return self._unary("sum")
-
-    def max(self) -> Value:
-        """Return the largest entry of each row."""
-        return self._unary("max")
-
-    def min(self) -> Value:
-        """Return the smallest entry of each row."""
-        return self._unary("min")
-
     def argmax(self) -> Value:
         """Return the column of the first largest entry of each row."""
         return self.graph.add("argmax", (self,), "int")
-
-    def softmax(self) -> Value:
-        """Return the softmax of each row."""
-        return self._unary("softmax")
-
-    def log_softmax(self) -> Value:
-        """Return the log of the softmax of each row."""
-        return self._unary("log_softmax")
 
     def log_sum_exp(self) -> Value:
         """Return the log of the sum of exponentials of each row."""
@@ -180,13 +142,6 @@ class Value:
         """Return the value itself, which source code will call so."""
         self.graph.names.setdefault(self.number, name)
         return self
-
-    def _unary(self, op: str) -> Value:
-        return self.graph.add(op, (self,), self.kind)
-
-    def _binary(self, op: str, other: Any, kind: Kind | None = None) -> Value:
-        second = self.graph.as_value(other)
-        return self.graph.add(op, (self, second), kind or self.kind)
 
 
 @final
@@ -244,10 +199,9 @@ class Graph:
     def constant(self, value: Any) -> Value:
         """Append a constant: a number, a row or a matrix."""
         array = np.asarray(value)
-        kind: Kind = "int" if array.dtype.kind in "iu" else "float"
-        return self.add(
-            "constant", (), kind, array=array.astype(np.int64 if kind == "int" else np.float64)
-        )
+        if array.dtype.kind in "iu":
+            return self.add("constant", (), "int", array=array.astype(np.int64))
+        return self.add("constant", (), "float", array=array.astype(np.float64))
 
     def as_value(self, value: Any) -> Value:
         """Return a value unchanged, and anything else as a constant."""

@@ -21,6 +21,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise MissingExtraError("Export to ONNX", "onnx") from error
 
+INVALID = (ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 OPSET = 18  # of the standard operators that files use
 OPSETS = range(13, 29)  # of networks that a policy can be appended to
 IR_VERSION = 10
@@ -29,8 +30,10 @@ OPERATORS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "matmul": "MatMul", "neg": "Neg",
     "minimum": "Min", "maximum": "Max", "exp": "Exp", "log": "Log", "abs": "Abs", "sqrt": "Sqrt",
     "sigmoid": "Sigmoid", "less": "Less", "less_equal": "LessOrEqual", "equal": "Equal",
-    "and": "And", "or": "Or", "not": "Not", "where": "Where",
+    "and": "And", "or": "Or", "not": "Not", "where": "Where", "softmax": "Softmax",
+    "log_softmax": "LogSoftmax", "concat": "Concat", "take": "Gather", "pick": "GatherElements",
 }  # fmt: skip
+AXES = {"softmax": 1, "log_softmax": 1, "concat": 1, "pick": 1, "take": 0}
 
 
 def to_onnx(
@@ -94,9 +97,8 @@ def to_onnx(
     else:
         model = _composed(graph, precision, network, network_outputs)
     entries = {entry.key: entry.value for entry in model.metadata_props}  # of the network
-    entries |= {
-        name: json.dumps(names, ensure_ascii=False) for name, names in graph.metadata.items()
-    }
+    for name, names in graph.metadata.items():
+        entries[name] = json.dumps(names, ensure_ascii=False)
     helper.set_model_props(model, {**entries, "dubito": __version__})
     onnx.checker.check_model(model, full_check=True)
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
@@ -132,16 +134,10 @@ def _composed(
         )
         _standard_opset(merged, fspath(path))  # `merge_models` imports it from both
         onnx.checker.check_model(merged, full_check=True)
-    except (
-        ValueError,
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-    ) as error:
-        reason = f"{error}".strip().splitlines()[0]
+    except INVALID as error:
+        got = f"an error of onnx ({str(error).strip().splitlines()[0]})"
         rule, fix = "must be a model that a policy can follow", "Check what it returns"
-        raise BadValueError("network", "to_onnx", rule, f"an error of onnx ({reason})", fix) from (
-            error
-        )
+        raise BadValueError("network", "to_onnx", rule, got, fix) from error
     return merged
 
 
@@ -221,10 +217,9 @@ def _rename_clashes(network: ModelProto, model: ModelProto, joined: set[str]) ->
     theirs, ours = _names_in(network.graph), _names_in(model.graph) - joined
     renamed: dict[str, str] = {}
     for name in sorted(theirs & ours):
-        new = f"network_{name}"
-        while new in theirs or new in ours:
-            new = f"network_{new}"
-        renamed[name] = new
+        renamed[name] = f"network_{name}"
+        while renamed[name] in theirs | ours:
+            renamed[name] = f"network_{renamed[name]}"
     if renamed:
         _rename(network.graph, renamed)
     return renamed
@@ -232,8 +227,9 @@ def _rename_clashes(network: ModelProto, model: ModelProto, joined: set[str]) ->
 
 def _graphs_in(node: Any) -> list[Any]:
     """Return the graphs inside a node, such as the branches of an If."""
-    every = [[one.g] if one.HasField("g") else [*one.graphs] for one in node.attribute]
-    return [graph for some in every for graph in some]
+    return [
+        graph for one in node.attribute for graph in ([one.g] if one.HasField("g") else one.graphs)
+    ]
 
 
 def _names_in(graph: Any) -> set[str]:
@@ -314,7 +310,8 @@ class _Writer:
     def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Append a node; return the name of its result."""
         name = f"dubito_{len(self.nodes)}_{op}"
-        self.nodes.append(helper.make_node(op, [*inputs], [name], name, **attributes))
+        results = [name, f"{name}_at"] if op == "TopK" else [name]  # which returns places, too
+        self.nodes.append(helper.make_node(op, [*inputs], results, name, **attributes))
         return name
 
     def _constant(self, array: Any) -> str:
@@ -349,15 +346,9 @@ class _Writer:
         match value.op:
             case "input":
                 return self._input(**held)
-            case "softmax":
-                return self._node("Softmax", *x, axis=1)
-            case "log_softmax":
-                return self._node("LogSoftmax", *x, axis=1)
-            case "sum":
-                return self._node("ReduceSum", *x, self._constant(np.array([1])), keepdims=1)
-            case "max" | "min":
-                op = "ReduceMax" if value.op == "max" else "ReduceMin"
-                if self.is_axis_input:
+            case "sum" | "max" | "min":
+                op = f"Reduce{value.op.capitalize()}"
+                if value.op == "sum" or self.is_axis_input:
                     return self._node(op, *x, self._constant(np.array([1])), keepdims=1)
                 return self._node(op, *x, axes=[1], keepdims=1)
             case "argmax":
@@ -371,18 +362,14 @@ class _Writer:
                 return self._node("Cast", single, to=self.inner)
             case "columns":
                 return self._node("Gather", *x, self._constant(np.array(held["columns"])), axis=1)
-            case "concat":
-                return self._node("Concat", *x, axis=1)
-            case "take":
-                return self._node("Gather", *x, axis=0)
             case "take_sum":
                 rows = self._node("Gather", *x, axis=0)
                 return self._node("ReduceSum", rows, self._constant(np.array([1])), keepdims=0)
-            case "pick":
-                return self._node("GatherElements", *x, axis=1)
             case "top_k":
-                return self._top_k(x[0], held["k"])
-        return self._node(OPERATORS[value.op], *x)
+                k = self._constant(np.array([held["k"]]))
+                return self._node("TopK", *x, k, axis=1, largest=1, sorted=1)
+        along = {"axis": AXES[value.op]} if value.op in AXES else {}
+        return self._node(OPERATORS[value.op], *x, **along)
 
     def _input(self, name: str, form: str, sizes: tuple[int, ...]) -> str:
         shape: list[str | int | None] = ["rows", *sizes]
@@ -420,16 +407,6 @@ class _Writer:
         factors = self._node("Concat", self._node("Sub", has_both, missing), one, axis=0)
         offsets = self._node("Concat", missing, self._constant(np.array([0.0])), axis=0)
         return self._node("Add", self._node("Mul", x, factors), offsets)
-
-    def _top_k(self, x: str, k: int) -> str:
-        name = f"dubito_{len(self.nodes)}_TopK"
-        inputs = [x, self._constant(np.array([k]))]
-        self.nodes.append(
-            helper.make_node(
-                "TopK", inputs, [name, f"{name}_at"], name, axis=1, largest=1, sorted=1
-            )
-        )
-        return name
 
     def _count_below(self, table: Any, x: str, or_equal: bool) -> str:
         """Search each column's numbers by halving: a comparison and a gather per step."""

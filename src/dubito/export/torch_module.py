@@ -132,17 +132,13 @@ class ExportedModule(nn.Module):
         rows, shape = self._rows(outputs)
         with _full_precision(rows):
             found = self._computed(self.needed, rows, features, row_costs)
-        results = {
-            name: found[value.number].to(outputs.dtype)
-            if value.kind == "float"
-            else found[value.number]
-            for name, value in self.graph.outputs.items()
-        }
+        results = {}
+        for name, value in self.graph.outputs.items():
+            one = found[value.number]
+            one = one.to(outputs.dtype) if value.kind == "float" else one
+            results[name] = one.squeeze(1) if name in self.graph.rows else one
         if len(results) > 1:
-            return {
-                name: one.squeeze(1) if name in self.graph.rows else one
-                for name, one in results.items()
-            }
+            return results
         p = results["calibrated_probabilities"]
         return p if shape is None else p.reshape(shape).movedim(-1, 1)
 
@@ -172,14 +168,16 @@ class ExportedModule(nn.Module):
 
     def _rows(self, outputs: Tensor) -> tuple[Tensor, list[int] | None]:
         """Return outputs as rows x classes, and the shape to return results in, if another."""
-        name, n_columns = next(
-            (name, one.attributes["sizes"][0]) for name, one in self.graph.inputs.items()
-        )
-        _require_floats(outputs, name)
+        name, first = next(iter(self.graph.inputs.items()))
+        (n_columns,) = first.attributes["sizes"]
+        _require_numbers(outputs, name)
+        if not outputs.is_floating_point():
+            rule, fix = "must be floating point", "Call .float()"
+            raise BadTypeError(name, "ExportedModule", rule, f"{outputs.dtype}", fix)
         columns = outputs[:, None] if outputs.ndim == 1 else outputs
         if columns.ndim > 1 and columns.shape[1] == 1 and self.graph.takes_one_column:
-            first = torch.zeros_like(columns) if name == "logits" else 1 - columns
-            columns = torch.cat([first, columns], 1)
+            other = torch.zeros_like(columns) if name == "logits" else 1 - columns
+            columns = torch.cat([other, columns], 1)
         if columns.ndim < 2 or columns.shape[1] != n_columns:
             rule = f"must have {n_columns} columns, as during fit"
             got = f"shape {tuple(outputs.shape)}"
@@ -203,12 +201,11 @@ class ExportedModule(nn.Module):
         """Return values of the graph by number."""
         found: dict[int, Tensor] = {}
         kind = self.get_buffer("one").dtype
-        first = next(iter(self.graph.inputs))
+        first, n_rows = next(iter(self.graph.inputs)), rows.shape[0]
         for value in values:
             if value.op == "input":
-                given = rows
-                if value.attributes["name"] != first:
-                    given = self._given(value, rows.shape[0], features, row_costs)
+                is_first = value.attributes["name"] == first
+                given = rows if is_first else self._given(value, n_rows, features, row_costs)
                 found[value.number] = given.to(kind)
             elif value.op == "constant":
                 found[value.number] = self.get_buffer(f"constant_{value.number}")
@@ -223,8 +220,7 @@ class ExportedModule(nn.Module):
         given: Any = features if form == "matrix" else row_costs
         argument = "features" if form == "matrix" else "row_costs"
         if form == "column":
-            columns = [one.attributes["name"] for one in self.graph.inputs.values()]
-            columns = [one for one in columns if one not in (*columns[:1], "features")]
+            columns = [one for one in [*self.graph.inputs][1:] if one != "features"]
             if isinstance(row_costs, dict) or (row_costs is not None and len(columns) > 1):
                 if not isinstance(row_costs, dict) or name not in row_costs:
                     has = ", ".join(row_costs) if isinstance(row_costs, dict) else "no columns"
@@ -269,9 +265,8 @@ class ExportedModule(nn.Module):
 
         def at_least_single(tensor: Tensor) -> Tensor:
             result = fn(tensor)
-            if result.dtype in HALF:
-                return tensor.to(result.device, torch.float32)
-            return result
+            is_half = result.dtype in HALF
+            return tensor.to(result.device, torch.float32) if is_half else result
 
         return super()._apply(at_least_single, recurse)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -290,14 +285,6 @@ def _require_numbers(given: Any, argument: str) -> None:
     if not isinstance(given, Tensor):
         rule, fix = "must be a tensor", "Pass torch.as_tensor(...)"
         raise BadTypeError(argument, "ExportedModule", rule, type(given).__name__, fix)
-
-
-def _require_floats(given: Any, argument: str) -> None:
-    """Raise unless a value is a tensor of floats."""
-    _require_numbers(given, argument)
-    if not given.is_floating_point():
-        rule, fix = "must be floating point", "Call .float()"
-        raise BadTypeError(argument, "ExportedModule", rule, f"{given.dtype}", fix)
 
 
 def _applied(value: Value, inputs: list[Tensor], kind: torch.dtype) -> Tensor:
