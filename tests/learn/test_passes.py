@@ -9,13 +9,7 @@ from torch import nn
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
 from dubito.learn.likelihoods import Bernoulli, Gaussian
-from dubito.learn.passes import (
-    _as_members,
-    _require_one_tensor,
-    flatten_maps,
-    to_array,
-    wrap_outputs,
-)
+from dubito.learn.passes import _as_members, flatten_maps, to_array, wrap_outputs
 from dubito.learn.segmentation import LogitNoise
 from dubito.outputs import Logits
 
@@ -98,7 +92,7 @@ def test_what_cannot_be_read_is_reported() -> None:
     with pytest.raises(
         BadTypeError, match=r"`model` .*, got tuple\. Wrap it in a module that returns one head"
     ):
-        _require_one_tensor((torch.zeros(1), torch.zeros(1)), "Passes")
+        _as_members([(torch.zeros(1), torch.zeros(1))], None, "Passes")
 
 
 @pytest.mark.parametrize("likelihood", [None, Categorical(3), SquaredError(3), UncertaintyAware(3)])

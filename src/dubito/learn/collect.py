@@ -23,7 +23,7 @@ from dubito.data.labels import Labels, make_label_matrix
 from dubito.data.shards import ArrayShards, Shards, joined
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli
+from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli, require_type
 from dubito.learn.passes import (
     Call,
     evaluation_mode,
@@ -175,7 +175,8 @@ def collect_outputs(
     >>> found.logits.array.shape, found.features.shape, found.weights.shape, found.labels.tolist()
     ((2, 3), (2, 8), (3, 8), [0, 1])
     """
-    run = _Run(require_module(model, CALLER), layer, last_layer, head, likelihood, unpack)
+    require_module(model, CALLER)
+    run = _Run(model, layer, last_layer, head, likelihood, unpack)
     if path is not None:
         _require_columns(likelihood, path)
     with evaluation_mode(model):
@@ -206,7 +207,9 @@ class _Run:
         self.layer = None if layer is None else find_layer(model, layer, "layer", CALLER)
         self.last: nn.Module | None = None
         if last_layer is not None:
-            self.last = _require_linear(find_layer(model, last_layer, "last_layer", CALLER))
+            self.last = find_layer(model, last_layer, "last_layer", CALLER)
+            rule, fix = "must be a linear layer", "Use `layer` for the features of any other"
+            require_type(self.last, nn.Linear, "last_layer", CALLER, rule, fix)
         parameter = next(model.parameters(), None)
         self.device = None if parameter is None else parameter.device
         self.n_classes: int | None = None  # of logits
@@ -266,9 +269,8 @@ class _Run:
             found = only_call(calls, self.last, "last_layer", CALLER).input
         else:
             return None
-        if not isinstance(found, torch.Tensor):
-            rule, got = "must be a layer that returns a tensor", type(found).__name__
-            raise BadTypeError("layer", caller, rule, got, "Use a layer after it")
+        rule, fix = "must be a layer that returns a tensor", "Use a layer after it"
+        require_type(found, torch.Tensor, "layer", caller, rule, fix)
         if outputs.ndim > 2:
             return to_array(_rows_like(outputs, found, "layer", caller))
         return to_array(found.flatten(1) if found.ndim > 1 else found[:, None])
@@ -323,9 +325,8 @@ def _unpack_batch(batch: Any, unpack: Unpack | None, where: str) -> _Parts:
 
 def _custom_parts(batch: Any, unpack: Unpack, where: str) -> _Parts:
     """Return the parts of a batch that the caller's function returns."""
-    if not callable(unpack):
-        rule = "must be a function of a batch"
-        raise BadTypeError("unpack", CALLER, rule, type(unpack).__name__, UNPACK_TUPLE)
+    rule = "must be a function of a batch"
+    require_type(unpack, Callable, "unpack", CALLER, rule, UNPACK_TUPLE)
     found = unpack(batch)
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         rule = "must return (inputs, labels) or (inputs, labels, weights)"
@@ -383,14 +384,6 @@ def _select_head(outputs: Any, head: str | int | None) -> torch.Tensor:
         raise BadValueError("head", CALLER, rule, repr(head), f"Use head={names[0]}")
     selected: torch.Tensor = heads[head]
     return selected
-
-
-def _require_linear(layer: nn.Module) -> nn.Linear:
-    """Return a layer, which must be linear."""
-    if not isinstance(layer, nn.Linear):
-        rule, fix = "must be a linear layer", "Use `layer` for the features of any other"
-        raise BadTypeError("last_layer", CALLER, rule, type(layer).__name__, fix)
-    return layer
 
 
 def _with_progress(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import exp, lgamma, log, pi
 from typing import Any, ClassVar, Literal, final
 
@@ -339,12 +340,8 @@ class GeneralizedNormal(BaseRegressionLikelihood):
             as_number(value, name, "GeneralizedNormal", 0, fix=fix, is_open=True)
 
     def predict(self, outputs: Tensor) -> Distribution:
-        location = self._parameters(outputs, "predict")
-
-        def kind(location: Tensor) -> Distribution:
-            return _ExponentialPower(location, self.scale, self.power)
-
-        return _row_distribution(kind, location)
+        kind = partial(_ExponentialPower, scale=self.scale, power=self.power)
+        return _row_distribution(kind, self._parameters(outputs, "predict"))
 
     def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return -_ExponentialPower(parameters, self.scale, self.power).log_prob(targets)
@@ -490,11 +487,16 @@ def _row_distribution(kind: Callable[..., Distribution], *parameters: Tensor) ->
     return Independent(kind(*parameters), 1)
 
 
+def require_type(value: Any, kind: Any, argument: str, caller: str, rule: str, fix: str) -> None:
+    """Raise unless `value` is of some type."""
+    if not isinstance(value, kind):
+        raise BadTypeError(argument, caller, rule, type(value).__name__, fix)
+
+
 def require_tensor(value: Any, argument: str, caller: str) -> None:
     """Raise unless `value` is a tensor."""
-    if not isinstance(value, Tensor):
-        fix = "Use torch.as_tensor(...)"
-        raise BadTypeError(argument, caller, "must be a tensor", type(value).__name__, fix)
+    fix = "Use torch.as_tensor(...)"
+    require_type(value, Tensor, argument, caller, "must be a tensor", fix)
 
 
 def require_valid(

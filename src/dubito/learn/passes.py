@@ -23,18 +23,16 @@ from dubito.arrays import (
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, UncertaintyAware
-from dubito.learn.likelihoods import SEQUENCE, BaseRegressionLikelihood, Bernoulli
+from dubito.learn.likelihoods import SEQUENCE, BaseRegressionLikelihood, Bernoulli, require_type
 from dubito.outputs import Logits, Members, MultiLabel, MultiLabelMembers, RegressionMembers
 
 MAX_NAMES = 12  # of layers in a message
 
 
-def require_module(model: Any, caller: str) -> nn.Module:
-    """Return a model, which must be a torch module."""
-    if not isinstance(model, nn.Module):
-        rule, fix = "must be a torch module", "Wrap the model in an nn.Module"
-        raise BadTypeError("model", caller, rule, type(model).__name__, fix)
-    return model
+def require_module(model: Any, caller: str) -> None:
+    """Raise unless a model is a torch module."""
+    fix = "Wrap the model in an nn.Module"
+    require_type(model, nn.Module, "model", caller, "must be a torch module", fix)
 
 
 @contextmanager
@@ -243,7 +241,8 @@ class MonteCarloDropout:
         likelihood: Any = None,
         random_state: RandomState = 0,
     ) -> None:
-        self.model = require_module(model, DROPOUT)
+        require_module(model, DROPOUT)
+        self.model = model
         self.n_passes = as_count(n_passes, "n_passes", DROPOUT, example=10)
         self.likelihood = likelihood
         self.seed = draw_seed(random_state, DROPOUT)
@@ -406,9 +405,8 @@ def _as_models(models: Any) -> tuple[nn.Module, ...]:
     rule = "must be a list of trained models"
     listed = as_list(models, "models", ENSEMBLE, rule, FIX_MODELS)
     for i, model in enumerate(listed):
-        if not isinstance(model, nn.Module):
-            rule, got = "must be a torch module", type(model).__name__
-            raise BadTypeError(f"models[{i}]", ENSEMBLE, rule, got, FIX_MODELS)
+        rule = "must be a torch module"
+        require_type(model, nn.Module, f"models[{i}]", ENSEMBLE, rule, FIX_MODELS)
     if not listed:
         raise BadValueError("models", ENSEMBLE, "must hold at least 1 model", "none", FIX_MODELS)
     if len({id(model) for model in listed}) < len(listed):
@@ -462,7 +460,8 @@ class TestTimeAugmentation:
         likelihood: Any = None,
         random_state: RandomState = 0,
     ) -> None:
-        self.model = require_module(model, AUGMENTATION)
+        require_module(model, AUGMENTATION)
+        self.model = model
         self.views = _as_views(views)
         self.likelihood = likelihood
         self.seed = draw_seed(random_state, AUGMENTATION)
@@ -481,9 +480,8 @@ class TestTimeAugmentation:
             Probabilities of shape (n_views, n_rows, n_classes) or, for several binary labels,
             (n_views, n_rows, n_labels); means and standard deviations for a regression.
         """
-        if not isinstance(inputs, torch.Tensor):
-            rule, fix = "must be a tensor", "Use a model that takes one tensor"
-            raise BadTypeError("inputs", AUGMENTATION, rule, type(inputs).__name__, fix)
+        fix = "Use a model that takes one tensor"
+        require_type(inputs, torch.Tensor, "inputs", AUGMENTATION, "must be a tensor", fix)
         with evaluation_mode(self.model), seeded(self.seed):
             passes = [self.model(view(inputs.clone())) for view in self.views]
         return _as_members(passes, self.likelihood, AUGMENTATION)
@@ -575,9 +573,8 @@ def _as_views(views: Any) -> tuple[View, ...]:
     rule = "must be a list of functions from tensor to tensor"
     listed = as_list(views, "views", AUGMENTATION, rule, FIX_VIEWS)
     for i, view in enumerate(listed):
-        if not callable(view):
-            rule, got = "must be a function from tensor to tensor", type(view).__name__
-            raise BadTypeError(f"views[{i}]", AUGMENTATION, rule, got, FIX_VIEWS)
+        rule = "must be a function from tensor to tensor"
+        require_type(view, Callable, f"views[{i}]", AUGMENTATION, rule, FIX_VIEWS)
     if not listed:
         raise BadValueError("views", AUGMENTATION, "must hold at least 1 view", "none", FIX_VIEWS)
     return tuple(listed)
@@ -585,10 +582,12 @@ def _as_views(views: Any) -> tuple[View, ...]:
 
 def _as_members(passes: Sequence[Any], likelihood: Any, caller: str) -> Any:
     """Return the outputs of several passes over the same rows."""
-    tensors = [_require_one_tensor(one, caller) for one in passes]
-    each = [wrap_outputs(one, likelihood, caller) for one in tensors]
+    for one in passes:
+        rule, fix = "must return one tensor", "Wrap it in a module that returns one head"
+        require_type(one, torch.Tensor, "model", caller, rule, fix)
+    each = [wrap_outputs(one, likelihood, caller) for one in passes]
     if isinstance(likelihood, UncertaintyAware):
-        certainty = [to_array(likelihood.certainty(one).flatten()) for one in tensors]
+        certainty = [to_array(likelihood.certainty(one).flatten()) for one in passes]
         return Members.of(each, certainty=certainty)
     if isinstance(each[0], Logits):
         return Members.of(each)
@@ -627,9 +626,8 @@ def wrap_outputs(
         return RegressionMembers(mean, std, likelihood.family)
     if likelihood is not None:
         rule, got = "must be a likelihood of dubito.learn", type(likelihood).__name__
-        raise BadTypeError(
-            "likelihood", caller, rule, got, f"{LIKELIHOODS}, Categorical(n_classes) for classes"
-        )
+        fix = f"{LIKELIHOODS}, Categorical(n_classes) for classes"
+        raise BadTypeError("likelihood", caller, rule, got, fix)
     if columns.shape[1] == 1:
         rule = "must be given for a network with one output per row"
         raise BadValueError("likelihood", caller, rule, "None", LIKELIHOODS)
@@ -644,14 +642,6 @@ def _finite_rows(outputs: torch.Tensor, caller: str) -> FloatArray:
     """Return outputs as an array with one row per row or pixel, which must be finite."""
     array = as_floats(to_array(flatten_maps(outputs)), "outputs", caller)
     return freeze(as_finite(array, "outputs", caller))
-
-
-def _require_one_tensor(outputs: Any, caller: str) -> torch.Tensor:
-    """Return the outputs of a model, which must be one tensor."""
-    if not isinstance(outputs, torch.Tensor):
-        rule, fix = "must return one tensor", "Wrap it in a module that returns one head"
-        raise BadTypeError("model", caller, rule, type(outputs).__name__, fix)
-    return outputs
 
 
 def flatten_maps(outputs: torch.Tensor) -> torch.Tensor:

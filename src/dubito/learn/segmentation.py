@@ -13,9 +13,15 @@ from torch import Tensor, distributions
 
 from dubito.arrays import ArrayResult, FloatArray, IntArray, as_count
 from dubito.doubt.ensembles import decompose_uncertainty
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
-from dubito.learn.likelihoods import as_floor, bounded_exp, floored, require_tensor
+from dubito.learn.likelihoods import (
+    as_floor,
+    bounded_exp,
+    floored,
+    require_tensor,
+    require_type,
+)
 from dubito.learn.passes import seeded
 
 CALLER = "uncertainty_maps"
@@ -156,9 +162,8 @@ def uncertainty_maps(
     >>> uncertainty_maps(LogitNoise(2), [first, second]).epistemic.shape
     (1, 8, 8)
     """
-    if not isinstance(likelihood, BaseClassLikelihood):
-        rule, fix = "must be a likelihood of classes", "Use LogitNoise(n_classes)"
-        raise BadTypeError("likelihood", CALLER, rule, type(likelihood).__name__, fix)
+    rule, fix = "must be a likelihood of classes", "Use LogitNoise(n_classes)"
+    require_type(likelihood, BaseClassLikelihood, "likelihood", CALLER, rule, fix)
     _require_same_images(passes)
     members = np.stack([_class_probabilities(likelihood, one) for one in passes])
     parts = decompose_uncertainty(members, by=by)
