@@ -38,6 +38,7 @@ ODDS_TICKS = (
 )  # fmt: skip
 N_GRID = 201
 MIN_SPACING = 0.2  # of ticks on an axis of log odds
+RANGE = "95 % range of a calibrated model"
 Handles = tuple[tuple[str, str], ...]
 
 
@@ -268,7 +269,7 @@ def _nominal_chart(
     margin = 1.96 * np.sqrt(grid * (1 - grid) / max(n_rows, 1))
     low, high = np.clip(grid - margin, 0, 1), np.clip(grid + margin, 0, 1)
     marks: list[Mark] = [
-        Band(grid, low, high, label="95 % range of a calibrated model"),
+        Band(grid, low, high, label=RANGE),
         Line([0, 1], [0, 1], "reference"),
     ]
     for one in curves:
@@ -309,9 +310,8 @@ def pit_histogram(title: str, pit: FloatArray, n_rows: int, style: str) -> Chart
         f"{percent(height)} of the targets between {j * even:.2f} and {(j + 1) * even:.2f}"
         for j, height in enumerate(pit)
     )
-    band = "95 % range of a calibrated model"
     marks = (
-        Bars([0.0], [1.0], [even + margin], "band", band, low=[max(even - margin, 0.0)]),
+        Bars([0.0], [1.0], [even + margin], "band", RANGE, low=[max(even - margin, 0.0)]),
         Bars((k + 0.06) * even, (k + 0.94) * even, pit, style, "targets", hints=hints),
         Line([0, 1], [even, even], "reference"),
     )

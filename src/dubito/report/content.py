@@ -275,19 +275,16 @@ def render(
     """
     script = _asset("report.js")
     hashed = b64encode(sha256(script.encode()).digest()).decode()
-    return (
-        environment("dubito.report")
-        .get_template("page.html.j2")
-        .render(
-            title=title,
-            kicker=kicker,
-            verdict=verdict,
-            sections=sections,
-            style=Markup(_asset("style.css")),
-            script=Markup(script),
-            script_hash=hashed,
-            data=None if data is None else _script_json(data),
-        )
+    template = environment("dubito.report").get_template("page.html.j2")
+    return template.render(
+        title=title,
+        kicker=kicker,
+        verdict=verdict,
+        sections=sections,
+        style=Markup(_asset("style.css")),
+        script=Markup(script),
+        script_hash=hashed,
+        data=None if data is None else _script_json(data),
     )
 
 

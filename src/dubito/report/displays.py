@@ -935,12 +935,7 @@ class UncertaintyMapDisplay:
 
     @classmethod
     def from_maps(
-        cls,
-        image: Any,
-        aleatoric: Any,
-        epistemic: Any,
-        *,
-        axes: Sequence[Axes] | None = None,
+        cls, image: Any, aleatoric: Any, epistemic: Any, *, axes: Sequence[Axes] | None = None
     ) -> Self:
         """Draw an image and its maps, such as an entry of `dubito.learn.uncertainty_maps`.
 

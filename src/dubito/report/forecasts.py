@@ -180,8 +180,8 @@ def _before_and_after(before: list[float | None], after: list[float]) -> list[Li
 
 def _reliability_figure(found: ForecastCoverage) -> Figure:
     curves = []
-    for style, label in (("before", "as forecast"), ("after", "corrected")):
-        name = "raw" if style == "before" else "corrected"
+    kinds = (("before", "as forecast", "raw"), ("after", "corrected", "corrected"))
+    for style, label, name in kinds:
         points = [(one.level, getattr(one, name)) for one in found.reliability]
         shown = np.array([one for one in points if one[1] is not None], dtype=np.float64)
         if shown.size:
@@ -196,17 +196,14 @@ def _reliability_figure(found: ForecastCoverage) -> Figure:
 
 def _width_figure(found: ForecastCoverage) -> Figure:
     rows = found.by_month
-    what, title = (
-        ("width", "Width over time")
-        if found.kind == "intervals"
-        else ("size", "Set size over time")
-    )
+    is_set = found.kind == "sets"
+    what, title = ("size", "Set size over time") if is_set else ("width", "Width over time")
     widths, before = [one.width for one in rows], [one.raw_width for one in rows]
     y = Axis.of([*widths, *(one for one in before if one is not None)], f"Mean {what}")
     marks = tuple(_before_and_after(before, widths))
     chart = Chart(f"Mean {what} by month", _months(rows), y, marks)
     note = f"The mean {what} of the {found.kind}, by month."
-    if found.kind == "sets":
+    if is_set:
         level = short_percent(found.level)
         note += f" As forecast: the most probable classes that add up to {level}."
     return Figure(title, (chart,), note)

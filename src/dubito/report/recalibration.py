@@ -58,13 +58,12 @@ def recalibrate(
     shards = ArrayShards(fitted_on)
     # About bounds: the metrics show the effect.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        fitted = (
-            calibration
-            if isinstance(calibration, BaseCalibrator)
-            else AutoCalibrator(
-                cv=max(_n_folds(len(fitted_on)), 3), max_samples=MAX_SAMPLES, random_state=seed
-            ).fit(shards)
-        )
+        if isinstance(calibration, BaseCalibrator):
+            fitted = calibration
+        else:
+            cv = max(_n_folds(len(fitted_on)), 3)
+            auto = AutoCalibrator(cv=cv, max_samples=MAX_SAMPLES, random_state=seed)
+            fitted = auto.fit(shards)
         single = TemperatureScaling().fit(shards)
         folds = make_folds(rows, min(_n_folds(len(rows)), len(rows)), seed)
         after, scaled = (

@@ -150,13 +150,11 @@ def _reliability_section(answers: HeldOutAnswers, audit: Audit) -> Section:
     """Return the reliability of P(correct), beside that of the confidence if there is one."""
     ends = between(audit.intervals.get("gap"), points)
     error = f"expected if calibrated: {percent(audit.expected_if_calibrated)}"
-    cards = Cards(
-        (
-            Card("Mean P(correct)", percent(audit.confidence)),
-            Card("Correct answers", percent(audit.accuracy)),
-            Card("Difference", f"{points(audit.gap)} points", ends),
-            Card("ECE, out of sample", percent(audit.expected_calibration_error), error),
-        )
+    cards = (
+        Card("Mean P(correct)", percent(audit.confidence)),
+        Card("Correct answers", percent(audit.accuracy)),
+        Card("Difference", f"{points(audit.gap)} points", ends),
+        Card("ECE, out of sample", percent(audit.expected_calibration_error), error),
     )
     intro = (
         "On the dashed line, P(correct) equals the fraction of correct answers. Below it, "
@@ -169,7 +167,7 @@ def _reliability_section(answers: HeldOutAnswers, audit: Audit) -> Section:
     curve = _curve(answers.calibrated)
     figures.append(reliability_figure("P(correct), out of sample", curve, "all rows", "after"))
     title = "Is P(correct) calibrated?"
-    return Section("reliability", title, (cards, Text(intro), Row(tuple(figures))))
+    return Section("reliability", title, (Cards(cards), Text(intro), Row(tuple(figures))))
 
 
 def _curve(batch: Any) -> ReliabilityCurve:

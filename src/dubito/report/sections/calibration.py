@@ -9,7 +9,7 @@ from dubito.formatting import decimal, p_value, percent, plain, points, quantity
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.groups import AREAS, TITLES, GroupComparison
 from dubito.measure.text import decided, figure_texts, reliability_chart
-from dubito.report.chart_builders import confidence_histogram, span_chart
+from dubito.report.chart_builders import RANGE, confidence_histogram, span_chart
 from dubito.report.content import (
     Block,
     Card,
@@ -50,13 +50,10 @@ def _cards(before: Audit, after: Audit) -> Cards:
     """Return the key metrics."""
     ends = between(before.intervals.get("gap"), points)
     cards = [
-        Card(name, percent(was), f"after: {percent(now)}")
-        for name, was, now in (
-            ("Mean confidence", before.confidence, after.confidence),
-            ("Accuracy", before.accuracy, after.accuracy),
-        )
+        Card("Mean confidence", percent(before.confidence), f"after: {percent(after.confidence)}"),
+        Card("Accuracy", percent(before.accuracy), f"after: {percent(after.accuracy)}"),
+        Card("Confidence - accuracy", f"{points(before.gap)} points", ends),
     ]
-    cards.append(Card("Confidence - accuracy", f"{points(before.gap)} points", ends))
     for when, one in (("before", before), ("after calibration", after)):
         expected = f"expected if calibrated: {percent(one.expected_if_calibrated)}"
         cards.append(Card(f"ECE {when}", percent(one.expected_calibration_error), expected))
@@ -84,10 +81,7 @@ def reliability_figure(title: str, curve: ReliabilityCurve, subset: str, style: 
         ("rows", lambda k: f"{curve.count[k]:,.0f}"),
         ("confidence", lambda k: percent(curve.confidence[k])),
         ("accuracy", lambda k: percent(curve.accuracy[k])),
-        (
-            "95 % range of a calibrated model",
-            lambda k: f"{percent(curve.low[k])} to {percent(curve.high[k])}",
-        ),
+        (RANGE, lambda k: f"{percent(curve.low[k])} to {percent(curve.high[k])}"),
     )
     return Figure(title, charts, _caption(curve, subset), table)
 
@@ -142,12 +136,11 @@ def metrics_section(summary: Summary) -> Section:
     if before.n_missing:
         notes.append(Text(f"{quantity(before.n_missing)} without a label left out."))
     if summary.whole.n_rows != before.n_rows:
-        notes.append(
-            Text(
-                f"The verdict is based on all {summary.whole.n_rows:,} rows, everything else on a "
-                f"random sample of {before.n_rows:,} of them."
-            )
+        based = (
+            f"The verdict is based on all {summary.whole.n_rows:,} rows, everything else on a "
+            f"random sample of {before.n_rows:,} of them."
         )
+        notes.append(Text(based))
     return Section("metrics", "Metrics", (*notes, Table(caption, columns, tuple(rows))))
 
 
@@ -187,10 +180,7 @@ def calibrators_section(summary: Summary) -> Section:
         recalibration.leaderboard,
         ("calibrator", lambda line: str(line["name"])),
         ("log loss, cross-fitted", lambda line: decimal(line["log_loss"])),
-        (
-            "95 % interval",
-            lambda line: _interval(line["log_loss"], Z_95 * line["standard_error"]),
-        ),
+        ("95 % interval", lambda line: _interval(line["log_loss"], Z_95 * line["standard_error"])),
         ("weight in the mixture", weight),
     )
     return Section("calibrators", "Calibrators", (Text(text), table), is_collapsed=True)
@@ -270,11 +260,8 @@ def _figure(comparison: GroupComparison, name: str, groups: list[str]) -> Figure
             rows.append(SpanRow(title, (Span("neutral", one.low, one.value, one.high),)))
     title = TITLES[name][0].upper() + TITLES[name][1:]
     formatter = plain if name in (*AREAS, "mean_cost") else short_percent
-    return Figure(
-        title,
-        (span_chart(title, rows, "Intervals that hold for all groups at once", formatter),),
-        "",
-    )
+    chart = span_chart(title, rows, "Intervals that hold for all groups at once", formatter)
+    return Figure(title, (chart,), "")
 
 
 def _figure_table(audit: Audit, comparison: GroupComparison, groups: list[str]) -> Table:

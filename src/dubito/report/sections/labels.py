@@ -94,10 +94,8 @@ def _heat_map(audit: MultiLabelAudit) -> list[Block]:
     """Return the figures of each label, the worst calibrated first."""
     rows, heat, marked = [], [], set(audit.miscalibrated)
     for name, one in list(audit.labels.items())[:MAX_LABELS]:
-        cells = [
-            f"{name}\N{NO-BREAK SPACE}*" if name in marked else name,
-            f"{audit.n_known[name]:,}",
-        ]
+        mark = "\N{NO-BREAK SPACE}*" if name in marked else ""
+        cells = [f"{name}{mark}", f"{audit.n_known[name]:,}"]
         cells += [percent(one.base_rate), percent(one.mean_probability)]
         cells += [f"{audit.log_losses[name]:.3f}", f"{audit.brier_scores[name]:.3f}"]
         levels = [0] * len(cells)
@@ -280,13 +278,12 @@ def _policy_cards(figures: MultiLabelPolicyReport) -> Cards:
         name = figures.score_name[:1].upper() + figures.score_name[1:]
         before = f"{figures.current_score:.3f} with {CURRENT}"
         wrong = f"{decimal(figures.current_cost)} with {CURRENT}"
-        return Cards(
-            (
-                Card(name, f"{figures.score:.3f}", before),
-                Card(f"{name} gained", _signed(gained), between(gained)),
-                Card("Wrong labels per row", decimal(figures.cost.value), wrong),
-            )
+        scores = (
+            Card(name, f"{figures.score:.3f}", before),
+            Card(f"{name} gained", _signed(gained), between(gained)),
+            Card("Wrong labels per row", decimal(figures.cost.value), wrong),
         )
+        return Cards(scores)
     saved = figures.current_saved
     cards = [
         Card.of("Cost per row", figures.cost),

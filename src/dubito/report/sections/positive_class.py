@@ -10,7 +10,7 @@ from markupsafe import Markup
 from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.formatting import ABSENT, cost, percent, plain, short_percent
 from dubito.measure import BinaryAudit
-from dubito.report.chart_builders import log_odds, odds_axis, threshold_charts
+from dubito.report.chart_builders import RANGE, log_odds, odds_axis, threshold_charts
 from dubito.report.content import Card, Cards, Figure, Row, Section, Table, Text, between, fragment
 from dubito.report.sample import Thresholds
 from dubito.report.sections.abstention import ANCHOR, PER
@@ -79,14 +79,7 @@ def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
         for mean, seen, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True)
     )
     marks = (
-        Bars(
-            left,
-            right,
-            place(curve.high),
-            "band",
-            "95 % range of a calibrated model",
-            low=place(curve.low),
-        ),
+        Bars(left, right, place(curve.high), "band", RANGE, low=place(curve.low)),
         Line([x.low, x.high], [x.low, x.high], "reference", "calibrated"),
         Line(at[is_drawn], seen_at[is_drawn], style, ""),
         Points(at, seen_at, style, count=curve.count, hints=hints),
@@ -97,10 +90,7 @@ def positive_figure(title: str, audit: BinaryAudit, style: str) -> Figure:
         ("rows", lambda k: f"{curve.count[k]:,.0f}"),
         ("probability", lambda k: percent(curve.confidence[k], 2)),
         ("observed frequency", lambda k: percent(curve.accuracy[k], 2)),
-        (
-            "95 % range of a calibrated model",
-            lambda k: f"{percent(curve.low[k], 2)} to {percent(curve.high[k], 2)}",
-        ),
+        (RANGE, lambda k: f"{percent(curve.low[k], 2)} to {percent(curve.high[k], 2)}"),
     )
     slope = audit.intervals.get("calibration_slope")
     caption = f"ECE {percent(audit.expected_calibration_error, 2)}"
@@ -132,17 +122,10 @@ def thresholds_section(summary: Summary) -> Section:
     name = f"P({rows.classes[1]})"
     found = summary.policy_report or (summary.cost_report if rows.has_given_costs else None)
     lines = [] if found is None else decision_lines(found)[1:]
-    return Section(
-        ANCHOR,
-        "Which threshold?",
-        (
-            Text(_intro(summary, rows, name)),
-            _panel(rows, name),
-            _figures(rows, name),
-            _tables(rows, name),
-            *([Text(" ".join(lines))] if lines else []),
-        ),
-    )
+    notes = [Text(" ".join(lines))] if lines else []
+    intro, panel = Text(_intro(summary, rows, name)), _panel(rows, name)
+    charts, tables = _figures(rows, name), _tables(rows, name)
+    return Section(ANCHOR, "Which threshold?", (intro, panel, charts, tables, *notes))
 
 
 def _intro(summary: Summary, rows: Thresholds, name: str) -> str:

@@ -179,15 +179,13 @@ def _metrics_section(summary: RegressionSummary) -> Section:
         crossed = quantity(summary.whole.n_rearranged)
         blocks.insert(1, Text(f"{crossed} had quantiles that cross, which were sorted."))
     if summary.whole.groups:
+        title = summary.whole.crps_title
         groups = Table.of(
             "Groups",
             summary.whole.groups.items(),
             ("group", lambda item: item[0]),
             ("rows", lambda item: f"{item[1].n_rows:,}"),
-            (
-                summary.whole.crps_title,
-                lambda item: decimal(item[1].continuous_ranked_probability_score),
-            ),
+            (title, lambda item: decimal(item[1].continuous_ranked_probability_score)),
             ("verdict", lambda item: item[1].verdict),
             texts=(0, 3),
         )
@@ -294,11 +292,8 @@ def value_policy_verdict(figures: RegressionPolicyReport) -> Verdict:
 
 def value_decisions_section(policy: RegressionPolicy, figures: RegressionPolicyReport) -> Section:
     """Return what is decided and reviewed, its figures, and those of other rules."""
-    blocks: list[Block] = [
-        Text(" ".join(policy.rule_lines)),
-        _policy_cards(figures),
-        _rule_table(figures),
-    ]
+    rules = Text(" ".join(policy.rule_lines))
+    blocks: list[Block] = [rules, _policy_cards(figures), _rule_table(figures)]
     if figures.review_rate.value:
         blocks.append(_reason_table(figures))
     notes = [*figures.lines[-2:], *figures.notes]
