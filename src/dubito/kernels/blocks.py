@@ -101,20 +101,13 @@ def n_threads() -> int:
     if hasattr(NESTED, "n_threads"):
         return int(NESTED.n_threads)
     setting = os.environ.get("DUBITO_THREADS", "").strip()
+    if not setting and hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
     if not setting:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        return os.cpu_count() or 1
     if not setting.isdecimal() or int(setting) < 1:
-        raise BadValueError(
-            "DUBITO_THREADS",
-            "The environment",
-            "must be a positive integer",
-            repr(setting),
-            "Set DUBITO_THREADS=2",
-        )
+        rule, fix = "must be a positive integer", "Set DUBITO_THREADS=2"
+        raise BadValueError("DUBITO_THREADS", "The environment", rule, repr(setting), fix)
     return int(setting)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, logarithm
+from dubito.kernels.row_statistics import fill_maxima
 
 TILE = 256  # rows
 TILE_ENTRIES = 2560  # of a tile of many classes
@@ -24,23 +25,12 @@ def _tile_size(n_classes):
 
 
 @inner
-def _fill_tops(x, low, size, top):
-    """Fill `top` with the highest entry of some rows."""
-    for j in range(size):
-        top[j] = x[0, low + j]
-    for k in range(1, x.shape[0]):
-        column = x[k, low : low + size]
-        for j in range(size):
-            top[j] = column[j] if column[j] > top[j] else top[j]
-
-
-@inner
 def _fill_log_sums(x, beta, low, size, top, total):
     """Fill `top` with the highest entry of some rows, and `total` with their log-sum-exp above it.
 
     Both are of rows times beta.
     """
-    _fill_tops(x, low, size, top)
+    fill_maxima(x, low, size, top)
     for j in range(size):
         top[j] *= beta
         total[j] = 0.0
@@ -71,7 +61,7 @@ def log_softmax_columns(array, is_logits, floor, result):
                     column[j] = logarithm(max(column[j], floor))
         # The top is subtracted in a loop of its own: sums may be reordered, and beside a top of
         # 1e16 or more the log-sum-exp would be lost.
-        _fill_tops(result, low, size, top)
+        fill_maxima(result, low, size, top)
         for k in range(array.shape[1]):
             column = result[k, low : low + size]
             for j in range(size):
@@ -88,24 +78,23 @@ def add_softmax(scores, beta, weight, mixed):
     """Add the softmax of beta times `scores`, times a weight, to `mixed`."""
     n_classes, n_rows = scores.shape
     step = _tile_size(n_classes)
-    top, total, shares = np.empty(step), np.empty(step), np.empty((n_classes, step))
+    top, total, parts = np.empty(step), np.empty(step), np.empty((n_classes, step))
     for low in range(0, n_rows, step):
         size = min(step, n_rows - low)
-        _fill_tops(scores, low, size, top)
-        for j in range(size):
-            total[j] = 0.0
+        fill_maxima(scores, low, size, top)
+        total[:size] = 0.0
         for k in range(n_classes):
-            column, share = scores[k, low : low + size], shares[k]
+            column, part = scores[k, low : low + size], parts[k]
             for j in range(size):
-                share[j] = exponential(max(beta * (column[j] - top[j]), LOWEST))
+                part[j] = exponential(max(beta * (column[j] - top[j]), LOWEST))
             for j in range(size):
-                total[j] += share[j]
+                total[j] += part[j]
         for j in range(size):
             total[j] = weight / total[j]
         for k in range(n_classes):
-            column, share = mixed[k, low : low + size], shares[k]
+            column, part = mixed[k, low : low + size], parts[k]
             for j in range(size):
-                column[j] += share[j] * total[j]
+                column[j] += part[j] * total[j]
 
 
 @kernel
@@ -153,8 +142,7 @@ def fill_bumps(x, lowest, centers, width, bumps):
             for j in range(size):
                 out[j] = max(column[j], lowest)
         for m in range(centers.shape[0]):
-            for j in range(size):
-                squares[j] = 0.0
+            squares[:size] = 0.0
             for k in range(n_classes % 2):  # the other classes go two at a time
                 a, u = centers[m, k], near[k]
                 for j in range(size):
@@ -180,7 +168,7 @@ def log_odds_columns(x, floor, result):
     top, total, rest = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        _fill_tops(x, low, size, top)
+        fill_maxima(x, low, size, top)
         for j in range(size):
             total[j] = rest[j] = 0.0
         for k in range(n_classes):

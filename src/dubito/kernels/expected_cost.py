@@ -1,7 +1,7 @@
 """Expected costs of actions, of asking someone first, and expected F-beta of sets, row by row.
 
-Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
-ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
+Probabilities are in float64 whatever the outputs are, tile by tile: no copy of the matrix is ever
+made, and ties of float32 rows are found as exactly as those of float64 ones. With p the
 probabilities of a row, the cost of action a is sum_k p_k base_ak plus, for each line (a, k, v) of
 `entries`, p_k values_v: the cost of that cell in this row. `values` are kept values x rows.
 """
@@ -142,15 +142,13 @@ def narrow_least(array, is_logits, base, entries, values, rejects, margin, choic
         size = min(TILE, n_rows - low)
         rows = array[low : low + size]
         _fill_costs(rows, is_logits, base, entries, values, low, tile, best, top, total, costs)
-        for j in range(size):
-            excess[j] = np.inf
+        excess[:size] = np.inf
         for a in range(n_actions):
             if not is_reject[a]:
                 cost = costs[a]
                 for j in range(size):
                     excess[j] = min(excess[j], cost[j])
-        for j in range(size):
-            lowest[j] = excess[j]
+        lowest[:size] = excess[:size]
         for a in rejects:
             cost = costs[a]
             for j in range(size):

@@ -254,13 +254,15 @@ def leaves_of(numbers, root, column, threshold, child, leaves):
 
 
 @kernel
-def add_forest(x, prior, roots, column, threshold, child, leaf, start, label, share, weight, mixed):
+def add_forest(
+    x, prior, roots, column, threshold, child, leaf, start, label, fraction, weight, mixed
+):
     """Add the mean over trees of what their leaves give, times a weight, to `mixed`.
 
     `x` are log probabilities, classes x rows; trees split on them and on their exponentials, in
-    float32. Leaf `leaf[node]` has the entries `start[leaf]` to `start[leaf + 1]`: shares of its
+    float32. Leaf `leaf[node]` has the entries `start[leaf]` to `start[leaf + 1]`: fractions of its
     probability for some labels, where a label beyond the classes means the `prior` probabilities.
-    Without `start`, a row of `share` has all labels of a leaf.
+    Without `start`, a row of `fraction` has all labels of a leaf.
     """
     n_classes, n_rows = x.shape
     numbers, votes = np.empty((TILE, 2 * n_classes), np.float32), np.empty((TILE, n_classes + 1))
@@ -278,12 +280,12 @@ def add_forest(x, prior, roots, column, threshold, child, leaf, start, label, sh
             for j in range(size):
                 number, row = index(leaf[index(at[j])]), votes[j]
                 if start.size == 0:
-                    shares = share[number]
+                    fractions = fraction[number]
                     for k in range(row.size):
-                        row[k] += shares[k]
+                        row[k] += fractions[k]
                 else:
                     for m in range(start[number], start[number + 1]):
-                        row[index(label[m])] += share[0, m]
+                        row[index(label[m])] += fraction[0, m]
         for k in range(n_classes):
             out, p = mixed[k, low : low + size], prior[k, low : low + size]
             for j in range(size):

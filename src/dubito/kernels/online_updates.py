@@ -209,12 +209,10 @@ def _learn_relative(state, cell, pool, column, error, deviation, n_issued):
         if n_issued > 0.0:
             part = max(1.0 / (n_rows + 1.0), 1.0 / (MEMORY * n_cells))
             product = deviation * (error * n_cells / total - 1.0)
-            n = min(n_issued, MEMORY)
-            state.pools[pool, at + 1] += part * (product - state.pools[pool, at + 1])
-            state.pools[pool, at + 2] += part * (
-                n * deviation * deviation - state.pools[pool, at + 2]
-            )
-            state.pools[pool, at + 3] += part * (n - state.pools[pool, at + 3])
+            n, means = min(n_issued, MEMORY), state.pools[pool, at + 1 : at + 4]
+            means[0] += part * (product - means[0])
+            means[1] += part * (n * deviation * deviation - means[1])
+            means[2] += part * (n - means[2])
     old = state.cells[cell, own]
     new = old + (error - old) / min(state.cells[cell, 0] + 1.0, MEMORY)
     state.cells[cell, own] = new
@@ -251,14 +249,18 @@ def _reweight(state, level):
 
 
 @_borrowing
+def _tracked(state, cell, pool, j, fraction):
+    """Return a number of the trackers: that of the pool, and the series' own part by its rows."""
+    own = state.cells[cell, 2 + state.n_units + j]
+    return state.pools[pool, 7 + 3 * state.n_units + j] + fraction * own
+
+
+@_borrowing
 def _threshold(state, k, side, cell, pool, fraction, gain, is_capped):
-    """Return the threshold of a tracker: that of the pool, and the series' own part by its rows."""
+    """Return the threshold of a tracker."""
     column, n_sides, method = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 2]
     j = state.candidates[k, 3] + side
-    found = (
-        state.pools[pool, 7 + 3 * state.n_units + j]
-        + fraction * state.cells[cell, 2 + state.n_units + j]
-    )
+    found = _tracked(state, cell, pool, j, fraction)
     largest = state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j]
     if method == ACI:  # found is the error rate
         if found <= 0.0:
@@ -267,11 +269,7 @@ def _threshold(state, k, side, cell, pool, fraction, gain, is_capped):
             return EDGES[0] if is_capped else -np.inf
         return _quantile(state.trees[pool, column], 1.0 - found, largest)
     if method == PI:
-        total = (
-            state.pools[pool, 7 + 3 * state.n_units + state.n_trackers + j]
-            + fraction * state.cells[cell, 2 + state.n_units + state.n_trackers + j]
-        )
-        angle = total * gain
+        angle = _tracked(state, cell, pool, state.n_trackers + j, fraction) * gain
         size = state.pools[pool, 6 + state.n_units + 2 * column + n_sides - 1]
         found += KI * size * tangent(min(max(angle, -STEEPEST), STEEPEST))
     return min(found, 2.0 * largest) if is_capped else found
@@ -355,10 +353,7 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         out[2], out[3] = bounds[0], bounds[1]
     out[4], out[5] = out[2], out[3]
     if is_mixed:
-        extra = (
-            state.pools[pool, 7 + 3 * state.n_units + state.n_trackers - 1]
-            + fraction * state.cells[cell, 2 + state.n_units + state.n_trackers - 1]
-        )
+        extra = _tracked(state, cell, pool, state.n_trackers - 1, fraction)
         step = extra * (out[3] - out[2] if kind != ONE_SIDED else 1.0)
         out[4], out[5] = out[2] - step, out[3] + step
         if out[4] > out[5]:
@@ -424,7 +419,7 @@ def _step(state, cell, pool, j, size, part, per_cell):
 
 
 @_borrowing
-def _settle(state, kind, alpha, cell, pool, delay, y, out):
+def _learn_outcome(state, kind, alpha, cell, pool, delay, y, out):
     """Learn from the outcome of a forecast that was issued."""
     n_units, n_candidates = state.transforms.size, state.candidates.shape[0]
     units, bounds = out[6 : 6 + n_units], out[6 + n_units :]
@@ -470,24 +465,10 @@ def _settle(state, kind, alpha, cell, pool, delay, y, out):
                 relative = min(error / max(size, SMALLEST_UNIT), 1.0 / FLOOR)
                 start, end = middle - factor * (middle - start), middle + factor * (end - middle)
                 _learn_relative(state, cell, pool, column, relative, deviation, n)
-            unit = units[column]
+            below, above = (start - value) / units[column], (value - end) / units[column]
+            parts = (rate, per_cell, size_part)
             _learn_scores(
-                state,
-                kind,
-                alpha,
-                cell,
-                pool,
-                rate,
-                per_cell,
-                size_part,
-                y,
-                value,
-                start,
-                end,
-                unit,
-                out,
-                bounds,
-                column,
+                state, kind, alpha, cell, pool, parts, y, below, above, out, bounds, column
             )
         _learn_scale(state, cell, pool, column + 1, error, own_part, pool_part)
     if has_units:
@@ -507,6 +488,7 @@ def _learn_choice(state, kind, alpha, cell, pool, y, bounds):
     keep = 1.0 - 1.0 / (MEMORY * max(state.choice[1], 1.0))
     state.choice[0] = state.choice[0] * keep + 1.0
     state.choice[2] = 1.0
+    losses, covered = state.choice[3:], state.choice[3 + state.rates.size :]
     for k in range(state.rates.size):
         low, high = bounds[2 * k], bounds[2 * k + 1]
         if kind == ONE_SIDED:
@@ -514,34 +496,15 @@ def _learn_choice(state, kind, alpha, cell, pool, y, bounds):
         else:
             is_covered = low <= y <= high
             loss = high - low + 2.0 / alpha * (max(low - y, 0.0) + max(y - high, 0.0))
-        state.choice[3 + k] = state.choice[3 + k] * keep + min(loss / unit, LARGEST_SCORE)
-        state.choice[3 + state.rates.size + k] = state.choice[3 + state.rates.size + k] * keep + (
-            1.0 if is_covered else 0.0
-        )
+        losses[k] = losses[k] * keep + min(loss / unit, LARGEST_SCORE)
+        covered[k] = covered[k] * keep + (1.0 if is_covered else 0.0)
 
 
 @_borrowing
-def _learn_scores(
-    state,
-    kind,
-    alpha,
-    cell,
-    pool,
-    rate,
-    per_cell,
-    size_part,
-    y,
-    value,
-    start,
-    end,
-    unit,
-    out,
-    bounds,
-    column,
-):
+def _learn_scores(state, kind, alpha, cell, pool, parts, y, below, above, out, bounds, column):
     """Add the scores of one transform to their distribution, and move its trackers."""
     n_units = state.transforms.size
-    below, above = (start - value) / unit, (value - end) / unit
+    rate, per_cell, size_part = parts
     below = min(max(below, -LARGEST_SCORE), LARGEST_SCORE)
     above = min(max(above, -LARGEST_SCORE), LARGEST_SCORE)
     score = above if kind == ONE_SIDED else max(below, above)
@@ -587,19 +550,15 @@ def _start(state, alpha, pool):
     if state.pools[pool, 2] <= max(9.0, state.pools[pool, 1]):
         return
     state.pools[pool, 3] = 1.0
+    trackers = state.pools[pool, 7 + 3 * state.n_units :]
     for k in range(state.candidates.shape[0]):
         column, n_sides, j = state.candidates[k, 0], state.candidates[k, 1], state.candidates[k, 3]
+        largest = trackers[2 * state.n_trackers + j]
         for side in range(n_sides):
             if state.candidates[k, 2] == ACI:
-                state.pools[pool, 7 + 3 * state.n_units + j + side] = alpha / n_sides
+                trackers[j + side] = alpha / n_sides
             else:
-                tree, largest = (
-                    state.trees[pool, column],
-                    state.pools[pool, 7 + 3 * state.n_units + 2 * state.n_trackers + j],
-                )
-                state.pools[pool, 7 + 3 * state.n_units + j + side] = _quantile(
-                    tree, 1.0 - alpha, largest
-                )
+                trackers[j + side] = _quantile(state.trees[pool, column], 1.0 - alpha, largest)
 
 
 @kernel
@@ -610,21 +569,23 @@ def run_online(state, kind, alpha, cells, pools, delays, times, low, high, known
     outcome is known, and `out` holds what was issued. Returns how many outcomes were learned from.
     """
     n_before = known.size - times.size
-    n_settled = 0
+    n_learned = 0
     for i in range(times.size + 1):
         now = times[i] if i < times.size else -np.inf
-        while n_settled < order.size and known[order[n_settled]] <= now:
-            row = order[n_settled]
-            _settle(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])
-            n_settled += 1
+        while n_learned < order.size and known[order[n_learned]] <= now:
+            row = order[n_learned]
+            _learn_outcome(
+                state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row]
+            )
+            n_learned += 1
         if i < times.size:
             row = n_before + i
             _issue(state, kind, alpha, cells[row], pools[row], low[row], high[row], out[row])
-    return n_settled
+    return n_learned
 
 
 @kernel
 def settle_online(state, kind, alpha, cells, pools, delays, y, out):
     """Learn from the outcomes of rows, one after another."""
     for row in range(y.size):
-        _settle(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])
+        _learn_outcome(state, kind, alpha, cells[row], pools[row], delays[row], y[row], out[row])

@@ -36,11 +36,31 @@ def top_class(row):
 
 
 @inner
+def sum_of(row):
+    """Return the sum of a row in float64."""
+    total = 0.0
+    for k in range(row.size):
+        total += row[k]
+    return total
+
+
+@inner
 def fill_tile(rows, tile):
     """Fill a tile, classes x rows, with rows of numbers."""
     for j in range(rows.shape[0]):
         for k in range(rows.shape[1]):
             tile[k, j] = rows[j, k]
+
+
+@inner
+def fill_maxima(x, low, size, top):
+    """Fill `top` with the highest entry of some rows of an array of classes x rows."""
+    for j in range(size):
+        top[j] = x[0, low + j]
+    for k in range(1, x.shape[0]):
+        column = x[k, low : low + size]
+        for j in range(size):
+            top[j] = column[j] if column[j] > top[j] else top[j]
 
 
 @inner
@@ -58,7 +78,7 @@ def fill_tops(tile, size, top, best):
 
 
 @inner
-def _sum_shares(row, top, is_logits):
+def _sum_exponentials(row, top, is_logits):
     """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
     rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
@@ -127,8 +147,8 @@ def wide_rows(array, labels, is_logits, predicted, numbers):
         row = array[i]
         best = top_class(row)
         top = row[best]
-        a, b, c, f = _sum_shares(row[:best], top, is_logits)
-        rest, spread, bends, squares = _sum_shares(row[best + 1 :], top, is_logits)
+        a, b, c, f = _sum_exponentials(row[:best], top, is_logits)
+        rest, spread, bends, squares = _sum_exponentials(row[best + 1 :], top, is_logits)
         predicted[i] = best
         _finish_row(
             i,

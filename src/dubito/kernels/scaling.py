@@ -14,7 +14,7 @@ import numpy as np
 
 from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.row_statistics import CHUNK, fill_tile, top_class
+from dubito.kernels.row_statistics import CHUNK, fill_maxima, fill_tile, top_class
 
 LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision
 
@@ -75,51 +75,51 @@ MIXTURE_ROWS = 512  # rows; intermediate results stay in the L1 cache
 
 
 @kernel
-def mixture_step(parts, weights, shares, explained):
+def mixture_step(parts, weights, part_weights, explained):
     """Fill `explained` with the weight of the rows that each part explains.
 
     `parts` has a row for each part of the mixture: what it gives every label.
     """
-    _explain(parts, weights, shares, np.empty(MIXTURE_ROWS), explained)
+    _explain(parts, weights, part_weights, np.empty(MIXTURE_ROWS), explained)
 
 
 @kernel
-def fit_mixture(parts, weights, prior_weight, n_steps, tolerance, shares):
-    """Improve `shares` until other ones could gain less than `tolerance` of the log likelihood.
+def fit_mixture(parts, weights, prior_weight, n_steps, tolerance, part_weights):
+    """Improve `part_weights` until others could gain less than `tolerance` of the log likelihood.
 
     `prior_weight` pseudo-rows are explained by all parts equally.
     """
-    buffer, explained = np.empty(MIXTURE_ROWS), np.empty(shares.size)
+    buffer, explained = np.empty(MIXTURE_ROWS), np.empty(part_weights.size)
     total = prior_weight
     for i in range(weights.size):
         total += weights[i]
     for _ in range(n_steps):
-        _explain(parts, weights, shares, buffer, explained)
+        _explain(parts, weights, part_weights, buffer, explained)
         highest = 0.0
-        for m in range(shares.size):
-            explained[m] += prior_weight / shares.size
-            highest = max(highest, explained[m] / shares[m] if shares[m] > 0.0 else 0.0)
+        for m in range(part_weights.size):
+            explained[m] += prior_weight / part_weights.size
+            highest = max(highest, explained[m] / part_weights[m] if part_weights[m] > 0.0 else 0.0)
         if highest - total < tolerance * total:
             break
-        for m in range(shares.size):
-            shares[m] = explained[m] / total
+        for m in range(part_weights.size):
+            part_weights[m] = explained[m] / total
 
 
 @inner
-def _explain(parts, weights, shares, buffer, explained):
+def _explain(parts, weights, part_weights, buffer, explained):
     """Fill `explained` as `mixture_step` does; two parts at a time, after one of an odd number."""
-    n_odd = shares.size % 2
-    for m in range(shares.size):
+    n_odd = part_weights.size % 2
+    for m in range(part_weights.size):
         explained[m] = 0.0
     for low in range(0, weights.size, MIXTURE_ROWS):
         some = weights[low : low + MIXTURE_ROWS]
         scale = buffer[: some.size]
-        a, part = (shares[0] if n_odd else 0.0), parts[0, low : low + MIXTURE_ROWS]
+        a, part = (part_weights[0] if n_odd else 0.0), parts[0, low : low + MIXTURE_ROWS]
         for i in range(some.size):
             scale[i] = a * part[i]
-        for m in range(n_odd, shares.size, 2):
-            a, part = shares[m], parts[m, low : low + MIXTURE_ROWS]
-            b, other = shares[m + 1], parts[m + 1, low : low + MIXTURE_ROWS]
+        for m in range(n_odd, part_weights.size, 2):
+            a, part = part_weights[m], parts[m, low : low + MIXTURE_ROWS]
+            b, other = part_weights[m + 1], parts[m + 1, low : low + MIXTURE_ROWS]
             for i in range(some.size):
                 scale[i] += a * part[i] + b * other[i]
         for i in range(some.size):
@@ -128,15 +128,15 @@ def _explain(parts, weights, shares, buffer, explained):
             part, total = parts[m, low : low + MIXTURE_ROWS], 0.0
             for i in range(some.size):
                 total += scale[i] * part[i]
-            explained[m] += shares[m] * total
-        for m in range(n_odd, shares.size, 2):
+            explained[m] += part_weights[m] * total
+        for m in range(n_odd, part_weights.size, 2):
             part, other = parts[m, low : low + MIXTURE_ROWS], parts[m + 1, low : low + MIXTURE_ROWS]
             first = second = 0.0
             for i in range(some.size):
                 first += scale[i] * part[i]
                 second += scale[i] * other[i]
-            explained[m] += shares[m] * first
-            explained[m + 1] += shares[m + 1] * second
+            explained[m] += part_weights[m] * first
+            explained[m + 1] += part_weights[m + 1] * second
 
 
 TILE = 256  # rows per tile of the narrow kernel
@@ -199,8 +199,9 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
     b, least, lowest = array.dtype.type(beta), array.dtype.type(floor), array.dtype.type(LOWEST)
     tile = np.empty((n_classes, TILE), array.dtype)
     top = np.empty(TILE, array.dtype)
-    s0, s1, s2 = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    a, c, f = np.empty(TILE, array.dtype), np.empty(TILE, array.dtype), np.empty(TILE, array.dtype)
+    sums_of_rows, strip_sums = np.empty((3, TILE)), np.empty((3, TILE), array.dtype)
+    s0, s1, s2 = sums_of_rows[0], sums_of_rows[1], sums_of_rows[2]
+    a, c, f = strip_sums[0], strip_sums[1], strip_sums[2]
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         fill_tile(array[low : low + size], tile)
@@ -209,19 +210,10 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
                 column = tile[k]
                 for j in range(size):
                     column[j] = logarithm(max(column[j], least))
-        for j in range(size):
-            top[j] = tile[0, j]
-        for k in range(1, n_classes):
-            column = tile[k]
-            for j in range(size):
-                top[j] = column[j] if column[j] > top[j] else top[j]
-        s0[:size] = 0.0
-        s1[:size] = 0.0
-        s2[:size] = 0.0
+        fill_maxima(tile, 0, size, top)
+        sums_of_rows[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
-            a[:size] = zero
-            c[:size] = zero
-            f[:size] = zero
+            strip_sums[:, :size] = zero
             for k in range(first, min(first + STRIP, n_classes)):
                 column = tile[k]
                 for j in range(size):
@@ -230,10 +222,9 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
                     a[j] += e
                     c[j] += x * e
                     f[j] += x * x * e
-            for j in range(size):
-                s0[j] += a[j]
-                s1[j] += c[j]
-                s2[j] += f[j]
+            for m in range(3):
+                for j in range(size):
+                    sums_of_rows[m, j] += strip_sums[m, j]
         _add_tile(weights[low : low + size], s0, s1, s2, scores[low : low + size], top, b, sums)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest, ordered
+from dubito.kernels.row_statistics import sum_of
 
 LAC, APS, RAPS, SAPS = range(4)
 LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
@@ -33,15 +34,7 @@ def _fill_mass(row, is_logits, mass):
     else:
         for k in range(row.size):
             mass[k] = row[k]
-    return _total(mass)
-
-
-@inner
-def _total(mass):
-    total = 0.0
-    for k in range(mass.size):
-        total += mass[k]
-    return total
+    return sum_of(mass)
 
 
 @inner
@@ -142,9 +135,9 @@ def fill_sets(array, is_logits, method, settings, uniforms, limits, group, is_fi
     `is_filled`, the most probable class is in every set.
     """
     n_classes = array.shape[1]
-    mass, limit, share = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    mass, limit, least = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     index, value, rest = np.empty(n_classes, np.int64), np.empty(n_classes), np.empty(n_classes)
-    group_share = np.empty(limits.shape[1])
+    group_least = np.empty(limits.shape[1])
     low, high = 0.0, 0.0
     for i in range(array.shape[0]):
         if i == 0 or limits.shape[0] > 1:
@@ -152,18 +145,18 @@ def fill_sets(array, is_logits, method, settings, uniforms, limits, group, is_fi
             low, high = bound[0], bound[0]
             for g in range(bound.size):
                 low, high = min(low, bound[g]), max(high, bound[g])
-                group_share[g] = _least_share(bound[g])
+                group_least[g] = _least_probability(bound[g])
             for k in range(n_classes):
-                limit[k], share[k] = bound[group[k]], group_share[group[k]]
+                limit[k], least[k] = bound[group[k]], group_least[group[k]]
         out = contains[i]
         total = _fill_mass(array[i], is_logits, mass)
         most = np.float64(highest(mass))
         if method == LAC:
             for k in range(n_classes):
-                out[k] = mass[k] >= share[k] * total
+                out[k] = mass[k] >= least[k] * total
             # Of the top class the others' mass, not 1 - p: below a limit of 0 only it can be in.
             best = _first_of(mass, most)
-            score = _log_odds(_total(mass[:best]) + _total(mass[best + 1 :]), most)
+            score = _log_odds(sum_of(mass[:best]) + sum_of(mass[best + 1 :]), most)
             out[best] = score <= limit[best] + _slack(method, limit[best], 1.0, settings)
         elif (method == APS and low >= CAP) or low == np.inf:
             out[:] = True
@@ -177,7 +170,7 @@ def fill_sets(array, is_logits, method, settings, uniforms, limits, group, is_fi
 
 
 @inner
-def _least_share(limit):
+def _least_probability(limit):
     """Return the lowest probability whose odds against it are at most exp(limit)."""
     if limit >= CAP:
         return 0.0
@@ -253,18 +246,13 @@ def row_uniforms(array, is_logits, factors, result):
     """
     for i in range(array.shape[0]):
         row = array[i]
-        bits = u64(0)
-        if is_logits:
-            for k in range(row.size):
-                word = u64(ordered(np.float64(row[k])))
-                bits += (word ^ (word >> u64(32))) * factors[k]
-        else:
-            total = 0.0
-            for k in range(row.size):
-                total += np.float64(row[k])
-            for k in range(row.size):
-                word = u64(ordered(np.float64(np.float32(np.float64(row[k]) / total))))
-                bits += (word ^ (word >> u64(32))) * factors[k]
+        bits, total = u64(0), 0.0 if is_logits else sum_of(row)
+        for k in range(row.size):
+            value = np.float64(row[k])
+            if not is_logits:
+                value = np.float64(np.float32(value / total))
+            word = u64(ordered(value))
+            bits += (word ^ (word >> u64(32))) * factors[k]
         bits = (bits ^ (bits >> u64(30))) * u64(0xBF58476D1CE4E5B9)
         bits = (bits ^ (bits >> u64(27))) * u64(0x94D049BB133111EB)
         bits = bits ^ (bits >> u64(31))

@@ -8,7 +8,7 @@ import numpy as np
 
 from dubito.kernels.compile import inner, kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.row_statistics import fill_tile, top_class
+from dubito.kernels.row_statistics import fill_tile, sum_of, top_class
 
 # The position of each score in the output of the kernels.
 LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN, ENERGY = range(4)
@@ -38,7 +38,7 @@ def _finish_row(i, top, second, rest, spread, is_logits, doubts):
 
 
 @inner
-def _sum_shares(row, second, is_logits):
+def _sum_exponentials(row, second, is_logits):
     """Return sum e and sum e log e over a part of a row."""
     rest, spread = 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
@@ -72,8 +72,8 @@ def wide_doubts(array, is_logits, doubts):
         row = array[i]
         best = top_class(row)
         second = _second_highest(row, best)
-        a, b = _sum_shares(row[:best], second, is_logits)
-        rest, spread = _sum_shares(row[best + 1 :], second, is_logits)
+        a, b = _sum_exponentials(row[:best], second, is_logits)
+        rest, spread = _sum_exponentials(row[best + 1 :], second, is_logits)
         top = np.float64(row[best])
         _finish_row(i, top, np.float64(second), a + rest, b + spread, is_logits, doubts)
 
@@ -168,11 +168,7 @@ def _fill_mean(passes, start, mean):
 def _fill_rows(entries, n_classes, result):
     """Fill `result` with the sum of each row's entries."""
     for i in range(result.size):
-        row = entries[i * n_classes : (i + 1) * n_classes]
-        total = 0.0
-        for k in range(row.size):
-            total += row[k]
-        result[i] = total
+        result[i] = sum_of(entries[i * n_classes : (i + 1) * n_classes])
 
 
 @kernel
