@@ -209,27 +209,29 @@ class _CostTerms:
         self.policy, self.graph, self.p = policy, graph, p
         costs = policy.costs
         reviews = () if is_given else costs.reviews
-        asked = {costs.actions.index(one.name): one for one in reviews}
-        priced = [a for a in range(costs.n_actions) if a not in asked]
+        reviewers = {costs.actions.index(one.name): one for one in reviews}
+        priced = [a for a in range(costs.n_actions) if a not in reviewers]
         self.base: Value | None
         self.cells: list[Value] | None = None  # costs of each action by row, rows x classes
         if not costs.columns and not is_given:
             # With what is decided after final answers, which does not depend on the row.
             table = RowCosts.of(None, costs, 1, "dubito.export").base
             cheapest = table[priced].min(axis=0)
-            by_posterior = [a for a, one in asked.items() if one.needs_posterior]
+            by_posterior = [a for a, one in reviewers.items() if one.needs_posterior]
             shift = np.where(np.isin(np.arange(len(table)), by_posterior)[:, None], 0.0, cheapest)
             self.above = p @ (table - shift).T
             self.base = p @ cheapest[:, np.newaxis] if cheapest.any() else None
             decided = table[list(costs.deciding)] - cheapest
-            columns = {a: self._after_answers(asked[a], decided, cheapest) for a in by_posterior}
+            columns = {
+                a: self._after_answers(reviewers[a], decided, cheapest) for a in by_posterior
+            }
         else:
             self.cells = self._given_cells() if is_given else self._column_cells()
             lowest = self._cheapest(priced)
-            parts = [cell if a in asked else cell - lowest for a, cell in enumerate(self.cells)]
+            parts = [cell if a in reviewers else cell - lowest for a, cell in enumerate(self.cells)]
             self.above = graph.concat([(p * part).sum() for part in parts])
             self.base = (p * lowest).sum().named("base")
-            columns = {a: self._after_varying(one, lowest) for a, one in asked.items()}
+            columns = {a: self._after_varying(one, lowest) for a, one in reviewers.items()}
         if columns:
             each = [self.above.columns([a]) for a in range(costs.n_actions)]
             for a, cost in columns.items():
@@ -240,46 +242,48 @@ class _CostTerms:
         """Return the whole cost of an action, from that above the best one in each class."""
         return above if self.base is None else above + self.base
 
-    def _after_answers(self, asked: Answerer, decided: FloatArray, cheapest: FloatArray) -> Value:
+    def _after_answers(
+        self, reviewer: Answerer, decided: FloatArray, cheapest: FloatArray
+    ) -> Value:
         """Return the cost after an answer that is combined by Bayes, over that of the best."""
-        likelihoods = asked.likelihoods
+        likelihoods = reviewer.likelihoods
         if decided.shape == (1, 2):  # to answer: theirs, or the model's
             [kept] = decided + cheapest
-            each = np.stack([kept, asked.costs_of_own_answer(kept)]) - cheapest
+            each = np.stack([kept, reviewer.costs_of_own_answer(kept)]) - cheapest
             return (self.p @ each.T).min().named("after_answer")
         if likelihoods.size * len(decided) > MAX_TABLE:
-            raise self._too_many(asked, MAX_TABLE)
+            raise self._too_many(reviewer, MAX_TABLE)
         costs: list[Value] = [(self.p @ (one * decided).T).min() for one in likelihoods.T]
         return reduce(Value.__add__, costs).named("after_answer")
 
-    def _after_varying(self, asked: Answerer, lowest: Value) -> Value:
+    def _after_varying(self, reviewer: Answerer, lowest: Value) -> Value:
         """Return the cost after an answer where costs differ from row to row."""
         assert self.cells is not None
         decided = [self.cells[a] for a in self.policy.costs.deciding]
-        if asked.n_classes * len(decided) > MAX_ANSWERS:
-            raise self._too_many(asked, MAX_ANSWERS)
-        if len(decided) == 1 and asked.n_classes == 2:
+        if reviewer.n_classes * len(decided) > MAX_ANSWERS:
+            raise self._too_many(reviewer, MAX_ANSWERS)
+        if len(decided) == 1 and reviewer.n_classes == 2:
             [kept] = decided
             low, high = kept.min(), -(-kept).min()
-            own = low + (high - low) * (1.0 - np.diag(asked.likelihoods))
-            ways = [kept, own] if asked.needs_posterior else [own]
+            own = low + (high - low) * (1.0 - np.diag(reviewer.likelihoods))
+            ways = [kept, own] if reviewer.needs_posterior else [own]
             each = self.graph.concat([(self.p * (one - lowest)).sum() for one in ways])
             return each.min().named("after_answer")
         weighted = [self.p * (cell - lowest) for cell in decided]
         costs = []
-        for k, one in enumerate(asked.likelihoods.T):
+        for k, one in enumerate(reviewer.likelihoods.T):
             each = self.graph.concat([(part * one).sum() for part in weighted])
-            if asked.needs_posterior:
+            if reviewer.needs_posterior:
                 costs.append(each.min())
             else:  # the best action if the answer is true
                 own = self.graph.concat([cell.columns([k]) for cell in decided])
                 costs.append(each.pick((-own).argmax()))
         return reduce(Value.__add__, costs).named("after_answer")
 
-    def _too_many(self, asked: Answerer, most: int) -> TooLargeError:
+    def _too_many(self, reviewer: Answerer, most: int) -> TooLargeError:
         n_actions = len(self.policy.costs.deciding)
-        got = f"{asked.n_classes} classes x {n_actions} actions"
-        rule = f"{asked.name!r} has more answers and actions than can be exported ({most:,})"
+        got = f"{reviewer.n_classes} classes x {n_actions} actions"
+        rule = f"{reviewer.name!r} has more answers and actions than can be exported ({most:,})"
         fix = "Use combine='replace' with costs that are the same for all rows"
         return TooLargeError("", "dubito.export", rule, got, fix)
 
@@ -402,15 +406,15 @@ def _output_score(name: str, rows: Rows) -> Value:
     top = x.max()
     is_top = x.argmax().equals(np.arange(rows.n_classes)).named("is_top")
     gaps = (x - top).maximum(-1000.0).named("gaps")
-    shares = is_top.where(0.0, gaps.exp()).named("shares")
-    rest = shares.sum().named("rest")
+    masses = is_top.where(0.0, gaps.exp()).named("masses")
+    rest = masses.sum().named("rest")
     total = (rest + 1.0).named("total")
     if name == "least_confidence":
         return rest / total
     if name == "entropy":
-        return total.log() - (shares * gaps).sum() / total
+        return total.log() - (masses * gaps).sum() / total
     if name == "margin_uncertainty":
-        return (rest + shares.max()) / total
+        return (rest + masses.max()) / total
     # The generalized entropy, in logarithms.
     others = is_top.where(-FARTHEST, gaps)
     if rows.n_classes > N_GENERALIZED:
