@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray
 from dubito.errors import BadValueError
 from dubito.measure import Interval
 from dubito.measure.audit import ClassReport
-from dubito.measure.text import _no_strong_evidence, class_said_wrongly, verdict_on
+from dubito.measure.text import _no_strong_evidence, miscalibrated_class, verdict_on
 
 RNG = np.random.default_rng(0)
 TRUE = audit([0, 1] * 50, [[0.75, 0.25], [0.25, 0.75]] * 50, n_resamples=0)
@@ -84,7 +84,7 @@ def test_chance_alone_accuses_no_class(n_classes: int) -> None:
         frequency = np.bincount(y, minlength=n_classes) / 100
         lines = zip(range(n_classes), frequency.tolist(), p.mean(axis=0).tolist(), strict=True)
         classes = tuple(ClassReport(*line, 0.0) for line in lines)
-        assert class_said_wrongly(replace(TRUE, n_effective=100.0, classes=classes)) is None
+        assert miscalibrated_class(replace(TRUE, n_effective=100.0, classes=classes)) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_class_is_accused_where_the_bound_is_passed(
 ) -> None:
     other = ClassReport("other", 1 - true, 1 - says, 0.0)
     classes = (ClassReport("this", true, says, 0.0), other)
-    found = class_said_wrongly(replace(TRUE, n_effective=float(n_rows), classes=classes))
+    found = miscalibrated_class(replace(TRUE, n_effective=float(n_rows), classes=classes))
     floor = max(says, 1e-12)
     surprise = true * np.log(true / floor) + (1 - true) * np.log((1 - true) / (1 - floor))
     expected = classes[0 if says > true else 1] if 4 * np.exp(-n_rows * surprise) < 0.001 else None
@@ -107,7 +107,7 @@ def test_a_class_is_accused_where_the_bound_is_passed(
 
 def test_certain_classes_that_always_or_never_happen_are_no_finding() -> None:
     classes = (ClassReport(0, 1.0 + 1e-16, 1.0, 0.0), ClassReport(1, 1e-16, 0.0, 0.0))
-    assert class_said_wrongly(replace(TRUE, n_effective=1e9, classes=classes)) is None
+    assert miscalibrated_class(replace(TRUE, n_effective=1e9, classes=classes)) is None
 
 
 @pytest.mark.slow

@@ -334,7 +334,7 @@ def _values_of(sums: FloatArray, *, is_top_only: bool) -> dict[str, list[float]]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class AuditSums:
+class AuditSums(State):
     """The sums of an audit, and the moments that the intervals of many rows are drawn from.
 
     `decided` sums over the decisions: at a threshold, or of lowest expected cost.
@@ -349,9 +349,9 @@ class AuditSums:
         cls,
         batch: Batch,
         *,
-        n_bins: int,
-        is_gridded: bool,
-        has_moments: bool,
+        n_bins: int = 15,
+        is_gridded: bool = False,
+        has_moments: bool = False,
         pos_column: int | None = None,
         threshold: float = THRESHOLD,
         costs: RowCosts | None = None,
@@ -388,9 +388,3 @@ class AuditSums:
         """Return the values of each metric over resamples."""
         assert self.moments is not None
         return self.moments.resampled(n_resamples, seed)
-
-    def __add__(self, other: Self) -> Self:
-        moments = None
-        if self.moments is not None and other.moments is not None:
-            moments = self.moments + other.moments
-        return type(self)(self.state + other.state, moments, self.decided + other.decided)

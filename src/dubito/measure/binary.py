@@ -279,9 +279,10 @@ class BinaryAudit:
             saturated = float(weight[(p <= 0) | (p >= 1)].sum()) / total
         else:
             p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
+        around = _normal(mean, dot(weight, (p - mean) ** 2) / total / total)
         intervals = {
             "base_rate": wilson_interval(base_rate, total),
-            "mean_probability": _inside(_normal(mean, _variance(weight, p, mean) / total)),
+            "mean_probability": Interval(mean, max(around.low, 0.0), min(around.high, 1.0)),
             "gap": _normal(mean - base_rate, _gap_variance(ranked) / total),
         }
         auc, precision, skill = None, None, None
@@ -296,12 +297,11 @@ class BinaryAudit:
         intervals |= zip(("calibration_intercept",), shift, strict=False)
         intervals |= zip(("joint_intercept", "calibration_slope"), line, strict=False)
         point = _confusion(ranked, THRESHOLD) if operating_point is None else operating_point
-        for name, part, n in (
-            ("precision", point.precision, point.true_positive + point.false_positive),
-            ("recall", point.recall, n_positive),
-        ):
-            if part is not None:
-                intervals[name] = wilson_interval(part, n)
+        if point.precision is not None:
+            n_selected = point.true_positive + point.false_positive
+            intervals["precision"] = wilson_interval(point.precision, n_selected)
+        if point.recall is not None:
+            intervals["recall"] = wilson_interval(point.recall, n_positive)
         differences = np.abs(curve.confidence - curve.accuracy)
         error = float(curve.count @ differences / total)
         if n_resamples:
@@ -527,20 +527,20 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     """Return probability and frequency per bin, with the range of a calibrated model."""
     p, weight = ranked.score, ranked.weight
     bins = bins_of(p, edges)
-    count, said, found = (
+    count, predicted, observed = (
         np.bincount(bins, column, edges.size - 1)
         for column in (weight, weight * p, ranked.positive)
     )
     used = np.flatnonzero(count)
     held: FloatArray = np.asarray(count[used], np.float64)
-    probability = said[used] / held
+    probability = predicted[used] / held
     low, high = _binomial_range(probability, held)
     return ReliabilityCurve(
         edges=edges,
         bins=used,
         count=held,
         confidence=probability,
-        accuracy=found[used] / held,
+        accuracy=observed[used] / held,
         low=low,
         high=high,
     )
@@ -582,22 +582,12 @@ def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     )
     rows, hits = np.cumsum(weight), np.cumsum(positive)
     ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_DECILES - 1e-12)))
-    starts = np.append(-1, ends[:-1])
-    lines = []
-    for start, end in zip(starts, ends, strict=True):
-        n_rows = rows[end] - (rows[start] if start >= 0 else 0.0)
-        n_hits = hits[end] - (hits[start] if start >= 0 else 0.0)
-        frequency, base_rate = n_hits / n_rows, hits[-1] / rows[-1]
-        lines.append(
-            Decile(
-                fraction=float(rows[end] / rows[-1]),
-                threshold=float(p[end]),
-                frequency=float(frequency),
-                lift=float(frequency / base_rate) if base_rate else 1.0,
-                recall=float(hits[end] / hits[-1]) if base_rate else 1.0,
-            )
-        )
-    return tuple(lines)
+    frequency = np.diff(hits[ends], prepend=0.0) / np.diff(rows[ends], prepend=0.0)
+    lift = recall = np.ones(ends.size)
+    if hits[-1]:
+        lift, recall = frequency / (hits[-1] / rows[-1]), hits[ends] / hits[-1]
+    columns = (rows[ends] / rows[-1], p[ends], frequency, lift, recall)
+    return tuple(Decile(*line) for line in np.stack(columns, axis=1).tolist())
 
 
 def _odds(ranked: RankingState) -> FloatArray:
@@ -710,16 +700,15 @@ def _normal(value: float, variance: float) -> Interval:
     return Interval(value, value - margin, value + margin)
 
 
-def _inside(interval: Interval) -> Interval:
-    """Return the interval of a fraction, between 0 and 1."""
-    return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0))
-
-
 def _on_log_odds(value: float, variance: float) -> Interval:
     """Return the interval of a fraction that is normal on the scale of log odds."""
     if not 0 < value < 1:
         return Interval(value, value, value)
-    margin = Z * float(np.sqrt(max(variance, 0.0))) / (value * (1 - value))
+    return log_odds_interval(value, Z * float(np.sqrt(max(variance, 0.0))) / (value * (1 - value)))
+
+
+def log_odds_interval(value: float, margin: float) -> Interval:
+    """Return the interval of a fraction that reaches as far to both sides in log odds."""
     odds = np.log(value / (1 - value))
     low, high = (1 / (1 + np.exp(-(odds + sign * margin))) for sign in (-1, 1))
     return Interval(value, float(low), float(high))
@@ -731,11 +720,6 @@ def wilson_interval(value: float, total: float) -> Interval:
     spread = value * (1 - value) / total + Z**2 / (4 * total**2)
     margin = Z * float(np.sqrt(spread)) / (1 + Z**2 / total)
     return Interval(value, min(max(center - margin, 0.0), value), max(center + margin, value))
-
-
-def _variance(weight: FloatArray, values: FloatArray, mean: float) -> float:
-    """Return the weighted variance of values."""
-    return dot(weight, (values - mean) ** 2) / float(weight.sum())
 
 
 def _gap_variance(ranked: RankingState) -> float:

@@ -12,13 +12,11 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     as_array,
-    as_finite,
-    as_floats,
     as_fraction,
     as_fractions,
+    as_numbers,
     dot,
     freeze,
-    require_dimensions,
     require_rows,
 )
 from dubito.data.batch import Batch, Ranks, as_weights
@@ -28,13 +26,6 @@ from dubito.measure.state import State
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its uncertainty or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
-
-
-def as_scores(score: Any, name: str, caller: str) -> FloatArray:
-    """Return one finite uncertainty score per row."""
-    scores = as_finite(as_floats(score, name, caller), name, caller)
-    require_dimensions(scores, (1,), name, caller, "one number per row")
-    return scores
 
 
 def _on_grid(score: FloatArray) -> FloatArray:
@@ -53,7 +44,7 @@ def _shortened(values: FloatArray) -> FloatArray:
     return (bits >> CUT << CUT).view(np.float64)
 
 
-def _doubt_of(cells: IntArray) -> FloatArray:
+def _scores_of_cells(cells: IntArray) -> FloatArray:
     """Return the scores of grid cells."""
     near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
     return np.where(cells <= HALF, near, 1 - near)
@@ -127,7 +118,7 @@ class RankingState(State):
         sums = np.zeros((last - first + 1, 2))
         cell_sums(score, weight, correct, first, sums)
         held = np.flatnonzero(sums[:, 0])
-        return cls(_doubt_of(held + first), sums[held, 0], sums[held, 1])
+        return cls(_scores_of_cells(held + first), sums[held, 0], sums[held, 1])
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:
@@ -312,7 +303,7 @@ def false_positive_rate_at_recall(
 
 def _ranked_scores(y_true: Any, y_score: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores; there must be outliers and inliers."""
-    scores = as_scores(y_score, "y_score", caller)
+    scores = as_numbers(y_score, "y_score", caller)
     flags = as_array(y_true, "y_true", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
@@ -342,9 +333,9 @@ def auroc_bounds(state: RankingState) -> tuple[float, float]:
     """
     negative = state.weight - state.positive
     n_pairs = float(state.positive.sum() * negative.sum())
-    doubtful = dot(state.positive, negative) / n_pairs / 2
+    ties = dot(state.positive, negative) / n_pairs / 2
     middle = auroc_of(state)
-    return middle - doubtful, middle + doubtful
+    return middle - ties, middle + ties
 
 
 def average_precision_of(state: RankingState) -> float:

@@ -21,6 +21,7 @@ from dubito.measure.binary import (
     Z,
     error_draws,
     error_interval,
+    log_odds_interval,
     positive_rows,
 )
 from dubito.measure.intervals import Interval, ends_of
@@ -227,12 +228,11 @@ class GroupComparison:
         GroupComparison
             Rates with simultaneous intervals, and the largest differences.
         """
-        estimates = {
-            name: _estimates(one, sums[name], draws.get(name, {}), has_costs, seed)
-            for name, one in audits.items()
-            if sums[name].weight >= MIN_ROWS
-        }
-        return cls._compared(estimates, tuple(audits), LEVEL)
+
+        def estimate(name: str) -> dict[str, _Estimate]:
+            return _estimates(audits[name], sums[name], draws.get(name, {}), has_costs, seed)
+
+        return cls._compared(sums, estimate, LEVEL)
 
     @classmethod
     def of_positive(
@@ -264,18 +264,21 @@ class GroupComparison:
         GroupComparison
             Rates with simultaneous intervals, and the largest differences.
         """
-        estimates = {
-            name: _positive_estimates(one, sums[name], n_resamples, seed)
-            for name, one in audits.items()
-            if sums[name].weight >= MIN_ROWS
-        }
-        return cls._compared(estimates, tuple(audits), level)
+
+        def estimate(name: str) -> dict[str, _Estimate]:
+            return _positive_estimates(audits[name], sums[name], n_resamples, seed)
+
+        return cls._compared(sums, estimate, level)
 
     @classmethod
     def _compared(
-        cls, estimates: Mapping[str, Mapping[str, _Estimate]], names: tuple[str, ...], level: float
+        cls,
+        sums: Mapping[str, DecisionState],
+        estimate: Callable[[str], dict[str, _Estimate]],
+        level: float,
     ) -> GroupComparison:
-        """Compare the groups that have estimates."""
+        """Compare the groups of enough rows by the estimates of their metrics."""
+        estimates = {name: estimate(name) for name, one in sums.items() if one.weight >= MIN_ROWS}
         at_once = level ** (1 / max(len(estimates), 1))
         metrics = {
             name: {metric: interval(at_once) for metric, interval in one.items()}
@@ -286,7 +289,7 @@ class GroupComparison:
             known = {name: one[metric] for name, one in estimates.items() if metric in one}
             if len(known) > 1:
                 disparities[metric] = _largest_difference(known, level)
-        too_few = tuple(name for name in names if name not in estimates)
+        too_few = tuple(name for name in sums if name not in estimates)
         return cls(metrics, disparities, too_few, level)
 
     @property
@@ -403,6 +406,4 @@ def _rescaled(interval: Interval, level: float) -> Interval:
         return interval
     ratio = NormalDist().inv_cdf((1 + level) / 2) / Z
     value, high = (np.log(one / (1 - one)) for one in (interval.value, interval.high))
-    margin = ratio * (high - value)
-    low, high = (float(1 / (1 + np.exp(-(value + sign * margin)))) for sign in (-1, 1))
-    return Interval(interval.value, low, high)
+    return log_odds_interval(interval.value, ratio * (high - value))

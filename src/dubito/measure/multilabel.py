@@ -28,7 +28,6 @@ from dubito.measure.binary import (
     RATES,
     THRESHOLD,
     BinaryAudit,
-    Confusion,
     error_interval,
     errors_if_calibrated,
     logistic_line,
@@ -39,7 +38,7 @@ from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.groups import DecisionState, Disparity, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
 from dubito.measure.state import GroupedState, State, from_plain, json_fields, pooling
-from dubito.measure.text import figure_texts
+from dubito.measure.text import ends_text, figure_texts, group_tables
 from dubito.outputs import MultiLabel
 
 N_RESAMPLES = 1000
@@ -459,16 +458,18 @@ def _compare(
     found = {}
     for k, label in enumerate(names):
         known = {group: one.labels[label] for group, one in audits.items() if label in one.labels}
-        sums = {
-            group: DecisionState(*[*states[group].sums[:, k, :6].sum(axis=0).tolist(), 0.0, 0.0])
-            for group in known
-        }
+        sums = {group: _decisions(states[group].sums[:, k].sum(axis=0)) for group in known}
         comparison = GroupComparison.of_positive(
             known, sums, n_resamples=n_resamples, seed=seed, level=1 - (1 - LEVEL) / len(names)
         )
         if comparison.metrics:
             found[label] = comparison
     return found
+
+
+def _decisions(sums: FloatArray) -> DecisionState:
+    """Return the decisions on a label, without costs."""
+    return DecisionState(*[*sums[:6].tolist(), 0.0, 0.0])
 
 
 def _figures_of(audit: BinaryAudit) -> dict[str, float]:
@@ -496,18 +497,15 @@ def _read(
     rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
 
     def binary(label: int) -> BinaryAudit | None:
-        weight, _, hit, _, selected, both, _ = sums[label].tolist()
-        if not weight > 0:
+        decided = _decisions(sums[label])
+        if not decided.weight > 0:
             return None
-        point = Confusion(
-            state.threshold, both, selected - both, hit - both, weight - hit - selected + both
-        )
         return BinaryAudit.of(
             state.rankings[label],
             state.names[label],
             n_bins=n_bins,
             bin_strategy=bin_strategy,
-            operating_point=point,
+            operating_point=decided.confusion(state.threshold),
             n_resamples=n_resamples,
             seed=seed,
         )
@@ -632,14 +630,14 @@ def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
 
 def _rates(sums: FloatArray) -> dict[str, FloatArray]:
     """Return the figures that weighted sums determine, NaN where they are undefined."""
-    weight, said, hit, square, selected, both, loss = np.moveaxis(sums, -1, 0)
+    weight, predicted, hit, square, selected, both, loss = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = hit / weight
         skill = 1 - square / weight / (rate * (1 - rate))
         return {
             "base_rate": rate,
-            "mean_probability": said / weight,
-            "gap": said / weight - rate,
+            "mean_probability": predicted / weight,
+            "gap": predicted / weight - rate,
             "log_loss": loss / weight,
             "brier_score": square / weight,
             "brier_skill_score": np.where(np.isfinite(skill), skill, np.nan),
@@ -731,7 +729,7 @@ def _cell_figures(cells: FloatArray, n_bins: int) -> dict[str, FloatArray]:
 
     The first resample holds all rows: its cells are pooled into bins of about equal weight.
     """
-    weight, positive, said = np.moveaxis(cells, -1, 0)
+    weight, positive, predicted = np.moveaxis(cells, -1, 0)
     negative, hits = weight - positive, positive.sum(-1)
     below = np.cumsum(negative, -1) - negative / 2
     above, hits_above = (np.cumsum(one[:, ::-1], -1)[:, ::-1] for one in (weight, positive))
@@ -743,7 +741,7 @@ def _cell_figures(cells: FloatArray, n_bins: int) -> dict[str, FloatArray]:
         bins = np.minimum(place / weight[0].sum() * n_bins, n_bins - 1)
         starts = np.searchsorted(bins, np.arange(n_bins))
         starts = np.unique(starts[starts < bins.size])
-        gaps = np.abs(np.add.reduceat(said - positive, starts, axis=-1)).sum(-1)
+        gaps = np.abs(np.add.reduceat(predicted - positive, starts, axis=-1)).sum(-1)
         return {"roc_auc": area, "average_precision": average, ECE: gaps / weight.sum(-1)}
 
 
@@ -752,10 +750,10 @@ def _line_figures(cells: FloatArray) -> dict[str, FloatArray]:
 
     It is that of all rows. They are measured from it, NaN if the labels are separable.
     """
-    weight, positive, said = np.moveaxis(cells, -1, 0)
-    is_held = (weight[0] > 0) & (said[0] > 0) & (said[0] < weight[0])
+    weight, positive, predicted = np.moveaxis(cells, -1, 0)
+    is_held = (weight[0] > 0) & (predicted[0] > 0) & (predicted[0] < weight[0])
     weight, positive = weight[:, is_held], positive[:, is_held]
-    p = said[0, is_held] / weight[0]
+    p = predicted[0, is_held] / weight[0]
     odds = np.log(p / (1 - p))
     found = {}
     for name, is_line in (("calibration_intercept", False), ("calibration_slope", True)):
@@ -785,10 +783,7 @@ def _html(audit: MultiLabelAudit) -> str:
         HTMLTable(("metric", "value", "95 % interval"), _metric_cells(audit), "Metrics"),
         _bin_note(audit),
     ]
-    if audit.groups:
-        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in audit.groups.items()]
-        title = quantity(len(groups), "group")
-        parts.append(HTMLTable(("group", "rows", "verdict"), groups, title))
+    parts += group_tables(audit.groups)
     if beyond := audit.group_differences[:MAX_DIFFERENCES]:
         differences = [
             (f"{label}, {GROUP_TITLES[figure]}", *figure_texts(one.interval, figure, "points"),
@@ -838,10 +833,7 @@ def _metric_cells(audit: MultiLabelAudit) -> list[tuple[str, str, str]]:
             value = audit.means[kind].get(name)
             if value is not None:
                 found.append((f"{title}, {kind}", value, audit.intervals.get(f"{kind}.{name}")))
-    return [
-        (title, f"{value:.4f}", "" if one is None else f"{one.low:.4f} to {one.high:.4f}")
-        for title, value, one in found
-    ]
+    return [(title, f"{value:.4f}", ends_text(one)) for title, value, one in found]
 
 
 def _group_lines(audit: MultiLabelAudit) -> list[str]:

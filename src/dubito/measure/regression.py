@@ -386,8 +386,8 @@ def _interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
     low = np.take_along_axis(outputs.array, left, axis=1)[:, 0].astype(np.float64)
     high = np.take_along_axis(outputs.array, right, axis=1)[:, 0].astype(np.float64)
     gap = np.where(high > low, high - low, 1.0)
-    share = np.where(high > low, (value[:, 0] - low) / gap, 0.0)
-    inside = outputs.levels[left[:, 0]] * (1 - share) + outputs.levels[right[:, 0]] * share
+    fraction = np.where(high > low, (value[:, 0] - low) / gap, 0.0)
+    inside = outputs.levels[left[:, 0]] * (1 - fraction) + outputs.levels[right[:, 0]] * fraction
     is_exact = (n_below == 0) & (value[:, 0] == outputs.array[:, 0])
     outer = np.where(is_exact, outputs.levels[0], levels[np.where(n_below == 0, 0, -1)])
     return np.where((n_below == 0) | (n_below == last), outer, inside)
@@ -397,19 +397,20 @@ def central_interval(
     outputs: BaseOutputs, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray]:
     """Return both ends of the central prediction interval of each row."""
-    share = as_fraction(level, "level", caller, is_open=True)
-    tail = (1 - share) / 2
+    nominal = as_fraction(level, "level", caller, is_open=True)
+    tail = (1 - nominal) / 2
     if isinstance(outputs, Normal):
         from scipy.special import ndtri
 
         reach = ndtri(1 - tail) * outputs.std.astype(np.float64)
         return outputs.mean - reach, outputs.mean + reach
     if isinstance(outputs, Samples):
-        widest = _widest_level(outputs)
-        if share > widest + 1e-9:
-            rule = f"must be at most {widest:.3g} with {outputs.array.shape[1]} draws"
+        n_draws = outputs.array.shape[1]
+        widest = (n_draws - 1) / (n_draws + 1)  # from the smallest to the largest draw
+        if nominal > widest + 1e-9:
+            rule = f"must be at most {widest:.3g} with {n_draws} draws"
             fix = "Use more draws or a lower level"
-            raise BadValueError("level", caller, rule, f"{share:g}", fix)
+            raise BadValueError("level", caller, rule, f"{nominal:g}", fix)
         # Of m draws and the truth, each is as likely to be the k-th: k / (m + 1) lies below.
         low, high = np.quantile(outputs.array, [tail, 1 - tail], axis=1, method="weibull")
         return low, high
@@ -419,7 +420,7 @@ def central_interval(
         have = ", ".join(f"{q:g}" for q in outputs.levels)
         rule = f"must have its ends {tail:g} and {1 - tail:g} among the quantile levels"
         fix = f"Use another level (the quantiles are {have})"
-        raise BadValueError("level", caller, rule, f"{share:g}", fix)
+        raise BadValueError("level", caller, rule, f"{nominal:g}", fix)
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
 
 
@@ -443,12 +444,6 @@ def moment_matched_shards(shards: Shards) -> Shards:
     return shards.map(moment_matched)
 
 
-def _widest_level(outputs: Samples) -> float:
-    """Return the nominal coverage of the interval from the smallest to the largest draw."""
-    n_draws = int(outputs.array.shape[1])
-    return (n_draws - 1) / (n_draws + 1)
-
-
 def point_of_rows(outputs: BaseOutputs) -> FloatArray:
     """Return the mean of each distribution; for `Quantiles` the interpolated median."""
     if isinstance(outputs, Normal):
@@ -460,8 +455,9 @@ def point_of_rows(outputs: BaseOutputs) -> FloatArray:
     if outputs.levels.size == 1:
         return outputs.array[:, 0]
     low, high = outputs.levels[right - 1], outputs.levels[right]
-    share = float(np.clip((0.5 - low) / (high - low), 0, 1))
-    return np.asarray(outputs.array[:, right - 1] * (1 - share) + outputs.array[:, right] * share)
+    fraction = float(np.clip((0.5 - low) / (high - low), 0, 1))
+    below, above = outputs.array[:, right - 1], outputs.array[:, right]
+    return np.asarray(below * (1 - fraction) + above * fraction)
 
 
 def has_median(outputs: BaseOutputs) -> bool:

@@ -27,6 +27,7 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import GroupedState, State, json_fields
+from dubito.measure.text import group_tables
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
@@ -103,50 +104,40 @@ class RegressionState(State):
         outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
         levels = interval_levels(outputs)
         ends = [central_interval(outputs, level, "audit") for level in levels]
-        covered = [weight @ _over_targets((low <= y) & (y <= high)) for low, high in ends]
-        width = [weight @ _over_targets(high - low) for low, high in ends]
-        score = [
-            weight @ _over_targets(interval_scores(y, *pair, level))
-            for pair, level in zip(ends, levels, strict=True)
-        ]
+
+        def total(values: Any) -> float:
+            """Return the weighted sum over rows of the mean over coordinates."""
+            array = np.asarray(values, dtype=np.float64)
+            return float(weight @ (array if array.ndim == 1 else array.mean(axis=1)))
+
+        scores = zip(ends, levels, strict=True)
         place = pit_of_rows(outputs, y)
         bins = np.minimum((place * N_PIT_BINS).astype(np.int64), N_PIT_BINS - 1)
-        share = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
-        pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
-        error = None
-        if has_median(outputs):
-            error = float(weight @ _over_targets(squared_errors(outputs, y)))
-        nll = _over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
-        pinball = None
-        if isinstance(outputs, Quantiles):
-            pinball = _over_targets(pinballs(outputs, y).mean(axis=1))
-        aleatoric = epistemic = None
-        if isinstance(given, RegressionMembers):
-            aleatoric = float(weight @ _over_targets(given.aleatoric_variance))
-            epistemic = float(weight @ _over_targets(given.epistemic_variance))
+        parts = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
+        quantiles = outputs if isinstance(outputs, Quantiles) else None
+        members = given if isinstance(given, RegressionMembers) else None
         return cls(
             levels=np.array(levels),
             n_rows=len(batch) - batch.n_missing,
             n_missing=batch.n_missing,
             weight=float(weight.sum()),
-            squared_error=error,
-            crps=float(weight @ _over_targets(crps_of_rows(outputs, y))),
-            nll=None if nll is None else float(weight @ nll),
-            pinball=None if pinball is None else float(weight @ pinball),
-            covered=np.array(covered),
-            width=np.array(width),
-            score=np.array(score),
-            pit=pit,
-            aleatoric=aleatoric,
-            epistemic=epistemic,
-            n_rearranged=outputs.n_rearranged if isinstance(outputs, Quantiles) else 0,
+            squared_error=total(squared_errors(outputs, y)) if has_median(outputs) else None,
+            crps=total(crps_of_rows(outputs, y)),
+            nll=total(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None,
+            pinball=None if quantiles is None else total(pinballs(quantiles, y).mean(axis=1)),
+            covered=np.array([total((low <= y) & (y <= high)) for low, high in ends]),
+            width=np.array([total(high - low) for low, high in ends]),
+            score=np.array([total(interval_scores(y, *pair, level)) for pair, level in scores]),
+            pit=np.bincount(bins.ravel(), parts.ravel(), minlength=N_PIT_BINS) * 1.0,
+            aleatoric=None if members is None else total(members.aleatoric_variance),
+            epistemic=None if members is None else total(members.epistemic_variance),
+            n_rearranged=0 if quantiles is None else quantiles.n_rearranged,
         )
 
     @property
     def value(self) -> RegressionAudit:
         if not self.weight > 0:
             raise EmptyStateError("A regression audit")
-        coverage = self.covered / self.weight
         return RegressionAudit(
             n_rows=self.n_rows,
             n_missing=self.n_missing,
@@ -155,7 +146,7 @@ class RegressionState(State):
             negative_log_likelihood=None if self.nll is None else self.nll / self.weight,
             pinball_loss=None if self.pinball is None else self.pinball / self.weight,
             levels=self.levels,
-            coverage=coverage,
+            coverage=self.covered / self.weight,
             coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / self.weight),
             width=self.width / self.weight,
             interval_score=self.score / self.weight,
@@ -292,9 +283,7 @@ class RegressionAudit:
         metrics = HTMLTable(("metric", "value"), self._metric_cells())
         heads = ("interval", "coverage", "mean width", "interval score")
         intervals = HTMLTable(heads, self._interval_cells())
-        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in self.groups.items()]
-        found = HTMLTable(("group", "rows", "verdict"), groups, quantity(len(groups), "group"))
-        parts = [metrics, *([intervals] if self.levels.size else []), *([found] if groups else [])]
+        parts = [metrics, *([intervals] if self.levels.size else []), *group_tables(self.groups)]
         return html_view(self.verdict, self._size(), *parts)
 
     def __str__(self) -> str:
@@ -359,9 +348,3 @@ def interval_levels(outputs: BaseOutputs) -> list[float]:
 def _root_mean(total: float | None, weight: float) -> float | None:
     """Return the root of a weighted mean, None for what is unknown."""
     return None if total is None else float(np.sqrt(total / weight))
-
-
-def _over_targets(values: Any) -> FloatArray:
-    """Return the mean over the coordinates of vector targets, as float64."""
-    array = np.asarray(values, dtype=np.float64)
-    return array if array.ndim == 1 else np.asarray(array.mean(axis=1))

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_fraction, dot, require_rows
-from dubito.measure.detection import RankingState, as_scores
+from dubito.arrays import FloatArray, as_fraction, as_numbers, dot
+from dubito.measure.detection import RankingState
 from dubito.measure.state import labeled_batch
 
 
@@ -105,8 +105,7 @@ def _curve_of(
     batch = labeled_batch(y_true, outputs, sample_weight, caller, stacklevel=5)
     if uncertainty is None:
         return RiskCoverageCurve.of(RankingState.of(batch))
-    scores = as_scores(uncertainty, "uncertainty", caller)
-    require_rows(scores, len(batch), "uncertainty", caller)
+    scores = as_numbers(uncertainty, "uncertainty", caller, len(batch))
     wrong, weight = 1 - batch.rows.correct, batch.labeled_weight
     return RiskCoverageCurve.of(RankingState.of_scores(wrong, scores, weight))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import exp, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
 from dubito.formatting import (
@@ -58,7 +59,7 @@ def verdict_on(audit: Audit) -> str:
     if audit.n_effective < MIN_ROWS:
         return f"Too few rows for a verdict ({_rows(audit)}): {both}."
     if audit.calibration_p_value >= ALPHA:
-        one = class_said_wrongly(audit)
+        one = miscalibrated_class(audit)
         if one is not None:
             return (
                 f"Miscalibrated by class: {both}, but class '{one.name}' has mean probability "
@@ -110,7 +111,7 @@ def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
     return f"{name} is {' and '.join(faults) or 'miscalibrated'}: {steepness}{both}."
 
 
-def class_said_wrongly(audit: Audit) -> ClassReport | None:
+def miscalibrated_class(audit: Audit) -> ClassReport | None:
     """Return the class whose mean probability is furthest from its frequency, beyond chance.
 
     Errors of two classes may cancel in the top-label confidence, but not here. The bound holds for
@@ -188,11 +189,15 @@ def audit_html(audit: Audit) -> str:
         heads = ("class", "mean probability", "frequency", f"ECE ({audit.n_bins} uniform bins)")
         which = "Classes" if len(rows) == n_classes else f"Worst {MAX_CLASSES} of {n_classes:,}"
         parts.append(HTMLTable(heads, rows, f"{which}, by calibration error"))
-    if audit.groups:
-        groups = [(name, f"{one.n_rows:,}", one.verdict) for name, one in audit.groups.items()]
-        title = quantity(len(groups), "group")
-        parts.append(HTMLTable(("group", "rows", "verdict"), groups[:MAX_GROUPS], title))
+    parts += group_tables(audit.groups, MAX_GROUPS)
     return html_view(audit.verdict, *parts)
+
+
+def group_tables(groups: Mapping[str, Any], most: int | None = None) -> list[HTMLTable]:
+    """Return a table of the verdict on each group, of at most so many; none without groups."""
+    rows = [(name, f"{one.n_rows:,}", one.verdict) for name, one in groups.items()]
+    heads = ("group", "rows", "verdict")
+    return [HTMLTable(heads, rows[:most], quantity(len(rows), "group"))] if rows else []
 
 
 def _bin_table(curve: ReliabilityCurve, name: str, observed: str) -> HTMLTable:
@@ -264,10 +269,9 @@ def _metric_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
     for name, key, value, note in metrics:
         if value is None:
             continue
-        between = audit.intervals.get(key)
-        interval = f"{between.low:.4f} to {between.high:.4f}" if between else ""
         is_tiny = name == "calibration p-value" and value < 0.00005
-        cells.append((name, "<0.0001" if is_tiny else f"{value:.4f}", interval, note))
+        text = "<0.0001" if is_tiny else f"{value:.4f}"
+        cells.append((name, text, ends_text(audit.intervals.get(key)), note))
     return cells
 
 
@@ -284,13 +288,11 @@ def _positive_cells(positive: BinaryAudit) -> list[tuple[str, str, str, str]]:
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
         (f"ECE ({quantity(n_bins, f'{strategy} bin')})", "expected_calibration_error", ""),
     )
-    cells = []
-    for name, key, note in metrics:
-        value, between = getattr(positive, key), positive.intervals.get(key)
-        if value is not None:
-            interval = "" if between is None else f"{between.low:z.4f} to {between.high:z.4f}"
-            cells.append((name, f"{value:z.4f}", interval, note))
-    return cells
+    return [
+        (name, f"{value:z.4f}", ends_text(positive.intervals.get(key)), note)
+        for name, key, note in metrics
+        if (value := getattr(positive, key)) is not None
+    ]
 
 
 def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
@@ -351,8 +353,7 @@ def _confusion_lines(positive: BinaryAudit, other: str) -> list[str]:
     for title in ("precision", "recall"):
         between = positive.intervals.get(title)
         if between is not None:
-            interval = f"{between.low:z.4f} to {between.high:z.4f}"
-            lines.append(f"  {title:<24} {between.value:>z7.4f} {interval}")
+            lines.append(f"  {title:<24} {between.value:>z7.4f} {ends_text(between)}")
     return lines
 
 
@@ -451,6 +452,11 @@ def decided(positive: BinaryAudit) -> str:
     return f"predicted {name} where P({name}) >= {threshold:g}"
 
 
+def ends_text(interval: Interval | None, spec: str = "z.4f") -> str:
+    """Return the ends of an interval as text, empty if there is none."""
+    return "" if interval is None else f"{interval.low:{spec}} to {interval.high:{spec}}"
+
+
 def figure_texts(interval: Interval, name: str, unit: str = "%") -> tuple[str, str]:
     """Return a figure of a group and its interval, most of them in percent.
 
@@ -461,5 +467,5 @@ def figure_texts(interval: Interval, name: str, unit: str = "%") -> tuple[str, s
     if name in (*AREAS, "mean_cost"):
         is_short = name in AREAS or 0.1 <= max(abs(low), abs(high)) < 10  # to fit in a column
         spec = "z.3f" if is_short else f"z{number_format(value, low, high)}"
-        return f"{value:{spec}}", f"{low:{spec}} to {high:{spec}}"
+        return f"{value:{spec}}", ends_text(interval, spec)
     return f"{value * 100:z.1f} {unit}", f"{low * 100:z.1f} to {high * 100:z.1f}"

@@ -13,7 +13,7 @@ from dubito.formatting import decimal, join_words, percent
 from dubito.measure import BinaryAudit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.detection import RankingState
-from dubito.measure.text import class_said_wrongly
+from dubito.measure.text import miscalibrated_class
 from dubito.outputs import Logits
 from dubito.report.content import Verdict
 from dubito.report.sample import class_names
@@ -152,7 +152,7 @@ def _positive_sentence(before: BinaryAudit, after: BinaryAudit) -> str:
 
 def _classwise_sentence(summary: Summary) -> str:
     """Return what calibration achieves where only single classes are miscalibrated."""
-    if class_said_wrongly(summary.whole) is None:
+    if miscalibrated_class(summary.whole) is None:
         return ""
     before, after = (
         one.classwise_calibration_error for one in (summary.audit_before, summary.audit_after)
