@@ -57,8 +57,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "CalibratedClassifier":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dubito.calibrate.classifier import (
-        CalibratedClassifier,  # imports scikit-learn, which is slow
-    )
+    # It imports scikit-learn, which is slow.
+    from dubito.calibrate.classifier import CalibratedClassifier
 
     return CalibratedClassifier

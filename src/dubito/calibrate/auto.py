@@ -296,17 +296,14 @@ class AutoCalibrator(_BaseMixture):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = labeled_shards(outputs, y, sample_weight, name, groups)
-        if times is None:
-            super().fit(shards)
-            self._columns = column_names_of(outputs)
-            return self
-        ordered = ArrayShards(_in_order(shards, times, groups, name))
-        from sklearn.model_selection import TimeSeriesSplit
+        shards, cv = labeled_shards(outputs, y, sample_weight, name, groups), self.cv
+        if times is not None:
+            from sklearn.model_selection import TimeSeriesSplit
 
-        cv, self.cv = self.cv, TimeSeriesSplit(self.cv) if is_number(self.cv) else self.cv
+            shards = ArrayShards(_in_order(shards, times, groups, name))
+            self.cv = TimeSeriesSplit(cv) if is_number(cv) else cv
         try:
-            super().fit(ordered)
+            super().fit(shards)
         finally:
             self.cv = cv
         self._columns = column_names_of(outputs)

@@ -11,7 +11,7 @@ from typing import Literal, final
 import numpy as np
 from scipy.special import expit, log_expit, logit
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, require_bool, require_choice
+from dubito.arrays import FloatArray, IntArray, require_bool, require_choice
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, RowBlock, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -206,11 +206,18 @@ class BetaCalibration(BaseBinaryCalibrator):
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         is_free = np.ones(3, dtype=bool)
+
+        def features(scores: FloatArray) -> FloatArray:
+            return _beta_features(scores)[:, is_free]
+
         while True:
-            found = self.coefficients_ = _fit_beta(shards, is_free)
-            if found[:2].min() >= 0:
+            start = np.array([1.0, 1.0, 0.0])[is_free]
+            self.coefficients_ = np.zeros(3)
+            self.coefficients_[is_free] = _fit_logistic(shards, features, (0.0, 1.0), start, 1e-6)
+            slopes = self.coefficients_[:2]
+            if slopes.min() >= 0:
                 return
-            is_free[np.argmin(found[:2])] = False
+            is_free[np.argmin(slopes)] = False
 
     def _check_fitted(self, entry: Entry) -> None:
         is_valid = np.append(self.coefficients_[:2] >= 0, True)
@@ -229,19 +236,6 @@ class BetaCalibration(BaseBinaryCalibrator):
 def _beta_features(scores: FloatArray) -> FloatArray:
     """Return log(p), -log(1 - p) and 1 for log odds."""
     return np.column_stack([log_expit(scores), -log_expit(-scores), np.ones(scores.size)])
-
-
-def _fit_beta(shards: Shards[BinaryRows], is_free: BoolArray) -> FloatArray:
-    """Return the best coefficients if those that are not free are 0."""
-    coefficients = np.zeros(3)
-    coefficients[is_free] = _fit_logistic(
-        shards,
-        lambda scores: _beta_features(scores)[:, is_free],
-        targets=(0.0, 1.0),
-        start=np.array([1.0, 1.0, 0.0])[is_free],
-        penalty=1e-6,
-    )
-    return coefficients
 
 
 def _fit_logistic(

@@ -565,14 +565,17 @@ class LabeledRows:
         Likelihoods are entries x models. A labeled row is one entry, a soft label one for each
         class of positive probability.
         """
+        rows, classes, weights = self.label_entries()
+        return np.stack([p[rows, classes] for p in probabilities], axis=1), weights, rows
+
+    def label_entries(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return row, class and weight of each label; a soft label has several entries."""
         if self.is_soft:
             soft_weight = self.weight[:, np.newaxis] * self.soft_labels
             rows, classes = np.nonzero(soft_weight)
-            weights: FloatArray = soft_weight[rows, classes]
-        else:
-            rows = np.flatnonzero(self.weight)
-            classes, weights = np.asarray(self.labels[rows]), self.weight[rows]
-        return np.stack([p[rows, classes] for p in probabilities], axis=1), weights, rows
+            return rows, classes, soft_weight[rows, classes]
+        rows = np.flatnonzero(self.weight)
+        return rows, np.asarray(self.labels[rows]), self.weight[rows]
 
 
 def as_penalty(value: Any, argument: str, caller: str) -> float:

@@ -174,7 +174,9 @@ class CalibratedClassifier(BaseCalibratingClassifier):
             rows, outputs = _held_out_outputs(estimator, data, splits, classes)
             fitted = data.fit(estimator)
         weight = None if weight is None else weight[rows]
-        calibrator.fit(outputs, labels[rows], weight, **_group_argument(calibrator, groups, rows))
+        makes_folds = groups is not None and has_fit_parameter(calibrator, "groups")
+        own_groups = {"groups": np.asarray(groups)[rows]} if makes_folds else {}
+        calibrator.fit(outputs, labels[rows], weight, **own_groups)
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
         return self
 
@@ -394,12 +396,6 @@ def _make_splits(
     rows, splitter = np.arange(data.labels.size), _as_splitter(cv, data.labels)
     splits = splitter.split(data.features, data.labels, **params)
     return [(rows[train], rows[test]) for train, test in splits]
-
-
-def _group_argument(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
-    """Return the groups of some rows, for a calibrator that makes folds of its own."""
-    is_taken = groups is not None and has_fit_parameter(calibrator, "groups")
-    return {"groups": np.asarray(groups)[rows]} if is_taken else {}
 
 
 def _require_two_classes(classes: NDArray[Any]) -> NDArray[Any]:

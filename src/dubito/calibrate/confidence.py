@@ -170,16 +170,11 @@ class ScoreModel(Record):
     )
 
     def log_odds(
-        self,
-        values: FloatArray,
-        is_probability: BoolArray,
-        has_missing: BoolArray,
-        offset: FloatArray,
-        groups: IntArray,
+        self, values: FloatArray, kinds: _ScoreKinds, offset: FloatArray, groups: IntArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the mean and the variance of the log odds of each row."""
-        standardized = _standardized(self, values, is_probability)
-        features = _features(standardized, values, has_missing)[0]
+        standardized = _standardized(self, values, kinds.is_probability)
+        features = _features(standardized, values, kinds.has_missing)[0]
         mean = features @ self.mean + (offset if self.has_offset else 0.0)
         variance = np.einsum("ij,jk,ik->i", features, self.covariance, features)
         means, cross, covariance = self.group_mean, self.group_cross, self.group_covariance
@@ -371,10 +366,9 @@ class ConfidenceCalibrator(BaseCalibrator):
             raise entry.at("low_").error("below high_", "others")
         if not any(one.is_flexible for one in self.models_):
             raise entry.at("models_").error("must have a flexible model", "none")
-        places = [f"models_[{i}]" for i in range(len(self.models_))]
-        places += [f"interval_models_[{i}]" for i in range(len(self.interval_models_))]
-        both = [*self.models_, *self.interval_models_]
-        for name, one in zip(places, both, strict=True):
+        places = {f"models_[{k}]": one for k, one in enumerate(self.models_)}
+        places |= {f"interval_models_[{k}]": one for k, one in enumerate(self.interval_models_)}
+        for name, one in places.items():
             place = entry.at(name)
             if one.center.size != n or one.mean.size != size:
                 got = f"{one.center.size} and {one.mean.size}"
@@ -497,11 +491,7 @@ class ConfidenceCalibrator(BaseCalibrator):
         return np.where(_has_group(scores.groups), found, -1)
 
     def _fit_model(
-        self,
-        values: FloatArray,
-        rows: _Rows,
-        fold_of: IntArray,
-        kind: _Kind,
+        self, values: FloatArray, rows: _Rows, fold_of: IntArray, kind: _Kind
     ) -> tuple[ScoreModel, float, list[ScoreModel]]:
         """Return a model, the log likelihood of all rows by fits without their fold, and others.
 
@@ -522,10 +512,7 @@ class ConfidenceCalibrator(BaseCalibrator):
         standardized = _standardized(model, values, self.is_probability_)
         features, blocks = _features(standardized, values, self.has_missing_)
         size = blocks.size
-        offset = np.zeros(len(values))
-        if kind.has_offset:
-            offset = np.nan_to_num(values[:, self.offset_column_ or 0])
-        design = _Design(features, blocks, offset)
+        design = _Design(features, blocks, self._offset(values) * kind.has_offset)
         found = _estimate(design, rows, m, kind)
         if n_groups:
             slopes = found.mean[1 : m + 1].copy()
@@ -537,31 +524,26 @@ class ConfidenceCalibrator(BaseCalibrator):
             design = _with_group_features(design, rows.groups, standardized @ model.index, n_groups)
             found = _estimate(design, rows, m, kind)
         likelihood = _cross_validated_likelihood(design, rows, found, fold_of)
-        others: list[ScoreModel] = []
-        if n_groups and kind.is_flexible:
-            others = [
-                _fitted_model(replace(model, weight=weight), one, size, n_groups)
-                for weight, one in _group_posteriors(design, rows, found)
-            ]
+        has_others = n_groups and kind.is_flexible
+        others = [
+            _fitted_model(replace(model, weight=weight), one, size, n_groups)
+            for weight, one in (_group_posteriors(design, rows, found) if has_others else [])
+        ]
         return _fitted_model(model, found, size, n_groups), likelihood, others
 
     def _posteriors(
         self, scores: Scores, models: Sequence[ScoreModel]
     ) -> list[tuple[float, FloatArray, FloatArray]]:
         """Return the weight of each model, and the mean and variance of its log odds."""
-        values = self._transformed(scores.array)
-        offset = np.zeros(len(values))
-        if self.offset_column_ is not None:
-            offset = np.nan_to_num(values[:, self.offset_column_])
-        groups = self._group_numbers(scores)
-        total = sum(one.weight for one in models)
-        return [
-            (
-                one.weight / total,
-                *one.log_odds(values, self.is_probability_, self.has_missing_, offset, groups),
-            )
-            for one in models
-        ]
+        values, total = self._transformed(scores.array), sum(one.weight for one in models)
+        kinds = _ScoreKinds(self.is_probability_, self.has_missing_)
+        rows = values, kinds, self._offset(values), self._group_numbers(scores)
+        return [(one.weight / total, *one.log_odds(*rows)) for one in models]
+
+    def _offset(self, values: FloatArray) -> FloatArray:
+        """Return the log odds of the model's own probability, 0 if it is unknown."""
+        column = self.offset_column_
+        return np.zeros(len(values)) if column is None else np.nan_to_num(values[:, column])
 
     def _logits(self, outputs: Any) -> FloatArray:
         parts = [
@@ -661,9 +643,7 @@ def _location(
         if not is_known.any():
             continue
         known, w = column[is_known], weight[is_known]
-        center[k] = np.average(known, weights=w)
-        if is_robust:
-            center[k] = np.median(known)
+        center[k] = np.median(known) if is_robust else np.average(known, weights=w)
         scale[k] = np.sqrt(np.average((known - center[k]) ** 2, weights=w))
         if is_robust:
             scale[k] = np.median(np.abs(known - center[k])) or scale[k]
@@ -709,11 +689,12 @@ def _fitted_model(model: ScoreModel, found: _Posterior, size: int, n_groups: int
     """Return a model with its coefficients, of which the first `size` are not those of groups."""
     if n_groups:
         cross = found.covariance[size:, :size].reshape(2, n_groups, size)
+        among = found.covariance[size:, size:].reshape(2, n_groups, 2, n_groups)
         model = replace(
             model,
             group_mean=found.mean[size:].reshape(2, n_groups).T,
             group_cross=cross.swapaxes(0, 1),
-            group_covariance=_own_covariances(found.covariance[size:, size:], n_groups),
+            group_covariance=np.einsum("agbg->gab", among),  # of intercept and slope, 2 x 2
         )
     return replace(
         model,
@@ -757,18 +738,10 @@ def _group_posteriors(
 
 def _averaged(parts: Sequence[_Posterior], weights: FloatArray) -> _Posterior:
     """Return the mean and the covariance of a mixture of normal distributions."""
-    mean = np.average([one.mean for one in parts], axis=0, weights=weights)
-    covariance = np.zeros((mean.size, mean.size))
-    for one, weight in zip(parts, weights, strict=True):
-        covariance += weight * (one.covariance + np.outer(one.mean - mean, one.mean - mean))
-    variances = np.average([one.variances for one in parts], axis=0, weights=weights)
-    return _Posterior(mean, covariance, variances)
-
-
-def _own_covariances(covariance: FloatArray, n_groups: int) -> FloatArray:
-    """Return the 2 x 2 covariance of the intercept and the slope of each group."""
-    blocks = covariance.reshape(2, n_groups, 2, n_groups)
-    return np.asarray(np.einsum("agbg->gab", blocks))
+    columns = map(np.array, zip(*parts, strict=True))
+    mean, covariance, variances = (np.tensordot(weights, one, 1) for one in columns)
+    away = np.array([one.mean for one in parts]) - mean
+    return _Posterior(mean, covariance + (weights * away.T) @ away, variances)
 
 
 def _estimate(design: _Design, rows: _Rows, n_scores: int, kind: _Kind) -> _Posterior:
@@ -829,10 +802,8 @@ def _cross_validated_likelihood(
         some = _Rows(*(column[~is_out] for column in rows))
         mean, covariance = _posterior(parts, some, found.variances, found.mean)
         features = design.features[is_out]
-        odds = _moderated(
-            design.offset[is_out] + features @ mean,
-            np.einsum("ij,jk,ik->i", features, covariance, features),
-        )
+        variance = np.einsum("ij,jk,ik->i", features, covariance, features)
+        odds = _moderated(design.offset[is_out] + features @ mean, variance)
         y = rows.targets[is_out]
         losses = y * log_expit(odds) + (1 - y) * log_expit(-odds)
         total += float(rows.weight[is_out] @ losses)
@@ -846,15 +817,11 @@ def _moderated(mean: FloatArray, variance: FloatArray) -> FloatArray:
 
 def _mixture_quantile(parts: list[tuple[float, FloatArray, FloatArray]], q: float) -> FloatArray:
     """Return a quantile of a mixture of normal distributions, by bisection."""
-    deviations = [np.sqrt(variance) + 1e-12 for _, _, variance in parts]
-    means = [mean for _, mean, _ in parts]
-    low = np.min([mean - 10 * sd for mean, sd in zip(means, deviations, strict=True)], axis=0)
-    high = np.max([mean + 10 * sd for mean, sd in zip(means, deviations, strict=True)], axis=0)
+    weights, means, variances = map(np.array, zip(*parts, strict=True))
+    deviations = np.sqrt(variances) + 1e-12
+    low, high = (means - 10 * deviations).min(axis=0), (means + 10 * deviations).max(axis=0)
     for _ in range(N_HALVINGS):
         middle = (low + high) / 2
-        below = sum(
-            weight * ndtr((middle - mean) / sd)
-            for (weight, mean, _), sd in zip(parts, deviations, strict=True)
-        )
-        low, high = np.where(below < q, middle, low), np.where(below < q, high, middle)
+        is_below = weights @ ndtr((middle - means) / deviations) < q
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
     return np.asarray((low + high) / 2)

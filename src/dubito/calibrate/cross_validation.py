@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
 
 import numpy as np
@@ -461,8 +463,8 @@ def _regression_evidence(
         outputs = as_predictive(held_out.outputs, CALLER)
         before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
         after.append(RegressionState.of(replace(held_out, outputs=fitted.transform(outputs))))
-    pooled = [sum(states[1:], start=states[0]).value for states in (before, after)]
-    return RegressionEvidence(pooled[0], pooled[1], len(batch), len(folds))
+    audits = [reduce(add, states).value for states in (before, after)]
+    return RegressionEvidence(audits[0], audits[1], len(batch), len(folds))
 
 
 def held_out_logits(
@@ -648,11 +650,11 @@ def decompose_loss(
     require_two_rows(batch, "y_true", caller)
     folds = make_folds(batch, min(n_folds, len(batch)), draw_seed(random_state, caller), caller)
     logits = held_out_logits(clone(model), batch, folds)
-    states = [
+    states = (
         ProperScoresState.of(replace(batch.take(test), outputs=part))
         for (_, test), part in zip(folds, logits, strict=True)
-    ]
+    )
     before = ProperScoresState.of(batch).score(score)
-    after = sum(states[1:], start=states[0]).score(score)
+    after = reduce(add, states).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
     return LossDecomposition(before, calibration, refinement, after, score, len(batch), len(folds))

@@ -12,6 +12,7 @@ from dubito.arrays import (
     IntArray,
     RandomState,
     as_count,
+    contiguous,
     draw_seed,
     freeze,
     require_random_state,
@@ -123,8 +124,36 @@ class ForestCalibration(BaseCalibrator):
         require_random_state(self.random_state, name)
 
     def _check_fitted(self, entry: Entry) -> None:
+        """Raise unless every row reaches a leaf that has labels, whatever its features are."""
         require_same_classes(self, self.prior_, entry.at("prior_"))
-        _require_trees(self, entry)
+        columns, roots, place = self.column_, self.roots_, entry.at("roots_")
+        n_nodes = columns.size
+        require_increasing(roots, place)
+        require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
+        if roots[0] != 0:
+            raise place.error("from 0 on", f"{roots[0]}")
+        rule = f"below {2 * self.n_classes_}, twice the number of classes"
+        require_each(columns < 2 * self.n_classes_, columns, entry.at("column_"), rule)
+        n_splits = np.add.reduceat(columns >= 0, roots)
+        sizes = np.diff(np.append(roots, n_nodes))
+        # Children follow their parent, so that there are no cycles.
+        is_inside = (columns < 0) | (self._children() > np.arange(n_nodes))
+        is_inside &= np.repeat(sizes == 2 * n_splits + 1, sizes)
+        require_each(is_inside, columns, entry.at("column_"), "must have two later nodes per split")
+        if self.threshold_.size != n_splits.sum():
+            rule = f"{n_splits.sum()} numbers, one per split"
+            raise entry.at("threshold_").error(rule, f"{self.threshold_.size}")
+        rule = f"below {self.n_classes_}, the number of classes"
+        require_each(self.labels_ < self.n_classes_, self.labels_, entry.at("labels_"), rule)
+        n_labels = int(self.n_labels_.sum())
+        if n_labels != self.labels_.size:
+            raise entry.at("n_labels_").error(f"{self.labels_.size} labels in all", f"{n_labels}")
+        node_of_label = np.repeat(np.arange(n_nodes), self.n_labels_)
+        total = np.bincount(node_of_label, self.weights_, n_nodes)
+        is_empty = (columns < 0) & (total + float(self.prior_weight) <= 0)
+        if is_empty.any():
+            node = int(np.argmax(is_empty))
+            raise entry.at("weights_").error("above 0 in each leaf", f"none in node {node}")
 
     def _learn(self, shards: Shards) -> None:
         self.prior_ = VectorScaling(regularization=1.0, input="log_proba")
@@ -134,9 +163,10 @@ class ForestCalibration(BaseCalibrator):
         seed = draw_seed(self.random_state, type(self).__name__)
         rows = LabeledRows.of(drop_unlabeled(sample_rows(shards, self.max_samples, seed)))
         seeds = np.random.default_rng(seed).integers(0, 2**31, self.n_estimators).tolist()
-        data = _TreeRows.of(rows)
-        columns = freeze(np.ascontiguousarray(data.features.T))
-        grow = partial(_grow_tree, data, columns, float(self.min_samples_leaf))
+        places, labels, weight = map(contiguous, rows.label_entries())
+        features = contiguous(_tree_features(rows.outputs)[places])
+        columns, least = contiguous(features.T), float(self.min_samples_leaf)
+        grow = partial(_grow_tree, features, columns, labels, weight, least)
         self._join_trees(list(map_in_order(grow, seeds)))
 
     def _join_trees(self, trees: list[_Tree]) -> None:
@@ -201,59 +231,10 @@ class ForestCalibration(BaseCalibrator):
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
 
 
-def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
-    """Raise unless every row reaches a leaf that has labels, whatever its features are."""
-    columns, labels, n_classes = forest.column_, forest.labels_, forest.n_classes_
-    n_nodes, roots, place = columns.size, forest.roots_, entry.at("roots_")
-    require_increasing(roots, place)
-    require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
-    if roots[0] != 0:
-        raise place.error("from 0 on", f"{roots[0]}")
-    rule = f"below {2 * n_classes}, twice the number of classes"
-    require_each(columns < 2 * n_classes, columns, entry.at("column_"), rule)
-    n_splits = np.add.reduceat(columns >= 0, roots)
-    sizes = np.diff(np.append(roots, n_nodes))
-    # Children follow their parent, so that there are no cycles.
-    is_inside = (columns < 0) | (forest._children() > np.arange(n_nodes))
-    is_inside &= np.repeat(sizes == 2 * n_splits + 1, sizes)
-    require_each(is_inside, columns, entry.at("column_"), "must have two later nodes per split")
-    if forest.threshold_.size != n_splits.sum():
-        rule = f"{n_splits.sum()} numbers, one per split"
-        raise entry.at("threshold_").error(rule, f"{forest.threshold_.size}")
-    rule = f"below {n_classes}, the number of classes"
-    require_each(labels < n_classes, labels, entry.at("labels_"), rule)
-    n_labels = int(forest.n_labels_.sum())
-    if n_labels != labels.size:
-        raise entry.at("n_labels_").error(f"{labels.size} labels in all", f"{n_labels}")
-    node_of_label = np.repeat(np.arange(n_nodes), forest.n_labels_)
-    total = np.bincount(node_of_label, forest.weights_, n_nodes)
-    is_empty = (columns < 0) & (total + float(forest.prior_weight) <= 0)
-    if is_empty.any():
-        node = int(np.argmax(is_empty))
-        raise entry.at("weights_").error("above 0 in each leaf", f"none in node {node}")
-
-
 def _tree_features(outputs: Logits | Probabilities) -> FloatArray:
     """Return what trees split on: log probabilities, and probabilities."""
     x = Basis(1.0).features(outputs)
-    return freeze(np.column_stack([x, np.exp(x)]).astype(np.float32))
-
-
-class _TreeRows(NamedTuple):
-    """Features, label and weight of each row; a soft label makes a row per class."""
-
-    features: FloatArray
-    labels: IntArray
-    weight: FloatArray
-
-    @classmethod
-    def of(cls, rows: LabeledRows) -> _TreeRows:
-        features = _tree_features(rows.outputs)
-        if not rows.soft_labels.shape[0]:
-            return cls(features, rows.labels, rows.weight)
-        weight = rows.weight[:, np.newaxis] * rows.soft_labels
-        chosen, labels = np.nonzero(weight)
-        return cls(freeze(features[chosen]), freeze(labels), freeze(weight[chosen, labels]))
+    return np.column_stack([x, np.exp(x)]).astype(np.float32)
 
 
 class _Tree(NamedTuple):
@@ -267,18 +248,24 @@ class _Tree(NamedTuple):
     weights: FloatArray
 
 
-def _grow_tree(rows: _TreeRows, columns: FloatArray, min_samples_leaf: float, seed: int) -> _Tree:
+def _grow_tree(
+    features: FloatArray,
+    columns: FloatArray,
+    labels: IntArray,
+    weight: FloatArray,
+    min_samples_leaf: float,
+    seed: int,
+) -> _Tree:
     """Grow a tree on rows, whose features are also given as columns, and count leaf labels."""
-    size = 2 * rows.labels.size + 1
+    size = 2 * labels.size + 1
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
     threshold = np.zeros(size, np.float32)
-    labels, weight = rows.labels, rows.weight
     n_nodes = grow_tree(columns, labels, weight, min_samples_leaf, seed, column, threshold, child)
     column, threshold, child = column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
-    leaves = np.empty(rows.labels.size, np.int64)
-    leaves_of(rows.features, 0, column, threshold, child, leaves)
-    counts = np.zeros((n_nodes, rows.labels.max() + 1))
-    np.add.at(counts, (leaves, rows.labels), rows.weight)
-    nodes, labels = np.nonzero(counts)
+    leaves = np.empty(labels.size, np.int64)
+    leaves_of(features, 0, column, threshold, child, leaves)
+    counts = np.zeros((n_nodes, labels.max() + 1))
+    np.add.at(counts, (leaves, labels), weight)
+    nodes, classes = np.nonzero(counts)
     n_labels = np.bincount(nodes, minlength=n_nodes)
-    return _Tree(column, threshold, child, n_labels, labels, counts[nodes, labels])
+    return _Tree(column, threshold, child, n_labels, classes, counts[nodes, classes])

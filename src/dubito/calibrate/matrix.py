@@ -75,7 +75,8 @@ class BaseAffineScaling(BaseCalibrator):
         deviation, self.bias_ = table[:, :-1], table[:, -1].copy()
         if table.shape[1] == 2:
             deviation, self.bias_ = table[:, 0], self.bias_ - self.bias_.mean()
-        self.weight_ = scale * (_identity(deviation.shape) + deviation)
+        identity = 1.0 if deviation.ndim == 1 else np.eye(*deviation.shape)
+        self.weight_ = scale * (identity + deviation)
 
     def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
         known: Logits | Probabilities = super()._check_outputs(outputs, method)
@@ -120,11 +121,6 @@ class BaseAffineScaling(BaseCalibrator):
         if self.input_ == "logits":
             what = "logits"
         return f"{what} scaled by {diagonal.min():.2f} to {diagonal.max():.2f}"
-
-
-def _identity(shape: tuple[int, ...]) -> FloatArray:
-    """Return the identity, or its diagonal."""
-    return np.ones(shape) if len(shape) == 1 else np.eye(shape[0], shape[1])
 
 
 @final

@@ -19,18 +19,13 @@ from typing import Any, final
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
-from dubito.calibrate.regression import (
-    BaseRegressionCalibrator,
-    Regression,
-    cast_finite,
-    small_blocks,
-)
+from dubito.arrays import FloatArray, as_numbers
+from dubito.calibrate.regression import BaseRegressionCalibrator, cast_finite, small_blocks
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
 from dubito.formatting import percent, short_percent
-from dubito.measure.regression import values_of
+from dubito.measure.regression import Regression, values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import Entry, Omittable, declare, list_of
@@ -171,8 +166,7 @@ class QuantileRecalibration(BaseRegressionCalibrator):
 
 def _check_levels(levels: Any, caller: str) -> FloatArray:
     """Return increasing levels between 0 and 1, or raise."""
-    array = as_finite(as_floats(levels, "levels", caller), "levels", caller).astype(np.float64)
-    require_dimensions(array, (1,), "levels", caller, "a list of numbers")
+    array = as_numbers(levels, "levels", caller, shape="a list of numbers").astype(np.float64)
     if not array.size or not ((array > np.append(0.0, array[:-1])) & (array < 1)).all():
         rule, fix = "must increase between 0 and 1", "Pass levels such as [0.1, 0.5, 0.9]"
         raise BadValueError("levels", caller, rule, f"{array.tolist()}", fix)

@@ -22,15 +22,13 @@ from dubito.errors import (
     StateMismatchError,
 )
 from dubito.kernels.blocks import row_blocks
-from dubito.measure.regression import point_of_rows, require_targets, values_of
+from dubito.measure.regression import Regression, point_of_rows, require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import integer, one_of, optional
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
-
-Regression = Normal | Samples | Quantiles
 
 MIN_FACTOR, MAX_FACTOR = 1e-12, 1e12
 N_EDGES = 4096  # between 1 and either bound; each round of a search is that many times finer
@@ -268,11 +266,11 @@ class VarianceScaling(BaseRegressionCalibrator):
         factors, over = f"{low:.3g}", ""
         if self.factor_.size > 1:
             factors, over = f"{low:.3g} to {high:.3g}", f" over {self.factor_.size} targets"
-        verdict = (
-            "too small" if low >= 1 else "too large" if high <= 1 else "too small or too large"
-        )
+        verdict = "too small or too large"
         if max(high - 1, 1 - low) < 0.005:
             verdict = "right already"
+        elif low >= 1 or high <= 1:
+            verdict = "too small" if low >= 1 else "too large"
         of_kind = {
             "Normal": "predicted standard deviations were",
             "Samples": "the spread of draws was",
@@ -285,28 +283,30 @@ def _normal_factor(shards: Shards) -> FloatArray:
     """Return the root mean squared z-score of each target."""
 
     def sums(batch: Batch) -> FloatArray:
-        outputs, weight = batch.outputs, batch.labeled_weight
-        assert isinstance(outputs, Normal)
-        with np.errstate(over="ignore"):
-            z = np.abs(values_of(batch) - outputs.mean) / outputs.std.astype(np.float64)
-        # Larger distances would only overflow: the bound is reached anyway.
-        squares = np.square(np.minimum(z, 10 * MAX_FACTOR)).reshape(len(batch), -1)
-        return np.append(weight @ squares, weight.sum())
+        _, squares = _standard_scores(batch)
+        return np.append(batch.labeled_weight @ squares, batch.labeled_weight.sum())
 
     *squares, weight = shards.sum(sums)
     return np.asarray(np.sqrt(np.array(squares) / weight))
+
+
+def _standard_scores(batch: Batch) -> tuple[FloatArray, FloatArray]:
+    """Return the distance of targets from the mean in standard deviations, and its square."""
+    assert isinstance(batch.outputs, Normal)
+    with np.errstate(over="ignore"):
+        distance = np.abs(values_of(batch) - batch.outputs.mean)
+        z = (distance / batch.outputs.std.astype(np.float64)).reshape(len(batch), -1)
+    # Larger distances would only overflow: the bound is reached anyway.
+    return z, np.square(np.minimum(z, 10 * MAX_FACTOR))
 
 
 def _warn_of_one_row(shards: Shards) -> None:
     """Warn if a single row determines the factor: its error is extreme."""
 
     def largest(batch: Batch) -> list[tuple[int, int, float, float, float]]:
-        outputs, y = batch.outputs, values_of(batch)
-        assert isinstance(outputs, Normal)
-        with np.errstate(over="ignore"):
-            z = np.abs(y - outputs.mean) / outputs.std.astype(np.float64)
-        z = np.where(batch.labeled_weight > 0, z.reshape(len(batch), -1).max(axis=1), 0.0)
-        squares = batch.labeled_weight * np.square(np.minimum(z, 10 * MAX_FACTOR))
+        z, squares = (one.max(axis=1) for one in _standard_scores(batch))
+        z = np.where(batch.labeled_weight > 0, z, 0.0)
+        squares = batch.labeled_weight * squares
         row = int(z.argmax()) if z.size else 0
         return [(len(batch), row, float(z.max(initial=0.0)), squares[row : row + 1].sum(),
                  squares.sum())]  # fmt: skip
@@ -391,11 +391,9 @@ def _slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
         away = (values - center[:, np.newaxis]).reshape(len(block), -1, n_targets)
         n_values = away.shape[1]
         # The CRPS of m draws is twice the mean pinball loss of the sorted draws at these levels.
-        levels = (
-            outputs.levels.astype(np.float64)
-            if isinstance(outputs, Quantiles)
-            else (np.arange(n_values) + 0.5) / n_values
-        )
+        levels = (np.arange(n_values) + 0.5) / n_values
+        if isinstance(outputs, Quantiles):
+            levels = outputs.levels.astype(np.float64)
         for target in range(n_targets):
             e, d = errors[:, :, target], away[:, :, target]
             sums[target] += _target_slope_sums(e, d, levels, block.labeled_weight, each[target])
