@@ -26,7 +26,11 @@ from dubito.arrays import (
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, load_rows
-from dubito.doubt.conformal.predictor import BaseConformalPredictor, rows_needed
+from dubito.doubt.conformal.predictor import (
+    BaseConformalPredictor,
+    class_probabilities,
+    rows_needed,
+)
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import (
     HTMLTable,
@@ -224,7 +228,7 @@ class ConformalClassifier(BaseConformalPredictor):
         caller = f"{type(self).__name__}.predict"
         wrapped = self._as_outputs(outputs, caller)
         require_classes(wrapped, self.n_classes_, self.classes_, caller)
-        limits, group = self._limits(groups, wrapped.n_rows, density_ratio)
+        limits, group = self._limits(groups, wrapped.n_rows, density_ratio, caller)
         contains = np.empty(wrapped.array.shape, dtype=bool)
         code, settings = METHODS.index(self.method_), np.array([self.penalty_, self.k_reg_])
 
@@ -246,16 +250,18 @@ class ConformalClassifier(BaseConformalPredictor):
         run_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_classes))
         return PredictionSets(freeze(contains), self.classes_, self.level_)
 
-    def _limits(self, groups: Any, n_rows: int, density_ratio: Any) -> tuple[FloatArray, IntArray]:
+    def _limits(
+        self, groups: Any, n_rows: int, density_ratio: Any, caller: str
+    ) -> tuple[FloatArray, IntArray]:
         """Return thresholds, one row for all or one per row, and the column of each class."""
         if self.class_groups_ is None:
-            limits = self._row_thresholds(groups, n_rows, "predict", density_ratio)
+            limits = self._row_thresholds(groups, n_rows, caller, density_ratio)
             is_same = not self.is_grouped_ and density_ratio is None
             column = np.zeros(self.n_classes_, dtype=np.int64)
             return np.ascontiguousarray(limits[: 1 if is_same else None, np.newaxis]), column
         if groups is not None:
-            raise _groups_error(f"{type(self).__name__}.predict")
-        ratio = self._ratio_of_rows(density_ratio, n_rows, f"{type(self).__name__}.predict")
+            raise _groups_error(caller)
+        ratio = self._ratio_of_rows(density_ratio, n_rows, caller)
         names = list(self.thresholds_)
         columns = [self._thresholds_of(name, ratio, slice(None)) for name in names]
         limits = np.stack([np.broadcast_to(one, 1 if ratio is None else n_rows) for one in columns])
@@ -314,13 +320,7 @@ class ConformalClassifier(BaseConformalPredictor):
             scorer.penalty, scorer.k_reg = tuned
             batch, ratio = batch.take(rest), None if ratio is None else ratio[rest]
         if self.conditional == "cluster":
-            scores = np.concatenate(
-                [
-                    scorer._scores(batch.take(rows))
-                    for rows in row_blocks(len(batch), batch.outputs.n_entries)
-                ]
-            )
-            part, groups = _cluster_classes(scores, batch, self.level, rng)
+            part, groups = _cluster_classes(scorer._all_scores(batch), batch, self.level, rng)
             scorer._clusters = groups
             rest = np.setdiff1d(np.arange(len(batch)), part)
             batch, ratio = batch.take(rest), None if ratio is None else ratio[rest]
@@ -417,7 +417,7 @@ class PredictionSets:
         verdict = f"Prediction sets{level} of {quantity(n_rows)}"
         verdict += f": {self.sizes.mean():.3g} classes on average." if n_rows else "."
         counts = [
-            (f"{size}", f"{n:,}", percent(n / n_rows)) for size, n in enumerate(sizes.tolist()) if n
+            (f"{k}", f"{n:,}", percent(n / n_rows)) for k, n in enumerate(sizes.tolist()) if n
         ]
         shown = [join_words([str(one) for one in self.names(k)], 8) for k in range(min(n_rows, 10))]
         rows = html_rows({"set": np.array(shown, dtype=object)}, n_rows)
@@ -500,14 +500,8 @@ class PredictionSets:
         known = self.sizes[codes >= 0]
         by_size = CoverageTable.of(known, is_covered, nominal, min_rows, np.max)
         by_class = CoverageTable.of(codes[codes >= 0], is_covered, nominal, 1, np.mean)
-        return SetDiagnosis(
-            nominal,
-            float(is_covered.mean()),
-            float(known.mean()),
-            by_size,
-            by_class,
-            tuple(names_of(self._columns())),
-        )
+        names, coverage = tuple(names_of(self._columns())), float(is_covered.mean())
+        return SetDiagnosis(nominal, coverage, float(known.mean()), by_size, by_class, names)
 
     def _covered(self, y: Any, caller: str) -> tuple[BoolArray, IntArray]:
         """Return whether each labeled row is covered, and the labels of all rows, -1 if missing."""
@@ -615,10 +609,8 @@ class SetDiagnosis:
         ]
         largest = f"up to {100 * self.by_size.deviation:.1f} points"
         average = f"{100 * self.by_class.deviation:.1f} points on average"
-        for what, off, table in (
-            ("size", largest, self.by_size),
-            ("class", average, self.by_class),
-        ):
+        tables = ("size", largest, self.by_size), ("class", average, self.by_class)
+        for what, off, table in tables:
             at = table.worst(self.level)
             code = int(table.strata[at])
             shown = self.class_names[code] if what == "class" else code
@@ -710,9 +702,9 @@ def _cluster_classes(
         cluster[cluster < 0] = int(np.argmax(rows[1:]))
     n_rare = int(np.count_nonzero(cluster < 0))
     if 2 * n_rare > n_classes:
-        text = f"{n_rare:,} of {n_classes:,} classes are too rare to be clustered and share a "
         text = (
-            f"ConformalClassifier: {text}threshold. Use conditional=None, or more rows per class."
+            f"ConformalClassifier: {n_rare:,} of {n_classes:,} classes are too rare to be "
+            "clustered and share a threshold. Use conditional=None, or more rows per class."
         )
         warnings.warn(text, DubitoWarning, stacklevel=4)
     return part, ["rare classes" if one < 0 else f"cluster {one}" for one in cluster.tolist()]
@@ -760,10 +752,7 @@ class _RankedRows:
         """Rank the classes of a batch, for several uniform numbers per row."""
         outputs = as_class_matrix(batch.outputs, "outputs", "ConformalClassifier")
         y = batch.class_labels.codes[:, np.newaxis]
-        p = outputs.array.astype(np.float64)
-        if isinstance(outputs, Logits):
-            p = np.exp(p - p.max(axis=1, keepdims=True))
-        p = p / p.sum(axis=1, keepdims=True)
+        p = class_probabilities(outputs)
         own = np.take_along_axis(p, y, axis=1)
         is_before = (p > own) | ((p == own) & (np.arange(p.shape[1]) < y))
         ranked = -np.sort(-p, axis=1)
@@ -777,9 +766,8 @@ class _RankedRows:
     ) -> tuple[float, float]:
         """Return the mean size of sets, and how much coverage deviates over their sizes."""
         is_filled = not _may_be_empty(sets.method, sets.allow_empty)
-        scores = self._scores(
-            sets.method, np.broadcast_to(self.rank, self.uniforms.shape), penalty, k_reg
-        )
+        ranks = np.broadcast_to(self.rank, self.uniforms.shape)
+        scores = self._scores(sets.method, ranks, penalty, k_reg)
         scores = np.where(is_filled & (self.rank == 1), -np.inf, scores)
         limit = np.quantile(scores, sets.level, method="inverted_cdf")
         # Scores grow with the rank: a binary search for the last rank in the set.

@@ -12,15 +12,14 @@ from dubito.arrays import (
     FloatArray,
     RandomState,
     as_count,
-    as_finite,
-    as_floats,
     as_fraction,
+    as_numbers,
     draw_seed,
     freeze,
-    require_dimensions,
     require_rows,
 )
 from dubito.doubt.conformal.regressor import PredictionIntervals
+from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import HTMLTable, align_table, html_view, percent
 
@@ -189,9 +188,7 @@ def conditional_coverage(
     if not isinstance(intervals, PredictionIntervals):
         rule, fix = "must be PredictionIntervals", "Pass what ConformalRegressor.predict returned"
         raise BadTypeError("intervals", CALLER, rule, type(intervals).__name__, fix)
-    y = as_finite(as_floats(y_true, "y_true", CALLER), "y_true", CALLER)
-    require_dimensions(y, (1,), "y_true", CALLER, "one number per row")
-    require_rows(y, len(intervals.low), "y_true", CALLER, "the intervals")
+    y = as_numbers(y_true, "y_true", CALLER, len(intervals.low), "the intervals")
     as_count(n_bins, "n_bins", CALLER, example=5)
     as_count(n_directions, "n_directions", CALLER, example=1000)
     as_fraction(min_fraction, "min_fraction", CALLER, is_open=True)
@@ -201,8 +198,7 @@ def conditional_coverage(
     is_covered = intervals.contains(y)
     slab = None
     if features is not None:
-        matrix = as_finite(as_floats(features, "features", CALLER), "features", CALLER)
-        require_dimensions(matrix, (2,), "features", CALLER, "rows x features")
+        matrix = as_feature_matrix(features, CALLER)
         require_rows(matrix, y.size, "features", CALLER, "the intervals")
         slab = _worst_slab(matrix.astype(np.float64), is_covered, n_directions, min_fraction, rng)
     return _by_width(intervals.width, is_covered, n_bins, slab, rng)

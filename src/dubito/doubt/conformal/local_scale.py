@@ -9,7 +9,6 @@ depend on what was learned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self, final
 
@@ -28,7 +27,7 @@ MAX_LOG_SCALE = 30.0  # scales lie within exp(-30) and exp(30) of their mean
 MAX_SKEWNESS = 5.0
 MAX_STANDARDIZED = 2.5  # standardized centers beyond this are clipped
 FLOOR = 0.05  # added to the spread, as a fraction of its mean
-N_STEPS = 60  # of Newton's method, at most
+N_STEPS, N_HALVINGS = 60, 30  # of Newton's method, at most, and of each of its steps
 N_REWEIGHTINGS = 10
 
 # What each coefficient is pulled to, and the number of rows that the pull is worth.
@@ -141,16 +140,15 @@ class LocalScale(Record):
         terms, skewness_terms = start._terms(stated)
         errors = errors / unit
         used = weight > 0
-        fit = _TwoPieceFit(terms[used], skewness_terms[used], weight[used])
-        scale, _ = fit.minimize(errors[used])
-        shift = _shift(
-            terms[used][:, [0, 3]], errors[used], weight[used], np.exp(terms[used] @ scale)
-        )
+        errors, weight = errors[used], weight[used]
+        terms, skewness_terms = terms[used], skewness_terms[used]
+        scale, _ = _fit_two_pieces(terms, skewness_terms, weight, errors)
+        shift = _shift(terms[:, [0, 3]], errors, weight, np.exp(terms @ scale))
         errors = errors - terms[:, [0, 3]] @ shift
-        scale, skewness = fit.minimize(errors[used])
+        scale, skewness = _fit_two_pieces(terms, skewness_terms, weight, errors)
         log_scale, skew = terms @ scale, skewness_terms @ skewness
         ratios = (
-            weighted_quantile(side[used], weight[used], (1 + level) / 2)
+            weighted_quantile(side, weight, (1 + level) / 2)
             for side in (-errors / np.exp(log_scale - skew), errors / np.exp(log_scale + skew))
         )
         tails = [max(one, 1e-3) for one in ratios]
@@ -185,66 +183,52 @@ class LocalScale(Record):
         return np.stack(scale, axis=1), np.stack([one, center, skew], axis=1)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _TwoPieceFit:
-    """The penalized likelihood of a two-piece Laplace distribution, convex in its coefficients.
+def _fit_two_pieces(
+    terms: FloatArray, skewness_terms: FloatArray, weight: FloatArray, errors: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the coefficients of the log scale and of the skewness, by Newton's method.
 
-    With log scale u, skewness d and the side s of an error e, a row loses
+    They have the highest penalized likelihood of a two-piece Laplace distribution. It is convex in
+    them: with log scale u, skewness d and the side s of an error e, a row loses
     u + log cosh d + |e| exp(-u - s d).
     """
+    n_terms, size = terms.shape[1], np.abs(errors)
+    prior = np.concatenate([SCALE_PRIOR, SKEWNESS_PRIOR])
+    penalty = np.concatenate([SCALE_PENALTY, SKEWNESS_PENALTY])
+    signed = np.hstack([terms, np.sign(errors)[:, np.newaxis] * skewness_terms])
+    slopes = weight @ terms
 
-    terms: FloatArray
-    skewness_terms: FloatArray
-    weight: FloatArray
+    def loss(t: FloatArray) -> float:
+        skew = skewness_terms @ t[n_terms:]
+        rows = terms @ t[:n_terms] + np.logaddexp(skew, -skew) + size * relative(t)
+        return float(weight @ rows + (penalty * (t - prior) ** 2).sum() / 2)
 
-    def minimize(self, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the coefficients of the log scale and of the skewness."""
-        n_terms, size, w = self.terms.shape[1], np.abs(errors), self.weight
-        prior = np.concatenate([SCALE_PRIOR, SKEWNESS_PRIOR])
-        penalty = np.concatenate([SCALE_PENALTY, SKEWNESS_PENALTY])
-        signed = np.hstack([self.terms, np.sign(errors)[:, np.newaxis] * self.skewness_terms])
-        slopes = w @ self.terms
+    def relative(t: FloatArray) -> FloatArray:
+        return np.exp(np.clip(-(signed @ t), -700, 50))
 
-        def loss(t: FloatArray) -> float:
-            skew = self.skewness_terms @ t[n_terms:]
-            rows = self.terms @ t[:n_terms] + np.logaddexp(skew, -skew) + size * relative(t)
-            return float(w @ rows + (penalty * (t - prior) ** 2).sum() / 2)
-
-        def relative(t: FloatArray) -> FloatArray:
-            return np.exp(np.clip(-(signed @ t), -700, 50))
-
-        t = prior.copy()
-        t[0] = np.log(np.average(size * relative(t), weights=w) + TINY)
-        lowest = loss(t)
-        for _ in range(N_STEPS):
-            part = w * size * relative(t)
-            tangent = np.tanh(self.skewness_terms @ t[n_terms:])
-            gradient = penalty * (t - prior) - signed.T @ part
-            gradient += np.concatenate([slopes, self.skewness_terms.T @ (w * tangent)])
-            curvature = (signed * part[:, np.newaxis]).T @ signed + np.diag(penalty + 1e-9)
-            curved = self.skewness_terms * (w * (1 - tangent**2))[:, np.newaxis]
-            curvature[n_terms:, n_terms:] += curved.T @ self.skewness_terms
-            step, lowered = _descent(loss, t, np.linalg.solve(curvature, gradient), lowest)
-            if not lowered < lowest:
+    t = prior.copy()
+    t[0] = np.log(np.average(size * relative(t), weights=weight) + TINY)
+    lowest = loss(t)
+    for _ in range(N_STEPS):
+        part = weight * size * relative(t)
+        tangent = np.tanh(skewness_terms @ t[n_terms:])
+        gradient = penalty * (t - prior) - signed.T @ part
+        gradient += np.concatenate([slopes, skewness_terms.T @ (weight * tangent)])
+        curvature = (signed * part[:, np.newaxis]).T @ signed + np.diag(penalty + 1e-9)
+        curved = skewness_terms * (weight * (1 - tangent**2))[:, np.newaxis]
+        curvature[n_terms:, n_terms:] += curved.T @ skewness_terms
+        step, before = np.linalg.solve(curvature, gradient), lowest
+        for _ in range(N_HALVINGS):
+            lowest = loss(t - step)
+            if lowest < before:
                 break
-            is_done = lowest - lowered < 1e-10 * (1 + abs(lowest))
-            t, lowest = t - step, lowered
-            if is_done:
-                break
-        return t[:n_terms], t[n_terms:]
-
-
-def _descent(
-    loss: Callable[[FloatArray], float], t: FloatArray, step: FloatArray, lowest: float
-) -> tuple[FloatArray, float]:
-    """Return the longest of a step and its halves that lowers a loss, and the loss there."""
-    for _ in range(30):
-        found = loss(t - step)
-        if found < lowest:
-            return step, found
-        step = step / 2
-    return step, lowest
+            step = step / 2
+        else:
+            break
+        t = t - step
+        if before - lowest < 1e-10 * (1 + abs(before)):
+            break
+    return t[:n_terms], t[n_terms:]
 
 
 def _shift(

@@ -326,13 +326,10 @@ class OnlineConformal(Serializable):
         self.n_dropped_ += int(n - np.count_nonzero(is_known))
         chosen = rows[is_known]
         cells, out = self.waiting_cells_[chosen], self.waiting_[chosen]
-        pools = self.cell_pools_[cells]
-        delays = np.array(self.horizons_, dtype=np.float64)[pools] + 1
-        state = self._state()
+        pools, delays = self.cell_pools_[cells], self._delays(cells)
         self._count(truth[is_known], out, np.arange(len(out)))
-        settle_online(
-            state, KINDS[self.kind_], self._alpha, cells, pools, delays, truth[is_known], out
-        )
+        fixed = self._state(), KINDS[self.kind_], self._alpha
+        settle_online(*fixed, cells, pools, delays, truth[is_known], out)
         self._keep_waiting(np.setdiff1d(np.arange(self.n_waiting), rows))
         return self
 
@@ -501,7 +498,10 @@ class OnlineConformal(Serializable):
             rows = self._rows(outputs, series, horizon, ids, caller)
             n = len(rows["cells"])
             rows["truth"] = self._truths(y, rows["scores"], caller, outputs)
-            made = self._times(time, n, caller)
+            start = 0.0 if self.time_ is None else self.time_ + 1
+            made: FloatArray = start + np.arange(n, dtype=np.float64)
+            if time is not None:
+                made = read_times(time, n, "time", caller)
             self._set_time_kind("numbers" if time is None else time_kind(time), "time", caller)
             if known is None or ids is not None:
                 is_needed, can_wait = known is None, ids is not None
@@ -568,26 +568,24 @@ class OnlineConformal(Serializable):
 
     def _check_fitted(self, entry: Entry) -> None:
         sizes = self._sizes()
+        n_choices = sizes.pop("choice_")
         for name, size in sizes.items():
             found = getattr(self, name)
-            if name == "choice_":
-                continue
             if not len(found):
                 setattr(self, name, found.reshape(0, size))
             elif found.shape[1] != size:
                 raise entry.at(name).error(f"must have {size} columns", f"{found.shape[1]}")
-        if self.choice_.size != sizes["choice_"]:
-            raise entry.at("choice_").error(f"a list of {sizes['choice_']}", f"{self.choice_.size}")
-        limits = {
-            "cell_series_": len(self.series_),
-            "cell_pools_": len(self.horizons_),
-            "waiting_cells_": len(self.cell_series_),
-            "gap_cells_": len(self.cell_series_),
-        }
-        for name, limit in limits.items():
-            found = getattr(self, name)
-            if len(found) and found.max() >= limit:
-                raise entry.at(name).error(f"below {limit}", f"{found.max()}")
+        if self.choice_.size != n_choices:
+            raise entry.at("choice_").error(f"a list of {n_choices}", f"{self.choice_.size}")
+        for name, numbered in (
+            ("cell_series_", self.series_),
+            ("cell_pools_", self.horizons_),
+            ("waiting_cells_", self.cell_series_),
+            ("gap_cells_", self.cell_series_),
+        ):
+            highest = getattr(self, name).max(initial=-1)
+            if highest >= len(numbered):
+                raise entry.at(name).error(f"below {len(numbered)}", f"{highest}")
 
     def _transforms(self) -> tuple[str, ...]:
         if self.kind_ == "classes":
@@ -747,19 +745,15 @@ class OnlineConformal(Serializable):
             codes = Labels.of(y, as_class_matrix(outputs, "outputs", caller), "y", caller).codes
             found = np.take_along_axis(scores, np.maximum(codes, 0)[:, np.newaxis], axis=1)[:, 0]
             return np.where(codes < 0, UNKNOWN, found)
-        values = Targets.of(_without_none(y), len(scores), "y", caller).values.astype(np.float64)
+        if isinstance(y, list | tuple):
+            y = [np.nan if one is None else one for one in y]
+        values = Targets.of(y, len(scores), "y", caller).values.astype(np.float64)
         require_dimensions(values, (1,), "y", caller, "one number per row")
         is_missing = np.isnan(values)
         if self.transform == "log":
             rule, fix = "must be positive for transform='log'", "Use transform='log1p'"
             require_everywhere((values > 0) | is_missing, values, "y", caller, rule, fix)
         return np.where(is_missing, UNKNOWN, values)
-
-    def _times(self, time: Any, n: int, caller: str) -> FloatArray:
-        if time is None:
-            start = 0.0 if self.time_ is None else self.time_ + 1
-            return start + np.arange(n, dtype=np.float64)
-        return read_times(time, n, "time", caller)
 
     def _set_time_kind(self, kind: str, argument: str, caller: str) -> None:
         """Remember what times are, or raise if they were of the other kind."""
@@ -790,7 +784,7 @@ class OnlineConformal(Serializable):
         caller: str,
     ) -> FloatArray:
         """Return the time between two steps of each row's series, and remember it."""
-        steps = np.array([np.nan if one is None else one for one in self.steps_])
+        steps = self._known_steps()
         is_new, series = np.isnan(steps), self._series_of(cells)
         if is_counted:
             steps[is_new] = 1.0
@@ -806,15 +800,22 @@ class OnlineConformal(Serializable):
         self.steps_ = [None if np.isnan(one) else float(one) for one in steps]
         return self._row_steps(series)
 
+    def _known_steps(self) -> FloatArray:
+        """Return the step of each series, NaN where it is not known yet."""
+        return np.array([np.nan if one is None else one for one in self.steps_], np.float64)
+
     def _find_known(self) -> None:
         """Find when outcomes are known whose forecasts came before the first step."""
         is_waiting = self.waiting_known_ == LATER
         if is_waiting.any() and any(one is not None for one in self.steps_):
             cells = self.waiting_cells_[is_waiting]
-            delays = np.array(self.horizons_, dtype=np.float64)[self.cell_pools_[cells]] + 1
-            steps = self._row_steps(self.cell_series_[cells])
+            later = self._delays(cells), self._row_steps(self.cell_series_[cells])
             self.waiting_known_ = self.waiting_known_.copy()
-            self.waiting_known_[is_waiting] = times_after(self.cell_times_[cells], delays, steps)
+            self.waiting_known_[is_waiting] = times_after(self.cell_times_[cells], *later)
+
+    def _delays(self, cells: IntArray) -> FloatArray:
+        """Return the horizon of each row plus 1: the steps until its outcome is known."""
+        return np.array(self.horizons_, dtype=np.float64)[self.cell_pools_[cells]] + 1
 
     def _series_of(self, cells: IntArray) -> IntArray:
         """Return the series of each row; with one horizon, cells and series are the same."""
@@ -823,7 +824,7 @@ class OnlineConformal(Serializable):
 
     def _row_steps(self, series: IntArray) -> FloatArray:
         """Return the step of each row's series, the longest where it is not known yet."""
-        steps = np.array([np.nan if one is None else one for one in self.steps_])
+        steps = self._known_steps()
         if np.isnan(steps).all():
             return np.zeros(len(series))
         steps = np.where(np.isnan(steps), np.nanmax(steps), steps)
@@ -897,7 +898,7 @@ class OnlineConformal(Serializable):
             self._alpha,
             cells,
             pools,
-            np.array(self.horizons_, dtype=np.float64)[pools] + 1,
+            self._delays(cells),
             times.copy(),  # writable, as all others: for read-only arrays it would be compiled anew
             np.concatenate([blank, rows["low"]]),
             np.concatenate([blank, rows["high"]]),
@@ -915,10 +916,10 @@ class OnlineConformal(Serializable):
         self.waiting_cells_, self.waiting_known_, self.waiting_truth_ = cells, known, truth
         self.waiting_ = out
         self.waiting_scores_ = np.concatenate([self.waiting_scores_, rows["scores"]])
-        left = np.flatnonzero(is_waiting)
-        n_spare = max(left.size - int(self.max_waiting), 0)
+        remaining = np.flatnonzero(is_waiting)
+        n_spare = max(remaining.size - int(self.max_waiting), 0)
         self.n_dropped_ += n_spare
-        self._keep_waiting(left[n_spare:])
+        self._keep_waiting(remaining[n_spare:])
         self.waiting_ = np.clip(self.waiting_, -MOST, MOST)
         return issued
 
@@ -1002,11 +1003,6 @@ def _n_truths(y: Any, caller: str) -> int:
         rule, fix = "must be a list of outcomes", "Pass a list, one outcome per forecast"
         raise BadTypeError("y", caller, rule, repr(y), fix)
     return len(y)
-
-
-def _without_none(y: Any) -> Any:
-    """Return targets with NaN for None."""
-    return [np.nan if one is None else one for one in y] if isinstance(y, list | tuple) else y
 
 
 def _with_row(values: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import as_column
 from dubito.data.times import MONTH
+from dubito.doubt.conformal.predictor import class_probabilities
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.regression import central_interval
 from dubito.outputs import BaseOutputs, Logits, Normal, Probabilities, Quantiles, Samples
@@ -61,11 +62,8 @@ def read_forecasts(
 
 def _class_scores(outputs: Logits | Probabilities) -> FloatArray:
     """Return -log p of each class, at least 0."""
-    entries = outputs.array.astype(np.float64)
-    if isinstance(outputs, Logits):
-        entries = np.exp(entries - entries.max(axis=1, keepdims=True))
-    entries = entries / entries.sum(axis=1, keepdims=True)
-    return np.asarray(np.maximum(-np.log(np.maximum(entries, LEAST_PROBABILITY)), 0.0))
+    p = np.maximum(class_probabilities(outputs), LEAST_PROBABILITY)
+    return np.asarray(np.maximum(-np.log(p), 0.0))
 
 
 def read_horizons(horizon: Any, n: int, caller: str) -> tuple[list[int], IntArray]:

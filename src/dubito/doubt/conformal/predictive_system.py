@@ -132,8 +132,8 @@ class ConformalPredictiveSystem(BaseConformalRegression):
         PredictiveDistributions
             With `cdf`, `quantile` and `interval`.
         """
-        wrapped = self._checked_outputs(outputs, "predict")
         caller = f"{type(self).__name__}.predict"
+        wrapped = self._checked_outputs(outputs, caller)
         names, positions = self._fitted_groups(groups, wrapped.n_rows, caller)
         assert self.weighted_scores_ is not None
         known = list(self.weighted_scores_)

@@ -9,22 +9,21 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from dubito.arrays import (
     FloatArray,
     IntArray,
-    as_finite,
-    as_floats,
     as_fraction,
     as_number,
     as_numbers,
     freeze,
-    require_dimensions,
     require_everywhere,
 )
 from dubito.data.batch import Batch, as_column
 from dubito.data.labels import is_absent
 from dubito.data.shards import ArrayShards, Shards, make_shards
+from dubito.doubt.features import as_feature_matrix
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -36,7 +35,7 @@ from dubito.formatting import percent
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.detection import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
-from dubito.outputs import BaseOutputs
+from dubito.outputs import BaseOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
     MOST,
@@ -211,12 +210,9 @@ class BaseConformalPredictor(Serializable):
 
     def _count(self, batch: Batch, ratio: FloatArray | None = None) -> _CountedScores:
         """Return the scores of a batch, by group."""
-        outputs = self._as_outputs(batch.outputs, type(self).__name__)
-        batch = replace(batch, outputs=outputs)
+        batch = replace(batch, outputs=self._as_outputs(batch.outputs, type(self).__name__))
         facts = {**self._facts(batch), "is_grouped_": batch.groups is not None}
-        blocks = row_blocks(len(batch), outputs.n_entries) or [slice(0, 0)]
-        scored = map_in_order(lambda rows: self._scores(batch.take(rows)), blocks)
-        scores = np.concatenate(list(scored))
+        scores = self._all_scores(batch)
         names, positions = self._row_groups(batch)
         ends = np.cumsum(np.bincount(positions, minlength=len(names)))
         parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
@@ -224,6 +220,12 @@ class BaseConformalPredictor(Serializable):
         pairs = zip(names, parts, strict=True)
         states = {name: CalibrationScores.of(scores[rows], weight[rows]) for name, rows in pairs}
         return _CountedScores(facts, GroupedState(states), batch.n_missing, len(batch))
+
+    def _all_scores(self, batch: Batch) -> FloatArray:
+        """Return the scores of a batch, block by block in threads."""
+        blocks = row_blocks(len(batch), batch.outputs.n_entries) or [slice(0, 0)]
+        scored = map_in_order(lambda rows: self._scores(batch.take(rows)), blocks)
+        return np.concatenate(list(scored))
 
     def _effective_rows(
         self, batch: Batch, ratio: FloatArray
@@ -236,15 +238,13 @@ class BaseConformalPredictor(Serializable):
         )
         effective = sums**2 / np.where(squares > 0, squares, 1.0)
         mean = np.where(sums > 0, sums / np.maximum(count, 1e-100), 1.0)
-        return dict(zip(names, effective.tolist(), strict=True)), dict(
-            zip(names, mean.tolist(), strict=True)
-        )
+        by_group = [dict(zip(names, one.tolist(), strict=True)) for one in (effective, mean)]
+        return by_group[0], by_group[1]
 
     def _row_thresholds(
-        self, groups: Any, n_rows: int, method: str, density_ratio: Any = None
+        self, groups: Any, n_rows: int, caller: str, density_ratio: Any
     ) -> FloatArray:
         """Return the threshold of each row, infinite if there is none."""
-        caller = f"{type(self).__name__}.{method}"
         names, positions = self._fitted_groups(groups, n_rows, caller)
         ratio = self._ratio_of_rows(density_ratio, n_rows, caller)
         thresholds = np.empty(n_rows)
@@ -302,15 +302,11 @@ class BaseConformalPredictor(Serializable):
         without = [group for group, threshold in self.thresholds_.items() if threshold is None]
         few = [group for group in without if self.n_rows_[group] < needed]
         infinite = [group for group in without if group not in few]
-        reasons = [
-            (
-                few,
-                f"too few rows for level={level:g}",
-                f"Use at least {needed:,} rows{self._more_rows}",
-            ),
+        more_rows = f"Use at least {needed:,} rows{self._more_rows}"
+        for groups, why, fix in (
+            (few, f"too few rows for level={level:g}", more_rows),
             (infinite, "too many infinite scores", "Use method='absolute'"),
-        ]
-        for groups, why, fix in reasons:
+        ):
             if groups:
                 counts = [f"{self.n_rows_[group]:g}" for group in groups[:5]]
                 if list(self.n_rows_) != [ALL]:
@@ -459,6 +455,14 @@ def _as_ratio(density_ratio: Any, n_rows: int, caller: str) -> FloatArray:
     return ratio
 
 
+def class_probabilities(outputs: Logits | Probabilities) -> FloatArray:
+    """Return the probabilities of classes in float64, in rows of sum 1."""
+    values = outputs.array.astype(np.float64)
+    if isinstance(outputs, Logits):
+        return np.asarray(softmax(values, axis=1))
+    return np.asarray(values / values.sum(axis=1, keepdims=True))
+
+
 def rows_needed(level: float) -> int:
     """Return the number of rows from which there is a threshold.
 
@@ -577,12 +581,10 @@ def estimate_density_ratio(
     as_number(max_ratio, "max_ratio", caller, 1, fix="Use max_ratio=100")
     both = []
     for argument, value in (("features", features), ("new_features", new_features)):
-        matrix = as_finite(as_floats(value, argument, caller), argument, caller)
-        require_dimensions(matrix, (2,), argument, caller, "rows x features")
+        matrix = as_feature_matrix(value, caller, argument)
         if len(matrix) < 2:
-            raise BadValueError(
-                argument, caller, "must have at least 2 rows", f"{len(matrix)}", "Collect more rows"
-            )
+            rule, fix = "must have at least 2 rows", "Collect more rows"
+            raise BadValueError(argument, caller, rule, f"{len(matrix)}", fix)
         both.append(matrix)
     if both[0].shape[1] != both[1].shape[1]:
         rule, fix = f"must have {both[0].shape[1]} columns, like features", "Pass the same columns"

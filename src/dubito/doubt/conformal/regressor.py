@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, final
 
@@ -37,7 +37,7 @@ from dubito.doubt.conformal.predictor import (
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
-from dubito.measure.regression import central_interval, values_of
+from dubito.measure.regression import Regression, central_interval, interval_scores, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
 from dubito.serialization.array_fields import array, require_increasing
@@ -54,7 +54,6 @@ from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, record_of
 
 Method = Literal["absolute", "normalized", "quantiles", "adaptive"]
-Regression = Normal | Samples | Quantiles
 
 POINTS = "array"  # the kind of plain predictions
 # Supported methods by kind of outputs: the default for few or streamed rows first.
@@ -106,7 +105,13 @@ class BaseConformalRegression(BaseConformalPredictor):
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
-        self.levels_ = _checked_levels(self.levels_, self.kind_, entry)
+        levels, place = self.levels_, entry.at("levels_")
+        if (levels is not None) != (self.kind_ == "Quantiles"):
+            raise place.error("given for Quantiles only", "otherwise")
+        if levels is not None:
+            if not (np.diff([0.0, *levels, 1.0]) > 0).all():
+                raise place.error("increasing between 0 and 1", "others")
+            self.levels_ = tuple(levels)
         if self.method_ not in self.methods[self.kind_]:
             rule = f"one of {self.methods[self.kind_]} for {self.kind_}"
             raise entry.at("method_").error(rule, repr(self.method_))
@@ -114,12 +119,19 @@ class BaseConformalRegression(BaseConformalPredictor):
     def _as_outputs(self, outputs: Any, caller: str) -> Regression:
         return _as_regression(outputs, caller)
 
-    def _checked_outputs(self, outputs: Any, method: str) -> Regression:
+    def _checked_outputs(self, outputs: Any, caller: str) -> Regression:
         """Return outputs of the kind of the fit, quantiles at its levels."""
-        self._require_fitted(method)
-        caller = f"{type(self).__name__}.{method}"
+        self._require_fitted("predict")
         known = _as_regression(outputs, caller)
-        _require_fitted_kind(known, self.kind_, self.levels_, caller)
+        got = kind_of(known)
+        if got != self.kind_:
+            rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
+            raise BadTypeError("outputs", caller, rule, got, fix)
+        given, levels = _levels_of(known) or (), self.levels_ or ()
+        if len(given) != len(levels) or not np.allclose(given, levels, rtol=0, atol=1e-6):
+            got, shown = (", ".join(f"{one:g}" for one in each) for each in (given, levels))
+            rule, fix = f"must have the levels {shown}, as during fit", "Pass the levels of the fit"
+            raise BadValueError("outputs", caller, rule, got, fix)
         return known
 
     def _checked_rows(self, shards: ArrayShards) -> tuple[Batch, IntArray]:
@@ -276,8 +288,9 @@ class ConformalRegressor(BaseConformalRegression):
             Bounds in float64, infinite if there were too few calibration rows. Where a negative
             threshold would cross the bounds, both are the center.
         """
-        wrapped = self._checked_outputs(outputs, "predict")
-        caller, n_rows = f"{type(self).__name__}.predict", wrapped.n_rows
+        caller = f"{type(self).__name__}.predict"
+        wrapped = self._checked_outputs(outputs, caller)
+        n_rows = wrapped.n_rows
         bands = _Bands(*np.empty((4, n_rows)))
 
         def fill(rows: slice) -> None:
@@ -289,11 +302,10 @@ class ConformalRegressor(BaseConformalRegression):
             require_as_fitted("groups", groups is not None, False, caller)
             groups = _bins(bands, self.bin_by_, self.bin_edges_)
         columns = self._threshold_names(groups, n_rows, caller)
-        lower = upper = self._row_thresholds(columns[0], n_rows, "predict", density_ratio)
+        lower = upper = self._row_thresholds(columns[0], n_rows, caller, density_ratio)
         if len(columns) > 1:
-            upper = self._row_thresholds(columns[1], n_rows, "predict", density_ratio)
-        bounds = _widened(bands, lower, upper)
-        return PredictionIntervals(*map(freeze, bounds))
+            upper = self._row_thresholds(columns[1], n_rows, caller, density_ratio)
+        return PredictionIntervals(*map(freeze, _widened(bands, lower, upper)))
 
     def _threshold_names(self, groups: Any, n_rows: int, caller: str) -> list[Any]:
         """Return the group of each row: once for both ends, or for each of them."""
@@ -417,9 +429,7 @@ class ConformalRegressor(BaseConformalRegression):
         reach = np.full(len(batch), weighted_quantile(self._scores(batch), weight, self.level_))
         low, high = _widened(bands, reach, reach)
         with np.errstate(over="ignore", invalid="ignore"):
-            misses = np.maximum(low - y, 0) + np.maximum(y - high, 0)
-            scores = (high - low) + 2 / (1 - self.level_) * misses
-        total = float(weight @ scores)
+            total = float(weight @ interval_scores(y, low, high, self.level_))
         return total if np.isfinite(total) else np.inf
 
     def _bin_rows(self, batch: Batch, used: Any) -> Any:
@@ -582,8 +592,7 @@ class PredictionIntervals(ArrayResult):
         """
         nominal = as_fraction(level, "level", "PredictionIntervals.interval_score", is_open=True)
         low, high, values = self._known(y, "interval_score")
-        misses = np.maximum(low - values, 0) + np.maximum(values - high, 0)
-        return float((high - low + 2 / (1 - nominal) * misses).mean())
+        return float(interval_scores(values, low, high, nominal).mean())
 
     def _known(self, y: Any, method: str) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return bounds and targets of the rows with a target, and warn about the others."""
@@ -680,33 +689,3 @@ def _levels_of(outputs: BaseOutputs) -> tuple[float, ...] | None:
     if not isinstance(outputs, Quantiles):
         return None
     return tuple(outputs.levels.astype(np.float64).tolist())
-
-
-def _require_fitted_kind(
-    outputs: BaseOutputs, kind: str, levels: Sequence[float] | None, caller: str
-) -> None:
-    """Raise unless outputs are of the kind of a fit, and quantiles at its levels."""
-    got = kind_of(outputs)
-    if got != kind:
-        rule, fix = f"must be {kind}, as during fit", "Fit on outputs of this kind"
-        raise BadTypeError("outputs", caller, rule, got, fix)
-    given = _levels_of(outputs)
-    if given is None or levels is None:
-        return
-    if len(given) != len(levels) or not np.allclose(given, levels, rtol=0, atol=1e-6):
-        shown, got = (", ".join(f"{one:g}" for one in each) for each in (levels, given))
-        rule, fix = f"must have the levels {shown}, as during fit", "Pass the levels of the fit"
-        raise BadValueError("outputs", caller, rule, got, fix)
-
-
-def _checked_levels(
-    levels: Sequence[float] | None, kind: str, entry: Entry
-) -> tuple[float, ...] | None:
-    """Return the levels read from a file, or raise unless they are those of quantiles."""
-    if (levels is not None) != (kind == "Quantiles"):
-        raise entry.at("levels_").error("given for Quantiles only", "otherwise")
-    if levels is None:
-        return None
-    if not all(a < b for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)):
-        raise entry.at("levels_").error("increasing between 0 and 1", "others")
-    return tuple(levels)

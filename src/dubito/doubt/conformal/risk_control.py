@@ -13,10 +13,10 @@ import scipy
 from dubito.arrays import (
     BoolArray,
     FloatArray,
-    as_finite,
     as_floats,
     as_fraction,
     as_number,
+    as_numbers,
     freeze,
     require_bool,
     require_choice,
@@ -137,12 +137,7 @@ class RiskControl(Serializable):
         self.max_loss = max_loss
         self.monotonize = monotonize
 
-    def fit(
-        self,
-        losses: Any,
-        thresholds: Any,
-        sample_weight: Any = None,
-    ) -> Self:
+    def fit(self, losses: Any, thresholds: Any, sample_weight: Any = None) -> Self:
         """Find the threshold, on rows that the model was not fitted on.
 
         Parameters
@@ -163,8 +158,7 @@ class RiskControl(Serializable):
         """
         name = type(self).__name__
         self._check_params()
-        order = as_finite(as_floats(thresholds, "thresholds", name), "thresholds", name)
-        require_dimensions(order, (1,), "thresholds", name, "a list of numbers")
+        order = as_numbers(thresholds, "thresholds", name, shape="a list of numbers")
         steps = np.diff(order)
         if not order.size or not ((steps > 0).all() or (steps < 0).all()):
             rule, got = "must rise or fall from the safest to the boldest", f"{order.tolist()[:5]}"
@@ -178,9 +172,8 @@ class RiskControl(Serializable):
             is_fine = bounds <= float(self.delta or 0)
         n_fine = _n_before_failure(is_fine)
         if not n_fine:
-            limit, what = (
-                (self.target, "bound") if self.method == "crc" else (self.delta, "p-value")
-            )
+            is_bound = self.method == "crc"
+            limit, what = (self.target, "bound") if is_bound else (self.delta, "p-value")
             rule = f"must allow a threshold whose {what} is at most {limit:g}"
             got = f"{bounds[0]:.4g} at the safest, {order[0]:g}, of {n_rows:g} rows"
             fix = "Add a safer threshold or more rows, or allow a higher target"
@@ -572,9 +565,7 @@ class _LossCurve:
         is_last = np.append(ranked[1:] != ranked[:-1], np.ones(min(ranked.size, 1), bool))
         n_rows = float(weight.sum())
         losses = start * n_rows + np.cumsum(steps[is_step][order])[is_last]
-        return cls(
-            np.append(NEVER, ranked[is_last]), np.append(start * n_rows, losses), float(n_rows)
-        )
+        return cls(np.append(NEVER, ranked[is_last]), np.append(start * n_rows, losses), n_rows)
 
     def highest(self, limit: float) -> float:
         """Return the highest threshold whose expected loss, of at most 1, is within a limit.
