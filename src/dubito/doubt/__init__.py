@@ -106,8 +106,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "JackknifePlusRegressor":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dubito.doubt.conformal.jackknife import (
-        JackknifePlusRegressor,  # imports scikit-learn, which is slow
-    )
+    # It imports scikit-learn, which is slow.
+    from dubito.doubt.conformal.jackknife import JackknifePlusRegressor
 
     return JackknifePlusRegressor

@@ -267,14 +267,10 @@ def as_layer(
 ) -> tuple[FloatArray, FloatArray]:
     """Return features and the weights of the layer they are the inputs of."""
     z = as_feature_matrix(features, caller, argument)
-    w = as_weights(weights, z.shape[1], caller)
-    if len(w) < min_classes:
-        rule = f"must have at least {min_classes} classes"
-        raise BadValueError("weights", caller, rule, f"{len(w)}", "Pass one row per class")
-    return z, w
+    return z, as_weights(weights, z.shape[1], caller, min_classes)
 
 
-def as_weights(weights: Any, n_features: int, caller: str) -> FloatArray:
+def as_weights(weights: Any, n_features: int, caller: str, min_classes: int = 0) -> FloatArray:
     """Return the weights of a last layer, of shape (n_classes, n_features)."""
     w = as_finite(as_floats(weights, "weights", caller), "weights", caller)
     require_dimensions(w, (2,), "weights", caller, "classes x features")
@@ -283,6 +279,9 @@ def as_weights(weights: Any, n_features: int, caller: str) -> FloatArray:
         fix = "Pass weights.T" if is_transposed else "Pass the features that the layer takes"
         rule = f"must have shape (n_classes, {n_features}), like the features"
         raise BadValueError("weights", caller, rule, f"shape {w.shape}", fix)
+    if len(w) < min_classes:
+        rule = f"must have at least {min_classes} classes"
+        raise BadValueError("weights", caller, rule, f"{len(w)}", "Pass one row per class")
     return w
 
 

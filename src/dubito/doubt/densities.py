@@ -255,9 +255,7 @@ class ClassConditionalDensity(BaseOODScore):
         return np.asarray(logsumexp(self._joint(features), axis=1))
 
     def _posteriors(self, features: FloatArray) -> FloatArray:
-        joint = self._joint(features)
-        weights = np.exp(joint - joint.max(axis=1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(self._joint(features), axis=1))
 
 
 MAX_ROWS = 100_000  # that a mixture is fitted on; a random sample of shards with more
@@ -386,11 +384,11 @@ class JointDensity(BaseFeatureScore):
             Conditional log densities.
         """
         both, d = self._features_and_targets(features, y, "log_density"), self.n_features_
-        return map_rows(
-            lambda rows: self._conditional.log_density(rows[:, :d], rows[:, d:]),
-            both,
-            self._n_entries(),
-        )
+
+        def log_density(rows: FloatArray) -> FloatArray:
+            return self._conditional.log_density(rows[:, :d], rows[:, d:])
+
+        return map_rows(log_density, both, self._n_entries())
 
     def density(self, features: Any, y: Any) -> FloatArray:
         """Return p(y | x), the exponential of `log_density`.
@@ -541,14 +539,11 @@ class ConditionalMixture:
         """Return log p(y | x) of each row."""
         residuals = y[:, np.newaxis] - self.means(x)
         constant = y.shape[1] * np.log(2 * np.pi)
-        conditional = np.stack(
-            [
-                -0.5
-                * (squared_norms(residuals[:, k] @ one.matrix) + one.log_determinant + constant)
-                for k, one in enumerate(self.noise)
-            ],
-            axis=1,
-        )
+        distances = [
+            squared_norms(residuals[:, k] @ one.matrix) + one.log_determinant
+            for k, one in enumerate(self.noise)
+        ]
+        conditional = -0.5 * (np.stack(distances, axis=1) + constant)
         return np.asarray(logsumexp(log_softmax(self.joint(x), axis=1) + conditional, axis=1))
 
     def components(self, x: FloatArray) -> FloatArray:

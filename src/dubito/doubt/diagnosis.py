@@ -244,7 +244,7 @@ def diagnose_ood(
     'extrapolation'
     """
     known, ood = _scores_of_both(id_outputs, ood_outputs)
-    id_norms = ood_norms = id_angles = ood_angles = None
+    id_norms = ood_norms = id_angles = ood_angles = None  # as scores: the negative norms
     if any(given is not None for given in (id_features, ood_features, weights)):
         id_norms, id_angles = _norms_and_angles("id", id_features, weights, known)
         ood_norms, ood_angles = _norms_and_angles("ood", ood_features, weights, ood)
@@ -272,8 +272,8 @@ def diagnose_ood(
         ood_confidence=1 - float(np.median(b)),
         fraction_as_confident=float((b <= np.median(a)).mean()),
         fpr95=fpr95,
-        id_norm=None if id_norms is None else float(np.median(id_norms)),
-        ood_norm=None if ood_norms is None else float(np.median(ood_norms)),
+        id_norm=None if id_norms is None else -float(np.median(id_norms)),
+        ood_norm=None if ood_norms is None else -float(np.median(ood_norms)),
         least_confidence=by_confidence,
         entropy=compared(known.entropy, ood.entropy),
         generalized_entropy=compared(
@@ -281,9 +281,7 @@ def diagnose_ood(
         ),
         margin_uncertainty=compared(known.margin_uncertainty, ood.margin_uncertainty),
         energy=available(known.energy, ood.energy),
-        negative_feature_norm=None
-        if id_norms is None or ood_norms is None
-        else compared(-id_norms, -ood_norms),
+        negative_feature_norm=available(id_norms, ood_norms),
         unfamiliarity=available(id_angles, ood_angles),
         fitted={
             name: compared(one.score(id_features), one.score(ood_features))
@@ -325,7 +323,7 @@ def _scores_of_both(
 def _norms_and_angles(
     which: str, features: Any, weights: Any, scores: UncertaintyScores
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return feature norms and, if weights are given, unfamiliarities."""
+    """Return negative feature norms and, if weights are given, unfamiliarities."""
     argument = f"{which}_features"
     if features is None:
         rule, fix = "must be given with the other features and weights", "Pass all of them or none"
@@ -335,7 +333,7 @@ def _norms_and_angles(
     else:
         z, w = as_layer(features, weights, 1, CALLER, argument)
     require_rows(z, scores.entropy.size, argument, CALLER, f"{which}_outputs")
-    return norms(z), None if w is None else 1 - max_cosines(z, w)
+    return -norms(z), None if w is None else 1 - max_cosines(z, w)
 
 
 def _separation(known: FloatArray, ood: FloatArray) -> Separation:

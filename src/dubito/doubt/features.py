@@ -47,7 +47,8 @@ class BaseFeatureEstimator(Serializable):
 
     def _n_entries(self) -> int:
         """Return how many numbers per row scoring needs, which sets the size of blocks."""
-        return max(self.n_features_, len(getattr(self, "classes_", None) or ()))
+        classes = getattr(self, "classes_", None)
+        return max(self.n_features_, 0 if classes is None else len(classes))
 
     def _map(
         self, function: Callable[[FloatArray], FloatArray], features: Any, method: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -293,9 +293,9 @@ class BayesianLogisticRegression(BaseClassEstimator):
         def solve(gradient: FloatArray) -> FloatArray:
             sums = rows.sum(lambda block: _diagonal(block, weights))
             diagonal = require_summable(sums, name) + prior
-            hessian, inverse = (
-                _operator(diagonal.size, f) for f in (product, lambda v: v / diagonal)
-            )
+            shape = diagonal.size, diagonal.size
+            operator = partial(scipy.sparse.linalg.LinearOperator, shape, dtype=np.float64)
+            hessian, inverse = operator(product), operator(lambda v: v / diagonal)
             step, _ = scipy.sparse.linalg.cg(hessian, gradient, rtol=STEP_TOLERANCE, M=inverse)
             return np.asarray(step.reshape(weights.shape))
 
@@ -330,9 +330,6 @@ class BayesianLogisticRegression(BaseClassEstimator):
         else:
             precision = rows.sum(lambda block: _diagonal(block, weights)) + self.prior_precision
         self.precision_ = freeze(require_summable(precision, caller))
-
-    def _n_entries(self) -> int:
-        return max(self.n_features_, len(self.classes_))
 
 
 def laplace_last_layer(
@@ -392,20 +389,12 @@ def laplace_last_layer(
     )
     model._require_params(caller)
     rows = feature_shards(features, None, sample_weight, caller, use_labels=False)
-    head = as_weights(weights, rows.n_features, caller).astype(np.float64)
-    if len(head) < 2:
-        rule, fix = "must have at least 2 classes", "Pass one row per class"
-        raise BadValueError("weights", caller, rule, f"{len(head)}", fix)
+    head = as_weights(weights, rows.n_features, caller, min_classes=2).astype(np.float64)
     layer = np.column_stack([head, as_bias(bias, len(head), caller)]) if has_bias else head
     _require_covariance_size(layer.size, covariance, caller)
     model.n_features_, model.classes_ = rows.n_features, np.arange(len(head))
     model._set(layer, rows, caller)
     return model
-
-
-def _operator(size: int, function: Callable[[FloatArray], FloatArray]) -> Any:
-    """Return a linear function as SciPy's solvers take it."""
-    return scipy.sparse.linalg.LinearOperator((size, size), matvec=function, dtype=np.float64)
 
 
 def _with_ones(features: FloatArray, has_intercept: bool) -> FloatArray:
