@@ -304,11 +304,9 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
         how = "leave them out"
         if positive.saturated_fraction == 1:
             how = "depend on how these are clipped, at 1e-12"
-        said = f"{_fine_percent(positive.saturated_fraction)} of the probabilities are exactly 0 or"
-        lines += [
-            f"  {line}"
-            for line in wrapped(f"{said} 1: slope and intercept {how}. Write more digits.", 78)
-        ]
+        fraction = _fine_percent(positive.saturated_fraction)
+        note = f"{fraction} of the probabilities are exactly 0 or 1: slope and intercept {how}."
+        lines += [f"  {line}" for line in wrapped(f"{note} Write more digits.", 78)]
     lines += ["", *_confusion_lines(positive, other), ""]
     lines.append(f"  {'probability':>11} {'frequency':>10} {'if calibrated':>20} {'rows':>9}")
     curve = positive.curve

@@ -103,9 +103,9 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         fold = np.full(targets.size, -1)
         estimators: list[Any] = []
         errors = np.empty(targets.size)
+        rule, fix = "must hold out each row once", "Use KFold, or an integer"
         for k, (known, held) in enumerate(self._splits(inputs, targets)):
             if (fold[held] >= 0).any():
-                rule, fix = "must hold out each row once", "Use KFold, or an integer"
                 raise BadValueError("cv", NAME, rule, "one that holds a row out twice", fix)
             rows, labels = _safe_split(self.estimator, inputs, targets, known)
             estimators.append(clone(self.estimator).fit(rows, labels))
@@ -113,7 +113,6 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             fold[held] = k
             errors[held] = np.abs(targets[held] - estimators[-1].predict(held_rows))
         if (fold < 0).any():
-            rule, fix = "must hold out each row once", "Use KFold, or an integer"
             raise BadValueError("cv", NAME, rule, f"row {np.argmin(fold)} never held out", fix)
         self.estimator_ = clone(self.estimator).fit(inputs, targets)
         if hasattr(self.estimator_, "n_features_in_"):

@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import (
-    FloatArray,
-    IntArray,
-    as_finite,
-    as_floats,
-    require_dimensions,
-)
+from dubito.arrays import FloatArray, IntArray, as_finite, as_floats, require_dimensions
 from dubito.data.batch import as_column
 from dubito.data.times import MONTH
 from dubito.doubt.conformal.predictor import class_probabilities

@@ -29,11 +29,7 @@ from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
-from dubito.doubt.conformal.predictor import (
-    BaseConformalPredictor,
-    require_as_fitted,
-    rows_needed,
-)
+from dubito.doubt.conformal.predictor import BaseConformalPredictor, require_as_fitted, rows_needed
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order

@@ -30,13 +30,7 @@ from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import (
-    Entry,
-    boolean,
-    class_names,
-    integer,
-    number,
-)
+from dubito.serialization.fields import Entry, boolean, class_names, integer, number
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
@@ -472,24 +466,24 @@ class MultiLabelRiskControl(Serializable):
         """Return the threshold of some labels, and the number of rows it is based on."""
         is_known = ~np.isnan(y)
         weight = np.where(is_known.any(axis=1), weight, 0.0)
-        truth, falsehood = np.nan_to_num(y), np.nan_to_num(1 - y)
+        true_labels, false_labels = np.nan_to_num(y), np.nan_to_num(1 - y)
         if self.metric == "recall":
-            n_true = truth.sum(axis=1)
+            n_true = true_labels.sum(axis=1)
             weight = np.where(n_true > 0, weight, 0.0)
-            found = truth / np.maximum(n_true, ROUNDING)[:, np.newaxis]
-            curve = _LossCurve.of(p, -found, weight, start=1.0)
+            recall = true_labels / np.maximum(n_true, ROUNDING)[:, np.newaxis]
+            curve = _LossCurve.of(p, -recall, weight, start=1.0)
             return curve.highest(1 - self.target), curve.n_rows
         # A known label stands for unknown ones, too: inverse-probability weights of Horvitz and
         # Thompson, with which the expected loss of a row is that of all its labels.
         known_weight = weight @ is_known
         stands_for = weight.sum() / np.where(known_weight > 0, known_weight, np.inf)
-        falsehood *= stands_for
+        false_labels *= stands_for
         if self.metric == "false_positives":
-            curve = _LossCurve.of(p, falsehood, weight, start=0.0)
+            curve = _LossCurve.of(p, false_labels, weight, start=0.0)
             worst = float(np.maximum(stands_for, 1).sum())
             return curve.lowest(self.target, worst, p.shape[1]), curve.n_rows
         worst = max(1.0, float(stands_for.max()))
-        curve = _LossCurve.of(*_false_fractions(p, falsehood / worst), weight, start=0.0)
+        curve = _LossCurve.of(*_false_fractions(p, false_labels / worst), weight, start=0.0)
         return curve.lowest_tested((1 - self.target) / worst, float(self.delta or 0)), curve.n_rows
 
     def _warn_about_bounds(self, outputs: MultiLabel) -> None:
@@ -531,13 +525,13 @@ class MultiLabelRiskControl(Serializable):
                 raise BadValueError("per_label", name, rule, "True", fix)
 
 
-def _false_fractions(p: FloatArray, falsehood: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _false_fractions(p: FloatArray, false_labels: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return each row's probabilities in descending order, and how each changes its loss.
 
     The loss is the fraction of false labels among those down to this probability.
     """
     order = np.argsort(-p, axis=1, kind="stable")
-    n_false = np.cumsum(np.take_along_axis(falsehood, order, axis=1), axis=1)
+    n_false = np.cumsum(np.take_along_axis(false_labels, order, axis=1), axis=1)
     fractions = n_false / np.arange(1, p.shape[1] + 1)
     return np.take_along_axis(p, order, axis=1), np.diff(fractions, axis=1, prepend=0.0)
 
