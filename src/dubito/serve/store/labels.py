@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, final
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, insert, select, update
 
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store.decisions import (
@@ -90,9 +90,7 @@ def add_labels(
     if n_new < len(ids):
         given = dict(zip(ids, codes, strict=True))
         n_corrected = _correct(connection, given, corrected_by, truth_by, now)
-    for start in range(0, len(ids), MAX_IDS):
-        is_labeled = is_among(connection, reviews.c.decision_id, ids[start : start + MAX_IDS])
-        connection.execute(update(reviews).where(is_labeled).values(is_open=False))
+    _update_by_id(connection, reviews, ids, is_open=False)
     return LabelCounts(n_new, n_corrected)
 
 
@@ -112,31 +110,28 @@ def _correct(
         require_same_labels(codes, {row["decision_id"]: label_of(row) for row in kept})
     if corrected_by or truth_by:  # a label that is confirmed is not that of a reviewer any more
         names = [row["decision_id"] for row in rows if row["reviewer"] is not None]
-        for start in range(0, len(names), MAX_IDS):
-            known = is_among(connection, labels.c.decision_id, names[start : start + MAX_IDS])
-            connection.execute(update(labels).where(known).values(reviewer=None))
+        _update_by_id(connection, labels, names, reviewer=None)
     if not replaced:
         return 0
     correction = {"corrected": now, "corrected_by": corrected_by or truth_by}
     connection.execute(insert(corrections), [{**row, **correction} for row in replaced])
-    change = (
-        update(labels)
-        .where(labels.c.decision_id == bindparam("name"))
-        .values(
-            label=bindparam("new_label"),
-            answers=bindparam("new_answers"),
-            reviewer=None,
-            created=now,
-        )
-    )
+    change = update(labels).where(labels.c.decision_id == bindparam("name"))
+    change = change.values(label=bindparam("new_label"), answers=bindparam("new_answers"))
     names = [row["decision_id"] for row in replaced]
-    new = label_columns([codes[name] for name in names])
-    values = zip(names, new["label"], new["answers"], strict=True)
+    columns = label_columns([codes[name] for name in names])
+    values = zip(names, columns["label"], columns["answers"], strict=True)
     connection.execute(
-        change,
+        change.values(reviewer=None, created=now),
         [{"name": name, "new_label": code, "new_answers": text} for name, code, text in values],
     )
     return len(replaced)
+
+
+def _update_by_id(connection: Connection, table: Table, ids: Sequence[str], **values: Any) -> None:
+    """Set values of the rows of some decisions, a limited number at a time."""
+    for start in range(0, len(ids), MAX_IDS):
+        is_meant = is_among(connection, table.c.decision_id, ids[start : start + MAX_IDS])
+        connection.execute(update(table).where(is_meant).values(**values))
 
 
 def require_same_labels(codes: Mapping[str, Label], found: Mapping[str, Label]) -> None:

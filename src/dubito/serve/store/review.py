@@ -17,20 +17,21 @@ from sqlalchemy import Connection, select, update
 from dubito.formatting import quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.decisions import (
-    MAX_IDS,
     Label,
     ModelAnswer,
     find_model_answers,
-    is_among,
     label_columns,
     label_of,
+    rows_by_id,
 )
 from dubito.serve.store.labels import add_labels
 from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
 from dubito.serve.store.writer import insert_rows
 
 LEASE_SECONDS = 600.0
-IS_UNLABELED = ~sa.exists().where(labels.c.decision_id == reviews.c.decision_id)
+IS_KEPT = ~review_events.c.is_undone
+HAS_LABEL = sa.exists().where(labels.c.decision_id == reviews.c.decision_id)
+IS_WAITING = sa.and_(reviews.c.is_open, ~HAS_LABEL)
 MAX_ESCALATIONS = 2  # after so many, a row leaves the queue without a label
 
 
@@ -122,22 +123,22 @@ def _change(connection: Connection, item_id: str, **values: Any) -> None:
 
 def _available(reviewer: str, now: float, item_id: str | None) -> sa.Select[Any]:
     """Return the query for the rows that a reviewer may claim, in order, or for one of them."""
-    was_answered = sa.exists().where(
-        review_events.c.decision_id == reviews.c.decision_id,
-        review_events.c.reviewer == reviewer,
-        ~review_events.c.is_undone,
-    )
-    query = (
-        select(reviews.c.decision_id)
-        .where(
-            reviews.c.is_open,
-            (reviews.c.lease_until <= now) | (reviews.c.reviewer == reviewer),
-            ~was_answered,
-            IS_UNLABELED,
-        )
-        .order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
-    )
+    is_here = review_events.c.decision_id == reviews.c.decision_id
+    was_answered = sa.exists().where(is_here, review_events.c.reviewer == reviewer, IS_KEPT)
+    is_free = (reviews.c.lease_until <= now) | (reviews.c.reviewer == reviewer)
+    query = select(reviews.c.decision_id).where(IS_WAITING, is_free, ~was_answered)
+    return _in_order(query, item_id)
+
+
+def _in_order(query: sa.Select[Any], item_id: str | None) -> sa.Select[Any]:
+    """Return a query for rows of the queue in its order, or for one of them."""
+    query = query.order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
     return query if item_id is None else query.where(reviews.c.decision_id == item_id)
+
+
+def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> int:
+    """Return how many rows of a table meet all conditions."""
+    return int(connection.execute(select(sa.func.count()).where(*conditions)).scalar_one())
 
 
 def review_queue(connection: Connection, reviewer: str, limit: int = 50) -> list[str]:
@@ -163,18 +164,13 @@ def review_queue(connection: Connection, reviewer: str, limit: int = 50) -> list
 
 def queue_length(connection: Connection) -> int:
     """Return how many rows wait for a label, claimed or not."""
-    query = select(sa.func.count()).where(reviews.c.is_open, IS_UNLABELED)
-    return int(connection.execute(query).scalar_one())
+    return _count(connection, IS_WAITING)
 
 
 def _n_escalations(connection: Connection, item_id: str) -> int:
     """Return how many reviewers escalated a row."""
-    query = select(sa.func.count()).where(
-        review_events.c.decision_id == item_id,
-        review_events.c.kind == "escalate",
-        ~review_events.c.is_undone,
-    )
-    return int(connection.execute(query).scalar_one())
+    is_this = review_events.c.decision_id == item_id
+    return _count(connection, is_this, review_events.c.kind == "escalate", IS_KEPT)
 
 
 def label_review(
@@ -290,9 +286,7 @@ def last_review(connection: Connection, reviewer: str, item_id: str | None = Non
     mapping or None
         With `decision_id`, `kind`, `label` and `answers`.
     """
-    query = select(review_events).where(
-        review_events.c.reviewer == reviewer, ~review_events.c.is_undone
-    )
+    query = select(review_events).where(review_events.c.reviewer == reviewer, IS_KEPT)
     if item_id is not None:
         query = query.where(review_events.c.decision_id == item_id)
     query = query.order_by(review_events.c.id.desc()).limit(1)
@@ -309,13 +303,11 @@ def answers_of(connection: Connection, item_id: str) -> list[tuple[str, int, flo
     item_id : str
         The row, of a policy of one class per row.
     """
-    query = select(review_events.c.reviewer, review_events.c.label, review_events.c.created).where(
-        review_events.c.decision_id == item_id,
-        review_events.c.kind == "label",
-        ~review_events.c.is_undone,
-    )
-    rows = connection.execute(query.order_by(review_events.c.id))
-    return [(name, int(code), float(created)) for name, code, created in rows]
+    event = review_events.c
+    query = select(event.reviewer, event.label, event.created).order_by(event.id)
+    is_answer = (event.decision_id == item_id, event.kind == "label", IS_KEPT)
+    rows = connection.execute(query.where(*is_answer))
+    return [(name, code, created) for name, code, created in rows]
 
 
 def _locked_state(connection: Connection, item_id: str) -> Any:
@@ -438,33 +430,21 @@ def waiting_rows(
     query = (
         select(*COLUMNS, reviews.c.reviewer, reviews.c.lease_until)
         .join(decisions, decisions.c.id == reviews.c.decision_id)
-        .where(reviews.c.is_open, IS_UNLABELED)
-        .order_by(reviews.c.is_audit.desc(), reviews.c.priority.desc())
+        .where(IS_WAITING)
         .limit(limit)
     )
-    if item_id is not None:
-        query = query.where(reviews.c.decision_id == item_id)
     found: dict[str, WaitingRow] = {}
-    for *values, holder, until in connection.execute(query):
+    for *values, holder, until in connection.execute(_in_order(query, item_id)):
         row = WaitingRow(*values)
         row.holder = holder if until > now else None
         found[row.id] = row
-    ids = list(found)
-    for start in range(0, len(ids), MAX_IDS):
-        events = (
-            select(review_events)
-            .where(
-                is_among(connection, review_events.c.decision_id, ids[start : start + MAX_IDS]),
-                ~review_events.c.is_undone,
-            )
-            .order_by(review_events.c.id)
-        )
-        for event in connection.execute(events).mappings():
-            row = found[event["decision_id"]]
-            if event["kind"] == "label":
-                row.answers.append((event["reviewer"], event["label"]))
-            else:
-                row.passed.add(event["reviewer"])
+    events = select(review_events).where(IS_KEPT).order_by(review_events.c.id)
+    for event in rows_by_id(connection, events, review_events.c.decision_id, list(found)):
+        row = found[event["decision_id"]]
+        if event["kind"] == "label":
+            row.answers.append((event["reviewer"], event["label"]))
+        else:
+            row.passed.add(event["reviewer"])
     return _with_model_answers(connection, found)
 
 
@@ -490,16 +470,15 @@ def arrived_rows(
         The maximum number of rows; ids decide which, not values or times.
     """
     is_between = (reviews.c.created >= start, reviews.c.created < end, ~reviews.c.is_audit)
-    count = connection.execute(select(sa.func.count()).where(*is_between)).scalar_one()
     query = select(*COLUMNS).join(reviews, decisions.c.id == reviews.c.decision_id)
     rows = connection.execute(query.where(*is_between).order_by(decisions.c.id).limit(limit))
     found = {row.id: WaitingRow(*row) for row in rows}
-    return _with_model_answers(connection, found), int(count)
+    return _with_model_answers(connection, found), _count(connection, *is_between)
 
 
 def _used(since: float) -> tuple[sa.ColumnElement[bool], ...]:
     """Return which events count against capacity: every answer, and passing a row on."""
-    return (review_events.c.created >= since, ~review_events.c.is_undone)
+    return (review_events.c.created >= since, IS_KEPT)
 
 
 def used_capacity(connection: Connection, since: float) -> dict[str, int]:
@@ -511,9 +490,8 @@ def used_capacity(connection: Connection, since: float) -> dict[str, int]:
 
 def _held(connection: Connection, reviewer: str, now: float) -> list[str]:
     """Return the rows that a reviewer holds."""
-    query = select(reviews.c.decision_id).where(
-        reviews.c.is_open, reviews.c.reviewer == reviewer, reviews.c.lease_until > now, IS_UNLABELED
-    )
+    is_own = (reviews.c.reviewer == reviewer, reviews.c.lease_until > now)
+    query = select(reviews.c.decision_id).where(IS_WAITING, *is_own)
     return list(connection.execute(query).scalars())
 
 
@@ -624,9 +602,7 @@ def _require_capacity(
     """Raise if a reviewer answered, passed on and holds more rows than it can review."""
     n_held = len(_held(connection, reviewer, now))
     for one in reversed(limits):  # the day first: who has used it need not come back next hour
-        is_own = review_events.c.reviewer == reviewer
-        query = select(sa.func.count()).select_from(review_events).where(is_own, *_used(one.start))
-        n_used = int(connection.execute(query).scalar_one())
+        n_used = _count(connection, review_events.c.reviewer == reviewer, *_used(one.start))
         if n_used + n_held + n_more > one.capacity:
             again = datetime.fromtimestamp(one.end).astimezone()
             at = f"{'tomorrow ' if one.name == 'day' else ''}at {again:%H:%M %Z}"
@@ -686,16 +662,12 @@ class AnsweredRow:
 def answered_rows(connection: Connection) -> list[AnsweredRow]:
     """Return the answers to each row; labels that a program sent are the truth."""
     is_truth = labels.c.reviewer.is_(None) & labels.c.answers.is_(None)
+    event = review_events.c
     query = (
-        select(
-            review_events.c.decision_id,
-            review_events.c.reviewer,
-            review_events.c.label,
-            labels.c.label.label("truth"),
-        )
-        .outerjoin(labels, (labels.c.decision_id == review_events.c.decision_id) & is_truth)
-        .where(review_events.c.kind == "label", ~review_events.c.is_undone)
-        .order_by(review_events.c.id)
+        select(event.decision_id, event.reviewer, event.label, labels.c.label.label("truth"))
+        .outerjoin(labels, (labels.c.decision_id == event.decision_id) & is_truth)
+        .where(event.kind == "label", IS_KEPT)
+        .order_by(event.id)
     )
     given: dict[str, dict[str, int]] = defaultdict(dict)
     truths: dict[str, int | None] = {}
