@@ -205,6 +205,11 @@ class _Metric(NamedTuple):
     dashed: str = "estimate at the time of the fit"
     beside: str = ""
 
+    @property
+    def show_axis(self) -> Callable[[float], str]:
+        """How numbers of the chart are written."""
+        return percent if self.show is percent else plain
+
 
 def _cards(overall: Any, metrics: Sequence[_Metric]) -> Cards:
     """Return the current metrics."""
@@ -219,9 +224,8 @@ def _charts(windows: Sequence[Window], metrics: Sequence[_Metric]) -> list[Figur
         if isinstance(one.reference, str):
             levels = [getattr(window, one.reference) for window in windows]
         estimates = [getattr(window, one.field) for window in windows]
-        show = percent if one.show is percent else plain
-        chart = _chart(one.chart, windows, estimates, levels, show=show, dashed=one.dashed)
-        charts.append(chart)
+        name, show = one.chart, one.show_axis
+        charts.append(_chart(name, windows, estimates, levels, show=show, dashed=one.dashed))
     return charts
 
 
@@ -286,28 +290,24 @@ def _worst_first(labels: Sequence[LabelMetrics]) -> list[LabelMetrics]:
 def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
     """Return the metrics of each label, and what is missing."""
 
-    def line(one: LabelMetrics) -> tuple[str, ...]:
-        found = one.audit
-        error = None if found is None else found.intervals.get(ECE)
-        return (
-            f"{one.name} *" if one.alarm.has_alarmed else one.name,
-            f"{one.n_labels:,}",
-            percent(one.review_rate),
-            ABSENT if found is None else percent(found.base_rate),
-            ABSENT if found is None else percent(found.mean_probability),
-            ABSENT if found is None else decimal(found.expected_calibration_error),
-            ABSENT if error is None else f"{decimal(error.low)} to {decimal(error.high)}",
-            ABSENT if one.log_loss is None else decimal(one.log_loss),
-            ABSENT if one.cost is None else decimal(one.cost),
-        )
+    def error_range(one: LabelMetrics) -> str:
+        error = one.audit and one.audit.intervals.get(ECE)
+        return f"{decimal(error.low)} to {decimal(error.high)}" if error else ABSENT
 
-    caption = "Labels, worst calibrated first (ECE in 10 equally filled bins). * Alarm."
-    heads = (
-        "label", "answers used", "reviewed", "frequency", "mean probability", "ECE",
-        "95 % interval", "log loss", "cost",
-    )  # fmt: skip
-    shown = _worst_first(labels)[:MAX_LABELS]
-    blocks: list[Block] = [Table(caption, heads, tuple(line(one) for one in shown))]
+    table = Table.of(
+        "Labels, worst calibrated first (ECE in 10 equally filled bins). * Alarm.",
+        _worst_first(labels)[:MAX_LABELS],
+        ("label", lambda one: f"{one.name} *" if one.alarm.has_alarmed else one.name),
+        ("answers used", lambda one: f"{one.n_labels:,}"),
+        ("reviewed", lambda one: percent(one.review_rate)),
+        ("frequency", lambda one: percent(one.audit and one.audit.base_rate)),
+        ("mean probability", lambda one: percent(one.audit and one.audit.mean_probability)),
+        ("ECE", lambda one: decimal(one.audit and one.audit.expected_calibration_error)),
+        ("95 % interval", error_range),
+        ("log loss", lambda one: decimal(one.log_loss)),
+        ("cost", lambda one: decimal(one.cost)),
+    )
+    blocks: list[Block] = [table]
     missing: dict[str, list[str]] = {}
     for one in labels:
         for note in (one.unavailable, one.note):
@@ -513,36 +513,28 @@ def shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Blo
         missing = "Class priors: unknown, because fewer than 100 rows were decided."
         return [uncertainty, Text(missing)]
     order = np.argsort(-np.abs(prior.prior - reference), kind="stable")[:MAX_CLASSES]
-    lines = tuple(
-        (
-            str(policy.classes[k]),
-            percent(float(reference[k])),
-            percent(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
-            f"{percent(float(prior.low[k]))} to {percent(float(prior.high[k]))}",
-        )
-        for k in order
-    )
-    caption = (
+    table = Table.of(
         f"Class priors of the last {prior.n_rows:,} rows, estimated from the outputs alone under "
-        "label shift"
+        "label shift",
+        order.tolist(),
+        ("class", lambda k: str(policy.classes[k])),
+        ("at the fit", lambda k: percent(reference[k])),
+        ("now", lambda k: percent(prior.prior[k]) if prior.is_identified[k] else "unknown"),
+        ("95 % interval", lambda k: f"{percent(prior.low[k])} to {percent(prior.high[k])}"),
     )
-    table = Table(caption, ("class", "at the fit", "now", "95 % interval"), lines)
     return [uncertainty, table]
 
 
 def uncertainty_block(shift: DistributionShift | None, measure: str = "1 - confidence") -> Text:
     """Return the shift of the uncertainty, and how that is measured."""
     if shift is None or shift.difference is None:
-        uncertainty = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
-    else:
-        one = shift.difference
-        low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
-        uncertainty = (
-            f"Mean uncertainty ({measure}) was {percent(shift.reference)} in the first "
-            f"rows and is {percent(shift.current)} in the last: {value} points "
-            f"({low} to {high})."
-        )
-    return Text(uncertainty)
+        return Text("Shift of the uncertainty: unknown, because fewer than 200 rows were decided.")
+    one = shift.difference
+    low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
+    return Text(
+        f"Mean uncertainty ({measure}) was {percent(shift.reference)} in the first rows and is "
+        f"{percent(shift.current)} in the last: {value} points ({low} to {high})."
+    )
 
 
 def comparison_blocks(found: PolicyComparison) -> list[Block]:
@@ -594,16 +586,14 @@ def _compared_figures(report: Any) -> dict[str, Callable[[Any], str]]:
 def policy_table(policies: Sequence[StoredPolicy]) -> Table:
     """Return all policies, newest first."""
     states = {(True, True): "active", (False, True): "was active", (False, False): "never active"}
-    lines = tuple(
-        (
-            f"{one.id}",
-            datetime.fromtimestamp(one.created, UTC).strftime("%Y-%m-%d %H:%M"),
-            "uploaded" if one.trained_until is None else "refitted",
-            states[one.is_active, one.was_active],
-        )
-        for one in reversed(policies)
+    return Table.of(
+        "All policies",
+        reversed(policies),
+        ("policy", lambda one: f"{one.id}"),
+        ("stored (UTC)", lambda one: f"{datetime.fromtimestamp(one.created, UTC):%Y-%m-%d %H:%M}"),
+        ("origin", lambda one: "uploaded" if one.trained_until is None else "refitted"),
+        ("status", lambda one: states[one.is_active, one.was_active]),
     )
-    return Table("All policies", ("policy", "stored (UTC)", "origin", "status"), lines)
 
 
 def team_blocks(report: TeamReport) -> list[Block]:
@@ -694,19 +684,14 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
     """Return the metrics of forecasts, charts of them over time, and each series and horizon."""
     overall, windows = report.overall, report.windows
     has_score = overall.interval_score is not None
-    width = "Mean width" if has_score else "Classes per set"
-    cards = [
-        _card(f"Coverage at {short_percent(report.level)}", overall.coverage, percent),
-        _card(width, overall.width, decimal),
+    width, score = "Mean width" if has_score else "Classes per set", "Interval score"
+    nominal = f"Coverage at {short_percent(report.level)}"
+    metrics = [
+        _Metric(nominal, "coverage", percent, "Coverage", report.level),
+        _Metric(width, "width", decimal, width),
+        *([_Metric(score, "interval_score", decimal, score)] if has_score else []),
     ]
-    charts = [
-        _forecast_chart("Coverage", windows, [w.coverage for w in windows], report.level),
-        _forecast_chart(width, windows, [w.width for w in windows]),
-    ]
-    if overall.interval_score is not None:
-        scores = [w.interval_score or overall.interval_score for w in windows]
-        cards.append(_card("Interval score", overall.interval_score, decimal))
-        charts.append(_forecast_chart("Interval score", windows, scores))
+    charts = [_forecast_chart(one, windows) for one in metrics]
     warm_up = (
         f"; {quantity(report.n_warm_up, 'outcome')} of forecasts that were not corrected yet "
         f"{'is' if report.n_warm_up == 1 else 'are'} left out"
@@ -718,24 +703,20 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
         "windows with about as many times each, labeled by the first date: the axis counts "
         "windows, not days."
     )
-    return [Cards(tuple(cards)), Text(text), *_row(charts), *_cell_blocks(report)]
+    return [_cards(overall, metrics), Text(text), *_row(charts), *_cell_blocks(report)]
 
 
-def _forecast_chart(
-    name: str,
-    windows: Sequence[ForecastMetrics],
-    estimates: Sequence[Estimate],
-    level: float | None = None,
-) -> Figure | None:
+def _forecast_chart(metric: _Metric, windows: Sequence[ForecastMetrics]) -> Figure | None:
     """Return a chart of a metric per window; of the coverage, with the nominal one.
 
     None if no window has the metric.
     """
+    name, level = metric.chart, metric.reference
+    estimates = [getattr(window, metric.field) for window in windows]
     if all(estimate.interval is None for estimate in estimates):
         return None
-    n, show, marks, heights = len(windows), plain, list[Mark](), list[float]()
+    n, show, marks, heights = len(windows), metric.show_axis, list[Mark](), list[float]()
     if level is not None:
-        show = percent
         marks.append(Line([-0.5, n - 0.5], [level, level], "reference", "nominal"))
         if all(one.raw_coverage is not None for one in windows):
             raw = [one.raw_coverage for one in windows]
@@ -852,17 +833,16 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
     answers = [name for name in names if name not in REJECT_STYLES]
     marks: list[Mark] = []
     base = np.zeros(len(used))
+    left, right = np.arange(len(used)) - 0.4, np.arange(len(used)) + 0.4
     for name in names:
-        counts = np.array([one.actions[name] for one in used])
-        high = base + counts / np.array([one.n_rows for one in used])
+        fractions = [one.actions[name] / one.n_rows for one in used]
+        high = base + fractions
         position = answers.index(name) % len(ANSWER_STYLES) if name in answers else 0
         style = REJECT_STYLES.get(name, ANSWER_STYLES[position])
-        pairs = zip(used, counts.tolist(), strict=True)
         hints = tuple(
-            f"{name}: {count:,} of {quantity(one.n_rows)} ({percent(count / one.n_rows)})"
-            for one, count in pairs
+            f"{name}: {one.actions[name]:,} of {quantity(one.n_rows)} ({percent(fraction)})"
+            for one, fraction in zip(used, fractions, strict=True)
         )
-        left, right = np.arange(len(used)) - 0.4, np.arange(len(used)) + 0.4
         marks.append(Bars(left, right, high, style, name, low=base, hints=hints))
         base = high
     days = [datetime.fromtimestamp(one.start, UTC) for one in used]
@@ -876,16 +856,11 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
         x = _named_axis(f"start of the window, {when} (UTC)", starts)
     y = Axis(0, 1, "Fraction of rows", short_percent)
     chart = Chart("Actions over time", x, y, tuple(marks), height=220)
+    counts = [(one.n_rows, *one.actions.values(), *one.calls.values()) for one in used]
     lines = tuple(
-        (
-            start,
-            f"{one.n_rows:,}",
-            *(f"{m:,}" for m in (*one.actions.values(), *one.calls.values())),
-        )
-        for start, one in zip(starts, used, strict=True)
+        (start, *(f"{n:,}" for n in row)) for start, row in zip(starts, counts, strict=True)
     )
     calls = [f"calls of {name}" for name in used[0].calls]
     table = Table("Rows by action", ("from (UTC)", "rows", *names, *calls), lines)
-    return Figure(
-        "Actions", (chart,), "A bar is a window of decided rows, consecutive by arrival.", table
-    )
+    caption = "A bar is a window of decided rows, consecutive by arrival."
+    return Figure("Actions", (chart,), caption, table)
