@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any, final
+from typing import Annotated, Any, final
 from urllib.parse import parse_qs
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 from itsdangerous.encoding import base64_decode, base64_encode
 from starlette.concurrency import run_in_threadpool
@@ -75,9 +75,7 @@ class Sessions:
             is_canonical = base64_encode(base64_decode(signature)).decode() == signature
         except (BadData, UnicodeError):
             return None
-        if not is_canonical:
-            return None
-        return session if session.until > time.time() else None
+        return session if is_canonical and session.until > time.time() else None
 
     def csrf_token(self, cookie: str) -> str:
         """Return the token that forms of a session must send."""
@@ -132,7 +130,7 @@ def get_authenticator(request: Request) -> Authenticator:
     return authenticator
 
 
-def require_scope(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
+def _require_scope(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
     """Return a dependency that requires a token with one of some scopes.
 
     The token comes in the header `Authorization: Bearer ...`, or by the session cookie. Requests
@@ -176,6 +174,13 @@ def require_scope(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
     return authenticate
 
 
+DecideToken = Annotated[Token, Depends(_require_scope("decide"))]
+LookupToken = Annotated[Token, Depends(_require_scope("decide", "admin"))]
+ReviewToken = Annotated[Token, Depends(_require_scope("review"))]
+MonitorToken = Annotated[Token, Depends(_require_scope("review", "admin"))]
+AdminToken = Annotated[Token, Depends(_require_scope("admin"))]
+
+
 def csrf_token(request: Request) -> str:
     """Return the CSRF token of a session, which forms must send."""
     cookie = request.cookies.get(SESSION_COOKIE, "")
@@ -207,6 +212,9 @@ async def read_form(request: Request) -> dict[str, str]:
         request.state.form = {name: values[-1] for name, values in fields.items()}
     form: dict[str, str] = request.state.form
     return form
+
+
+Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 def start_session(request: Request, response: Response, token: Token) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Annotated, Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from dubito.calibrate import ConfidenceCalibrator
@@ -31,7 +31,7 @@ from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
 from dubito.serve import cascades, label_sets, model_answers, schemas, value_rows
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import DecideToken, LookupToken
 from dubito.serve.http_errors import INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
 from dubito.serve.service import Service, Settings, get_service
@@ -210,11 +210,7 @@ def decide_batch(
     },
     responses={200: {"model": schemas.DecideResponse}},
 )
-async def decide(
-    request: Request,
-    token: Annotated[Token, Depends(require_scope("decide"))],
-    rearrange: bool = False,
-) -> Response:
+async def decide(request: Request, token: DecideToken, rearrange: bool = False) -> Response:
     """Decide rows and store the decisions; the response is sent once they are on disk.
 
     A cascade answers which model to call next, and takes its output under the same id. So does a
@@ -433,11 +429,7 @@ def _fallback_actions(
         | schemas.StoredCascadeDecision
     ),
 )
-def get_decision(
-    request: Request,
-    decision_id: str,
-    token: Annotated[Token, Depends(require_scope("decide", "admin"))],
-) -> dict[str, Any]:
+def get_decision(request: Request, decision_id: str, token: LookupToken) -> dict[str, Any]:
     """Return a stored decision, its label if known, the labels it had before, and the answers.
 
     With a review team, or an action that asks a reviewer, also what the answers lead to:

@@ -18,11 +18,11 @@ from functools import partial
 from hashlib import blake2b
 from math import isfinite
 from os import PathLike, fspath
-from typing import Annotated, Any, final
+from typing import Any, final
 from uuid import uuid4
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from sqlalchemy import Connection, delete, insert, select, text
 from starlette.concurrency import run_in_threadpool
 
@@ -34,13 +34,13 @@ from dubito.measure.regression import central_interval
 from dubito.outputs import Logits, Normal, Probabilities, Quantiles, Samples
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serve import schemas
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import DecideToken, LookupToken
 from dubito.serve.decide import INLINE_BYTES
 from dubito.serve.forecast_metrics import ForecastReport, StoredForecasts
 from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import as_http_error, too_many
 from dubito.serve.service import DAY, Service, get_service
-from dubito.serve.store import Store, Token
+from dubito.serve.store import Store
 from dubito.serve.store.decisions import Label, rows_by_id
 from dubito.serve.store.labels import LabelCounts, add_labels, find_labels
 from dubito.serve.store.policies import checksum
@@ -575,9 +575,7 @@ def _get_forecaster(service: Service) -> Forecaster:
 
 @router.post("/forecasts", openapi_extra=schemas.request_body(schemas.ForecastsRequest))
 async def post_forecasts(
-    request: Request,
-    token: Annotated[Token, Depends(require_scope("decide"))],
-    rearrange: bool = False,
+    request: Request, token: DecideToken, rearrange: bool = False
 ) -> schemas.ForecastsResponse:
     """Return the interval or the set of each forecast, once they are on disk.
 
@@ -619,11 +617,7 @@ async def post_forecasts(
     response_model=schemas.StoredForecast,
     response_model_exclude_unset=True,
 )
-def get_forecast(
-    request: Request,
-    forecast_id: str,
-    token: Annotated[Token, Depends(require_scope("decide", "admin"))],
-) -> dict[str, Any]:
+def get_forecast(request: Request, forecast_id: str, token: LookupToken) -> dict[str, Any]:
     """Return a stored forecast, its outcome if known, and the outcomes it had before."""
     service = get_service(request)
     forecaster, store = _get_forecaster(service), service.store

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.calibrate import ConfidenceCalibrator
@@ -17,13 +17,12 @@ from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import cascades, schemas
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import DecideToken
 from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
-from dubito.serve.store import Token
 from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import LabelCounts, add_labels, require_same_labels
 from dubito.serve.store.policies import ServedPolicy
@@ -36,7 +35,7 @@ router = APIRouter(prefix="/v1", tags=["labels"])
 @router.post("/labels", openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True))
 async def post_labels(
     request: Request,
-    token: Annotated[Token, Depends(require_scope("decide"))],
+    token: DecideToken,
     correct: Annotated[bool, Query(description="Replace labels that differ.")] = False,
 ) -> schemas.LabelsResponse:
     """Store labels, before or after their decisions; repeating a request is safe.

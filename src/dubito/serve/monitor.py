@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic_core import to_jsonable_python
 
 from dubito.decide import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import MonitorToken
 from dubito.serve.cascades import Arrivals, count_waiting
 from dubito.serve.model_answers import count_asked, model_actions
 from dubito.serve.policy_metrics import (
@@ -26,7 +26,6 @@ from dubito.serve.policy_metrics import (
 )
 from dubito.serve.schemas import ForecastMonitorResponse, MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
-from dubito.serve.store import Token
 from dubito.serve.weighted_estimates import FORECAST_DAYS, MONITOR_DAYS, recent_rows
 
 router = APIRouter(prefix="/v1", tags=["monitor"])
@@ -35,7 +34,7 @@ router = APIRouter(prefix="/v1", tags=["monitor"])
 @router.get("/monitor")
 def get_monitor(
     request: Request,
-    token: Annotated[Token, Depends(require_scope("review", "admin"))],
+    token: MonitorToken,
     days: Annotated[float | None, Query(gt=0, le=3650)] = None,
 ) -> MonitorResponse | ForecastMonitorResponse:
     """Return metrics of the active policy over the last days, from the labels so far.

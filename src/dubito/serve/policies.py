@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, TypeVar, final
 
 import numpy as np
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
@@ -32,7 +32,7 @@ from dubito.decide.row_costs import RowCosts
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve import schemas
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import AdminToken
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import answer_matrix
 from dubito.serve.service import DAY, Service, get_service, log_event
@@ -346,7 +346,6 @@ router = APIRouter(prefix="/v1", tags=["policies"])
 FILE: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }
-Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
 def deploy_policy(store: Store, policy: ServedPolicy) -> int:
@@ -410,7 +409,7 @@ def add_candidate(service: Service) -> int:
 
 
 @router.get("/policies", response_model=schemas.PoliciesResponse)
-def list_policies(request: Request, token: Admin) -> dict[str, Any]:
+def list_policies(request: Request, token: AdminToken) -> dict[str, Any]:
     """Return all policies, oldest first, and which one is active."""
     service = get_service(request)
     summaries = []
@@ -422,7 +421,7 @@ def list_policies(request: Request, token: Admin) -> dict[str, Any]:
 
 
 @router.post("/policies", status_code=201, openapi_extra=FILE)
-async def upload_policy(request: Request, token: Admin) -> schemas.UploadResponse:
+async def upload_policy(request: Request, token: AdminToken) -> schemas.UploadResponse:
     """Store a policy file written by `dubito fit`; it is not active yet."""
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
@@ -444,13 +443,13 @@ def _add_document(service: Service, body: bytes) -> int:
 
 @router.post("/policies/{policy_id}/activate")
 def activate(
-    request: Request, token: Admin, policy_id: Annotated[int, Path(ge=1, le=2**31 - 1)]
+    request: Request, token: AdminToken, policy_id: Annotated[int, Path(ge=1, le=2**31 - 1)]
 ) -> schemas.ActiveResponse:
     """Activate a policy: in this process at once, in others within a second."""
     return schemas.ActiveResponse(active=activate_policy(get_service(request), token, policy_id))
 
 
 @router.post("/policies/rollback")
-def roll_back(request: Request, token: Admin) -> schemas.ActiveResponse:
+def roll_back(request: Request, token: AdminToken) -> schemas.ActiveResponse:
     """Activate the previously active policy again."""
     return schemas.ActiveResponse(active=activate_policy(get_service(request), token, None))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide import Policy
@@ -17,24 +17,23 @@ from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import ACTIONS
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import ReviewToken
 from dubito.serve.cascades import describe_review
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import describe_labels, row_reason
 from dubito.serve.labels import encode_any, takes_verdicts
 from dubito.serve.model_answers import updated_item
 from dubito.serve.service import Service, get_service
-from dubito.serve.store import ReviewItem, Token
+from dubito.serve.store import ReviewItem
 from dubito.serve.store.decisions import Label
 from dubito.serve.value_rows import describe_value
 
 router = APIRouter(prefix="/v1", tags=["review"])
 MAX_BYTES = 1_000_000
-Reviewer = Annotated[Token, Depends(require_scope("review"))]
 
 
 @router.get("/review")
-def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
+def get_queue(request: Request, token: ReviewToken) -> schemas.QueueResponse:
     """Return how many rows wait, and the ids that come next."""
     service = get_service(request)
     ids = service.store.review_queue if service.team is None else service.team.next_ids
@@ -42,7 +41,7 @@ def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
 
 
 @router.post("/review", response_model=schemas.ClaimResponse, response_model_exclude_unset=True)
-def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
+def claim_next(request: Request, token: ReviewToken) -> dict[str, Any]:
     """Claim the row with the highest review value; `item` is null if none waits.
 
     With a team, it is the row that is worth most with this reviewer, within its capacity.
@@ -60,7 +59,7 @@ def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
     response_model=schemas.ReviewResponse,
     response_model_exclude_unset=True,
 )
-async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, Any]:
+async def answer(request: Request, item_id: str, token: ReviewToken) -> dict[str, Any]:
     """Claim, label, escalate or skip a row, or undo that."""
     service = get_service(request)
     policy, body = service.catalog.active_served[1], await schemas.read_body(request, MAX_BYTES)

@@ -16,10 +16,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, final
+from typing import Any, final
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from sqlalchemy import Connection
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
@@ -30,12 +30,12 @@ from dubito.decide.costs import CostMatrix
 from dubito.errors import BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import ClassName, Probabilities
-from dubito.serve.auth import require_scope
+from dubito.serve.auth import MonitorToken
 from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, FORBIDDEN, NOT_FOUND, HTTPError
 from dubito.serve.model_answers import Outcome, cost_columns, outcome_of, stored_posterior
 from dubito.serve.service import DAY, PolicyCatalog, Settings, get_service
-from dubito.serve.store import ReviewItem, Store, Token
+from dubito.serve.store import ReviewItem, Store
 from dubito.serve.store.review import (
     AnsweredRow,
     Period,
@@ -46,7 +46,6 @@ from dubito.serve.store.review import (
 )
 
 router = APIRouter(prefix="/v1", tags=["review"])
-Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
 MAX_ROWS = 5000  # that wait, and that are expected: prices and order rest on so many
 LEARN_SECONDS = 60.0  # between two looks at which answers are confirmed
 ABSENT_SECONDS = DAY  # without a claim: then rows are not left for a reviewer
@@ -133,7 +132,7 @@ class TeamReport:
 
 
 @router.get("/team")
-def get_team(request: Request, token: Viewer) -> TeamReport:
+def get_team(request: Request, token: MonitorToken) -> TeamReport:
     """Return the queue, the capacity, the shadow price and the agreement of each reviewer."""
     team = get_service(request).team
     if team is None:

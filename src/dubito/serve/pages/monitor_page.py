@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from dubito.decide import Cascade, Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.report.content import Block, Text, Verdict
-from dubito.serve.auth import read_form, require_scope
+from dubito.serve.auth import AdminToken, Form, MonitorToken
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.monitor import active_report
 from dubito.serve.pages import monitor_blocks as blocks
@@ -24,19 +24,16 @@ from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.weighted_estimates import FORECAST_DAYS, recent_rows
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
-Admin = Annotated[Token, Depends(require_scope("admin"))]
-Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 @router.get("/monitor")
-def show_monitor(request: Request, token: Viewer) -> Response:
+def show_monitor(request: Request, token: MonitorToken) -> Response:
     """Show metrics of the active policy, and a candidate beside it."""
     return _show(request, token)
 
 
 @router.post("/monitor/refit")
-def refit(request: Request, token: Admin) -> Response:
+def refit(request: Request, token: AdminToken) -> Response:
     """Fit a candidate to the labels so far; it is not activated."""
     try:
         policy_id = add_candidate(get_service(request))
@@ -47,7 +44,7 @@ def refit(request: Request, token: Admin) -> Response:
 
 
 @router.post("/monitor/activate")
-def activate(request: Request, token: Admin, form: Form) -> Response:
+def activate(request: Request, token: AdminToken, form: Form) -> Response:
     """Activate the policy of the form."""
     text = form.get("policy", "")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
@@ -57,7 +54,7 @@ def activate(request: Request, token: Admin, form: Form) -> Response:
 
 
 @router.post("/monitor/rollback")
-def roll_back(request: Request, token: Admin) -> Response:
+def roll_back(request: Request, token: AdminToken) -> Response:
     """Activate the previously active policy again."""
     activate_policy(get_service(request), token, None)
     return redirect("/monitor#policies")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASON_TEXTS
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import REASON_TEXTS as VALUE_REASON_TEXTS
-from dubito.serve.auth import read_form, require_scope
+from dubito.serve.auth import Form, ReviewToken
 from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
@@ -27,8 +27,6 @@ from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.value_rows import read_number
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-Reviewer = Annotated[Token, Depends(require_scope("review"))]
-Form = Annotated[dict[str, str], Depends(read_form)]
 KEYS = "1234567890abcdfghijklmnopqrtuvwxy"  # e, s and z belong to other buttons
 MAX_DIGITS = 6
 UNKNOWN_ANSWER = HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
@@ -37,7 +35,7 @@ CHOICES: dict[str, int | None] = {"yes": 1, "no": 0, "unknown": None}
 
 
 @router.get("/review")
-def show_next(request: Request, token: Reviewer, item: str | None = None) -> Response:
+def show_next(request: Request, token: ReviewToken, item: str | None = None) -> Response:
     """Show the row with the highest review value, or a given one; forecasts have no reviews."""
     if get_service(request).forecaster is not None:
         return redirect("/monitor")
@@ -49,13 +47,13 @@ def show_next(request: Request, token: Reviewer, item: str | None = None) -> Res
 
 
 @router.post("/review")
-def answer(request: Request, token: Reviewer, form: Form) -> Response:
+def answer(request: Request, token: ReviewToken, form: Form) -> Response:
     """Label, escalate or skip a row."""
     return _apply(request, token, form, form.get("answer", ""), "/review")
 
 
 @router.post("/review/undo")
-def undo(request: Request, token: Reviewer, form: Form) -> Response:
+def undo(request: Request, token: ReviewToken, form: Form) -> Response:
     """Undo the last answer for a row, and show the row again."""
     item = quote(form.get("item", ""), safe="")
     return _apply(request, token, form, "undo", f"/review?item={item}")
