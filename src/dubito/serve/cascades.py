@@ -475,11 +475,11 @@ class Arrivals:
 
     times: dict[str, tuple[float, int]]
     confidence: FloatArray
-    heard: FloatArray
+    answered_at: FloatArray
 
     @classmethod
     def find(cls, connection: Connection, policy_id: int, tier: str | None) -> Arrivals:
-        """Return the arrivals of all rows of a cascade; `heard` is when its first tier spoke."""
+        """Return the arrivals of all rows of a cascade; `answered_at` is of its first tier."""
         one = cascade_stages.c
         query = (
             select(one.decision_id, one.created, one.position, one.sent)
@@ -487,14 +487,14 @@ class Arrivals:
             .order_by(one.created, one.position, one.decision_id)
         )
         times: dict[str, tuple[float, int]] = {}
-        spoken = []
+        outputs = []
         for name, moment, position, sent in connection.execute(query):
             times.setdefault(name, (moment, position))
             said = json.loads(sent)["confidences"].get(tier)
             if said is not None:
-                spoken.append((said, moment))
-        confidence, heard = np.array(spoken, np.float64).reshape(-1, 2).T
-        return cls(times, confidence, heard)
+                outputs.append((said, moment))
+        confidence, answered_at = np.array(outputs, np.float64).reshape(-1, 2).T
+        return cls(times, confidence, answered_at)
 
 
 def count_waiting(connection: Connection, since: float) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,18 +13,16 @@ from scipy.special import xlogy
 
 from dubito.arrays import BoolArray, FloatArray
 from dubito.calibrate.calibrator import FLOOR
-from dubito.data.batch import make_batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Labels
-from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
+from dubito.decide import CostMatrix, Policy, PriorEstimate
 from dubito.decide.cascade import ABSTAIN, Cascade
 from dubito.decide.cascade import REVIEW as REVIEW_ACTION
 from dubito.decide.multilabel.label_decisions import AUTOMATIC, POSITIVE, REVIEW, REVIEW_ROW
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.row_costs import RowCosts
-from dubito.errors import DubitoWarning
 from dubito.measure import BinaryAudit, audit
-from dubito.measure.binary import wilson_interval
 from dubito.measure.regression import interval_scores
 from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
@@ -37,28 +34,23 @@ from dubito.serve.store.decisions import LabelDelay
 from dubito.serve.value_rows import StoredValues, targets
 from dubito.serve.weighted_estimates import (
     CALLER,
-    LEVEL,
-    MIN_LABELS,
-    MIN_ROWS,
     N_RESAMPLES,
-    RECENT_ROWS,
     SEED,
     TOLERANCE,
     Estimate,
     Reliability,
     WeightedSample,
-    effective_size,
+    accuracy_estimate,
     expected_error,
     fraction_estimate,
     mean_estimate,
     metric_estimate,
     propensity_weights,
+    recent_prior,
     uncertainty_alarm,
     uncertainty_shift,
     window_rows,
 )
-
-MAX_CLASSES = 50  # with more, hardly any class prior would be identified
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +238,7 @@ def monitor_classes(
         uncertainty=uncertainty_shift(rows.probabilities.max(axis=1, initial=0.0)),
         delay=rows.delay,
         reliability=_class_reliability(rows, policy),
-        prior=_recent_prior(rows, prior),
+        prior=recent_prior(rows.probabilities, prior),
         reference_prior=prior,
     )
 
@@ -275,24 +267,33 @@ def _class_reliability(rows: StoredRows, policy: Policy) -> Reliability | None:
 def _class_window(rows: StoredRows, costs: CostMatrix) -> ClassWindow:
     """Return the metrics of some rows."""
     sample = propensity_weights(rows)
-    error = log_loss = cost = Estimate(None, sample.unavailable)
-    expected = None
+    found = _unavailable(sample, "calibration_error", "log_loss", "cost")
+    found["expected_if_calibrated"] = None
     if sample.is_available:
         labeled, weight = rows.take(sample.rows), sample.weight
         batch = make_batch(labeled.label, Probabilities(labeled.probabilities), caller=CALLER)
-        error = metric_estimate("expected_calibration_error", batch, weight)
-        log_loss = metric_estimate("log_loss", batch, weight)
-        cost = _mean_cost(labeled, weight, costs)
-        expected = expected_error(batch, weight)
+        found |= _calibration(batch, weight)
+        found["log_loss"] = metric_estimate("log_loss", batch, weight)
+        found["cost"] = _mean_cost(labeled, weight, costs)
     return ClassWindow(
         **_period(rows.created, sample.rows.size),
         note=sample.note,
         coverage=fraction_estimate(~np.isin(rows.action, costs.rejecting)),
-        calibration_error=error,
-        log_loss=log_loss,
-        cost=cost,
-        expected_if_calibrated=expected,
+        **found,
     )
+
+
+def _unavailable(sample: WeightedSample, *names: str) -> dict[str, Any]:
+    """Return metrics by name for rows that no sample represents."""
+    return dict.fromkeys(names, Estimate(None, sample.unavailable))
+
+
+def _calibration(batch: Batch, weight: FloatArray) -> dict[str, Any]:
+    """Return the calibration error of labeled rows, and that of a calibrated model."""
+    return {
+        "calibration_error": metric_estimate("expected_calibration_error", batch, weight),
+        "expected_if_calibrated": expected_error(batch, weight),
+    }
 
 
 def _mean_cost(labeled: StoredRows, weight: FloatArray, costs: CostMatrix) -> Estimate:
@@ -308,18 +309,6 @@ def _mean_cost(labeled: StoredRows, weight: FloatArray, costs: CostMatrix) -> Es
     by_action = by_row.answered(Probabilities(labeled.probabilities)).of_labels(labels)
     paid = by_action[np.arange(len(labeled)), labeled.action]
     return mean_estimate(np.asarray(paid), weight)
-
-
-def _recent_prior(rows: StoredRows, prior: FloatArray) -> PriorEstimate | None:
-    """Return the class priors of the last rows; None if there are too few."""
-    recent = rows.probabilities[-RECENT_ROWS:]
-    if len(recent) < MIN_ROWS or prior.size > MAX_CLASSES:
-        return None
-    # The estimate has `is_identified`.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        return estimate_prior(
-            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=SEED
-        )
 
 
 @final
@@ -499,7 +488,7 @@ def _value_window(rows: StoredRows, policy: RegressionPolicy) -> ValueWindow:
     """Return the metrics of some rows with decided values."""
     sample = propensity_weights(rows)
     names = ("coverage", "bias", "interval_score", "cost")
-    found: dict[str, Any] = dict.fromkeys(names, Estimate(None, sample.unavailable))
+    found = _unavailable(sample, *names)
     if sample.is_available:
         labeled = rows.take(sample.rows)
         known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
@@ -539,6 +528,7 @@ def monitor_cascade(
     order = np.array(sorted(range(len(times)), key=times.__getitem__), np.int64)
     rows, arrived = rows.take(order), np.array([times[k][0] for k in order], np.float64)
     first_confidence = cascade.first_p_correct(arrivals.confidence)
+    recent_confidence = first_confidence[arrivals.answered_at >= since]
     sample, is_called = propensity_weights(rows), _is_called(rows, cascade)
     used = sample.rows[is_called[sample.rows]]
     reliability = None
@@ -554,7 +544,7 @@ def monitor_cascade(
             "calibration": _calibration_alarm(history),
             "uncertainty": uncertainty_alarm(1 - first_confidence),
         },
-        uncertainty=uncertainty_shift(first_confidence[arrivals.heard >= since].astype(np.float32)),
+        uncertainty=uncertainty_shift(recent_confidence.astype(np.float32)),
         waiting=dict(waiting),
         delay=rows.delay,
         reliability=reliability,
@@ -603,20 +593,19 @@ def _cascade_window(rows: StoredRows, cascade: Cascade, arrived: FloatArray) -> 
     """Return the metrics of some rows, which arrived at these times."""
     sample = propensity_weights(rows)
     is_answered, is_called = _is_answered(rows, cascade), _is_called(rows, cascade)
-    cost = accuracy = error = Estimate(None, sample.unavailable)
-    expected = None
+    found = _unavailable(sample, "cost", "accuracy", "calibration_error")
+    found["expected_if_calibrated"] = None
     if sample.is_available:
         labeled, weight = rows.take(sample.rows), sample.weight
-        cost = mean_estimate(_realized_costs(labeled, cascade), weight)
-        accuracy = _accuracy(labeled, weight, is_answered[sample.rows])
-        used = is_called[sample.rows]
-        error = Estimate(None, "No model was called for a row with a label.")
+        found["cost"] = mean_estimate(_realized_costs(labeled, cascade), weight)
+        has_answer = is_answered[sample.rows]
+        found["accuracy"] = accuracy_estimate(labeled.label[has_answer] == 1, weight[has_answer])
+        used, none = is_called[sample.rows], "No model was called for a row with a label."
+        found["calibration_error"] = Estimate(None, none)
         if used.any():
-            some, weight = labeled.take(used), weight[used]
+            some = labeled.take(used)
             outputs = TopLabel(_p_correct(some), (some.label == 1).astype(np.float64))
-            batch = make_batch(None, outputs, caller=CALLER)
-            error = metric_estimate("expected_calibration_error", batch, weight)
-            expected = expected_error(batch, weight)
+            found |= _calibration(make_batch(None, outputs, caller=CALLER), weight[used])
     counts = np.bincount(rows.action, minlength=len(cascade.actions)).tolist()
     n_tiers = len(cascade.tiers)
     return CascadeWindow(
@@ -625,20 +614,6 @@ def _cascade_window(rows: StoredRows, cascade: Cascade, arrived: FloatArray) -> 
         actions=dict(zip(cascade.actions[n_tiers:], counts[n_tiers:], strict=True)),
         calls={name: int((~np.isnan(one)).sum()) for name, one in _paid(rows, cascade).items()},
         answered=fraction_estimate(is_answered),
-        cost=cost,
-        accuracy=accuracy,
         p_correct=float(_p_correct(rows)[is_answered].mean()) if is_answered.any() else None,
-        calibration_error=error,
-        expected_if_calibrated=expected,
+        **found,
     )
-
-
-def _accuracy(labeled: StoredRows, weight: FloatArray, is_answered: BoolArray) -> Estimate:
-    """Return how many answers are correct, with an interval of the effective number of labels."""
-    used, n_effective = labeled.label[is_answered] == 1, effective_size(weight[is_answered])
-    if n_effective < MIN_LABELS:
-        equal = f"equivalent to {n_effective:.0f} of a random sample"
-        needed = f"at least {MIN_LABELS} are needed"
-        return Estimate(None, f"{used.size:,} labels of answers, {equal}: {needed}.")
-    value = float(np.average(used, weights=weight[is_answered]))
-    return Estimate(wilson_interval(value, n_effective))

@@ -8,6 +8,7 @@ arrive, those that are old enough represent all.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
+from dubito.decide import PriorEstimate, estimate_prior
 from dubito.decide.value import MeanInterval
+from dubito.errors import DubitoWarning
 from dubito.formatting import duration, percent, quantity
 from dubito.measure import Interval, confidence_interval
 from dubito.measure.binary import wilson_interval
@@ -26,6 +29,7 @@ from dubito.measure.calibration_error import ReliabilityState, expected_gaps, un
 from dubito.measure.intervals import CATALOG
 from dubito.monitor.metrics import DistributionShift, distribution_shift, mean_with_error
 from dubito.monitor.sequential import SequentialAlarm
+from dubito.outputs import Probabilities
 from dubito.serve.service import DAY, Service
 from dubito.serve.store import StoredRows
 from dubito.serve.store.decisions import LabelDelay
@@ -58,7 +62,7 @@ class WeightedSample:
     @property
     def frequency(self) -> FloatArray:
         """The weights, scaled to sum to the effective number of rows (Kish, 1965)."""
-        scale = effective_size(self.weight) / max(float(self.weight.sum()), 1.0)
+        scale = _effective_size(self.weight) / max(float(self.weight.sum()), 1.0)
         return np.asarray(self.weight * scale)
 
     @property
@@ -120,10 +124,7 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
         notes.append(f"Reviewers could not resolve {unresolved}; these are left out.")
     weight, missing = _weigh(since, is_labeled)
     unavailable, found = unavailable or missing, np.flatnonzero(weight)
-    n_effective = effective_size(weight)
-    if not unavailable and n_effective < MIN_LABELS:
-        equal = f"equivalent to {n_effective:.0f} of a random sample"
-        unavailable = f"{quantity(found.size, 'label')}, {equal}: at least {MIN_LABELS} are needed."
+    unavailable = unavailable or _too_few(quantity(found.size, "label"), weight)
     return WeightedSample(first + found, weight[found], unavailable, " ".join(notes))
 
 
@@ -145,12 +146,10 @@ def _due_rows(rows: StoredRows, delay: LabelDelay) -> WeightedSample:
         )
     else:
         usual, unavailable = usual_delay(delay.seconds), ""
-        if not n_due:
+        if not n_due and delay.missing_since is not None:
+            unavailable = f"Labels of rows decided since {_at(delay.missing_since)} are missing."
+        elif not n_due:
             unavailable = f"No row is older than {usual}, within which 98 % of labels arrive."
-            if delay.missing_since is not None:
-                unavailable = (
-                    f"Labels of rows decided since {_at(delay.missing_since)} are missing."
-                )
         elif n_missing > MAX_UNRESOLVED * n_due:
             limit = f"above {percent(MAX_UNRESOLVED, 0)}, metrics are withheld"
             unavailable = f"{missing} older than {usual}, the usual delay, have no label: {limit}."
@@ -245,10 +244,18 @@ def _no_label(n_rows: int, is_rejected: bool) -> str:
     return f"No audited row of {quantity(n_rows, 'accepted row')} has a label yet."
 
 
-def effective_size(weight: FloatArray) -> float:
+def _effective_size(weight: FloatArray) -> float:
     """Return the effective sample size of weighted rows (Kish, 1965)."""
     squares = float(weight @ weight)
     return float(weight.sum()) ** 2 / squares if squares else 0.0
+
+
+def _too_few(labels: str, weight: FloatArray) -> str:
+    """Return that some labels are too few by their weights; empty if they are not."""
+    if (n_effective := _effective_size(weight)) >= MIN_LABELS:
+        return ""
+    equal = f"equivalent to {n_effective:.0f} of a random sample"
+    return f"{labels}, {equal}: at least {MIN_LABELS} are needed."
 
 
 def sample_by_weight(weight: FloatArray, *, random_state: int = 0) -> IntArray:
@@ -280,6 +287,7 @@ MONITOR_DAYS, FORECAST_DAYS = 30.0, 365.0
 LEVEL, N_RESAMPLES, SEED = 0.95, 200, 0
 MAX_WINDOWS, MIN_ROWS = 8, 100  # rows per window
 REFERENCE_ROWS, RECENT_ROWS = 1000, 2000
+MAX_CLASSES = 50  # with more, hardly any class prior would be identified
 TOLERANCE = 0.02  # smaller deviations raise no alarm
 N_BINS, MIN_PER_BIN = 10, 10  # of a reliability curve
 N_ERROR_BINS = 15  # of a calibration error
@@ -338,7 +346,7 @@ class Reliability:
     ) -> Reliability:
         """Return the weighted frequency of each sample, given as truths and weights."""
         found = [
-            wilson_interval(float(np.average(y, weights=w)), effective_size(w)) for y, w in samples
+            wilson_interval(float(np.average(y, weights=w)), _effective_size(w)) for y, w in samples
         ]
         return cls(
             stated=stated,
@@ -421,3 +429,23 @@ def fraction_estimate(is_so: BoolArray) -> Estimate:
     if not is_so.size:
         return Estimate(None, NO_ROWS)
     return mean_estimate(is_so.astype(np.float64))
+
+
+def accuracy_estimate(is_correct: BoolArray, weight: FloatArray) -> Estimate:
+    """Return how many answers are correct, with an interval of the effective number of labels."""
+    if reason := _too_few(f"{is_correct.size:,} labels of answers", weight):
+        return Estimate(None, reason)
+    value = float(np.average(is_correct, weights=weight))
+    return Estimate(wilson_interval(value, _effective_size(weight)))
+
+
+def recent_prior(probabilities: NDArray[np.float32], prior: FloatArray) -> PriorEstimate | None:
+    """Return the class priors of the last rows; None if there are too few."""
+    recent = probabilities[-RECENT_ROWS:]
+    if len(recent) < MIN_ROWS or prior.size > MAX_CLASSES:
+        return None
+    # The estimate has `is_identified`.
+    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+        return estimate_prior(
+            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=SEED
+        )
