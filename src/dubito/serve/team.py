@@ -24,7 +24,8 @@ from sqlalchemy import Connection
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.calibrate import ConfidenceCalibrator
-from dubito.decide import Policy, ReviewTeam
+from dubito.decide import Policy, Reviewer, ReviewTeam
+from dubito.decide.answerers import Answerer
 from dubito.decide.cascade import REVIEW, Cascade
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadValueError
@@ -50,8 +51,8 @@ MAX_ROWS = 5000  # that wait, and that are expected: prices and order rest on so
 LEARN_SECONDS = 60.0  # between two looks at which answers are confirmed
 ABSENT_SECONDS = DAY  # without a claim: then rows are not left for a reviewer
 TOLERANCE = 0.01  # of the highest value: prices are no more precise
-CARE = 0.005  # of an error rate: reviewers who differ by less are equally careful
-LEAST = 1e-9  # value of a review: below, it is rounding
+ERROR_TOLERANCE = 0.005  # of an error rate: reviewers who differ by less are equally careful
+MIN_GAIN = 1e-9  # value of a review: below, it is rounding
 DIGITS = 6  # of an error rate that is reported
 MAX_ATTEMPTS = 5  # others may claim the same rows at the same time
 CALLER = "dubito serve"
@@ -143,7 +144,7 @@ def get_team(request: Request, token: MonitorToken) -> TeamReport:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
+class _QueueSnapshot:
     """The queue at one moment: rows that wait, values, prices, and capacity left today."""
 
     names: tuple[str, ...]  # of the reviewers
@@ -163,7 +164,7 @@ class _Look:
 
         Where capacity is scarce, prices are the values of some rows, so that these have about 0.
         """
-        is_open = (self.left > 0) & (self.values > LEAST)
+        is_open = (self.left > 0) & (self.values > MIN_GAIN)
         return np.where(is_open, self.values - self.prices, -np.inf)
 
     @property
@@ -175,6 +176,11 @@ class _Look:
     def is_audit(self) -> BoolArray:
         """Rows that are reviewed whatever their value."""
         return np.array([row.is_audit for row in self.rows], np.bool_)
+
+    @property
+    def is_free(self) -> BoolArray:
+        """Rows that nobody holds."""
+        return np.array([row.holder is None for row in self.rows], np.bool_)
 
     @property
     def best(self) -> IntArray:
@@ -192,7 +198,9 @@ class _Look:
         """
         queue, left = np.zeros(len(self.names), np.int64), self.left.copy()
         n_beyond = 0
-        is_able = np.isfinite(self.values) & (self.is_audit[:, np.newaxis] | (self.values > LEAST))
+        is_able = np.isfinite(self.values) & (
+            self.is_audit[:, np.newaxis] | (self.values > MIN_GAIN)
+        )
         pays = np.where(self.left > 0, self.net > -self.tolerance, is_able)
         pays &= is_able
         pays[self.is_audit] = is_able[self.is_audit]
@@ -226,11 +234,11 @@ class _Look:
         own = self.values[:, reviewer]
         others = np.delete(self.net, reviewer, axis=1).max(axis=1, initial=-np.inf)
         net = own - self.prices[reviewer]
-        is_own = (own > LEAST) & (net >= np.maximum(others, 0.0) - self.tolerance)
-        is_free = np.array([row.holder is None for row in self.rows])
-        audited = np.flatnonzero(self.is_audit & is_free & np.isfinite(own) & ~self._kept(reviewer))
-        is_valued = ~self.is_audit & is_free
-        pays = (own > LEAST) & (self.is_paced[reviewer] | (net >= -self.tolerance))
+        is_own = (own > MIN_GAIN) & (net >= np.maximum(others, 0.0) - self.tolerance)
+        is_able = np.isfinite(own) & ~self._kept(reviewer)
+        audited = np.flatnonzero(self.is_audit & self.is_free & is_able)
+        is_valued = ~self.is_audit & self.is_free
+        pays = (own > MIN_GAIN) & (self.is_paced[reviewer] | (net >= -self.tolerance))
         is_late = is_valued & ~is_own & pays & self._out_of_reach(reviewer)
         found = audited.tolist()
         for rows in (np.flatnonzero(is_valued & is_own), np.flatnonzero(is_late)):
@@ -243,8 +251,7 @@ class _Look:
         Rows of highest value go first to whom they are worth most with, until the hour is full.
         """
         net, left = self.net, self.left_this_hour.copy()
-        is_free = np.array([row.holder is None for row in self.rows])
-        result: BoolArray = (self.best >= 0) & is_free & ~self.is_audit
+        result: BoolArray = (self.best >= 0) & self.is_free & ~self.is_audit
         rows = np.flatnonzero(result)
         for k in rows[np.argsort(-self.values[rows].max(axis=1), kind="stable")].tolist():
             able = np.where(left > 0, net[k], -np.inf)
@@ -259,10 +266,10 @@ class _Look:
     def _kept(self, reviewer: int) -> BoolArray:
         """Return the audited rows that are kept for more careful reviewers who are there."""
         result = np.zeros(len(self.rows), np.bool_)
-        left = np.where(self.errors < self.errors[reviewer] - CARE, self.left, 0)
-        for k in np.flatnonzero(self.is_audit).tolist():
+        left = np.where(self.errors < self.errors[reviewer] - ERROR_TOLERANCE, self.left, 0)
+        for k in np.flatnonzero(self.is_audit & self.is_free).tolist():
             able = np.flatnonzero((left > 0) & np.isfinite(self.values[k]))
-            if able.size and self.rows[k].holder is None:
+            if able.size:
                 left[able[np.argmin(self.errors[able])]] -= 1
                 result[k] = True
         return result
@@ -271,7 +278,7 @@ class _Look:
         """Return why a reviewer does not get the rows that wait, and how many for each reason."""
         name = self.names[reviewer]
         own, best, kept = self.values[:, reviewer], self.best, self._kept(reviewer)
-        found: dict[str, int] = defaultdict(int)
+        found = Counter[str]()
         for k, row in enumerate(self.rows):
             if row.holder is not None:
                 reason = "claimed by others"
@@ -281,7 +288,7 @@ class _Look:
                 reason = "of classes outside your skills"
             elif kept[k]:
                 reason = "left for the audit of a more careful reviewer"
-            elif own[k] <= LEAST:
+            elif own[k] <= MIN_GAIN:
                 reason = "worth less than your review costs"
             elif best[k] < 0:
                 reason = "worth less than other rows of today"
@@ -355,20 +362,19 @@ class TeamQueue:
         """Return the queue of a team, or raise if the active policy is not for it."""
         served = catalog.active_served[1] if catalog.active_id is not None else None
         if isinstance(served, Cascade) and REVIEW not in served.actions:
-            rule, fix = "needs a cascade with reviews", "Fit it with --review-cost"
-            raise BadValueError(
-                "--team", CALLER, rule, "one without", f"{fix}, or leave --team out"
-            )
+            rule = "needs a cascade with reviews"
+            fix = "Fit it with --review-cost, or leave --team out"
+            raise BadValueError("--team", CALLER, rule, "one without", fix)
         if not isinstance(served, Policy | Cascade):
             rule, fix = "needs a policy of one class per row, or a cascade", "Leave --team out"
             got = "a state of forecasts" if served is None else type(served).__name__
             raise BadValueError("--team", CALLER, rule, got, fix)
         policy = _Reviewed.of(served)
-        classes = tuple(str(name) for name in policy.classes)
-        if team.classes is not None and tuple(map(str, team.classes)) != classes:
+        classes = [str(name) for name in policy.classes]
+        given = classes if team.classes is None else [str(name) for name in team.classes]
+        if given != classes:
             rule, fix = f"must have the classes {', '.join(classes)}", "Use them in this order"
-            got = ", ".join(map(str, team.classes))
-            raise BadValueError("--team", CALLER, rule, got, fix)
+            raise BadValueError("--team", CALLER, rule, ", ".join(given), fix)
         known = set(policy.costs.columns)
         priced = CostMatrix([[one.cost] for one in team.reviewers], team.names)
         unknown = [name for name in priced.columns if name not in known]
@@ -396,9 +402,9 @@ class TeamQueue:
         index, seconds = self._index(reviewer), self.settings.lease_seconds
         for _ in range(MAX_ATTEMPTS):
             now = time.time()
-            look = self._look(now, index)
-            self._settle(look, now)
-            self._save(look)
+            snapshot = self._snapshot(now, index)
+            self._settle(snapshot, now)
+            self._save(snapshot)
             claim = partial(
                 self.store.claim_within,
                 reviewer,
@@ -407,22 +413,22 @@ class TeamQueue:
                 now=now,
             )
             if item_id is not None:
-                known = {row.id: k for k, row in enumerate(look.rows)}
+                known = {row.id: k for k, row in enumerate(snapshot.rows)}
                 row = known.get(item_id)
-                has_skill = row is None or np.isfinite(look.values[row, index])
+                has_skill = row is None or np.isfinite(snapshot.values[row, index])
                 item = claim([item_id], keep_held=False) if has_skill else None
-                return None if item is None else self._described(item, look, index)
-            ids = [look.rows[k].id for k in look.order_of(index)]
+                return item and self._described(item, snapshot, index)
+            ids = [snapshot.rows[k].id for k in snapshot.order_of(index)]
             item = claim(ids)
             if item is not None or not ids:
-                return None if item is None else self._described(item, look, index)
+                return item and self._described(item, snapshot, index)
         return None
 
     def next_ids(self, reviewer: str, limit: int = 50) -> list[str]:
         """Return the ids that a reviewer would get, in order."""
         index = self._index(reviewer)
-        look = self._look(time.time(), index)
-        return [look.rows[k].id for k in look.order_of(index)[:limit]]
+        snapshot = self._snapshot(time.time(), index)
+        return [snapshot.rows[k].id for k in snapshot.order_of(index)[:limit]]
 
     def undo(self, item_id: str, reviewer: str) -> ReviewItem:
         """Undo the last answer of a reviewer for a row, and claim it again."""
@@ -442,7 +448,7 @@ class TeamQueue:
         def resolve(connection: Connection) -> int | None:
             [row] = waiting_rows(connection, now, 1, item_id)
             posteriors, values = self._valued(team, [row])
-            is_open = (values[0] > np.maximum(prices, LEAST)) & (left > 0)
+            is_open = (values[0] > np.maximum(prices, MIN_GAIN)) & (left > 0)
             is_final = row.is_audit or not is_open.any()
             return self._label_of(team, row, posteriors[0]) if is_final else None
 
@@ -463,10 +469,10 @@ class TeamQueue:
     def waits(self, reviewer: str) -> str:
         """Return why a reviewer gets no row."""
         index = self._index(reviewer)
-        look = self._look(time.time(), index)
+        snapshot = self._snapshot(time.time(), index)
         texts = [
             f"{quantity(n)} {'is' if n == 1 else 'are'} {reason}"
-            for reason, n in look.reasons(index).items()
+            for reason, n in snapshot.reasons(index).items()
         ]
         return f"{'; '.join(texts)}." if texts else "No row waits for review."
 
@@ -481,8 +487,7 @@ class TeamQueue:
             Pairs of a reviewer and a class.
         """
         names = ("id", "policy_id", "probabilities", "reason", "is_audit", "row_costs", "created")
-        row = WaitingRow(**{name: decision[name] for name in names})
-        row.answers = list(answers)
+        row = WaitingRow(**{name: decision[name] for name in names}, answers=list(answers))
         row.model_answers = self.store.find_model_answers([row.id]).get(row.id, ())
         [posterior], _ = self._valued(self._team(), [row])
         policy = self.catalog.policy(row.policy_id)
@@ -493,46 +498,46 @@ class TeamQueue:
         """Return the state of the team."""
         now = time.time()
         team = self._team(is_new=True)
-        look, members = self._look(now), self.store.team_members()
-        (queue, n_beyond), errors = look.planned(), self._error_rates(team)
-        held = _count_held(look.rows)
+        snapshot, members = self._snapshot(now), self.store.team_members()
+        (queue, n_beyond), errors = snapshot.planned(), self._error_rates(team)
+        held = _count_held(snapshot.rows)
         hour, day = periods(now, 0, 0)
         used, this_hour = self.store.used_capacity(day.start), self.store.used_capacity(hour.start)
         pairs, agreeing = _agreement(self.answered)
-        confirmed = _confirmed(self.answered)
+        confirmed = Counter(name for name, _, _ in _confirmed(self.answered))
         found = []
         for r, one in enumerate(team.reviewers):
-            speed = None if one.rows_per_hour is None else max(int(one.rows_per_hour), 1)
-            price = float(look.prices[r])
+            speed = _hourly_limit(one)
+            price = float(snapshot.prices[r])
             found.append(
                 MemberReport(
                     name=one.name,
                     queue=int(queue[r]),
-                    left_today=int(look.left[r]) + held[one.name],
+                    left_today=int(snapshot.left[r]) + held[one.name],
                     used_today=used.get(one.name, 0),
                     capacity=one.capacity,
                     used_this_hour=this_hour.get(one.name, 0),
                     rows_per_hour=speed,
-                    is_present=now - members[one.name][1] < ABSENT_SECONDS,
+                    is_present=_is_present(members[one.name], now),
                     error_rate=round(errors[r], DIGITS),
-                    n_confirmed=sum(name == one.name for name, _, _ in confirmed),
+                    n_confirmed=confirmed[one.name],
                     n_pairs=pairs[one.name],
                     n_agreeing=agreeing[one.name],
                     shadow_price=price,
                     hour_saves=None if speed is None else price * speed,
                 )
             )
-        n_unseen = max(self.store.queue_length() - len(look.rows), 0)
+        n_unseen = max(self.store.queue_length() - len(snapshot.rows), 0)
         return TeamReport(
             reviewers=found,
-            waiting=len(look.rows) + n_unseen,
+            waiting=len(snapshot.rows) + n_unseen,
             beyond_capacity=n_beyond + n_unseen,
-            unassigned=len(look.rows) - int(queue.sum()) - n_beyond,
-            audited=int(look.is_audit.sum()),
-            second_opinions=sum(bool(row.answers) for row in look.rows),
-            expected=look.n_expected,
-            n_pairs=sum(pairs.values()) // 2,
-            n_agreeing=sum(agreeing.values()) // 2,
+            unassigned=len(snapshot.rows) - int(queue.sum()) - n_beyond,
+            audited=int(snapshot.is_audit.sum()),
+            second_opinions=sum(bool(row.answers) for row in snapshot.rows),
+            expected=snapshot.n_expected,
+            n_pairs=pairs.total() // 2,
+            n_agreeing=agreeing.total() // 2,
         )
 
     def _index(self, reviewer: str) -> int:
@@ -544,23 +549,20 @@ class TeamQueue:
     def _limits(self, reviewer: str, now: float) -> list[Period]:
         """Return the capacity of a reviewer in this hour and on this day."""
         one = self.stated.reviewers[self._index(reviewer)]
-        speed = None if one.rows_per_hour is None else max(int(one.rows_per_hour), 1)
-        return periods(now, speed, one.capacity)
+        return periods(now, _hourly_limit(one), one.capacity)
 
     def _team(self, *, is_new: bool = False) -> ReviewTeam:
         """Return the team with what confirmed answers say about its error rates."""
         now = time.monotonic()
         if is_new or now - self._learned_at > LEARN_SECONDS:
             self.answered = self.store.answered_rows()
-            on_team = set(self.stated.names)
-            known = [one for one in _confirmed(self.answered) if one[0] in on_team]
+            known = [one for one in _confirmed(self.answered) if self.has(one[0])]
             n_classes = len(self._policy().classes)
-            names, truth, answers = zip(*known, strict=True) if known else ((), (), ())
-            codes = np.array(truth, np.int64), np.array(answers, np.int64)
-            self._learned = (
-                self.stated.learn(names, *codes, n_classes=n_classes) if known else self.stated
-            )
-            self._learned_at = now
+            self._learned, self._learned_at = self.stated, now
+            if known:
+                names, truth, answers = zip(*known, strict=True)
+                codes = np.array(truth, np.int64), np.array(answers, np.int64)
+                self._learned = self.stated.learn(names, *codes, n_classes=n_classes)
         return self._learned
 
     def _policy(self) -> _Reviewed:
@@ -573,8 +575,7 @@ class TeamQueue:
 
     def _error_rates(self, team: ReviewTeam) -> list[float]:
         """Return how often each reviewer is expected to err, the mean over classes."""
-        classes = self._policy().classes
-        found = team.answerers(classes, len(classes))
+        found = _answerers(team, self._policy().classes).values()
         return [float(1 - np.diag(one.likelihoods).mean()) for one in found]
 
     def _valued(
@@ -591,8 +592,7 @@ class TeamQueue:
             policy = self.catalog.served(policy_id)
             assert isinstance(policy, Policy | Cascade)
             known = _Reviewed.of(policy)
-            classes = known.classes
-            asked = dict(zip(team.names, team.answerers(classes, n_classes), strict=True))
+            asked = _answerers(team, known.classes)
             for k in some:
                 row = rows[k]
                 if isinstance(policy, Policy):
@@ -607,9 +607,7 @@ class TeamQueue:
             is_answered = np.array([bool(rows[k].answers) for k in some])
             values[some] = known.values(team, posteriors[some], is_answered, columns)
         for k, row in enumerate(rows):
-            for r, name in enumerate(team.names):
-                if name in row.seen_by:
-                    values[k, r] = -np.inf
+            values[k, [name in row.seen_by for name in team.names]] = -np.inf
         return posteriors, np.nan_to_num(values, nan=-np.inf, neginf=-np.inf)
 
     def _label_of(self, team: ReviewTeam, row: WaitingRow, posterior: FloatArray) -> int:
@@ -622,7 +620,7 @@ class TeamQueue:
         if row.is_audit:
             return row.answers[-1][1]
         classes = self._policy().classes
-        asked = dict(zip(team.names, team.answerers(classes, len(classes)), strict=True))
+        asked = _answerers(team, classes)
         found = [asked[name].likelihoods[:, code] for name, code in row.answers if name in asked]
         fit = np.log(np.maximum(found, 1e-300)).sum(axis=0) if found else np.zeros(len(classes))
         given = sorted({code for _, code in row.answers})
@@ -633,8 +631,8 @@ class TeamQueue:
         used = self.store.used_capacity(periods(now, 0, 0)[0].start)
         result = left.copy()
         for r, one in enumerate(self.stated.reviewers):
-            if one.rows_per_hour is not None:
-                n = max(int(one.rows_per_hour), 1) - used.get(one.name, 0) - held[one.name]
+            if (limit := _hourly_limit(one)) is not None:
+                n = limit - used.get(one.name, 0) - held[one.name]
                 result[r] = min(result[r], max(n, 0))
         return result
 
@@ -649,11 +647,10 @@ class TeamQueue:
             n = one.capacity - used.get(one.name, 0) - held[one.name]
             if one.rows_per_hour is not None:
                 n = min(n, int(np.ceil(one.rows_per_hour * (day.end - now) / 3600)))
-            is_present = now - members[one.name][1] < ABSENT_SECONDS
-            left.append(max(n, 0) if is_present else 0)
+            left.append(max(n, 0) if _is_present(members[one.name], now) else 0)
         return np.array(left, np.int64)
 
-    def _look(self, now: float, claiming: int | None = None) -> _Look:
+    def _snapshot(self, now: float, claiming: int | None = None) -> _QueueSnapshot:
         """Return the queue, and the prices of rows that wait and are expected.
 
         Who claims is there, whenever it was last seen.
@@ -671,35 +668,51 @@ class TeamQueue:
         is_free = [k for k, row in enumerate(rows) if row.holder is None and not row.is_audit]
         demand = np.concatenate([values[is_free], self._valued(team, arrived)[1]])
         prices = team.prices(demand, left) if len(demand) else np.zeros(len(team.reviewers))
-        return _Look(
+        return _QueueSnapshot(
             team.names, rows, posteriors, values, prices, left, n_expected,
             left_this_hour=self._left_this_hour(now, held, left),
             is_paced=np.array([one.rows_per_hour is not None for one in team.reviewers]),
             errors=np.array(self._error_rates(team)),
         )  # fmt: skip
 
-    def _save(self, look: _Look) -> None:
+    def _save(self, snapshot: _QueueSnapshot) -> None:
         """Store the prices, if they changed, for answers and for other processes."""
         members = self.store.team_members()
         before = np.array([members[name][0] for name in self.stated.names])
-        if np.abs(look.prices - before).max() > look.tolerance / 10:
-            self.store.save_prices(dict(zip(self.stated.names, look.prices.tolist(), strict=True)))
+        prices = snapshot.prices
+        if np.abs(prices - before).max() > snapshot.tolerance / 10:
+            self.store.save_prices(dict(zip(self.stated.names, prices.tolist(), strict=True)))
 
-    def _settle(self, look: _Look, now: float) -> None:
+    def _settle(self, snapshot: _QueueSnapshot, now: float) -> None:
         """Label the rows whose further opinions do not pay any more."""
-        best = look.best
-        for k, row in enumerate(look.rows):
+        best = snapshot.best
+        for k, row in enumerate(snapshot.rows):
             if row.answers and row.holder is None and best[k] < 0:
-                code = self._label_of(self._team(), row, look.posteriors[k])
+                code = self._label_of(self._team(), row, snapshot.posteriors[k])
                 self.store.settle_row(row.id, len(row.answers), code, now)
 
-    def _described(self, item: ReviewItem, look: _Look, index: int) -> ReviewItem:
+    def _described(self, item: ReviewItem, snapshot: _QueueSnapshot, index: int) -> ReviewItem:
         """Return a claimed row with its value for the reviewer, and whether others answered."""
-        for k, row in enumerate(look.rows):
-            if row.id == item.id and np.isfinite(look.values[k, index]):
-                value = float(look.values[k, index])
+        for k, row in enumerate(snapshot.rows):
+            if row.id == item.id and np.isfinite(snapshot.values[k, index]):
+                value = float(snapshot.values[k, index])
                 return replace(item, value_with_reviewer=value, n_answers=len(row.answers))
         return item
+
+
+def _answerers(team: ReviewTeam, classes: tuple[ClassName, ...]) -> dict[str, Answerer]:
+    """Return the reviewers of a team by name, with how often each answers what."""
+    return dict(zip(team.names, team.answerers(classes, len(classes)), strict=True))
+
+
+def _hourly_limit(one: Reviewer) -> int | None:
+    """Return how many rows a reviewer may review in an hour; None without such a limit."""
+    return None if one.rows_per_hour is None else max(int(one.rows_per_hour), 1)
+
+
+def _is_present(member: tuple[float, float], now: float) -> bool:
+    """Return whether a reviewer, of whom the price and the last claim are known, is there."""
+    return now - member[1] < ABSENT_SECONDS
 
 
 def _count_held(rows: Sequence[WaitingRow]) -> Counter[str]:
@@ -709,18 +722,17 @@ def _count_held(rows: Sequence[WaitingRow]) -> Counter[str]:
 
 def _confirmed(answered: Sequence[AnsweredRow]) -> list[tuple[str, int, int]]:
     """Return reviewer, true class and answer where the truth or two people say what is true."""
-    found = []
-    for row in answered:
-        truth = row.confirmed
-        if truth is not None:
-            found += [(name, truth, code) for name, code in row.answers]
-    return found
+    return [
+        (name, truth, code)
+        for row in answered
+        if (truth := row.confirmed) is not None
+        for name, code in row.answers
+    ]
 
 
-def _agreement(answered: Sequence[AnsweredRow]) -> tuple[dict[str, int], dict[str, int]]:
+def _agreement(answered: Sequence[AnsweredRow]) -> tuple[Counter[str], Counter[str]]:
     """Return in how many pairs of answers to one row each reviewer is, and how many agree."""
-    pairs: dict[str, int] = defaultdict(int)
-    agreeing: dict[str, int] = defaultdict(int)
+    pairs, agreeing = Counter[str](), Counter[str]()
     for row in answered:
         for name, code in row.answers:
             others = [other for person, other in row.answers if person != name]
