@@ -291,8 +291,8 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.limits.transfer_seconds + n_bytes / self.limits.bytes_per_second
 
     def shutdown(self) -> None:
-        is_stranger = self.reading == "body" and not self.has_request and not self.is_known
-        if is_stranger or self.is_refused:  # nobody waits for them
+        is_unauthenticated = self.reading == "body" and not self.has_request and not self.is_known
+        if is_unauthenticated or self.is_refused:  # nobody waits for them
             self.drop()
         else:
             super().shutdown()

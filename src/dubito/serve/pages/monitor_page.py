@@ -108,23 +108,18 @@ def _report_blocks(
     report: MonitorReport[Any], policy: ServedPolicy
 ) -> dict[str, Verdict | list[Block]]:
     """Return what depends on the kind of policy."""
+    verdict: Callable[[Any], Verdict] = blocks.verdict
     if isinstance(policy, Policy):
-        return {
-            "verdict": blocks.verdict(report),
-            "metrics": blocks.metric_blocks(report, policy),
-            "shifts": blocks.shift_blocks(report, policy),
-        }
-    verdict: Callable[[Any], Verdict] = blocks.labels_verdict
-    measure = "1 - confidence"
-    if isinstance(policy, RegressionPolicy):
-        verdict, measure = blocks.values_verdict, blocks.WIDTHS
-        metrics = blocks.value_metric_blocks(report, policy)
+        metrics, shifts = blocks.metric_blocks(report, policy), blocks.shift_blocks(report, policy)
+    elif isinstance(policy, RegressionPolicy):
+        verdict, metrics = blocks.values_verdict, blocks.value_metric_blocks(report, policy)
+        shifts = [blocks.uncertainty_block(report.uncertainty, blocks.WIDTHS)]
     elif isinstance(policy, MultiLabelPolicy):
-        metrics = blocks.label_metric_blocks(report, policy)
+        verdict, metrics = blocks.labels_verdict, blocks.label_metric_blocks(report, policy)
+        shifts = [blocks.uncertainty_block(report.uncertainty)]
     else:
-        verdict, measure = blocks.verdict, blocks.FIRST_TIER
         metrics = blocks.cascade_blocks(report, policy)
-    shifts: list[Block] = [blocks.uncertainty_block(report.uncertainty, measure)]
+        shifts = [blocks.uncertainty_block(report.uncertainty, blocks.FIRST_TIER)]
     return {"verdict": verdict(report), "metrics": metrics, "shifts": shifts}
 
 

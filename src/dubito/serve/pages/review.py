@@ -173,7 +173,8 @@ def _describe_answer(last: Mapping[str, Any], names: Sequence[Any]) -> str:
 def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row, with a choice per class."""
     policy = service.catalog.served(item.policy_id)
-    facts = describe_item(item, service) | {
+    facts: dict[str, Any] = {"labels": [], "row_costs": None, **describe_item(item, service)}
+    facts |= {
         "is_web": item.link is not None and item.link.startswith(("https://", "http://")),
         "n_escalations": item.n_escalations,
         "is_second": item.n_answers > 0,
@@ -183,24 +184,22 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
         labels = [{**HIDDEN, **one, "code": codes[one["name"]]} for one in facts["labels"]]
         return facts | {
             "labels": labels,
-            "row_costs": None,
             "n_optional": sum(not one["is_required"] for one in labels),
             "reason": str(facts.get("reason", "")).replace("_", " "),
         }
     if isinstance(policy, RegressionPolicy):
-        text = None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
-        return {**facts, "labels": [], "row_costs": None, "reason": text}
+        return facts | {
+            "reason": None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
+        }
     if isinstance(policy, Cascade):
-        return {**facts, "labels": [], "row_costs": None, **_describe_answers(facts)}
+        return facts | _describe_answers(facts)
     classes = policy.classes
     probabilities = facts.get("probabilities", [None] * len(classes))
     choices = [
         {"code": code, "name": str(name), "key": KEYS[code : code + 1], "probability": probability}
         for code, (name, probability) in enumerate(zip(classes, probabilities, strict=True))
     ]
-    return {
-        **facts,
-        "labels": [],
+    return facts | {
         "choices": choices,
         "has_search": len(choices) > len(KEYS),
         "reason": None if service.settings.blind else REASON_TEXTS[item.reason],
