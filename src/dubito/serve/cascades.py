@@ -13,9 +13,8 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -26,18 +25,17 @@ from starlette.concurrency import run_in_threadpool
 from dubito.arrays import FloatArray
 from dubito.decide.cascade import REVIEW, Cascade
 from dubito.serve import schemas
-from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
-from dubito.serve.rows import as_links, as_unique_ids, too_many
+from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
+from dubito.serve.rows import as_links, as_unique_ids, is_number, require_few
 from dubito.serve.service import Service, Settings
-from dubito.serve.store import NewDecisions, ReviewItem, Store
-from dubito.serve.store.decisions import IdempotencyKey, add_key, rows_by_id
+from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.decisions import IdempotencyKey, add_key, digest_of, rows_by_id
 from dubito.serve.store.tables import cascade_stages
 from dubito.serve.store.writer import PART_ROWS, insert_rows
 
 VERDICTS = ("wrong", "correct")  # the position is the label
 BULK_BYTES = 64_000  # larger bodies wait for their turn
 MAX_ANSWER = 10_000  # characters
-MAX_SHOWN = 50
 EXAMPLE = 'Send for example {"ids": ["q-17"], "confidences": {"small": [0.7]}}'
 
 
@@ -127,7 +125,7 @@ Rows = TypeVar("Rows")
 async def answer_stages(
     service: Service,
     body: bytes,
-    parse: Callable[[Any], Rows],
+    parse: Callable[[Any], Rows | None],
     plan: Callable[[Rows], tuple[list[dict[str, Any]], list[NewStages]]],
 ) -> list[dict[str, Any]] | None:
     """Return the answers to the rows of a body once they are on disk; None if it has no rows."""
@@ -159,11 +157,9 @@ class CascadeRows:
         n_rows = _count_rows(fields)
         if not n_rows:
             raise HTTPError(INVALID, "The body must have rows: `ids` or `confidences`", EXAMPLE)
-        if n_rows > settings.max_rows:
-            raise too_many("rows", settings.max_rows)
+        require_few(n_rows, settings.max_rows)
         confidences, costs, answers = (
-            _by_model(getattr(fields, name), name, cascade, n_rows, is_valid, rule)
-            for name, is_valid, rule in FIELDS
+            _by_model(getattr(fields, name), name, cascade, n_rows) for name in FIELDS
         )
         for row, said in enumerate(answers):
             silent = next((name for name in said if name not in confidences[row]), None)
@@ -221,64 +217,46 @@ def _count_rows(fields: schemas.CascadeRequest) -> int:
     return len(first) if isinstance(first, list) else 1
 
 
-def _is_number(value: Any, high: float) -> bool:
-    """Return whether a JSON value is a number from 0 to `high`."""
-    return type(value) in (int, float) and 0 <= value <= high
+FIELDS = {  # the type of a value, and how large a number or how long a text may be
+    "confidences": (float, 1, "a number from 0 to 1, or null"),
+    "costs": (float, 1e12, "a number from 0 to 1e12, or null"),
+    "answers": (str, MAX_ANSWER, f"a text of at most {MAX_ANSWER:,} characters, or null"),
+}
 
 
-def _is_text(value: Any) -> bool:
-    """Return whether a JSON value is a text that can be shown."""
-    return isinstance(value, str) and len(value) <= MAX_ANSWER
+def _is_valid(value: Any, kind: type, limit: float) -> bool:
+    """Return whether a JSON value is a text, or a number from 0, within its limit."""
+    if kind is str:
+        return isinstance(value, str) and len(value) <= limit
+    return is_number(value) and 0 <= value <= limit
 
 
-FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("confidences", lambda one: _is_number(one, 1.0), "a number from 0 to 1, or null"),
-    ("costs", lambda one: _is_number(one, 1e12), "a number from 0 to 1e12, or null"),
-    ("answers", _is_text, f"a text of at most {MAX_ANSWER:,} characters, or null"),
-)
-
-
-def _by_model(
-    given: Any,
-    field: str,
-    cascade: Cascade,
-    n_rows: int,
-    is_valid: Callable[[Any], bool],
-    rule: str,
-) -> list[dict[str, Any]]:
+def _by_model(given: Any, field: str, cascade: Cascade, n_rows: int) -> list[dict[str, Any]]:
     """Return the values of each row by model, or raise if one is invalid."""
     rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
     if given is None:
         return rows
-    models = ", ".join(cascade.models)
+    models, (kind, limit, rule) = ", ".join(cascade.models), FIELDS[field]
     if not isinstance(given, dict):
-        problem = f"`{field}` must be lists by model ({models}), got {_show(given)}"
+        problem = f"`{field}` must be lists by model ({models}), got {schemas.show_json(given)}"
         raise HTTPError(INVALID, problem, EXAMPLE)
     for model, values in given.items():
-        place = f"{field}.{model[:MAX_SHOWN]}"
+        place = f"{field}.{model[: schemas.MAX_SHOWN]}"
         if model not in cascade.models:
             problem = f"`{place}` is not of a model of the cascade"
             raise HTTPError(INVALID, problem, f"Use only {models}")
         if not isinstance(values, list) or len(values) != n_rows:
-            got = f"{len(values)}" if isinstance(values, list) else _show(values)
+            got = f"{len(values)}" if isinstance(values, list) else schemas.show_json(values)
             problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
             raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
         for row, value in enumerate(values):
             if value is None:
                 continue
-            if not is_valid(value):
-                problem = f"`{place}[{row}]` must be {rule}, got {_show(value)}"
+            if not _is_valid(value, kind, limit):
+                problem = f"`{place}[{row}]` must be {rule}, got {schemas.show_json(value)}"
                 raise HTTPError(INVALID, problem, "Fix it in the request")
             rows[row][model] = value
     return rows
-
-
-def _show(value: Any) -> str:
-    """Return a JSON value for a message."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _repeated(name: str, sent: SentRow, stored: Mapping[str, list[Stage]]) -> Stage | None:
@@ -364,8 +342,6 @@ def _decisions(
 ) -> NewDecisions | None:
     """Return the rows for which no further model is called, and the draw of the audit."""
     settings = service.settings
-    has_all = settings.labels == "all"
-    fraction = 0.0 if has_all else settings.audit_fraction
     last = [k for k, step in enumerate(steps) if step["next_model"] is None]
     if not last:
         return None
@@ -373,16 +349,13 @@ def _decisions(
     is_review = np.array([step["action"] == REVIEW for step in steps])
     probability = [step["p_correct"] or 0.0 for step in steps]
     content = [np.array([1 - p, p], "<f4").tobytes() for p in probability]
-    n, audited = len(last), 1.0 if has_all else fraction
+    n, audited = len(last), settings.audit_probability
     return NewDecisions(
         columns={
             "id": [stages["decision_id"][k] for k in last],
             "policy_id": [stages["policy_id"][k] for k in last],
             "created": [stages["created"][k] for k in last],
-            "digest": [
-                blake2b(json.dumps(row, sort_keys=True).encode(), digest_size=16).digest()
-                for row in rows
-            ],
+            "digest": [digest_of(json.dumps(row, sort_keys=True)) for row in rows],
             "is_logits": [False] * n,
             "outputs": content,
             "probabilities": content,
@@ -393,7 +366,7 @@ def _decisions(
             "reason": [0] * n,
             "review_value": [_review_value(step) for step in steps],
             "propensity": np.where(is_review, 1.0, audited).tolist(),
-            "is_audit": (service.rng.random(n) < fraction).tolist(),
+            "is_audit": settings.draw_audit(service.rng, n).tolist(),
             "row_costs": [json.dumps(_paid(row, cascade)) for row in rows],
             "link": [row.link for row in rows],
             "features": [None] * n,
@@ -414,17 +387,12 @@ def _review_value(step: Mapping[str, Any]) -> float:
 
 def _paid(row: SentRow, cascade: Cascade) -> dict[str, float]:
     """Return what the calls so far cost, by model, waiting included."""
-    own = {
-        name: (float(cost), float(latency))
-        for name, cost, latency in zip(
-            cascade.tiers, cascade.call_costs, cascade.latency_costs, strict=True
-        )
+    usual = dict(zip(cascade.tiers, cascade.call_costs, strict=True))
+    latency = dict(zip(cascade.tiers, cascade.latency_costs, strict=True))
+    return {
+        name: float(row.costs.get(name, usual.get(name, 0.0)) + latency.get(name, 0.0))
+        for name in row.confidences
     }
-    paid = {}
-    for name in row.confidences:
-        cost, latency = own.get(name, (0.0, 0.0))
-        paid[name] = row.costs.get(name, cost) + latency
-    return paid
 
 
 async def decide_rows(
@@ -518,8 +486,8 @@ def describe_stored(store: Store, name: str) -> dict[str, Any]:
     """Return the last step of a row with its stages and its label."""
     stages = store.read(partial(_find_stages, ids=[name])).get(name)
     if stages is None:
-        raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", "Use the id of a decision")
-    label, last = store.get_label(name), stages[-1]
+        raise no_decision(name)
+    last = stages[-1]
     return {
         "id": name,
         "policy": last.policy_id,
@@ -530,10 +498,7 @@ def describe_stored(store: Store, name: str) -> dict[str, Any]:
             {"policy": one.policy_id, "created": one.created, **one.sent._asdict(), **one.response}
             for one in stages
         ],
-        "label": None if label is None else bool(label),
-        "previous_labels": [
-            {**asdict(one), "label": bool(one.label)} for one in store.find_corrections(name)
-        ],
+        **store.label_history(name, bool),
     }
 
 
@@ -546,7 +511,7 @@ def encode_verdicts(labels: Sequence[Any], place: str = "labels[{}]") -> list[in
     known: dict[Any, int] = {0: 0, 1: 1, **{name: k for k, name in enumerate(VERDICTS)}}
     for row, one in enumerate(labels):
         if not isinstance(one, bool | int | float | str) or one not in known:
-            problem = f"`{place.format(row)}` must be true or false, got {_show(one)}"
+            problem = f"`{place.format(row)}` must be true or false, got {schemas.show_json(one)}"
             fix = "Say whether the answer is correct: true or false, 1 or 0, correct or wrong"
             raise HTTPError(INVALID, problem, fix)
     return [known[one] for one in labels]
@@ -557,19 +522,18 @@ def require_decided(store: Store, ids: Sequence[str]) -> None:
     stored = store.read(partial(_find_stages, ids=ids))
     for name in ids:
         if name not in stored:
-            fix = "Send it to POST /v1/decide before its label"
-            raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", fix)
+            raise no_decision(name, "Send it to POST /v1/decide before its label")
         if (model := stored[name][-1].response["next_model"]) is not None:
             problem = f"Id {name!r} waits for the output of {model}"
             raise HTTPError(CONFLICT, problem, "Send that before the label of the last answer")
 
 
-def describe_review(item: ReviewItem, cascade: Cascade, service: Service) -> dict[str, Any]:
-    """Return what a reviewer may see of a row: in blind mode the answers, and nothing else."""
-    stages = service.store.read(partial(_find_stages, ids=[item.id])).get(item.id, [])
+def describe_models(row_id: str, cascade: Cascade, service: Service) -> list[dict[str, Any]]:
+    """Return what the models said of a row, for its reviewer; in blind mode the answers alone."""
+    stages = service.store.read(partial(_find_stages, ids=[row_id])).get(row_id, [])
     whole, is_blind = SentRow.merge([one.sent for one in stages]), service.settings.blind
     order = [name for name in cascade.models if name in whole.confidences]
-    models = [
+    return [
         {
             "model": name,
             "answer": whole.answers.get(name),
@@ -577,18 +541,3 @@ def describe_review(item: ReviewItem, cascade: Cascade, service: Service) -> dic
         }
         for name in sorted(order, key=[*cascade.tiers, *cascade.models].index)
     ]
-    facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "link")}
-    if service.team is not None:
-        facts["is_second_opinion"] = item.n_answers > 0
-    if is_blind:
-        return facts | {"models": models}
-    queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}
-    if service.team is not None:
-        queued["value_with_reviewer"] = item.value_with_reviewer
-    p_correct = item.probability if models else None
-    return facts | {
-        "models": models,
-        "action": cascade.actions[item.action],
-        "p_correct": p_correct,
-        **queued,
-    }

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar, final
@@ -32,7 +32,7 @@ from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Probabilities, unchecked
 from dubito.serve import cascades, label_sets, model_answers, schemas, value_rows
 from dubito.serve.auth import DecideToken, LookupToken
-from dubito.serve.http_errors import INVALID, NOT_FOUND, HTTPError
+from dubito.serve.http_errors import INVALID, HTTPError, no_decision
 from dubito.serve.rows import RequestRows, as_http_error
 from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
@@ -123,12 +123,9 @@ class DecisionRequest:
         depends on the number of rows.
         """
         policy, batch = self.policy, self.rows.batch
-        if isinstance(policy, MultiLabelPolicy):
-            return None  # its maps may weigh all labels of a row, in a matrix product
-        if isinstance(policy, RegressionPolicy):
-            return None  # sums over quantiles or draws are matrix products
-        if isinstance(policy.calibrator, ConfidenceCalibrator):
-            return None  # scores are multiplied by a matrix of coefficients
+        # Sums over labels, quantiles or draws, and maps of scores are matrix products, too.
+        if not isinstance(policy, Policy) or isinstance(policy.calibrator, ConfidenceCalibrator):
+            return None
         is_simple = policy.ood is None and policy.risk is None and not policy.costs.columns
         has_outputs_only = batch.features is None and batch.row_costs is None
         if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
@@ -176,8 +173,6 @@ def decide_batch(
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
-    has_all = settings.labels == "all"
-    fraction = 0.0 if has_all else settings.audit_fraction
     decisions = NewDecisions.of(
         first.policy_id,
         rows.ids,
@@ -187,8 +182,8 @@ def decide_batch(
         digests=rows.digests,
         is_logits=rows.is_logits,
         is_asked=is_asked,
-        is_audit=rng.random(len(decided)) < fraction,
-        audit_probability=1.0 if has_all else fraction,
+        is_audit=settings.draw_audit(rng, len(decided)),
+        audit_probability=settings.audit_probability,
         row_costs=row_costs,
         links=rows.links,
         features=rows.batch.features,
@@ -314,21 +309,16 @@ def _parse_request(
         problem = "?rearrange=true is for quantiles, and the policy takes none"
         raise HTTPError(INVALID, problem, "Leave it out")
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
-    key_id = key and key.id
+    n_columns, options = 0, dict[str, Any]()
     if isinstance(policy, MultiLabelPolicy):
-        width = len(policy.label_names)
-        rows = RequestRows.of(content, width, settings, key_id, has_labels=True)
+        n_columns, options = len(policy.label_names), {"has_labels": True}
     elif isinstance(policy, RegressionPolicy):
-        rows = RequestRows.of(content, 0, settings, key_id, values=policy, rearrange=rearrange)
+        options = {"values": policy, "rearrange": rearrange}
     else:
-        answers = policy.calibrator
-        rows = RequestRows.of(
-            content,
-            policy.costs.n_classes,
-            settings,
-            key_id,
-            answers=answers if isinstance(answers, ConfidenceCalibrator) else None,
-        )
+        n_columns = policy.costs.n_classes
+        if isinstance(policy.calibrator, ConfidenceCalibrator):
+            options = {"answers": policy.calibrator}
+    rows = RequestRows.of(content, n_columns, settings, key and key.id, **options)
     return DecisionRequest(rows, policy_id, policy, key)
 
 
@@ -365,11 +355,9 @@ def _response_columns(
     policies = {k: one for k, one in every.items() if isinstance(one, Policy)}
     if not policies:
         return value_rows.response_columns(columns)
-    actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
-    classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
-    asked = {
-        policy_id: model_answers.model_actions(policy) for policy_id, policy in policies.items()
-    }
+    actions = {k: policy.costs.actions for k, policy in policies.items()}
+    classes = {k: policy.classes for k, policy in policies.items()}
+    asked = {k: model_answers.model_actions(policy) for k, policy in policies.items()}
     return {
         "id": columns["id"],
         "policy": ids,
@@ -409,8 +397,7 @@ def _fallback_actions(
         rows = [k for k, one in enumerate(taken) if one in rejected]
         if not rows:
             continue
-        content = b"".join(columns["probabilities"][k] for k in rows)
-        p = np.frombuffer(content, "<f4").reshape(len(rows), -1)
+        p = value_rows.float_matrix([columns["probabilities"][k] for k in rows])
         known = [json.loads(columns["row_costs"][k]) for k in rows] if costs.columns else []
         by_name = {name: np.array([one[name] for one in known]) for name in costs.columns}
         others = RowCosts.of(by_name or None, costs, len(rows), "decide").without_reject()
@@ -441,26 +428,19 @@ def get_decision(request: Request, decision_id: str, token: LookupToken) -> dict
         return cascades.describe_stored(store, name)
     row = store.get_decision(name)
     if row is None:
-        problem = f"There is no decision {name!r}"
-        raise HTTPError(NOT_FOUND, problem, "Use the id of a decision")
-    label: Any = store.get_label(name)
-    previous = [asdict(one) for one in store.find_corrections(name)]
+        raise no_decision(name)
     whole = {name: [value] for name, value in row.items()}
     response = _response_columns(whole, service.catalog.policy)
     facts = {name: value for name, [value] in response.items()}
     facts |= {name: row[name] for name in ("created", "link")}
     policy = service.catalog.policy(row["policy_id"])
     if isinstance(policy, MultiLabelPolicy):
-        decoded = partial(label_sets.decode_answers, names=policy.label_names)
-        return facts | {
-            "answers": None if label is None else decoded(label),
-            "previous_answers": [{**one, "answers": decoded(one["label"])} for one in previous],
-        }
+        decode = partial(label_sets.decode_answers, names=policy.label_names)
+        history = store.label_history(name, decode)
+        previous = [{**one, "answers": one["label"]} for one in history["previous_labels"]]
+        return facts | {"answers": history["label"], "previous_answers": previous}
     if isinstance(policy, RegressionPolicy):
-        return facts | {
-            "label": None if label is None else float(label),
-            "previous_labels": [{**one, "label": float(one["label"])} for one in previous],
-        }
+        return facts | store.label_history(name, float)
     classes = policy.classes
     answers = store.answers_of(name)
     given = [(reviewer, code) for reviewer, code, _ in answers]
@@ -478,6 +458,5 @@ def get_decision(request: Request, decision_id: str, token: LookupToken) -> dict
         "probabilities_after_review": None if after is None else after.probabilities,
         "action_after_review": None if after is None else after.action,
         "row_costs": None if row["row_costs"] is None else json.loads(row["row_costs"]),
-        "label": None if label is None else classes[label],
-        "previous_labels": [{**one, "label": classes[one["label"]]} for one in previous],
+        **store.label_history(name, classes.__getitem__),
     }

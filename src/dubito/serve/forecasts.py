@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import blake2b
 from math import isfinite
 from os import PathLike, fspath
 from typing import Any, final
@@ -26,7 +25,7 @@ from fastapi import APIRouter, Request
 from sqlalchemy import Connection, delete, insert, select, text
 from starlette.concurrency import run_in_threadpool
 
-from dubito.arrays import FloatArray, as_floats
+from dubito.arrays import FloatArray
 from dubito.doubt import OnlineConformal
 from dubito.doubt.conformal.panel import read_forecasts
 from dubito.errors import BadTypeError, BadValueError
@@ -38,15 +37,15 @@ from dubito.serve.auth import DecideToken, LookupToken
 from dubito.serve.decide import INLINE_BYTES
 from dubito.serve.forecast_metrics import ForecastReport, StoredForecasts
 from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
-from dubito.serve.rows import as_http_error, too_many
+from dubito.serve.rows import as_http_error, require_few
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import Store
-from dubito.serve.store.decisions import Label, rows_by_id
+from dubito.serve.store.decisions import Label, digest_of, rows_by_id
 from dubito.serve.store.labels import LabelCounts, add_labels, find_labels
 from dubito.serve.store.policies import checksum
 from dubito.serve.store.tables import forecast_events, forecasts
 from dubito.serve.store.writer import PART_ROWS, insert_rows
-from dubito.serve.value_rows import MOST, encode_targets, first_misfit
+from dubito.serve.value_rows import as_doubles, encode_targets, finite
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 CALLER = "POST /v1/forecasts"
@@ -64,6 +63,13 @@ EXAMPLES = {
     "points": '{"points": [120.0], "time": ["2024-11-23"]}',
     "spread": '{"mean": [120.0], "std": [8.0], "time": ["2024-11-23"]}',
     "classes": '{"probabilities": [[0.7, 0.3]], "time": ["2024-11-23"]}',
+}
+KINDS: dict[tuple[str, ...], Callable[..., Any]] = {
+    ("mean", "std"): Normal,
+    ("quantiles", "levels"): Quantiles,
+    ("samples",): Samples,
+    ("probabilities", "classes"): Probabilities,
+    ("logits", "classes"): Logits,
 }
 OUTPUTS = tuple(dict.fromkeys(name for some in FIELDS.values() for names in some for name in names))
 
@@ -116,8 +122,7 @@ class Forecaster:
     def compact(self, connection: Connection) -> None:
         """Begin the log with the current state."""
         self._catch_up(connection)
-        first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
-        file = _read_state(connection.execute(first).scalar_one())[1]
+        file = _file_checksum(connection)
         self.number, self.tag = self.number + 1, uuid4().hex
         _write_event(connection, self.number, self.tag, _state_content(self.online, file))
         connection.execute(delete(forecast_events).where(forecast_events.c.number < self.number))
@@ -135,19 +140,18 @@ class Forecaster:
                 issued = self._record(connection, new.event)
             except (BadTypeError, BadValueError) as error:
                 raise as_http_error(error, error.argument, error.fix) from error
-            _insert_forecasts(connection, new.columns | self._issued_columns(new, issued))
+            raw = self._intervals(_outputs(new.outputs))
+            _insert_forecasts(connection, new.columns | _issued_columns(raw, issued))
             found |= _find_forecasts(connection, new.ids)
         return found
 
-    def _issued_columns(self, new: ForecastRows, issued: Any) -> dict[str, list[Any]]:
-        """Return intervals, or sets with the threshold of each, as columns of the table."""
-        if not self.classes:
-            outputs = _outputs(new.outputs)
-            raw = outputs, outputs
-            if self.kind == "spread":
-                raw = central_interval(outputs, self.level, CALLER)
-            return _interval_columns(np.column_stack(raw), issued)
-        return _set_columns(issued)
+    def _intervals(self, outputs: Any) -> FloatArray | None:
+        """Return the intervals as forecast; None for sets of classes."""
+        if self.classes:
+            return None
+        is_spread = self.kind == "spread"
+        ends = central_interval(outputs, self.level, CALLER) if is_spread else (outputs, outputs)
+        return np.column_stack(ends)
 
     def add_truths(
         self,
@@ -173,7 +177,7 @@ class Forecaster:
         codes: Sequence[Label] = (
             schemas.encode_labels(given, self.classes) if self.classes else encode_targets(given)
         )
-        found = self.store.read(lambda connection: _find_forecasts(connection, ids))
+        found = self.store.read(partial(_find_forecasts, ids=ids))
         for name in ids:
             if name not in found:
                 fix = "Send it to POST /v1/forecasts before its outcome"
@@ -251,10 +255,9 @@ def deploy_state(store: Store, online: OnlineConformal, name: str) -> None:
 def _begin_log(connection: Connection, online: OnlineConformal, file: str, name: str) -> None:
     """Write the first state, with the forecasts that wait in it for their outcome."""
     _lock(connection)
-    first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
-    existing = connection.execute(first).scalar()
+    existing = _file_checksum(connection)
     if existing is not None:
-        if _read_state(existing)[1] != file:
+        if existing != file:
             problem = f"The database continues another state than that of {name}"
             fix = "Pass the file that it began with, or another --database"
             raise HTTPError(CONFLICT, problem, fix)
@@ -272,14 +275,16 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
     pairs = zip(ids, places, strict=True)  # the ids of `dubito forecast` end with the time
     times = [one.removeprefix(at) if one.startswith(at) else "" for one, at in pairs]
     values = online.waiting_scores_[named] if online.kind_ == "classes" else raw
-    rows = zip(series, horizon, values.tolist(), strict=True)
-    digests = [_digest(STATE, *row[:2], *_rounded(row[2])) for row in rows]
-    columns: dict[str, list[Any]] = {"id": ids, "digest": digests, "series": series}
-    columns |= {"horizon": horizon, "time": times, "moment": [_moment(one) for one in times]}
-    if online.kind_ == "classes":
-        columns |= _set_columns(issued)
-    else:
-        columns |= _interval_columns(raw, issued)
+    columns: dict[str, list[Any]] = {
+        "id": ids,
+        "digest": _state_digests(series, horizon, values),
+        "series": series,
+        "horizon": horizon,
+        "time": times,
+        "moment": [_moment(one) for one in times],
+    }
+    columns |= _issued_columns(None if online.kind_ == "classes" else raw, issued)
+    if online.kind_ != "classes":
         given = [repr(float(one)) for one in online.waiting_truth_[named][has_truth]]
         add_labels(connection, [ids[k] for k in np.flatnonzero(has_truth)], given)
     _insert_forecasts(connection, columns)
@@ -308,9 +313,16 @@ def _encoded(document: dict[str, Any]) -> str:
     return encode_document(document, "dubito serve", max_bytes=2**40)
 
 
-def _state_content(online: OnlineConformal, file: str) -> str:
+def _state_content(online: OnlineConformal, file: str | None) -> str:
     """Return a state as an event."""
     return _encoded({**online.to_dict(), FILE: file})
+
+
+def _file_checksum(connection: Connection) -> str | None:
+    """Return the checksum of the file that the log began with; None if there is no log."""
+    first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
+    content = connection.execute(first).scalar()
+    return None if content is None else _read_state(content)[1]
 
 
 def _read_state(content: str) -> tuple[dict[str, Any], str]:
@@ -329,16 +341,10 @@ def _apply(online: OnlineConformal, content: Mapping[str, Any]) -> Any:
 
 def _outputs(content: Mapping[str, Any]) -> Any:
     """Return the forecasts of an event, or raise if they are invalid."""
-    if "points" in content:
-        return np.array(content["points"], np.float64)
-    if "mean" in content:
-        return Normal(content["mean"], content["std"])
-    if "quantiles" in content:
-        return Quantiles(content["quantiles"], content["levels"])
-    if "samples" in content:
-        return Samples(content["samples"])
-    kind = Logits if "logits" in content else Probabilities
-    return kind(content.get("logits", content.get("probabilities")), content["classes"])
+    for names, kind in KINDS.items():
+        if names[0] in content:
+            return kind(*(content[name] for name in names))
+    return np.array(content["points"], np.float64)
 
 
 @final
@@ -357,8 +363,7 @@ class ForecastRows:
         """Validate a body; if `rearrange`, quantiles that cross are sorted."""
         sent = schemas.validate(schemas.ForecastsRequest, content)
         n_rows = len(sent.time)
-        if n_rows > max_rows:
-            raise too_many("rows", max_rows)
+        require_few(n_rows, max_rows)
         n_rearranged = _rearrange(sent) if rearrange else 0
         outputs = _read_outputs(sent, forecaster, n_rows)
         series = _per_row(sent.series, "series", n_rows, "all")
@@ -383,9 +388,14 @@ class ForecastRows:
             raise HTTPError(INVALID, problem, "Leave out what is repeated, or send other `ids`")
         given = [_take(outputs, [row]) for row in range(n_rows)]
         texts = [json.dumps(pair) for pair in zip(keys, given, strict=True)]
-        digests = [_digest(one) for one in texts]
-        columns: dict[str, list[Any]] = {"id": ids, "digest": digests, "series": names}
-        columns |= {"horizon": horizon, "time": times, "moment": moments}
+        columns: dict[str, list[Any]] = {
+            "id": ids,
+            "digest": [digest_of(json.dumps([one])) for one in texts],
+            "series": names,
+            "horizon": horizon,
+            "time": times,
+            "moment": moments,
+        }
         return cls(outputs, columns, n_rearranged)
 
     @property
@@ -411,22 +421,23 @@ class ForecastRows:
         some = self.take(known)
         _, low, high, scores, _ = read_forecasts(_outputs(some.outputs), level, CALLER)
         values = scores if scores.size else np.column_stack([low, high])
-        places = zip(some.columns["series"], some.columns["horizon"], values.tolist(), strict=True)
-        in_state = [_digest(STATE, *row[:2], *_rounded(row[2])) for row in places]
+        in_state = _state_digests(some.columns["series"], some.columns["horizon"], values)
         for name, *digests in zip(some.ids, some.columns["digest"], in_state, strict=True):
             if found[name]["digest"] not in digests:
                 problem = f"Id {name!r} was forecast with a different body"
                 raise HTTPError(CONFLICT, problem, "Use another id, or send the same body")
 
 
-def _digest(*parts: Any) -> bytes:
-    """Return what tells one forecast from another."""
-    return blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+def _state_digests(
+    series: Sequence[str], horizon: Sequence[int], values: FloatArray
+) -> list[bytes]:
+    """Return what tells forecasts of which a state has the bounds or scores alone.
 
-
-def _rounded(values: Sequence[float]) -> list[str]:
-    """Return numbers with the digits that a file of 32-bit floats has, too."""
-    return [f"{one + 0.0:.6g}" for one in values]
+    Numbers have the digits that a file of 32-bit floats has, too.
+    """
+    rows = zip(series, horizon, values.tolist(), strict=True)
+    parts = [(STATE, one, step, *(f"{x + 0.0:.6g}" for x in row)) for one, step, row in rows]
+    return [digest_of(json.dumps(one)) for one in parts]
 
 
 def _rearrange(sent: schemas.ForecastsRequest) -> int:
@@ -511,17 +522,11 @@ def _require_numbers(values: Any, name: str, n_rows: int | None, fix: str) -> No
     if n_rows is not None:
         _per_row(values, name, n_rows, None)
     is_matrix = name in ("quantiles", "samples", "probabilities", "logits")
-    try:
-        array = as_floats(values, name, CALLER)
-    except (BadTypeError, BadValueError):
-        array = np.empty(0)
-    if array.ndim != 1 + is_matrix or not array.size or not (np.abs(array) <= MOST).all():
+    width = None
+    if is_matrix:
         first = values[0] if isinstance(values, list) and values else None
-        width = len(first) if is_matrix and isinstance(first, list) else 1 if is_matrix else None
-        form = "one number per row" if width is None else f"rows of {width} numbers"
-        form = "a list of numbers" if n_rows is None else form
-        problem = f"`{name}` must be {form}, of at most {MOST:g}{first_misfit(values, width)}"
-        raise HTTPError(INVALID, problem, fix)
+        width = len(first) if isinstance(first, list) else 1
+    as_doubles(values, name, width, fix, form="a list of numbers" if n_rows is None else None)
 
 
 def _moment(value: str | int | float) -> float | None:
@@ -541,22 +546,13 @@ def _moment(value: str | int | float) -> float | None:
     return found if isfinite(found) else None
 
 
-def _interval_columns(raw: FloatArray, issued: Any) -> dict[str, list[Any]]:
-    """Return intervals as columns of the table."""
-    ends = (raw[:, 0], raw[:, 1], issued.low, issued.high)
-    names = ("raw_low", "raw_high", "low", "high")
-    return {name: _finite(end.tolist()) for name, end in zip(names, ends, strict=True)}
-
-
-def _set_columns(issued: Any) -> dict[str, list[Any]]:
-    """Return sets, and the threshold of each, as columns of the table."""
-    members = [row.tobytes() for row in issued.contains.astype(np.uint8)]
-    return {"members": members, "high": _finite(issued.thresholds.tolist())}
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    """Return numbers, None for those that are infinite."""
-    return [one if isfinite(one) else None for one in values]
+def _issued_columns(raw: FloatArray | None, issued: Any) -> dict[str, list[Any]]:
+    """Return intervals, or sets with the threshold of each, as columns of the table."""
+    if raw is None:
+        members = [row.tobytes() for row in issued.contains.astype(np.uint8)]
+        return {"members": members, "high": finite(issued.thresholds)}
+    ends = {"raw_low": raw[:, 0], "raw_high": raw[:, 1], "low": issued.low, "high": issued.high}
+    return {name: finite(end) for name, end in ends.items()}
 
 
 def _find_forecasts(connection: Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -596,8 +592,9 @@ async def post_forecasts(
         n_rows = len(rows.ids)
         found: dict[str, Mapping[str, Any]] = {}
         if n_rows > PART_ROWS:  # nothing is stored if one differs
-            read = partial(service.store.read, lambda c: _find_forecasts(c, rows.ids))
-            rows.require_same(await run_in_threadpool(read), forecaster.level)
+            find = partial(_find_forecasts, ids=rows.ids)
+            known = await run_in_threadpool(service.store.read, find)
+            rows.require_same(known, forecaster.level)
         for start in range(0, n_rows, PART_ROWS):  # others write in between
             part = rows.take(range(start, min(start + PART_ROWS, n_rows)))
             work = partial(forecaster.add_forecasts, rows=part)
@@ -622,16 +619,11 @@ def get_forecast(request: Request, forecast_id: str, token: LookupToken) -> dict
     service = get_service(request)
     forecaster, store = _get_forecaster(service), service.store
     name = schemas.check_name(forecast_id, "The id")
-    row = store.read(lambda connection: _find_forecasts(connection, [name])).get(name)
+    row = store.read(partial(_find_forecasts, ids=[name])).get(name)
     if row is None:
         raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", "Use the id of a forecast")
-    label = store.get_label(name)
-    previous = [asdict(one) for one in store.find_corrections(name)]
     return {
         **{one: row[one] for one in ("created", "series", "horizon", "time")},
         **forecaster.describe(row),
-        "label": None if label is None else forecaster.truth_of(label),
-        "previous_labels": [
-            {**one, "label": forecaster.truth_of(one["label"])} for one in previous
-        ],
+        **store.label_history(name, forecaster.truth_of),
     }

@@ -44,3 +44,8 @@ class HTTPError(DubitoError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.problem}. {self.fix}."
+
+
+def no_decision(decision_id: str, fix: str = "Use the id of a decision") -> HTTPError:
+    """Return the error of an id that no decision has."""
+    return HTTPError(NOT_FOUND, f"There is no decision {decision_id!r}", fix)

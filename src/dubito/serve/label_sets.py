@@ -13,6 +13,7 @@ from dubito.decide.multilabel.label_decisions import ACTIONS, AUTOMATIC, REVIEW,
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.outputs import ClassName
 from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.value_rows import float_matrix
 
 MARKS = {None: "?", 0: "n", 1: "y"}
 VALUES: dict[str, int | None] = {mark: value for value, mark in MARKS.items()}
@@ -122,8 +123,9 @@ def response_columns(
         `labels` has an object per row.
     """
     ids, codes = columns["policy_id"], columns["action"]
-    actions, fallback, p = _label_matrices(columns, next(iter(policies.values())))
     names = [str(name) for name in next(iter(policies.values())).label_names]
+    actions, fallback = action_matrix(columns["label_actions"], len(names))
+    p = float_matrix(columns["probabilities"])
     rows = zip(actions.tolist(), fallback.tolist(), p.tolist(), strict=True)
     return {
         "id": columns["id"],
@@ -142,16 +144,6 @@ def _label(action: int, fallback: int, probability: float) -> dict[str, Any]:
     """Return the decision on one label."""
     without = ACTIONS[fallback] if action == REVIEW else None
     return {"action": ACTIONS[action], "probability": probability, "fallback_action": without}
-
-
-def _label_matrices(
-    columns: Mapping[str, Sequence[Any]], policy: MultiLabelPolicy
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """Return the actions, those without a review, and the probabilities, rows x labels."""
-    n_labels = len(policy.label_names)
-    actions, fallback = action_matrix(columns["label_actions"], n_labels)
-    p = np.frombuffer(b"".join(columns["probabilities"]), "<f4").reshape(-1, n_labels)
-    return actions, fallback, p
 
 
 def row_reason(policy: MultiLabelPolicy, action: int) -> str:

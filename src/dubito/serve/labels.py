@@ -21,7 +21,7 @@ from dubito.serve.auth import DecideToken
 from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
-from dubito.serve.rows import too_many
+from dubito.serve.rows import require_few
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import LabelCounts, add_labels, require_same_labels
@@ -107,8 +107,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
     else:
         content = schemas.parse_json(body, settings, allow_booleans=takes_verdicts(policy))
     fields = schemas.validate(schemas.LabelsRequest, content)
-    if len(fields.ids) > settings.max_rows:
-        raise too_many("rows", settings.max_rows)
+    require_few(len(fields.ids), settings.max_rows)
     if len(fields.ids) != len(fields.labels):
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")

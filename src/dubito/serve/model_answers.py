@@ -29,8 +29,8 @@ from dubito.decide.row_costs import without_reject
 from dubito.outputs import Probabilities
 from dubito.serve import schemas
 from dubito.serve.cascades import NewStages, answer_stages, count_waiting
-from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
-from dubito.serve.rows import too_many
+from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
+from dubito.serve.rows import require_few
 from dubito.serve.service import Service
 from dubito.serve.store import ReviewItem, Store
 from dubito.serve.store.decisions import (
@@ -141,8 +141,7 @@ def _parse(content: Any, service: Service) -> dict[str, tuple[str, Any]] | None:
     if not isinstance(content, dict) or content.get("answers") is None:
         return None
     fields = schemas.validate(schemas.AnswersRequest, content)
-    if len(fields.ids) > service.settings.max_rows:
-        raise too_many("rows", service.settings.max_rows)
+    require_few(len(fields.ids), service.settings.max_rows)
     if not fields.ids or len(set(fields.ids)) < len(fields.ids):
         raise HTTPError(INVALID, "`ids` must be unique, one per answer", EXAMPLE)
     if not isinstance(fields.answers, dict):
@@ -178,17 +177,12 @@ async def decide_answers(
     key : IdempotencyKey or None
         The idempotency key of the request.
     """
-
-    def plan(
-        given: Mapping[str, tuple[str, Any]] | None,
-    ) -> tuple[list[dict[str, Any]], list[NewStages]]:
-        return _plan(service, given or {}, key)
-
-    return await answer_stages(service, body, partial(_parse, service=service), plan)
+    parse, plan = partial(_parse, service=service), partial(_plan, service=service, key=key)
+    return await answer_stages(service, body, parse, plan)
 
 
 def _plan(
-    service: Service, given: Mapping[str, tuple[str, Any]], key: IdempotencyKey | None
+    given: Mapping[str, tuple[str, Any]], service: Service, key: IdempotencyKey | None
 ) -> tuple[list[dict[str, Any]], list[NewStages]]:
     """Return the responses, and what is to be stored, part by part.
 
@@ -201,8 +195,7 @@ def _plan(
     alike: dict[tuple[int, tuple[str, ...]], dict[str, list[ModelAnswer]]] = defaultdict(dict)
     for name, (model, answer) in given.items():
         if name not in stored:
-            fix = "Send its outputs to POST /v1/decide first"
-            raise HTTPError(NOT_FOUND, f"There is no decision {name!r}", fix)
+            raise no_decision(name, "Send its outputs to POST /v1/decide first")
         policy_id = stored[name]["policy_id"]
         policy = service.catalog.policy(policy_id)
         if not _asks_models(policy):

@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide import Policy
 from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
@@ -18,7 +17,7 @@ from dubito.decide.regression.value_decisions import ACTIONS
 from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import schemas
 from dubito.serve.auth import ReviewToken
-from dubito.serve.cascades import describe_review
+from dubito.serve.cascades import describe_models
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import describe_labels, row_reason
 from dubito.serve.labels import encode_any, takes_verdicts
@@ -118,43 +117,51 @@ def apply_action(
 
 def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
-    if isinstance(cascade := service.catalog.served(item.policy_id), Cascade):
-        return describe_review(item, cascade, service)
-    policy = service.catalog.policy(item.policy_id)
-    if isinstance(policy, Policy):
-        item = updated_item(item, policy, service.store)
-    blind = service.settings.blind
-    facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "lease_until", "created")}
-    queued = {name: getattr(item, name) for name in ("review_value", "is_audit", "n_escalations")}
+    policy, blind = service.catalog.served(item.policy_id), service.settings.blind
+    facts = _take(item, "id", "lease_until", "created", "link")
+    predicted: dict[str, Any]
     if isinstance(policy, MultiLabelPolicy):
         assert item.label_actions is not None
-        shown = describe_labels(
+        facts["labels"] = describe_labels(
             policy, item.probabilities, item.label_actions, is_audit=item.is_audit, blind=blind
         )
-        facts |= {"link": item.link, "labels": shown}
-        if blind:
-            return facts
-        reason = row_reason(policy, item.action)
-        return facts | {"action": ROW_ACTIONS[item.action], "reason": reason, **queued}
-    if isinstance(policy, RegressionPolicy):
-        facts |= {"link": item.link, "answer": "number"}
-        if blind:
-            return facts
-        shown_action = {"action": ACTIONS[item.action], "reason": VALUE_REASONS[item.reason]}
-        return facts | describe_value(item.probabilities) | shown_action | queued
-    row_costs = None if item.row_costs is None else json.loads(item.row_costs)
-    facts |= {"row_costs": row_costs, "link": item.link, "classes": list(policy.classes)}
-    if service.team is not None:
-        facts["is_second_opinion"] = item.n_answers > 0
-    if blind:
-        return facts
-    if service.team is not None:
-        facts["value_with_reviewer"] = item.value_with_reviewer
-    return facts | {
-        "action": policy.costs.actions[item.action],
-        "class": policy.classes[item.class_],
-        "probability": item.probability,
-        "probabilities": item.probabilities.tolist(),
-        "reason": REASONS[item.reason],
-        **queued,
-    }
+        predicted = {
+            "action": ROW_ACTIONS[item.action],
+            "reason": row_reason(policy, item.action),
+        }
+    elif isinstance(policy, RegressionPolicy):
+        facts["answer"] = "number"
+        predicted = {
+            **describe_value(item.probabilities),
+            "action": ACTIONS[item.action],
+            "reason": VALUE_REASONS[item.reason],
+        }
+    else:
+        if service.team is not None:
+            facts["is_second_opinion"] = item.n_answers > 0
+        if isinstance(policy, Cascade):
+            facts["models"] = describe_models(item.id, policy, service)
+            predicted = {
+                "action": policy.actions[item.action],
+                "p_correct": item.probability if facts["models"] else None,
+            }
+        else:
+            item = updated_item(item, policy, service.store)
+            row_costs = None if item.row_costs is None else json.loads(item.row_costs)
+            facts |= {"row_costs": row_costs, "classes": list(policy.classes)}
+            predicted = {
+                "action": policy.costs.actions[item.action],
+                "class": policy.classes[item.class_],
+                "probability": item.probability,
+                "probabilities": item.probabilities.tolist(),
+                "reason": REASONS[item.reason],
+            }
+        if service.team is not None:
+            predicted["value_with_reviewer"] = item.value_with_reviewer
+    queued = _take(item, "review_value", "is_audit", "n_escalations")
+    return facts if blind else facts | predicted | queued
+
+
+def _take(item: ReviewItem, *names: str) -> dict[str, Any]:
+    """Return some of the fields of a claimed row."""
+    return {name: getattr(item, name) for name in names}

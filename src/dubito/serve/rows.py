@@ -21,12 +21,11 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import Logits, MultiLabel, Normal, Probabilities, Quantiles, Samples, Scores
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
-from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
+from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, show_json, validate
 from dubito.serve.service import Settings
 from dubito.serve.value_rows import Regression, read_outputs, sent_matrix
 
 CALLER = "POST /v1/decide"
-MAX_SHOWN = 50  # characters of a value in a message
 OF_OTHERS = ("mean", "std", "quantiles", "levels", "samples", "scores", "groups")
 NOT_FINITE = "a number that is not finite"
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -73,13 +72,11 @@ class RequestRows:
         if values is not None:
             outputs = read_outputs(fields, values, rearrange=rearrange)
             n_columns = n_classes
-            if outputs.n_rows > settings.max_rows:
-                raise too_many("rows", settings.max_rows)
+            require_few(outputs.n_rows, settings.max_rows)
         elif answers is not None:
             outputs, n_columns = _as_scores(fields, answers, settings), n_classes
         else:
-            read = _as_label_outputs if has_labels else _as_outputs
-            outputs = read(fields, settings)
+            outputs = _as_outputs(fields, settings, has_labels=has_labels)
             n_columns = outputs.array.shape[1]
         n_rows = outputs.n_rows
         if n_columns != n_classes:
@@ -163,22 +160,6 @@ class RequestRows:
         return digests
 
 
-def _as_label_outputs(fields: DecideRequest, settings: Settings) -> MultiLabel:
-    """Return the model outputs of several labels per row."""
-    _require_one_kind(fields)
-    for name in ("features", "row_costs"):
-        if getattr(fields, name) is not None:
-            problem = f"`{name}` must not be sent to a policy of several labels per row"
-            raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
-    if fields.logits is not None:
-        return MultiLabel.from_logits(_as_matrix(fields.logits, "logits", settings))
-    try:
-        return MultiLabel(_as_matrix(fields.probabilities, "probabilities", settings))
-    except BadValueError as error:
-        fix = "Send the probability of each label, from 0 to 1, or use `logits`"
-        raise as_http_error(error, "probabilities", fix) from error
-
-
 def _as_scores(
     fields: DecideRequest, calibrator: ConfidenceCalibrator, settings: Settings
 ) -> Scores:
@@ -196,8 +177,7 @@ def _as_scores(
         if not isinstance(column, list) or not column:
             problem = f"`scores.{name[:50]}` must be a list of numbers, got {_show(column)}"
             raise HTTPError(INVALID, problem, fix)
-        if len(column) > settings.max_rows:
-            raise too_many("rows", settings.max_rows)
+        require_few(len(column), settings.max_rows)
         wrong = [one for one in column if one is not None and not _is_finite(one)]
         if wrong:
             problem = f"`scores.{name[:50]}` must be numbers or null, got {_show(wrong[0])}"
@@ -233,22 +213,31 @@ def _require_one_kind(fields: DecideRequest) -> None:
         raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')
 
 
-def _as_outputs(fields: DecideRequest, settings: Settings) -> Logits | Probabilities:
-    """Return the model outputs, declared as logits or as probabilities."""
+def _as_outputs(
+    fields: DecideRequest, settings: Settings, *, has_labels: bool
+) -> Logits | Probabilities | MultiLabel:
+    """Return the model outputs, declared as logits or as probabilities: of classes or labels."""
     _require_one_kind(fields)
+    unused = [one for one in ("features", "row_costs") if getattr(fields, one) is not None]
+    if has_labels and unused:
+        problem = f"`{unused[0]}` must not be sent to a policy of several labels per row"
+        raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
     if fields.logits is not None:
-        return Logits(_as_matrix(fields.logits, "logits", settings))
+        logits = _as_matrix(fields.logits, "logits", settings)
+        return MultiLabel.from_logits(logits) if has_labels else Logits(logits)
+    kind = MultiLabel if has_labels else Probabilities
     try:
-        return Probabilities(_as_matrix(fields.probabilities, "probabilities", settings))
+        return kind(_as_matrix(fields.probabilities, "probabilities", settings))
     except BadValueError as error:
         fix = "Send numbers from 0 to 1 that sum to 1 per row, or use `logits`"
+        if has_labels:
+            fix = "Send the probability of each label, from 0 to 1, or use `logits`"
         raise as_http_error(error, "probabilities", fix) from error
 
 
 def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
     """Return a float32 matrix within the limits of a request."""
-    if isinstance(value, list) and len(value) > settings.max_rows:
-        raise too_many("rows", settings.max_rows)
+    require_few(len(value) if isinstance(value, list) else 0, settings.max_rows)
     try:
         array = as_floats(value, name, CALLER)
         is_matrix = array.ndim == 2 and array.size > 0
@@ -259,10 +248,8 @@ def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
         fix = f'Send for example "{name}": [[2.5, -1.0], [0.5, 0.0]]'
         raise HTTPError(INVALID, problem, fix)
     n_rows, n_columns = array.shape
-    if n_rows > settings.max_rows:
-        raise too_many("rows", settings.max_rows)
-    if n_columns > settings.max_columns:
-        raise too_many("columns", settings.max_columns)
+    require_few(n_rows, settings.max_rows)
+    require_few(n_columns, settings.max_columns, "columns")
     rule, fix = "must be finite in single precision", "Use numbers below 3e38"
     require_everywhere(np.abs(array) <= MAX_FLOAT32, array, name, CALLER, rule, fix)
     return array.astype(np.float32)
@@ -276,8 +263,7 @@ def _as_row_costs(value: Any, n_rows: int, settings: Settings) -> dict[str, Floa
     if not isinstance(value, dict) or not value:
         problem = f"`row_costs` must be lists of numbers by column name, got {_show(value)}"
         raise HTTPError(INVALID, problem, fix)
-    if len(value) > settings.max_columns:
-        raise too_many("columns", settings.max_columns)
+    require_few(len(value), settings.max_columns, "columns")
     return {name: _as_row_cost(name, column, n_rows, fix) for name, column in value.items()}
 
 
@@ -292,7 +278,7 @@ def _as_row_cost(name: str, value: Any, n_rows: int, fix: str) -> FloatArray:
     values = value.tolist() if isinstance(value, np.ndarray) else value
     got = _show(values)
     if isinstance(values, list):
-        wrong = [x for x in values if not _is_number(x) or not abs(x) <= MAX_FLOAT64]
+        wrong = [x for x in values if not is_number(x) or not abs(x) <= MAX_FLOAT64]
         got = _show(wrong[0]) if wrong else f"{len(values)} for {quantity(n_rows)}"
     raise HTTPError(INVALID, f"`row_costs.{name[:50]}` must be one number per row, got {got}", fix)
 
@@ -348,7 +334,7 @@ def _find_fault(value: Any) -> str:
     for row, entries in enumerate(rows):
         if not isinstance(entries, list):
             return f"{_show(entries)} in row {row}"
-        if wrong := [k for k, entry in enumerate(entries) if not _is_number(entry)]:
+        if wrong := [k for k, entry in enumerate(entries) if not is_number(entry)]:
             return f"{_show(entries[wrong[0]])} in row {row}, column {wrong[0]}"
         if len(entries) != len(rows[0]):
             return f"{quantity(len(entries), 'number')} in row {row}, {len(rows[0])} in row 0"
@@ -357,27 +343,25 @@ def _find_fault(value: Any) -> str:
     return NOT_FINITE if rows[0] else "empty rows"
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Return whether a JSON value is a number; booleans are not."""
     return type(value) in (int, float)
 
 
 def _is_finite(value: Any) -> bool:
     """Return whether a JSON value is a number that is finite in single precision."""
-    return _is_number(value) and abs(value) <= MAX_FLOAT32
+    return is_number(value) and abs(value) <= MAX_FLOAT32
 
 
 def _show(value: Any) -> str:
     """Return a JSON value for a message, cut if it is long."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    if _is_number(value) and not abs(value) <= MAX_FLOAT64:
+    if is_number(value) and not abs(value) <= MAX_FLOAT64:
         return NOT_FINITE
-    text = json.dumps(value, default=str)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return show_json(value)
 
 
-def too_many(what: str, limit: int) -> HTTPError:
-    """Return the error for a request that is too large."""
-    problem = f"A request may have at most {limit:,} {what}"
-    return HTTPError(TOO_LARGE, problem, f"Send fewer {what} per request")
+def require_few(number: int, limit: int, what: str = "rows") -> None:
+    """Raise if a request has too many rows or columns."""
+    if number > limit:
+        problem = f"A request may have at most {limit:,} {what}"
+        raise HTTPError(TOO_LARGE, problem, f"Send fewer {what} per request")

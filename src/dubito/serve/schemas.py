@@ -23,6 +23,7 @@ from dubito.serve.store.tables import MAX_ID_LENGTH
 ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
 MAX_LINK_LENGTH = 2000
+MAX_SHOWN = 50  # characters of a value in a message
 DEFAULTS = Settings()
 OUTPUT_FIELDS = (
     ("logits",), ("probabilities",), ("scores",), ("mean", "std"), ("quantiles",), ("samples",)
@@ -36,6 +37,14 @@ def check_name(value: Any, what: str) -> str:
     got = f"{value[:50]!r}" if isinstance(value, str) else type(value).__name__
     problem = f"{what} must be 1 to {MAX_ID_LENGTH} printable characters, got {got}"
     raise HTTPError(INVALID, problem, "Use letters, digits and dashes")
+
+
+def show_json(value: Any) -> str:
+    """Return a JSON value for a message, cut if it is long."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _as_list(value: Any) -> Any:
@@ -68,6 +77,11 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items, "minItems": 1}
 
 
+def _by_name(items: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object that is not empty."""
+    return {"type": "object", "minProperties": 1, "additionalProperties": items}
+
+
 Ids = Annotated[
     list[str],
     BeforeValidator(_check_ids),
@@ -75,28 +89,12 @@ Ids = Annotated[
 ]
 Numbers = Annotated[Any, WithJsonSchema(_array({"type": "number"}))]
 Matrix = Annotated[Any, WithJsonSchema(_array(_array({"type": "number"})))]
-RowCosts = Annotated[
-    Any,
-    WithJsonSchema(
-        {"type": "object", "minProperties": 1, "additionalProperties": _array({"type": "number"})}
-    ),
-]
-AnswerScores = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": _array({"type": ["number", "null"]}),
-        }
-    ),
-]
+RowCosts = Annotated[Any, WithJsonSchema(_by_name(_array({"type": "number"})))]
+AnswerScores = Annotated[Any, WithJsonSchema(_by_name(_array({"type": ["number", "null"]})))]
 Links = Annotated[
     Any, WithJsonSchema(_array({"type": ["string", "null"], "maxLength": MAX_LINK_LENGTH}))
 ]
-ANSWERS_SCHEMA: dict[str, Any] = {
-    "type": "object", "minProperties": 1, "additionalProperties": {"enum": [0, 1, None]},
-}  # fmt: skip
+ANSWERS_SCHEMA = _by_name({"enum": [0, 1, None]})
 Answers = Annotated[dict[str, Any], WithJsonSchema(ANSWERS_SCHEMA)]
 Label = str | int | float
 Times = Annotated[
@@ -745,9 +743,7 @@ def validate(model: type[Model], content: Any) -> Model:
         case _ if len(first["loc"]) == 3 and isinstance(first["loc"][1], int):
             # One of several types: pydantic reports each of them, by its own name.
             field, row, _ = first["loc"]
-            got = json.dumps(first["input"], default=str)[:50]
-            if isinstance(first["input"], dict | list):
-                got = "an object" if isinstance(first["input"], dict) else "a list"
+            got = show_json(first["input"])
             problem = f"`{field}[{row}]` must be a text or a number, got {got}"
             fix = f"Fix it, or leave `{field}` out"
         case _:

@@ -19,7 +19,7 @@ import numpy as np
 from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dubito.arrays import as_fraction
+from dubito.arrays import BoolArray, as_fraction
 from dubito.decide.cascade import Cascade
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.errors import BadValueError, DubitoError
@@ -92,6 +92,16 @@ class Settings:
     max_columns: int = 10_000
     max_values: int = 600_000
     allowed_hosts: Sequence[str] = ()
+
+    @property
+    def audit_probability(self) -> float:
+        """The probability that the label of a row is wanted: 1 if those of all rows are."""
+        return 1.0 if self.labels == "all" else self.audit_fraction
+
+    def draw_audit(self, rng: np.random.Generator, n_rows: int) -> BoolArray:
+        """Return which rows are drawn for the audit: none if the labels of all are expected."""
+        fraction = 0.0 if self.labels == "all" else self.audit_fraction
+        return rng.random(n_rows) < fraction
 
     def __post_init__(self) -> None:
         as_fraction(self.audit_fraction, "audit_fraction", "Settings")

@@ -61,6 +61,12 @@ def _singles(array: FloatArray) -> NDArray[np.float32]:
     return np.ascontiguousarray(array, "<f8").view("<f4")
 
 
+def float_matrix(rows: Sequence[bytes]) -> NDArray[np.float32]:
+    """Return rows of float32 bytes as a matrix."""
+    whole = np.frombuffer(b"".join(rows), "<f4")
+    return whole.reshape(len(rows), -1) if rows else whole.reshape(0, 0)
+
+
 def _doubles(rows: NDArray[np.float32]) -> FloatArray:
     """Return pairs of singles as the doubles that they stand for."""
     return np.ascontiguousarray(rows, "<f4").view("<f8").astype(np.float64)
@@ -111,7 +117,8 @@ def read_outputs(fields: Any, policy: RegressionPolicy, *, rearrange: bool = Fal
         names = " and ".join(f"`{name}`" for name in wanted)
         raise HTTPError(INVALID, f"The body must have {names}, and no other outputs", fix)
     _require_levels(fields.levels, policy)
-    arrays = [_as_doubles(getattr(fields, name), name, policy, fix) for name in wanted]
+    width = policy.n_columns
+    arrays = [as_doubles(getattr(fields, name), name, width, fix) for name in wanted]
     try:
         if policy.kind == "Normal":
             return Normal(*arrays)
@@ -155,27 +162,28 @@ def _example(policy: RegressionPolicy) -> str:
     return f'{{"{name}": [[{", ".join(shown)}]]}}'
 
 
-def _as_doubles(value: Any, name: str, policy: RegressionPolicy, fix: str) -> FloatArray:
-    """Return finite numbers: one per row, or as many as the policy was fitted on."""
-    width = policy.n_columns
-    form = "one number per row" if width is None else f"rows of {width} numbers"
+def as_doubles(
+    value: Any, name: str, width: int | None, fix: str, *, form: str | None = None
+) -> FloatArray:
+    """Return rows of `width` finite numbers (None for a single one), in messages called `form`."""
+    form = form or ("one number per row" if width is None else f"rows of {width} numbers")
     try:
         array = as_floats(value, name, "decide").astype(np.float64)
     except (BadTypeError, BadValueError):
         array = np.empty(0)
     is_shaped = array.ndim == 1 if width is None else array.ndim == 2 and array.shape[1] == width
     if not is_shaped or not array.size or not (np.abs(array) <= MOST).all():
-        problem = f"`{name}` must be {form}, of at most {MOST:g}{first_misfit(value, width)}"
+        problem = f"`{name}` must be {form}, of at most {MOST:g}{_first_misfit(value, width)}"
         raise HTTPError(INVALID, problem, fix)
     return array
 
 
-def first_misfit(value: Any, width: int | None) -> str:
+def _first_misfit(value: Any, width: int | None) -> str:
     """Return the first row that is not of `width` numbers (None for a single one), in words.
 
-    >>> first_misfit([[1, 2], [1, "x"]], 2)
+    >>> _first_misfit([[1, 2], [1, "x"]], 2)
     ", got 'x' in row 1"
-    >>> first_misfit([[10, 12]], 3)
+    >>> _first_misfit([[10, 12]], 3)
     ', got 2 numbers in row 0'
     """
     rows = value.tolist() if isinstance(value, np.ndarray) else value
@@ -233,24 +241,23 @@ def targets(answers: Sequence[str | None]) -> FloatArray:
 
 def response_columns(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Return decided values as the columns of a response; an infinite bound is None."""
-    found = StoredValues.of(_matrix(columns["probabilities"]))
-    bounds = [[x if isfinite(x) else None for x in one.tolist()] for one in (found.low, found.high)]
+    found = StoredValues.of(float_matrix(columns["probabilities"]))
     return {
         "id": columns["id"],
         "policy": columns["policy_id"],
         "action": [ACTIONS[code] for code in columns["action"]],
         "value": found.value.tolist(),
-        "low": bounds[0],
-        "high": bounds[1],
+        "low": finite(found.low),
+        "high": finite(found.high),
         "expected_cost": columns["expected_cost"],
         "reason": [REASONS[code] for code in columns["reason"]],
         "review_value": columns["review_value"],
     }
 
 
-def _matrix(rows: Sequence[bytes]) -> NDArray[np.float32]:
-    """Return stored rows as a matrix."""
-    return np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1)
+def finite(numbers: FloatArray) -> list[float | None]:
+    """Return numbers, None for those that are infinite or NaN."""
+    return [one if isfinite(one) else None for one in numbers.tolist()]
 
 
 def flat_columns(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -266,7 +273,4 @@ def flat_columns(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
 def describe_value(probabilities: NDArray[np.float32]) -> dict[str, float | None]:
     """Return the decided value and interval of a row for its reviewer."""
     found = StoredValues.of(probabilities[np.newaxis])
-    return {
-        name: float(x) if isfinite(x := getattr(found, name)[0]) else None
-        for name in ("value", "low", "high")
-    }
+    return {name: finite(getattr(found, name))[0] for name in ("value", "low", "high")}

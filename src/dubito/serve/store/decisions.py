@@ -32,7 +32,7 @@ from dubito.serve.store.tables import (
     reviews,
 )
 from dubito.serve.store.writer import insert_new_rows, insert_rows
-from dubito.serve.value_rows import value_matrix
+from dubito.serve.value_rows import float_matrix, value_matrix
 
 Label = int | str  # the position of a class, or answers: see `tables`
 MAX_IDS = 500  # per query
@@ -41,10 +41,11 @@ RESPONSE_COLUMNS = (
     "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs", "probabilities",
     "label_actions",
 )  # fmt: skip
-NUMERIC_COLUMNS = {
-    "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
-    "class_": np.int64, "propensity": np.float64, "audit_probability": np.float64,
-    "is_audit": np.bool_,
+COLUMN_TYPES = {  # of decisions and their labels
+    "id": np.str_, "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_,
+    "action": np.int64, "class_": np.int64, "propensity": np.float64,
+    "audit_probability": np.float64, "is_audit": np.bool_, "row_costs": np.object_,
+    "label_actions": np.object_, "answers": np.object_, "labeled": np.float64,
 }  # fmt: skip
 ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
 # Rows whose labels were all expected when they were decided: certain to be labeled, not drawn.
@@ -114,13 +115,8 @@ class NewDecisions:
         """
         n = len(decided)
         audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
-        if isinstance(decided, MultiLabelDecisions):
-            found, rejected = decided.probabilities, decided.row_action != AUTOMATIC
-        elif isinstance(decided, RegressionDecisions):
-            found, rejected = value_matrix(decided), decided.is_reviewed
-        else:
-            found, rejected = decided.probabilities, decided.is_rejected
-            rejected = rejected if is_asked is None else rejected & ~is_asked
+        own, rejected = _own_columns(decided, confidence)
+        rejected = rejected if is_asked is None else rejected & ~is_asked
         return cls(
             columns={
                 "id": list(ids),
@@ -129,8 +125,7 @@ class NewDecisions:
                 "digest": list(digests),
                 "is_logits": [is_logits] * n,
                 "outputs": _row_bytes(outputs),
-                "probabilities": _row_bytes(found),
-                **_own_columns(decided, confidence),
+                **own,
                 "expected_cost": decided.expected_cost.tolist(),
                 "review_value": decided.review_value.tolist(),
                 "propensity": np.where(rejected, 1.0, audit_probability).tolist(),
@@ -499,46 +494,37 @@ def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows
     StoredRows
         One row per decision, in order of arrival.
     """
-    was_passed = (
-        sa.exists()
-        .where(
-            review_events.c.decision_id == decisions.c.id,
-            review_events.c.kind.in_(["escalate", "skip"]),
-            ~review_events.c.is_undone,
-        )
-        .correlate(decisions)
+    passed_on = sa.exists().where(
+        review_events.c.decision_id == decisions.c.id,
+        review_events.c.kind.in_(["escalate", "skip"]),
+        ~review_events.c.is_undone,
     )
-    names = ["id", "outputs", "probabilities", "row_costs", "label_actions", *NUMERIC_COLUMNS]
+    names = [name for name in ("outputs", "probabilities", *COLUMN_TYPES) if name in decisions.c]
     query = (
         sa.select(
             *(decisions.c[name] for name in names),
             labels.c.label,
             labels.c.answers,
             labels.c.created.label("labeled"),
-            was_passed.label("was_passed"),
+            passed_on.correlate(decisions).label("passed_on"),
         )
         .outerjoin(labels, labels.c.decision_id == decisions.c.id)
         .where(decisions.c.created >= since)
         .order_by(*ARRIVAL_ORDER)
     )
-    rows = connection.execute(query).all()
-    names += ["label", "answers", "labeled", "was_passed"]
+    found = connection.execute(query)
+    names, rows = list(found.keys()), found.all()
     columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
     label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
-    numbers: dict[str, Any] = {
-        name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()
+    arrays: dict[str, Any] = {
+        name: np.array(columns[name], dtype=kind) for name, kind in COLUMN_TYPES.items()
     }
     return StoredRows(
-        id=np.array(columns["id"], dtype=np.str_),
-        outputs=_matrix(columns["outputs"]),
-        probabilities=_matrix(columns["probabilities"]),
-        row_costs=np.array(columns["row_costs"], dtype=np.object_),
-        answers=np.array(columns["answers"], dtype=np.object_),
-        label_actions=np.array(columns["label_actions"], dtype=np.object_),
-        **numbers,
+        outputs=float_matrix(columns["outputs"]),
+        probabilities=float_matrix(columns["probabilities"]),
+        **arrays,
         label=label,
-        labeled=np.array(columns["labeled"], np.float64),
-        is_unresolved=np.array(columns["was_passed"], np.bool_) & (label < 0),
+        is_unresolved=np.array(columns["passed_on"], np.bool_) & (label < 0),
     )
 
 
@@ -584,57 +570,44 @@ def alarm_history(
     is_own = decisions.c.policy_id == policy_id
     every = sa.select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
     confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
-    is_used: tuple[sa.ColumnElement[bool], ...] = (decisions.c.is_audit,)
-    if due is not None:
-        is_used = (*EXPECTED, decisions.c.created <= due)
-    used = (
-        sa.select(
-            decisions.c.id,
-            decisions.c.created,
-            decisions.c.probability,
-            decisions.c.class_,
-            decisions.c.probabilities,
-        )
-        .where(is_own, *is_used)
-        .order_by(*ARRIVAL_ORDER)
-    )
-    first: Mapping[str, tuple[float, Label]]
+    first: dict[str, tuple[float, Label]]
     if due is None:
-        first = _first_labels(connection, policy_id)
+        is_used = sa.and_(is_own, decisions.c.is_audit)
+        first = _first_labels(connection, is_used)
     else:
+        is_used = sa.and_(is_own, *EXPECTED, decisions.c.created <= due)
         current = sa.select(labels).join(decisions, decisions.c.id == labels.c.decision_id)
-        rows = connection.execute(current.where(is_own, *is_used)).mappings()
+        rows = connection.execute(current.where(is_used)).mappings()
         first = {row["decision_id"]: (0.0, label_of(row)) for row in rows}
-    every_used = connection.execute(used).all()
+    names = ("id", "created", "probability", "class_", "probabilities")
+    used = sa.select(*(decisions.c[name] for name in names)).where(is_used)
+    every_used = connection.execute(used.order_by(*ARRIVAL_ORDER)).all()
     known = [row for row in every_used if row.id in first]
-    complete = np.array([max(first[row.id][0], row.created) for row in known])
-    order = np.argsort(complete, kind="stable")
+    known.sort(key=lambda row: max(first[row.id][0], row.created))
     answers = [label for row in known if isinstance(label := first[row.id][1], str)]
     confidence = np.array([row.probability for row in known], np.float64)
-    is_correct = np.array([row.class_ == first[row.id][1] for row in known], np.bool_)
     return AlarmHistory(
         uncertainty=np.clip(1.0 - confidence_of_all, 0.0, 1.0),
-        confidence=np.clip(confidence, 0.0, 1.0)[order],
-        is_correct=is_correct[order],
-        probabilities=_matrix([row.probabilities for row in known])[order] if answers else None,
-        answers=[answers[k] for k in order] if answers else (),
+        confidence=np.clip(confidence, 0.0, 1.0),
+        is_correct=np.array([row.class_ == first[row.id][1] for row in known], np.bool_),
+        probabilities=float_matrix([row.probabilities for row in known]) if answers else None,
+        answers=answers,
         missing=0.0 if due is None or not every_used else 1 - len(known) / len(every_used),
     )
 
 
-def _first_labels(connection: sa.Connection, policy_id: int) -> dict[str, tuple[float, Label]]:
-    """Return the time and value of the first label of each audited row, by id."""
+def _first_labels(
+    connection: sa.Connection, is_used: sa.ColumnElement[bool]
+) -> dict[str, tuple[float, Label]]:
+    """Return the time and value of the first label of some decisions, by id."""
     undone = (review_events.c.kind == "label") & review_events.c.is_undone
     found: dict[str, tuple[float, Any]] = {}
-    for table, condition in (
-        (labels, sa.true()),
-        (corrections, sa.true()),
-        (review_events, undone),
-    ):
+    every = sa.true()
+    for table, condition in ((labels, every), (corrections, every), (review_events, undone)):
         query = (
             sa.select(table.c.decision_id, table.c.created, table.c.label, table.c.answers)
             .join(decisions, decisions.c.id == table.c.decision_id)
-            .where(decisions.c.policy_id == policy_id, decisions.c.is_audit, condition)
+            .where(is_used, condition)
         )
         for row in connection.execute(query).mappings():
             given = row["created"], label_of(row)
@@ -660,9 +633,9 @@ def find_features(connection: sa.Connection, ids: Sequence[str]) -> NDArray[np.f
     query = sa.select(decisions.c.id, decisions.c.features)
     rows = rows_by_id(connection, query, decisions.c.id, ids)
     found = {row["id"]: row["features"] for row in rows}
-    kept = [features for name in ids if (features := found.get(name)) is not None]
-    is_complete = len(kept) == len(ids) and len({len(features) for features in kept}) == 1
-    return _matrix(kept) if is_complete else None
+    features = [found.get(name) or b"" for name in ids]
+    lengths = {len(one) for one in features}
+    return float_matrix(features) if len(lengths) == 1 and lengths != {0} else None
 
 
 def delete_oldest(connection: sa.Connection, before: float) -> int:
@@ -691,17 +664,16 @@ def delete_oldest(connection: sa.Connection, before: float) -> int:
         newest = sa.func.max(cascade_stages.c.created)
         waiting = sa.select(ids).group_by(ids).having(newest < before)
         connection.execute(sa.delete(cascade_stages).where(ids.in_(waiting)))
-        connection.execute(sa.delete(forecasts).where(forecasts.c.created < before))
         connection.execute(sa.delete(corrections).where(corrections.c.corrected < before))
-        connection.execute(sa.delete(labels).where(labels.c.created < before))
-        connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created < before))
+        for table in (forecasts, labels, idempotency_keys):
+            connection.execute(sa.delete(table).where(table.c.created < before))
     return len(old)
 
 
 def _own_columns(
     decided: Decisions | MultiLabelDecisions | RegressionDecisions, confidence: FloatArray | None
-) -> dict[str, list[Any]]:
-    """Return the columns that depend on what was decided: a class, several labels, or a value.
+) -> tuple[dict[str, list[Any]], BoolArray]:
+    """Return the columns that a class, several labels or a value have, and the rejected rows.
 
     The probability of several labels is their mean confidence. Byte k of the label actions is what
     would be decided without a review, 0 or 1, and 2 more if label k is reviewed.
@@ -711,23 +683,27 @@ def _own_columns(
         p = decided.probabilities.astype(np.float64)
         codes = (decided.fallback + 2 * (decided.action == REVIEW)).astype(np.uint8)
         return {
+            "probabilities": _row_bytes(decided.probabilities),
             "action": decided.row_action.tolist(),
             "class_": nothing,
             "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
             "reason": nothing,
             "label_actions": [row.tobytes() for row in codes],
-        }
-    classes, stated = nothing, confidence
+        }, decided.row_action != AUTOMATIC
     if isinstance(decided, Decisions):
-        classes, stated = decided.predicted_class.tolist(), decided.probability
-    assert stated is not None
+        found, rejected = decided.probabilities, decided.is_rejected
+        classes, confidence = decided.predicted_class.tolist(), decided.probability
+    else:
+        found, rejected, classes = value_matrix(decided), decided.is_reviewed, nothing
+    assert confidence is not None
     return {
+        "probabilities": _row_bytes(found),
         "action": decided.action.tolist(),
         "class_": classes,
-        "probability": stated.tolist(),
+        "probability": confidence.tolist(),
         "reason": decided.reason.tolist(),
         "label_actions": [None] * len(decided),
-    }
+    }, rejected
 
 
 def label_columns(given: Sequence[Label]) -> dict[str, list[Any]]:
@@ -754,6 +730,11 @@ def _json_rows(table: NDArray[Any]) -> list[str]:
     return [json.dumps(dict(zip(names, row, strict=True))) for row in table.tolist()]
 
 
+def digest_of(text: str) -> bytes:
+    """Return a hash that tells what was sent from anything else."""
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
 def _row_bytes(array: FloatArray) -> list[bytes]:
     r"""Return each row as little-endian float32 bytes.
 
@@ -763,9 +744,3 @@ def _row_bytes(array: FloatArray) -> list[bytes]:
     whole = np.ascontiguousarray(array, "<f4")
     content, width = whole.tobytes(), whole.shape[1] * 4
     return [content[row * width : (row + 1) * width] for row in range(len(whole))]
-
-
-def _matrix(rows: list[bytes]) -> NDArray[np.float32]:
-    """Return rows of float32 bytes as a matrix."""
-    whole = np.frombuffer(b"".join(rows), "<f4")
-    return whole.reshape(len(rows), -1) if rows else whole.reshape(0, 0)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial, wraps
 from itertools import chain
 from pathlib import Path
@@ -212,6 +213,15 @@ class Store:
     def get_label(self, decision_id: str) -> decisions.Label | None:
         """Return the label of a decision, or None."""
         return self.find_labels([decision_id]).get(decision_id)
+
+    def label_history(self, decision_id: str, decode: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return a decision's label, None if unknown, and those it had before, for a response."""
+        label = self.get_label(decision_id)
+        previous = [asdict(one) for one in self.find_corrections(decision_id)]
+        return {
+            "label": None if label is None else decode(label),
+            "previous_labels": [{**one, "label": decode(one["label"])} for one in previous],
+        }
 
     find_decisions = _reads(decisions.find_decisions)
     find_features = _reads(decisions.find_features)
