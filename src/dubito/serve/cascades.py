@@ -12,7 +12,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
@@ -34,7 +33,6 @@ from dubito.serve.store.tables import cascade_stages
 from dubito.serve.store.writer import PART_ROWS, insert_rows
 
 VERDICTS = ("wrong", "correct")  # the position is the label
-BULK_BYTES = 64_000  # larger bodies wait for their turn
 MAX_ANSWER = 10_000  # characters
 EXAMPLE = 'Send for example {"ids": ["q-17"], "confidences": {"small": [0.7]}}'
 
@@ -129,7 +127,7 @@ async def answer_stages(
     plan: Callable[[Rows], tuple[list[dict[str, Any]], list[NewStages]]],
 ) -> list[dict[str, Any]] | None:
     """Return the answers to the rows of a body once they are on disk; None if it has no rows."""
-    async with service.bulk if len(body) > BULK_BYTES else nullcontext():
+    async with service.turn(body):
         rows = await run_in_threadpool(lambda: parse(schemas.parse_json(body, service.settings)))
         while rows is not None:
             answers, new = await run_in_threadpool(plan, rows)
@@ -161,11 +159,11 @@ class CascadeRows:
         confidences, costs, answers = (
             _by_model(getattr(fields, name), name, cascade, n_rows) for name in FIELDS
         )
-        for row, said in enumerate(answers):
-            silent = next((name for name in said if name not in confidences[row]), None)
-            if silent is not None:
-                problem = f"`answers.{silent}[{row}]` has no confidence"
-                fix = f"Send `confidences.{silent}[{row}]` with it"
+        for row, given in enumerate(answers):
+            without = next((name for name in given if name not in confidences[row]), None)
+            if without is not None:
+                problem = f"`answers.{without}[{row}]` has no confidence"
+                fix = f"Send `confidences.{without}[{row}]` with it"
                 raise HTTPError(INVALID, problem, fix)
         ids = as_unique_ids(fields.ids, n_rows, key and key.id)
         links = as_links(fields.links, n_rows)
@@ -458,9 +456,9 @@ class Arrivals:
         outputs = []
         for name, moment, position, sent in connection.execute(query):
             times.setdefault(name, (moment, position))
-            said = json.loads(sent)["confidences"].get(tier)
-            if said is not None:
-                outputs.append((said, moment))
+            output = json.loads(sent)["confidences"].get(tier)
+            if output is not None:
+                outputs.append((output, moment))
         confidence, answered_at = np.array(outputs, np.float64).reshape(-1, 2).T
         return cls(times, confidence, answered_at)
 

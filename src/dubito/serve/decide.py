@@ -34,14 +34,13 @@ from dubito.serve import cascades, label_sets, model_answers, schemas, value_row
 from dubito.serve.auth import DecideToken, LookupToken
 from dubito.serve.http_errors import INVALID, HTTPError, no_decision
 from dubito.serve.rows import RequestRows, as_http_error
-from dubito.serve.service import Service, Settings, get_service
+from dubito.serve.service import INLINE_BYTES, Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.decisions import IdempotencyKey
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
 router = APIRouter(prefix="/v1", tags=["decide"])
-# Smaller requests are decided faster than a thread is found for them.
-INLINE_BYTES, INLINE_ROWS = 64_000, 100
+INLINE_ROWS = 100  # fewer are decided faster than a thread is found for them
 BLOCK_ROWS = 1000
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -11,7 +11,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -34,7 +33,6 @@ from dubito.outputs import Logits, Normal, Probabilities, Quantiles, Samples
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serve import schemas
 from dubito.serve.auth import DecideToken, LookupToken
-from dubito.serve.decide import INLINE_BYTES
 from dubito.serve.forecast_metrics import ForecastReport, StoredForecasts
 from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import as_http_error, require_few
@@ -587,7 +585,7 @@ async def post_forecasts(
         limit = service.settings.max_rows
         return ForecastRows.of(content, forecaster, limit, rearrange=rearrange)
 
-    async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
+    async with service.turn(body):
         rows = await run_in_threadpool(parse)
         n_rows = len(rows.ids)
         found: dict[str, Mapping[str, Any]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import cascades, schemas
 from dubito.serve.auth import DecideToken
-from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
+from dubito.serve.decide import has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
 from dubito.serve.rows import require_few
@@ -48,7 +47,7 @@ async def post_labels(
     body = await schemas.read_body(request, service.settings.max_bytes)
     is_arrow, corrected_by = has_arrow_body(request), token.name if correct else None
     has_all = service.settings.labels == "all"
-    async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
+    async with service.turn(body):
         codes = await run_in_threadpool(_parse_labels, service, body, is_arrow)
         ids, n_new, n_corrected = list(codes), 0, 0
         if len(ids) > PART_ROWS and not correct:  # nothing is stored if one differs
@@ -97,13 +96,10 @@ def encode_any(
 
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, Label]:
     """Return the labels of a body as they are stored, by id."""
-    settings = service.settings
-    forecaster = service.forecaster
+    settings, forecaster = service.settings, service.forecaster
     policy = None if forecaster is not None else service.catalog.active_served[1]
-    is_cascade = isinstance(policy, Cascade)
-    has_sets = isinstance(policy, MultiLabelPolicy)
     if is_arrow:
-        content = parse_arrow(body, settings, 1, has_gaps=has_sets)
+        content = parse_arrow(body, settings, 1, has_gaps=isinstance(policy, MultiLabelPolicy))
     else:
         content = schemas.parse_json(body, settings, allow_booleans=takes_verdicts(policy))
     fields = schemas.validate(schemas.LabelsRequest, content)
@@ -115,7 +111,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
         codes = forecaster.encode_truths(fields.ids, fields.labels)
     elif policy is not None:
         codes = encode_any(policy, fields.labels)
-    if is_cascade:
+    if isinstance(policy, Cascade):
         cascades.require_decided(service.store, fields.ids)
     found: dict[str, Label] = dict(zip(fields.ids, codes, strict=True))
     if any(found[name] != code for name, code in zip(fields.ids, codes, strict=True)):

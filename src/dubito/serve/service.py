@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +36,7 @@ LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
 LABELS = ("audited", "all")
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
+INLINE_BYTES = 64_000  # of a small request
 MAX_BULK = 2  # large requests at a time: one is parsed while another one is written
 LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -252,6 +253,10 @@ class Service:
     readiness_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     written_at: float = -inf
     write_problem: str = ""
+
+    def turn(self, body: bytes) -> AbstractAsyncContextManager[None]:
+        """Return what a request waits for before its body is parsed: nothing if it is small."""
+        return self.bulk if len(body) > INLINE_BYTES else nullcontext()
 
 
 def get_service(request: Request) -> Service:
