@@ -218,12 +218,12 @@ def _plan(
         new = ModelAnswer(len(known) + 1, model, code, 0.0, {})
         sequence = tuple(one.model for one in (*known, new))
         alike[policy_id, sequence][name] = [*known, new]
-    decided: dict[str, dict[str, Any]] = {}
+    decided: dict[str, tuple[int, ModelAnswer]] = {}
     for (policy_id, asked), rows in alike.items():
         policy = service.catalog.policy(policy_id)
         assert isinstance(policy, Policy)
         for name, response in _decide_again(policy, asked, rows, stored).items():
-            decided[name] = {"policy_id": policy_id, "answer": rows[name][-1], **response}
+            decided[name] = policy_id, rows[name][-1]._replace(response=response)
             found[name] = {"id": name, "policy": policy_id, **response}
     return [found[name] for name in ids], _new_stages(decided, key)
 
@@ -283,16 +283,15 @@ def _decide_again(
 
 
 def _new_stages(
-    decided: Mapping[str, Mapping[str, Any]], key: IdempotencyKey | None
+    decided: Mapping[str, tuple[int, ModelAnswer]], key: IdempotencyKey | None
 ) -> list[NewStages]:
     """Return what is to be stored of the answers, part by part."""
-    rows = list(decided.values())
-    answers = [one["answer"] for one in rows]
-    responses = [{k: v for k, v in one.items() if k not in ("policy_id", "answer")} for one in rows]
+    answers = [one for _, one in decided.values()]
+    responses = [one.response for one in answers]
     columns: dict[str, list[Any]] = {
         "decision_id": list(decided),
         "number": [one.number for one in answers],
-        "policy_id": [one["policy_id"] for one in rows],
+        "policy_id": [policy_id for policy_id, _ in decided.values()],
         "next_model": [one["ask"] for one in responses],
         "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
         "response": [json.dumps(one) for one in responses],
@@ -300,7 +299,8 @@ def _new_stages(
 
     def follow(part: dict[str, list[Any]], which: slice) -> Callable[[Connection], Any]:
         """Return what puts the rows that go to review into the queue."""
-        is_sent = [one["ask"] is None and one["fallback_action"] is not None for one in rows[which]]
+        some = responses[which]
+        is_sent = [one["ask"] is None and one["fallback_action"] is not None for one in some]
         return partial(
             insert_rows,
             table=reviews,
@@ -309,7 +309,7 @@ def _new_stages(
                     "id": part["decision_id"],
                     "created": part["created"],
                     "is_audit": [False] * len(is_sent),
-                    "review_value": [one["review_value"] for one in rows[which]],
+                    "review_value": [one["review_value"] for one in some],
                 },
                 np.array(is_sent, np.bool_),
             ),
