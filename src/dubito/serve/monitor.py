@@ -13,17 +13,11 @@ from pydantic_core import to_jsonable_python
 from dubito.decide import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.serve import policy_metrics
 from dubito.serve.auth import MonitorToken
 from dubito.serve.cascades import Arrivals, count_waiting
 from dubito.serve.model_answers import count_asked, model_actions
-from dubito.serve.policy_metrics import (
-    LabelMetrics,
-    MonitorReport,
-    monitor_cascade,
-    monitor_classes,
-    monitor_labels,
-    monitor_values,
-)
+from dubito.serve.policy_metrics import LabelMetrics, MonitorReport
 from dubito.serve.schemas import ForecastMonitorResponse, MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.weighted_estimates import FORECAST_DAYS, MONITOR_DAYS, recent_rows
@@ -70,17 +64,19 @@ def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, Mo
     own, due = rows.take(rows.policy_id == policy_id), rows.delay and rows.delay.due
     history = service.store.alarm_history(policy_id, due)
     if isinstance(policy, MultiLabelPolicy):
-        return policy_id, monitor_labels(own, policy, history)
+        return policy_id, policy_metrics.monitor_labels(own, policy, history)
     if isinstance(policy, RegressionPolicy):
-        return policy_id, monitor_values(own, policy, history)
+        return policy_id, policy_metrics.monitor_values(own, policy, history)
     since = time.time() - days * DAY
     if isinstance(policy, Cascade):
         waiting = service.store.read(partial(count_waiting, since=since))
         first = next(iter(policy.tiers), None)
         arrivals = service.store.read(partial(Arrivals.find, policy_id=policy_id, tier=first))
         since -= (rows.delay and rows.delay.seconds) or 0.0
-        return policy_id, monitor_cascade(own, policy, history, waiting, arrivals, since)
-    report = monitor_classes(own, policy, history)
+        return policy_id, policy_metrics.monitor_cascade(
+            own, policy, history, waiting, arrivals, since
+        )
+    report = policy_metrics.monitor_classes(own, policy, history)
     if models := model_actions(policy):
         count = partial(count_asked, policy_id=policy_id, models=models, since=since)
         report = replace(report, waiting=service.store.read(count))

@@ -183,15 +183,13 @@ def _as_scores(
             problem = f"`scores.{name[:50]}` must be numbers or null, got {_show(wrong[0])}"
             raise HTTPError(INVALID, problem, fix)
         found[name] = np.array([np.nan if one is None else one for one in column], np.float64)
-    lengths = {len(column) for column in found.values()}
-    if fields.groups is not None:
-        lengths.add(len(fields.groups))
+    lengths, groups = {len(column) for column in found.values()}, None
+    if fields.groups is not None:  # one that is empty is unknown
+        groups = ["" if one is None else str(one) for one in fields.groups]
+        lengths.add(len(groups))
     if len(lengths) > 1:
         problem = f"`scores` must have the same number of rows each, got {sorted(lengths)}"
         raise HTTPError(INVALID, problem, fix)
-    groups = None
-    if fields.groups is not None:  # one that is empty is unknown
-        groups = ["" if one is None else str(one) for one in fields.groups]
     try:
         return calibrator._check_outputs(Scores(found, groups=groups), "decide")
     except BadValueError as error:

@@ -110,7 +110,9 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     since = rows.take(slice(first, None))
     is_labeled = since.label >= 0
     weight, unavailable = _weigh(since, is_labeled | since.is_unresolved)
-    n_rows, n_unresolved, fraction = _count_unresolved(since, weight)
+    is_unresolved = (since.label < 0) & (weight > 0)
+    n_rows, n_unresolved = int((weight > 0).sum()), int(is_unresolved.sum())
+    fraction = float(weight[is_unresolved].sum() / max(weight.sum(), 1.0))
     unresolved = f"{n_unresolved:,} of {quantity(n_rows)} ({percent(fraction)} by weight)"
     if fraction > MAX_UNRESOLVED:
         limit = f"above {percent(MAX_UNRESOLVED, 0)}, metrics are withheld"
@@ -218,13 +220,6 @@ def _weigh(rows: StoredRows, is_reviewed: BoolArray) -> tuple[FloatArray, str]:
         elif n_rows:
             unavailable = unavailable or _no_label(n_rows, bool(is_here[is_rejected].any()))
     return weight, unavailable
-
-
-def _count_unresolved(rows: StoredRows, weight: FloatArray) -> tuple[int, int, float]:
-    """Return the number of weighted rows, of unresolved ones, and their fraction by weight."""
-    is_unresolved = (rows.label < 0) & (weight > 0)
-    fraction = float(weight[is_unresolved].sum() / max(weight.sum(), 1.0))
-    return int(np.count_nonzero(weight)), int(np.count_nonzero(is_unresolved)), fraction
 
 
 def _not_audited(rows: StoredRows) -> str:
