@@ -60,8 +60,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels and outputs swapped": (
         lambda: audit([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]], [2, 1]),
         BadValueError,
-        "audit: `outputs` must be between 0 and 1, got 2.0 in row 0. Arguments are audit(y_true, "
-        "outputs).",
+        "audit: `outputs` must be between 0 and 1, got 2.0 in row 0. The order of the "
+        "arguments is audit(y_true, outputs).",
     ),
     "one label per row for several": (
         lambda: audit([0, 1], MultiLabel(HALVES)),
@@ -72,8 +72,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "an audit without labels": (
         lambda: audit([None, None], HALVES),
         EmptyStateError,
-        "audit needs at least 1 labeled row of positive weight, got 0. Check that not all labels "
-        "are missing and not all weights are 0.",
+        "audit needs at least 1 labeled row of positive weight, got 0. Pass at least one labeled "
+        "row with a positive weight.",
     ),
     "a positive class of three": (
         lambda: audit([0], [[0.2, 0.3, 0.5]], pos_label=1),
@@ -113,19 +113,19 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among logits": (
         lambda: Logits([[0.0, 1.0], [nan, 1.0]]),
         BadValueError,
-        "Logits: `array` must be finite, got nan in row 1, column 0. Drop such rows, or use "
+        "Logits: `array` must be finite, got nan in row 1, column 0. Drop invalid rows, or use "
         "-10000 for a masked class.",
     ),
     "an infinite logit": (
         lambda: Logits([[0.0, inf]]),
         BadValueError,
-        "Logits: `array` must be finite, got inf in row 0, column 1. Drop such rows, or use "
+        "Logits: `array` must be finite, got inf in row 0, column 1. Drop invalid rows, or use "
         "-10000 for a masked class.",
     ),
     "a class masked by -inf": (
         lambda: Logits([[0.0, -inf]]),
         BadValueError,
-        "Logits: `array` must be finite, got -inf in row 0, column 1. Drop such rows, or use "
+        "Logits: `array` must be finite, got -inf in row 0, column 1. Drop invalid rows, or use "
         "-10000 for a masked class.",
     ),
     "None for logits": (
@@ -209,13 +209,13 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among probabilities": (
         lambda: Probabilities([[0.5, nan]]),
         BadValueError,
-        "Probabilities: `array` must be finite, got nan in row 0, column 1. Drop such rows, or "
+        "Probabilities: `array` must be finite, got nan in row 0, column 1. Drop invalid rows, or "
         "fix what produced them.",
     ),
     "an infinite probability": (
         lambda: Probabilities([[0.5, inf]]),
         BadValueError,
-        "Probabilities: `array` must be finite, got inf in row 0, column 1. Drop such rows, or "
+        "Probabilities: `array` must be finite, got inf in row 0, column 1. Drop invalid rows, or "
         "fix what produced them.",
     ),
     "a negative probability": (
@@ -240,12 +240,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Probabilities([2.5, -0.5]),
         BadValueError,
         "Probabilities: `array` must be between 0 and 1, got 2.5 in row 0. Use Logits(...) for "
-        "logits, or use Probabilities(array / 100) for percentages.",
+        "logits.",
     ),
     "a NaN among one column of probabilities": (
         lambda: Probabilities([0.5, nan]),
         BadValueError,
-        "Probabilities: `array` must be finite, got nan in row 1. Drop such rows, or fix what "
+        "Probabilities: `array` must be finite, got nan in row 1. Drop invalid rows, or fix what "
         "produced them.",
     ),
     "probabilities of three dimensions": (
@@ -360,8 +360,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among certainties": (
         lambda: Members([HALVES], certainty=[[1.0, nan]]),
         BadValueError,
-        "Members: `certainty` must be finite, got nan in row 0, column 1. Drop such rows, or fix "
-        "what produced them.",
+        "Members: `certainty` must be finite, got nan in row 0, column 1. Drop invalid rows, or "
+        "fix what produced them.",
     ),
     "a list of no passes": (
         lambda: Members.of([]),
@@ -498,7 +498,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among draws": (
         lambda: Samples([[1.0, nan]]),
         BadValueError,
-        "Samples: `array` must be finite, got nan in row 0, column 1. Drop such rows, or fix "
+        "Samples: `array` must be finite, got nan in row 0, column 1. Drop invalid rows, or fix "
         "what produced them.",
     ),
     "quantiles that cross": (
@@ -506,7 +506,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         BadValueError,
         "Quantiles: `array` must not decrease along the levels, got 1 of 2 rows that cross, the "
         "first with 2.0 at level 0.9 below 3.0 at level 0.5 in row 1, column 2. Pass "
-        "rearrange=True to sort such rows.",
+        "rearrange=True to sort these rows.",
     ),
     "levels that fall": (
         lambda: Quantiles([[1.0, 2.0]], [0.9, 0.1]),
@@ -679,26 +679,26 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a label probability that is half missing": (
         lambda: log_loss([[0.5, 0.5], [nan, 1.0]], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be finite, got nan in row 1, column 0. Drop such rows, or fix "
+        "log_loss: `y_true` must be finite, got nan in row 1, column 0. Drop invalid rows, or fix "
         "what produced them.",
     ),
     "labels that are all missing": (
         lambda: log_loss([None, None], HALVES),
         EmptyStateError,
-        "log_loss needs at least 1 labeled row of positive weight, got 0. Check that not all "
-        "labels are missing and not all weights are 0.",
+        "log_loss needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+        "labeled row with a positive weight.",
     ),
     "labels that are all missing for a calibration error": (
         lambda: expected_calibration_error([nan, nan], HALVES),
         EmptyStateError,
-        "Calibration error needs at least 1 labeled row of positive weight, got 0. Check that "
-        "not all labels are missing and not all weights are 0.",
+        "Calibration error needs at least 1 labeled row of positive weight, got 0. Pass at least "
+        "one labeled row with a positive weight.",
     ),
     "no rows": (
         lambda: accuracy([], np.empty((0, 2))),
         EmptyStateError,
-        "accuracy needs at least 1 labeled row of positive weight, got 0. Check that not all "
-        "labels are missing and not all weights are 0.",
+        "accuracy needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+        "labeled row with a positive weight.",
     ),
     "labels beside top labels": (
         lambda: accuracy([0, 1], SURE),
@@ -727,26 +727,26 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN for a weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[nan, 1.0]),
         BadValueError,
-        "log_loss: `sample_weight` must be finite, got nan in row 0. Drop such rows, or fix what "
-        "produced them.",
+        "log_loss: `sample_weight` must be finite, got nan in row 0. Drop invalid rows, or fix "
+        "what produced them.",
     ),
     "an infinite weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[inf, 1.0]),
         BadValueError,
-        "log_loss: `sample_weight` must be finite, got inf in row 0. Drop such rows, or fix what "
-        "produced them.",
+        "log_loss: `sample_weight` must be finite, got inf in row 0. Drop invalid rows, or fix "
+        "what produced them.",
     ),
     "weights that are all 0": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "log_loss needs at least 1 labeled row of positive weight, got 0. Check that not all "
-        "labels are missing and not all weights are 0.",
+        "log_loss needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+        "labeled row with a positive weight.",
     ),
     "weights that are all 0 for a calibration error": (
         lambda: expected_calibration_error([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "Calibration error needs at least 1 labeled row of positive weight, got 0. Check that "
-        "not all labels are missing and not all weights are 0.",
+        "Calibration error needs at least 1 labeled row of positive weight, got 0. Pass at least "
+        "one labeled row with a positive weight.",
     ),
     "fewer weights than rows": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[1.0]),
@@ -809,7 +809,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among features": (
         lambda: Batch.of([0, 1], HALVES, features=[[1.0], [nan]]),
         BadValueError,
-        "Batch: `features` must be finite, got nan in row 1, column 0. Drop such rows, or fix "
+        "Batch: `features` must be finite, got nan in row 1, column 0. Drop invalid rows, or fix "
         "what produced them.",
     ),
     "fewer ids than rows": (
@@ -827,7 +827,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "an infinite target": (
         lambda: Batch.of([inf], Normal([1.0], [1.0])),
         BadValueError,
-        "Batch: `y_true` must be finite, got inf in row 0. Drop such rows, or fix what produced "
+        "Batch: `y_true` must be finite, got inf in row 0. Drop invalid rows, or fix what produced "
         "them.",
     ),
     "text for targets": (

@@ -30,7 +30,7 @@ from dubito.errors import (
     UnfittedError,
 )
 
-RULE = ("array", "Logits", "must be finite", "nan", "Drop such rows")
+RULE = ("array", "Logits", "must be finite", "nan", "Drop invalid rows")
 
 EXAMPLES: list[Exception] = [
     BadValueError(*RULE, 3, "dog"),
@@ -55,19 +55,19 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
     [
         (
             BadValueError(*RULE),
-            "Logits: `array` must be finite, got nan. Drop such rows.",
+            "Logits: `array` must be finite, got nan. Drop invalid rows.",
         ),
         (
             BadValueError(*RULE, 3),
-            "Logits: `array` must be finite, got nan in row 3. Drop such rows.",
+            "Logits: `array` must be finite, got nan in row 3. Drop invalid rows.",
         ),
         (
             BadValueError(*RULE, 0, 0),
-            "Logits: `array` must be finite, got nan in row 0, column 0. Drop such rows.",
+            "Logits: `array` must be finite, got nan in row 0, column 0. Drop invalid rows.",
         ),
         (
             BadTypeError(*RULE, column="dog"),
-            "Logits: `array` must be finite, got nan in column dog. Drop such rows.",
+            "Logits: `array` must be finite, got nan in column dog. Drop invalid rows.",
         ),
         (
             BadFileError("a.csv", "it is empty", "Pass another file"),
@@ -75,13 +75,13 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
         ),
         (
             EmptyStateError("Accuracy"),
-            "Accuracy needs at least 1 labeled row of positive weight, got 0. Check that not all "
-            "labels are missing and not all weights are 0.",
+            "Accuracy needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+            "labeled row with a positive weight.",
         ),
         (
             EmptyStateError("ConformalOutlierDetector", is_labeled=False),
-            "ConformalOutlierDetector needs at least 1 row of positive weight, got 0. Check that "
-            "not all weights are 0.",
+            "ConformalOutlierDetector needs at least 1 row of positive weight, got 0. Pass at "
+            "least one row with a positive weight.",
         ),
         (
             StateMismatchError("bin edges", [0, 1], [0, 0.5, 1]),

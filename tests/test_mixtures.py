@@ -171,7 +171,7 @@ def test_binary_labels_are_one_classifier_each() -> None:
         ),
         (
             lambda: RegressionMembers([[1.0, np.nan]], [[1.0, 1.0]]),
-            "`means` must be finite, got nan in row 0, column 1. Drop such rows",
+            "`means` must be finite, got nan in row 0, column 1. Drop invalid rows",
         ),
         (
             lambda: RegressionMembers([[1.0]], [[1.0, 2.0]]),

@@ -19,8 +19,9 @@ BoolArray = NDArray[np.bool_]
 
 KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O": "objects"}
 
-FIX = "Drop such rows, or fix what produced them"
+FIX = "Drop invalid rows, or fix what produced them"
 PERCENTAGES = "Divide percentages by 100"
+USE_CLIP = "Apply `.clip(0)` if rounding made it negative"
 USE_FRACTIONS = "Use Probabilities(array / 100) for percentages"
 
 MAX_COPIED_BYTES = 1 << 22  # copying more would take longer than a metric of it
@@ -253,7 +254,7 @@ def as_normalized(array: FloatArray, argument: str, caller: str) -> FloatArray:
     require_everywhere(array >= 0, array, argument, caller, "must be non-negative", FIX)
     sums: FloatArray = array.sum(axis=1, dtype=np.float64)
     rule = "must have rows with a positive sum"
-    require_everywhere(sums > 0, sums, argument, caller, rule, "Drop such rows")
+    require_everywhere(sums > 0, sums, argument, caller, rule, "Drop these rows")
     return np.divide(array, sums[:, np.newaxis].astype(array.dtype))
 
 
@@ -285,7 +286,7 @@ def _fault_of(
 ) -> BadValueError:
     """Return the error for a row that is not a distribution."""
     probabilities = array[row]
-    clip = either(alternative, "Apply `.clip(0)` if rounding made it negative")
+    clip = either(alternative, USE_CLIP)
     checks = [
         (np.isfinite(probabilities), "must be finite", FIX),
         (probabilities >= 0, "must be non-negative", clip),

@@ -19,7 +19,7 @@
         └── SingleClassWarning              a fit saw labels of one class only
 
 A message names the problem, the offending value and its place, then the remedy: "Logits: `array`
-must be finite, got nan in row 1, column 0. Drop such rows, or use -10000 for a masked class."
+must be finite, got nan in row 1, column 0. Drop invalid rows, or use -10000 for a masked class."
 """
 
 from typing import Any, Self
@@ -221,8 +221,8 @@ class EmptyStateError(DubitoError, ValueError):
     @property
     def fix(self) -> str:
         """The remedy."""
-        labels = "not all labels are missing and " if self.is_labeled else ""
-        return f"Check that {labels}not all weights are 0"
+        kind = "labeled row" if self.is_labeled else "row"
+        return f"Pass at least one {kind} with a positive weight"
 
 
 class StateMismatchError(DubitoError, ValueError):

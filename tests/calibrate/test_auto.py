@@ -641,7 +641,7 @@ def test_a_fixed_mixture_is_the_weighted_mean_of_its_parts() -> None:
     expected = 0.25 * parts[0].predict_proba(outputs) + 0.75 * parts[1].predict_proba(outputs)
     np.testing.assert_allclose(found, 0.9 * expected + 0.1 / 3, atol=1e-12)
     assert mixture.summary() == (
-        "a mixture of 68 % TemperatureScaling(), 22 % IdentityCalibrator() and 10.0 % equal "
+        "a mixture of 68 % TemperatureScaling(), 22 % IdentityCalibrator() and 10.0 % uniform "
         "probabilities"
     )
 

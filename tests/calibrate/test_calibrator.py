@@ -399,7 +399,9 @@ def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
         (
             np.where(case.y == 1, -1, case.y),
             f"be class indices from 0 to {n_classes - 1}, got -1 in row "
-            f"{(case.y == 1).argmax()}. Use NaN or None for a missing label",
+            f"{(case.y == 1).argmax()}. Use NaN or None for a missing label"
+            + ", or map -1 and 1 to 0 and 1"
+            * (n_classes == 2),
         ),
         (
             case.y[1:],

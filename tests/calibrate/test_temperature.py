@@ -339,8 +339,8 @@ def test_a_row_without_a_label_or_weight_is_no_row() -> None:
     with pytest.raises(EmptyStateError) as caught:
         TemperatureScaling().fit(Logits([[1.0, 0.0]]), [0], [0.0])
     assert str(caught.value) == (
-        "A temperature needs at least 1 labeled row of positive weight, got 0. Check that not "
-        "all labels are missing and not all weights are 0."
+        "A temperature needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+        "labeled row with a positive weight."
     )
 
 

@@ -320,7 +320,7 @@ def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
     assert "logit_dog" in stopped.stderr
     assert "'oops'" in stopped.stderr
     assert "row 7" in stopped.stderr
-    fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside."
+    fix = "Fix the cell, or pass --bad-rows bad.csv to set invalid rows aside."
     assert stopped.stderr.endswith(f"\n{fix}\n")
     assert list(Path().iterdir()) == [Path("new.csv")]
     done = run(*words, "--bad-rows", "errors.csv")

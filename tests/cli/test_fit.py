@@ -349,3 +349,10 @@ def test_what_is_saved_per_day_stands_in_the_policy(run: Run, tmp_path: Path) ->
         assert said in " ".join(text.split())
     assert "Costs by action and class:\n         0   1\n  pass   0  20\n  block  5   0\n" in shown
     assert "must be above 0" in run("fit", path, "--rows-per-day", "0").stderr
+
+
+def test_a_current_threshold_is_for_two_classes(run: Run, made: Path) -> None:
+    done = run("fit", made / "sure.csv", "--reject-cost", 0.2, "--current-threshold", 0.5)
+    assert done.exit_code == 2
+    assert "--current-threshold applies to 2 classes, got 0.5 with more." in done.stderr
+    assert "Pass --current-action with" in done.stderr

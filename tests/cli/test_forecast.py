@@ -650,7 +650,7 @@ def test_horizons_that_are_missing_are_not_mentioned(run: Run, frame: pd.DataFra
     done = run("forecast", "later.csv", *OPTIONS)
     text = " ".join(done.stdout.split())
     assert "horizon 0" not in text
-    assert "7 days after their forecast, times the horizon + 1 (--known" in text
+    assert "7 days after their forecast, times the horizon + 1 (set with --known)" in text
 
 
 def test_the_report_of_sets_explains_no_column_of_intervals(

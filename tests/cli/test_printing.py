@@ -250,3 +250,12 @@ def test_an_error_keeps_the_ellipsis_of_a_list(capsys: pytest.CaptureFixture[str
     say_error(ValueError("Got labels a, b, ...."))
     say_error(ValueError("Got labels a, b"))
     assert capsys.readouterr().err == "dubito: Got labels a, b, ....\ndubito: Got labels a, b.\n"
+
+
+def test_an_option_that_was_given_is_no_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dubito", "audit", "p.csv", "--percent"])
+    rule, got = "must have rows that sum to 1", "a sum of 0.01"
+    say_error(BadValueError("p_*", "p.csv", rule, got, "Use Logits(...) for logits", 0))
+    assert "Leave out --percent" in capsys.readouterr().err

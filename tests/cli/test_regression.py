@@ -111,7 +111,7 @@ def test_an_audit_says_which_levels_and_what_is_sorted(run: Run, stored: Path) -
     first, fix = done.stderr.splitlines()[1:]
     assert "crossed.csv: `q_0.75` must not decrease along the levels, got 2 of 400 rows" in first
     assert "in row 17" in first
-    assert fix.startswith("Pass --rearrange to sort such rows, or --bad-rows bad.csv")
+    assert fix.startswith("Pass --rearrange to sort them, or --bad-rows bad.csv")
     aside = run(*words, "--bad-rows", "crossed_rows.csv")
     assert "2 invalid rows were set aside in crossed_rows.csv." in aside.stdout
     assert "398 rows" in aside.stdout
@@ -519,7 +519,7 @@ def test_a_policy_sorts_crossing_quantiles_if_its_fit_did(run: Run) -> None:
     Path("other.json").write_text(json.dumps(document))
     done = run("policy", "seal", "other.json")
     done = run("decide", "other.json", "crossed.csv", "-o", "d.csv")
-    assert "Pass --rearrange to sort such rows, or --bad-rows bad.csv" in done.stderr
+    assert "Pass --rearrange to sort them, or --bad-rows bad.csv" in done.stderr
     assert run("decide", "other.json", "crossed.csv", "-o", "d.csv", "--rearrange").exit_code == 0
 
 

@@ -164,7 +164,8 @@ def test_wrong_calls_are_reported(run: Run, made: Path) -> None:
             str(made / "policy.json"),
             "--audit-fraction",
             "2",
-        ): "Settings: `audit_fraction` must be a number",
+        ): "Use --audit-fraction 0.01.",
+        (str(made / "policy.json"), "--port", "99999"): "`--port` must be between 0 and 65535",
         (
             str(made / "policy.json"),
             "--database",

@@ -113,7 +113,7 @@ def test_labels_are_left_as_they_came() -> None:
         (np.array([0, -128], "int8"), None, 1, "got -128 in row 1"),
         ([None, 1, 7], None, 2, "got 7 in row 2"),
         (["cat"], None, 0, "in row 0. Pass Probabilities(array, classes=['cat', ...]), in"),
-        (["c", "a", "b"], None, 0, "Pass Probabilities(array, classes=['c', 'a', 'b']), in the"),
+        (["c", "a", "b"], None, 0, "Pass Probabilities(array, classes=['a', 'b', 'c']), in the"),
         (["cat", "Dog"], NAMES, 1, "one of the classes ('cat', 'dog', 'fox'), got 'Dog' in row 1"),
         ([0, 1], NAMES, 0, "one of the classes ('cat', 'dog', 'fox'), got 0 in row 0"),
         ([0, 1], NAMES, 0, "Pass Probabilities(array, classes=[0, 1, ...]), or map the labels"),

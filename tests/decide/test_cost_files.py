@@ -34,7 +34,7 @@ CORNER = (
         (b"action,a,b\nx,1\n", "row 'x' has 1 cost instead of 2. Give one cost per column."),
         (
             b"action,a,b\nx,1,\n",
-            "row 'x' holds a cost that must be a number or an expression, got an empty text. Use "
+            "in row 'x', a cost must be a number or an expression, got an empty text. Use "
             "numbers, column names (in backticks if needed), + - * / ( ), min and max.",
         ),
         (

@@ -158,8 +158,8 @@ def test_words() -> None:
         "information 0.0000.",
         "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves 0.1250 "
         "(0.1000 to 0.1500).",
-        "90.0 % of rows are decided (85.0 % to 95.0 %); 5.00 % of the decisions are wrong "
-        "(4.00 % to 6.00 %).",
+        "90.0 % of rows are decided automatically (85.0 % to 95.0 %); 5.00 % of the decisions are "
+        "wrong (4.00 % to 6.00 %).",
         "Of 10,000 rows:",
         "  action  true ill  true well",
         "  a            500      8,500",
@@ -189,7 +189,7 @@ def test_words() -> None:
             "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves -0.0100 "
             "(-0.0500 to 0.0300), which is not significant.",
         ),
-        ({"risk": None}, "90.0 % of rows are decided (85.0 % to 95.0 %)."),
+        ({"risk": None}, "90.0 % of rows are decided automatically (85.0 % to 95.0 %)."),
         (
             {"log_loss_before": None},
             "Before and after calibration: log loss infinite and 0.5000, ECE (15 uniform bins) "
@@ -292,4 +292,4 @@ def test_what_makes_no_difference_is_said_to_be_the_same() -> None:
     text = str(Policy.fit(rows, labels, costs=costs, calibrator=IdentityCalibrator()).report)
     assert "the same as optimal decisions on uncalibrated outputs" in text
     assert "per row; the policy costs the same." in text
-    assert "All rows are decided; 0.00 % of the decisions are wrong" in text
+    assert "All rows are decided automatically; 0.00 % of the decisions are wrong" in text

@@ -107,8 +107,8 @@ def test_columns_are_found_by_name() -> None:
         (
             lambda: realized_cost([0], [0], COSTS, sample_weight=[0.0]),
             EmptyStateError,
-            "The realized cost needs at least 1 labeled row of positive weight, got 0. Check "
-            "that not all labels are missing and not all weights are 0.",
+            "The realized cost needs at least 1 labeled row of positive weight, got 0. Pass at "
+            "least one labeled row with a positive weight.",
         ),
         (
             lambda: RealizedCosts.of(None, TopLabel([0.5], [1]), COSTS, None, None, "test"),

@@ -355,8 +355,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: choose_threshold([], np.zeros((0, 2)), risk=0.1),
         EmptyStateError,
-        "A threshold needs at least 1 labeled row of positive weight, got 0. Check that not all "
-        "labels are missing and not all weights are 0.",
+        "A threshold needs at least 1 labeled row of positive weight, got 0. Pass at least one "
+        "labeled row with a positive weight.",
     ),
     (
         lambda: reject_threshold(1.5),

@@ -143,3 +143,8 @@ def test_posteriors_are_float64() -> None:
     p = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
     assert posteriors(Probabilities(p), slice(None)).dtype == np.float64
     assert posteriors(Probabilities(p), np.array([1])) == pytest.approx(np.array([[0.5, 0.5]]))
+
+
+def test_a_reject_cost_alone_may_differ_by_row() -> None:
+    costs = CostMatrix.zero_one(3).with_reject("amount")
+    assert without_reject(costs).array.tolist() == CostMatrix.zero_one(3).array.tolist()

@@ -293,7 +293,7 @@ def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
 def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`weights` .*, got nan in row 1, column 0\. Drop such rows, or fix what "
+        match=r"`weights` .*, got nan in row 1, column 0\. Drop invalid rows, or fix what "
         "produced them",
     ):
         function([[1.0]], [[1.0], [np.nan]])
@@ -308,7 +308,7 @@ def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
         function([1.0, 2.0])
     with pytest.raises(
         BadValueError,
-        match=r"`features` .*, got inf in row 0, column 1\. Drop such rows, or fix what "
+        match=r"`features` .*, got inf in row 0, column 1\. Drop invalid rows, or fix what "
         "produced them",
     ):
         function([[1.0, np.inf]])

@@ -297,8 +297,8 @@ def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
     with pytest.warns(DubitoWarning) as caught:
         sets = ConformalClassifier(0.9, method).fit(Logits(logits[:8]), y[:8])
     assert re.search(
-        r"ConformalClassifier: too few rows for level=0\.9 \(8\), so sets hold every class\. Use "
-        r"at least 9 rows\.",
+        r"ConformalClassifier: too few rows for level=0\.9 \(8\), so sets contain every class\. "
+        r"Use at least 9 rows\.",
         str(caught[0].message),
     )
     assert caught[0].filename == __file__
@@ -308,7 +308,7 @@ def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
     with pytest.warns(DubitoWarning) as caught:
         sets = ConformalClassifier(0.9, method).fit(Logits(logits), y, groups)
     assert re.search(
-        r"ConformalClassifier: too few rows for level=0\.9 \(b: 8, c: 2\), so sets hold every "
+        r"ConformalClassifier: too few rows for level=0\.9 \(b: 8, c: 2\), so sets contain every "
         r"class\. Use at least 9 rows in each group\.",
         str(caught[0].message),
     )
@@ -436,7 +436,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
             lambda: ConformalClassifier().fit(Logits(LOGITS), [None] * 20),
             EmptyStateError,
             r"ConformalClassifier needs at least 1 labeled row of positive weight, got 0\. "
-            "Check that not all labels are missing and not all weights are 0",
+            "Pass at least one labeled row "
+            "with a positive weight",
         ),
         (
             lambda: ConformalClassifier().fit(TopLabel([0.5], [True])),
@@ -512,8 +513,8 @@ def test_coverage_of_no_labels_is_none() -> None:
     with pytest.raises(
         EmptyStateError,
         match="Coverage needs at least 1 labeled row of "
-        r"positive weight, got 0\. Check that not all "
-        "labels are missing and not all weights are 0",
+        r"positive weight, got 0\. Pass at least one labeled row "
+        "with a positive weight",
     ):
         SETS.coverage([None, None])
 

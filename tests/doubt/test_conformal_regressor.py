@@ -319,7 +319,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().fit([0.0, np.nan], [0.0, 1.0]),
             BadValueError,
-            r"`outputs` .*, got nan in row 1\. Drop such rows, or fix what produced them",
+            r"`outputs` .*, got nan in row 1\. Drop invalid rows, or fix what produced them",
         ),
         (
             lambda: ConformalRegressor().fit(MEAN),
@@ -358,8 +358,8 @@ def test_coverage_of_no_truths_is_none() -> None:
     with pytest.raises(
         EmptyStateError,
         match="Coverage needs at least 1 labeled row of "
-        r"positive weight, got 0\. Check that not all "
-        "labels are missing and not all weights are 0",
+        r"positive weight, got 0\. Pass at least one labeled row "
+        "with a positive weight",
     ):
         PredictionIntervals(np.zeros(1), np.ones(1)).coverage([np.nan])
 

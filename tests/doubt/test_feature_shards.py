@@ -127,26 +127,26 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
-            r"`features` .*, got nan in row 1, column 0\. Drop such rows, or fix what "
+            r"`features` .*, got nan in row 1, column 0\. Drop invalid rows, or fix what "
             "produced them",
         ),
         (
             lambda: feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
-            r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
-            "weights are 0",
+            r"caller needs at least 1 row of positive weight, got 0\. Pass at least one row "
+            "with a positive weight",
         ),
         (
             lambda: feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
-            r"caller needs at least 1 labeled row of positive weight, got 0\. Check that not "
-            "all labels are missing and not all weights are 0",
+            r"caller needs at least 1 labeled row of positive weight, got 0\. Pass at least one "
+            "labeled row with a positive weight",
         ),
         (
             lambda: feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
-            r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
-            "weights are 0",
+            r"caller needs at least 1 row of positive weight, got 0\. Pass at least one row "
+            "with a positive weight",
         ),
         (
             lambda: feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),

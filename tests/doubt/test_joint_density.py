@@ -210,8 +210,8 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity(1).fit(np.empty((0, 2)), []),
             EmptyStateError,
-            r"JointDensity needs at least 1 labeled row of positive weight, got 0\. Check "
-            "that not all labels are missing and not all weights are 0",
+            r"JointDensity needs at least 1 labeled row of positive weight, got 0\. Pass at least "
+            "one labeled row with a positive weight",
         ),
         (
             lambda: JointDensity(1).fit([[1e200], [-1e200]], [0.0, 1.0]),

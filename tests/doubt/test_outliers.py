@@ -250,7 +250,7 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
             lambda: DETECTOR().fit([0.1, np.nan]),
             BadValueError,
             "`scores` .*, got nan in row "
-            r"1\. Drop such rows, or fix "
+            r"1\. Drop invalid rows, or fix "
             "what produced them",
         ),
         (
@@ -263,7 +263,7 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
         (
             lambda: DETECTOR().fit(np.arange(30.0)).p_value([np.inf]),
             BadValueError,
-            r"`scores` .*, got inf in row 0\. Drop such rows, or fix what produced them",
+            r"`scores` .*, got inf in row 0\. Drop invalid rows, or fix what produced them",
         ),
         (lambda: DETECTOR(5).fit([0.1]), BadValueError, "alpha.*5.*100"),
         (
@@ -277,8 +277,8 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
             EmptyStateError,
             "ConformalOutlierDetector needs at "
             "least 1 row of positive weight, "
-            r"got 0\. Check that not all "
-            "weights are 0",
+            r"got 0\. Pass at least one row "
+            "with a positive weight",
         ),
         (
             lambda: DETECTOR().fit([0.1], score=feature),

@@ -337,7 +337,7 @@ def test_bad_batches_are_reported() -> None:
     with pytest.raises(
         BadValueError,
         match=r"collect_outputs \(batch 1\): `outputs` .*, got "
-        r"nan in row 4, column 0\. Drop such rows, or fix "
+        r"nan in row 4, column 0\. Drop invalid rows, or fix "
         "what produced them",
     ):
         collect_outputs(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])

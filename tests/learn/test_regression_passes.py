@@ -177,8 +177,8 @@ def test_outputs_that_are_not_finite_are_reported() -> None:
     for likelihood in (Gaussian(), Bernoulli()):
         with pytest.raises(
             BadValueError,
-            match=r"DeepEnsemble: `outputs` must be finite, got nan in row 3.*\. Drop such rows, "
-            "or fix what produced them",
+            match=r"DeepEnsemble: `outputs` must be finite, got nan in row 3.*\. Drop invalid "
+            "rows, or fix what produced them",
         ):
             DeepEnsemble([MODEL], likelihood=likelihood)(bad)
 

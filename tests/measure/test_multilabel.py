@@ -298,7 +298,7 @@ def test_one_label_and_one_row_claim_no_more_than_they_show() -> None:
     one = audit(y[:, :1], MultiLabel(p[:, :1] ** 3, ["cough"]), n_resamples=40)
     assert one.verdict.startswith("1 of 1 label is miscalibrated, 'cough': ")
     assert "ECE (10 bins), macro" in str(one)
-    assert "ECE: equally filled bins per label; micro: the mean over pairs" in str(one)
+    assert "ECE: equal-mass bins per label; micro: the mean over pairs" in str(one)
     alone = audit(y[:1], MultiLabel(p[:1], NAMES), n_resamples=40)
     assert not alone.intervals
     assert " to " not in str(alone).split("label  ")[0]

@@ -369,7 +369,7 @@ def test_a_port_in_use_is_reported() -> None:
         f"dubito serve: `--host` must be a free address and port, got 127.0.0.1:{port} ("
     )
     listener.close()
-    with pytest.raises(BadValueError, match="Use another --port"):
+    with pytest.raises(BadValueError, match="must be between 0 and 65535, got 99999"):
         open_socket("127.0.0.1", 99_999)
 
 

@@ -107,7 +107,7 @@ class _BaseMixture(BaseCalibrator):
             for k in order
         ]
         if self.uniform_weight_ >= MIN_SHOWN_WEIGHT:
-            parts.append(f"{percent(self.uniform_weight_)} equal probabilities")
+            parts.append(f"{percent(self.uniform_weight_)} uniform probabilities")
         return f"a mixture of {join_words(parts)}"
 
 

@@ -102,9 +102,9 @@ class _Prior(NamedTuple):
         if self.n_features < 2:
             what = {"": "unchanged probabilities"}.get(self.base, "one temperature for all labels")
         else:
-            name = {"platt": "Platt"}.get(self.base, self.base)
-            each = f"{name} map per label ({self.spread:g})"
-            what = each if self.spread else f"one {name} map for all labels"
+            name = {"platt": "Platt scaling"}.get(self.base, f"{self.base} calibration")
+            each = f"{name} per label (spread {self.spread:g})"
+            what = each if self.spread else f"one {name} for all labels"
         return what + (f", other labels ({self.other:g})" if self.other else "")
 
 

@@ -46,7 +46,7 @@ def decide(
     For several labels per row: action, decision_LABEL, probability_LABEL, ...
     For a regression: action, value, low, high, expected_cost, reason, review_value.
     For scores of answers: action, p_correct, p_correct_low, p_correct_high, reason, ...
-    An input column that is named like a result is written as input_NAME.
+    An input column with the name of a result is written as input_NAME.
 
     Example: dubito decide policy.json new.csv -o done.csv --review review.csv
 

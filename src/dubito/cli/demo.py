@@ -29,7 +29,7 @@ DECIDE = "decide policy.json new.csv -o decisions.csv --review review.csv"
 STORIES = {  # introductions, and the commands that lead from files to results
     "binary": (
         "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
-        "good payment that is blocked 5, a look by an analyst 2. Is the probability right, and "
+        "good payment that is blocked 5, a review by an analyst 2. Is the probability right, and "
         "what should be done with each payment?",
         "audit payments.csv --positive fraud --group region",
         "fit payments.csv --positive fraud --costs costs.csv --reject-action review "
@@ -48,7 +48,7 @@ STORIES = {  # introductions, and the commands that lead from files to results
     ),
     "forecasts": (
         "Each week a model forecasts the admissions to five hospitals, up to three weeks ahead, "
-        "with intervals of 90 %. Do they cover 90 %, and what do they have to be?",
+        "with intervals of 90 %. Do they cover 90 %, and how wide should they be?",
         "forecast admissions.csv --time date --series hospital --horizon horizon "
         "--quantiles 'q_*' --label admissions --state state.json -o intervals.csv "
         "--report report.html",
@@ -56,7 +56,7 @@ STORIES = {  # introductions, and the commands that lead from files to results
     "cascade": (
         "Two language models answer the same questions. The large one is right more often and "
         "costs about 12 cents a question, the small one a fifth of a cent. A wrong answer costs 1, "
-        "a person 0.3. When is it worth paying for the larger model?",
+        "a human review 0.3. When is it worth paying for the larger model?",
         "cascade fit questions.csv --model small=conf_small:ok_small:0.002 "
         "--model large=conf_large:ok_large:cost_large --review-cost 0.3 --review-error-rate 0.02 "
         "-o cascade.json",

@@ -43,8 +43,8 @@ def export(
     network
         ONNX file of the network, to write it and the policy as one model.
     network_output
-        Output of the network that the policy takes, if it has several: its name, or for
-        features features=NAME. Can be repeated.
+        Output of the network that the policy takes, if it has several: its name, or
+        features=NAME for the features. Repeatable.
     """
     from dubito.decide import Cascade
     from dubito.decide.policy.loading import load_policy_or_cascade

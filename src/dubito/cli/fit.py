@@ -293,7 +293,14 @@ def _fit_classes(
             settings["deploy_prior"] = _read_prior(wanted.deploy_prior, outputs)
         settings["ood"] = _ood_gate(wanted.ood_score, wanted.ood_alpha, first)
         with reader.held_out(predictions, wanted.evaluate_on) as others:
-            policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
+            try:
+                policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
+            except BadValueError as error:
+                if error.argument != "current":
+                    raise
+                rule, got = "applies to 2 classes", f"{error.got} with more"
+                fix = "Pass --current-action with the column of the actions taken, or leave it out"
+                raise BadValueError("", "--current-threshold", rule, got, fix) from error
     policy.provenance["columns"] = output_columns(predictions.columns)
     if wanted.rows_per_day is not None:
         figures = policy.report

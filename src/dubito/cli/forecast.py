@@ -68,9 +68,9 @@ def forecast(
     time
         Column of when forecasts were made: dates or numbers.
     series
-        Column of the series. Default: one.
+        Column of the series. Default: a single series.
     horizon
-        Column of steps ahead, from 0: the outcome of 0 is known a step later.
+        Column of steps ahead, from 0; horizon 0 is known one step later.
     horizon_from
         The horizon of the next step, 0 or 1.
     known
@@ -385,18 +385,18 @@ def _print_steps(online: OnlineConformal, first: int) -> None:
     if not span:
         say(
             "\nAll forecasts are of one time: how long it takes until an outcome is known "
-            "is the time until the next forecasts (--known says otherwise)."
+            "is the time until the next forecasts (set with --known)."
         )
         return
     if min(online.horizons_) > 0:
         times = "times the horizon" if first else "times the horizon + 1"
         known = f"{span} after their forecast, {times}"
-        say(f"\nOutcomes count as known {known} (--known says otherwise).")
+        say(f"\nOutcomes count as known {known} (set with --known).")
         return
     later = f", that of horizon {first + 1} after twice that" * (max(online.horizons_) > 0)
     say(
         f"\nThe outcome of horizon {first} counts as known {span} after its forecast"
-        f"{later} (--known says otherwise)."
+        f"{later} (set with --known)."
     )
 
 

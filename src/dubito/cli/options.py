@@ -30,7 +30,7 @@ COMMON = {  # help of options that several commands have
     "database": "Database URL: sqlite:///file, readable by its owner only, or "
     "postgresql+psycopg://user@host/name.",
     "bad_rows": "Write invalid rows to this CSV or TSV and continue.",
-    "ids": "Column of row ids.",
+    "ids": "Column of row identifiers.",
     "seed": "Random seed.",
     "as_json": "Print the results as JSON.",
 }

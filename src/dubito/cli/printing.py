@@ -21,6 +21,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"use Probabilities\(array / 100\)": "pass --percent",
     r"Divide percentages by 100": "Pass --percent for percentages",
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities (audit, fit)",
+    r"^Pass classes=\[\.\.\.\]": "Pass a pattern such as --multilabel 'p_*', or a single --label",
     r"uncertain='ignore'": "--uncertain ignore",
     r"label='y_\*'": "--label 'y_*'",
     r"rearrange=True": "--rearrange",
@@ -95,6 +96,8 @@ def say_error(error: Exception) -> None:
         problem = f"{place}: {error.got} is not a number."
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
+    if "--percent" in sys.argv and ("percent" in fix or "must have rows that sum to 1" in problem):
+        fix = "Leave out --percent, unless the numbers are from 0 to 100."
     role = re.search(r"^has no column.* for `(\w+)`$", getattr(error, "rule", ""))
     if role is not None:
         flag = f"--{role[1].replace('_', '-')}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dubito.decide import Policy
 
 review = typer.Typer(
-    help="Plan who reviews which rejected row, within capacity.", no_args_is_help=True
+    help="Plan who reviews which rejected row, within their capacity.", no_args_is_help=True
 )
 CALLER = "dubito review plan"
 

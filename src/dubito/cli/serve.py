@@ -90,6 +90,9 @@ def serve(
     if labels == "all" and audit_fraction:
         rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
         raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
+    if audit_fraction is not None and not 0 <= audit_fraction <= 1:
+        rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
+        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
     settings = Settings(
         audit_fraction=0.01 if audit_fraction is None else audit_fraction,
         labels=labels,
@@ -286,7 +289,7 @@ def revoke(
         is_id = token.isascii() and token.isdigit()
         found = [one.id for one in known if is_id and one.id == int(token)] or named
         if not found:
-            what = f"token {token}" if is_id else f"valid token of the name {token!r}"
+            what = f"token {token}" if is_id else f"valid token named {token!r}"
             fix = "Use an id or a name from `dubito token list`"
             raise HTTPError(NOT_FOUND, f"There is no {what}", fix)
         token_id = found[0]

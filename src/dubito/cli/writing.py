@@ -146,13 +146,13 @@ def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iter
     except (BadValueError, BadTypeError) as error:
         if error.row is None or bad_rows is not None:
             raise
-        fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside"
+        fix = "Fix the cell, or pass --bad-rows bad.csv to set invalid rows aside"
         if "percentages" in error.fix:
-            fix = "Pass --percent for percentages, or --bad-rows bad.csv to set such rows aside"
+            fix = "Pass --percent for percentages, or --bad-rows bad.csv to set invalid rows aside"
         elif "fractions" in error.fix:
-            fix = f"{error.fix}, or pass --bad-rows bad.csv to set such rows aside"
+            fix = f"{error.fix}, or pass --bad-rows bad.csv to set invalid rows aside"
         if "rearrange" in error.fix:
-            fix = "Pass --rearrange to sort such rows, or --bad-rows bad.csv to set them aside"
+            fix = "Pass --rearrange to sort them, or --bad-rows bad.csv to set these rows aside"
         elif keep_others and error.fix != FIX:
             raise
         raise error.moved(fix=fix) from error

@@ -407,7 +407,7 @@ def make_batch(
         wrapped = as_outputs(outputs, "outputs", caller)
     except BadValueError as error:
         if _is_swapped(y_true, outputs):
-            fix = f"Arguments are {caller}({argument}, outputs)"
+            fix = f"The order of the arguments is {caller}({argument}, outputs)"
             raise error.moved(fix=fix) from error
         raise
     n_rows = wrapped.n_rows

@@ -470,8 +470,8 @@ class Columns:
             columns = sorted(columns, key=list(names).index)
         if self.levels is None:
             if not patterns.is_several(wanted):
-                rule, got = "must be given for a column of lists", "None"
-                fix = "Pass levels=[0.05,0.5,0.95], one for each entry of a list"
+                rule, got = "must be given for a single column", "None"
+                fix = "Pass a pattern such as 'q_*', or levels=[0.05,0.5,0.95] for lists"
                 raise BadValueError("levels", where, rule, got, fix)
             levels = patterns.levels_of(wanted, columns, where)
         else:

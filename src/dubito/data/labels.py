@@ -97,12 +97,14 @@ def _no_class(
         return BadValueError(argument, caller, rule, repr(value), fix, row)
     rule = f"must be class indices from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
-        known = [one for one in values if not is_absent(one)]
+        known = sorted((one for one in values if not is_absent(one)), key=str)
         shown = ", ".join(map(repr, known)) if len(known) == len(names) else f"{value!r}, ..."
         kind = type(outputs).__name__
         fix = f"Pass {kind}(array, classes=[{shown}]), in the order of the columns"
     elif value < 0:
         fix = "Use NaN or None for a missing label"
+        if len(names) == 2 and value == -1:
+            fix += ", or map -1 and 1 to 0 and 1"
     elif not np.isfinite(value):
         fix = "Use a finite number, or NaN for a missing label"
     elif value < len(names):

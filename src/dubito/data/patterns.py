@@ -46,7 +46,7 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
         use = f" for `{role}`"
         if role == "row_costs":
             use, fix = ", which the costs depend on", f"Add the column {pattern!r}"
-            fix += f", or rename {near[0]!r}" if near else ""
+            fix += f", or rename {near[0]!r} to it" if near else ""
         raise BadValueError("", where, f"has no {what}{use}", _shown(names), fix)
     return sorted(found, key=natural_order)
 

@@ -933,7 +933,7 @@ def _cells_of(
     try:
         return [_as_cell(number_or_text(cell, decimal), "", "") for cell in cells]
     except BadValueError as error:
-        problem = f"row {name!r} holds a cost that {error.rule}, got {error.got}"
+        problem = f"in row {name!r}, a cost {error.rule}, got {error.got}"
         raise BadFileError(fspath(path), problem, error.fix) from error
 
 

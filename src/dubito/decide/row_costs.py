@@ -280,7 +280,7 @@ def without_reject(costs: CostMatrix) -> CostMatrix:
         return costs
     others = list(costs.deciding)
     names = [costs.actions[number] for number in others]
-    return CostMatrix(costs.cells[others], names, costs.classes)
+    return CostMatrix(costs.cells[others].tolist(), names, costs.classes)
 
 
 def column_medians(row_costs: Any, names: tuple[str, ...]) -> dict[str, float]:

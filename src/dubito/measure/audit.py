@@ -408,7 +408,7 @@ def audit(
         The positive class of two, for the metrics of `Audit.positive`. Labels 0 and 1 need none:
         1 is positive.
     bin_strategy : {"quantile", "uniform", "log"}, default="quantile"
-        Bins of the probability of the positive class: equally filled, equally wide, or equally
+        Bins of the probability of the positive class: equal-mass, equal-width, or equally
         wide on a logarithmic scale.
     threshold : float, default=0.5
         Rows of at least this probability of the positive class are predicted positive: in the

@@ -402,7 +402,7 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
         return 1 if is_known else None
     if pos_label not in names:
         rule, got = "must be one of two classes", repr(pos_label)
-        fix = f"Pass one of {', '.join(map(repr, names))}"
+        fix = f"Pass {' or '.join(map(repr, names))}"
         if not names:
             n_classes = getattr(outputs, "n_classes", None)
             kind = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"

@@ -72,7 +72,7 @@ FIGURES = (
     "calibration_slope",
     ECE,
 )
-BINS = {"quantile": "equally filled", "uniform": "equally wide", "log": "logarithmic"}
+BINS = {"quantile": "equal-mass", "uniform": "equal-width", "log": "logarithmic"}
 PROPER = {"log_loss": "log loss", "brier_score": "Brier score"}
 TITLES = {**PROPER, "roc_auc": "ROC-AUC", "average_precision": "average precision", "f1": "F1"}
 DECIDED = (*RATES, "f1", "accuracy")
@@ -827,6 +827,7 @@ def _metric_cells(audit: MultiLabelAudit) -> list[tuple[str, str, str]]:
     found = []
     for name in (*OF_ROWS, "hamming_loss"):
         title = name.replace("_", " ").replace("average precision", "AP")
+        title = title.replace("hamming", "Hamming")
         found.append((title, getattr(audit, name), audit.intervals.get(name)))
     for name, title in {**TITLES, ECE: f"ECE ({audit.n_bins} bins)"}.items():
         for kind in MEANS:

@@ -319,7 +319,7 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
     if positive.base_rate > 0 and positive.deciles[0].fraction < 1:
         lines += [
             "",
-            f"  {'top rows':>11} {'from p':>10} {'positives found':>20} {'decile lift':>12}",
+            f"  {'top rows':>11} {'p at least':>10} {'positives found':>20} {'decile lift':>12}",
         ]
         lines += [
             f"  {percent(one.fraction):>11} {one.threshold:>10.3g} {percent(one.recall):>20} "

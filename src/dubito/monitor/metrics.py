@@ -71,7 +71,7 @@ class PositiveRows:
 
     @classmethod
     def of(cls, batch: Batch, column: int) -> Self:
-        """Rank and bin the rows of a batch, in equally filled bins."""
+        """Rank and bin the rows of a batch, in equal-mass bins."""
         p, y = positive_rows(batch, column)
         edges = bin_edges(rank_positives(batch, column), N_POSITIVE_BINS, "quantile")
         return cls(p, np.where(batch.labeled_weight > 0, y, 0.0), Ranks.of(p), bins_of(p, edges))

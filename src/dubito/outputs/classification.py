@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import (
     PERCENTAGES,
+    USE_CLIP,
     USE_FRACTIONS,
     FloatArray,
     Origin,
@@ -86,7 +87,7 @@ class Logits(BaseClassOutputs):
     classes: tuple[ClassName, ...] | None
 
     def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
-        fix = "Drop such rows, or use -10000 for a masked class"
+        fix = "Drop invalid rows, or use -10000 for a masked class"
         logits = as_finite(_as_matrix(array, "array", "Logits"), "array", "Logits", fix)
         if logits.shape[1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
@@ -502,7 +503,11 @@ def _as_probabilities(
     array = _as_matrix(value, argument, caller)
     if array.shape[1] > 1:
         return as_distributions(array, argument, caller, alternative)
-    positive = as_fractions(array[:, 0], argument, caller, either(alternative, USE_FRACTIONS))
+    has_low, has_high = (array[:, 0] < 0).any(), (array[:, 0] > 1).any()
+    fix = either(alternative, USE_CLIP if has_low else USE_FRACTIONS)
+    if has_low and has_high and alternative:
+        fix = alternative
+    positive = as_fractions(array[:, 0], argument, caller, fix)
     return np.stack([1 - positive, positive], axis=1)
 
 

@@ -155,7 +155,7 @@ def _crossed(
     got = f"{high} at level {levels[left + 1]:g} below {low} at level {levels[left]:g}"
     if len(values) > 1:
         got = f"{n_crossed:,} of {len(values):,} rows that cross, the first with {got}"
-    rule, fix = "must not decrease along the levels", "Pass rearrange=True to sort such rows"
+    rule, fix = "must not decrease along the levels", "Pass rearrange=True to sort these rows"
     return BadValueError("array", "Quantiles", rule, got, fix, row, left + 1)
 
 

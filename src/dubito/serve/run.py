@@ -47,6 +47,9 @@ def open_socket(host: str, port: int) -> socket.socket:
     socket
         Connections wait until the server is up.
     """
+    if not 0 <= port <= 65535:
+        rule = "must be between 0 and 65535"
+        raise BadValueError("--port", "dubito serve", rule, f"{port}", "Use --port 8000")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

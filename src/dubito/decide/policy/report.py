@@ -294,7 +294,7 @@ class PolicyReport(BaseCostReport):
     log_loss_before, log_loss_after : float or None
         Before and after calibration, None where infinite.
     calibration_error_before, calibration_error_after : float
-        The ECE: for two classes that of P(positive), in equally filled bins as in an audit, and
+        The ECE: for two classes that of P(positive), in equal-mass bins as in an audit, and
         otherwise that of the top label, with 15 uniform bins. For scores of answers it is that of
         P(correct), and None before calibration if no score is declared to be a probability.
     calibration_error_name : str
@@ -396,9 +396,9 @@ class PolicyReport(BaseCostReport):
         if self.bound_cost is not None:
             baseline += " without a risk bound"
         verdict = f", {cost_difference(saved, baseline)}" if self.has_raw else ""
-        decided = f"{percents(coverage, 'of rows are decided')}"
+        decided = f"{percents(coverage, 'of rows are decided automatically')}"
         if coverage.value == 1:
-            decided = "All rows are decided"
+            decided = "All rows are decided automatically"
         if (risk := self.risk) is not None:
             decided += f"; {percents(risk, 'of the decisions are wrong', 2)}"
         lines = [

@@ -175,7 +175,7 @@ class ConformalClassifier(BaseConformalPredictor):
     k_reg_: float = fitted(number(0))
     class_groups_: list[str] | None = fitted(optional(list_of(text, "n_classes_")))
 
-    unbounded = "sets hold every class"
+    unbounded = "sets contain every class"
 
     @property
     def _more_rows(self) -> str:

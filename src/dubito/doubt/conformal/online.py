@@ -288,7 +288,7 @@ class OnlineConformal(Serializable):
         Returns
         -------
         PredictionIntervals or PredictionSets
-            Bounds are infinite, and sets hold every class, during the warm-up.
+            Bounds are infinite, and sets contain every class, during the warm-up.
         """
         caller = "OnlineConformal.predict"
         with self._unchanged_by_errors():

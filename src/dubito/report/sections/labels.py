@@ -133,7 +133,7 @@ def _cell(value: float | None, style: str) -> str:
 def _reliability_section(audit: MultiLabelAudit, style: str) -> Section:
     """Return a reliability diagram of each label, the worst calibrated first."""
     intro = (
-        "Observed frequency over probability, in equally filled bins. On the dashed line they are "
+        "Observed frequency over probability, in equal-mass bins. On the dashed line they are "
         "equal; gray boxes show where the frequency of a calibrated model would lie with 95 % "
         "probability."
     )

@@ -28,7 +28,7 @@ def positive_class_section(summary: Summary) -> Section | None:
         return None
     name = f"P({whole.pos_label})"
     intro = (
-        f"Rows are sorted by {name} into equally filled bins. On the dashed line, the probability "
+        f"Rows are sorted by {name} into equal-mass bins. On the dashed line, the probability "
         "equals the observed frequency; gray boxes show where the frequency of a calibrated model "
         "would lie with 95 % probability."
     )

@@ -295,7 +295,7 @@ def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
         return f"{decimal(error.low)} to {decimal(error.high)}" if error else ABSENT
 
     table = Table.of(
-        "Labels, worst calibrated first (ECE in 10 equally filled bins). * Alarm.",
+        "Labels, worst calibrated first (ECE in 10 equal-mass bins). * Alarm.",
         _worst_first(labels)[:MAX_LABELS],
         ("label", lambda one: f"{one.name} *" if one.alarm.has_alarmed else one.name),
         ("answers used", lambda one: f"{one.n_labels:,}"),
