@@ -8,7 +8,7 @@ PARALLEL := --numprocesses 2 --dist worksteal
 # Tests start many processes, which should not compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test lint types check check-kernels docs system size benchmark sample release-check matrix clean
+.PHONY: demo quick test lint types check check-kernels collect docs system size benchmark sample release-check matrix clean
 
 demo: .venv/demo
 	$(BIN)/dubito demo
@@ -18,9 +18,9 @@ quick: .venv/dev
 		--hypothesis-profile quick $(PARALLEL)
 
 # Two at a time: while types are checked, the tests of the kernels compile these, once for the two
-# processes that then run all other tests.
+# processes that then run all other tests, whose bytecode is written once as well.
 test: .venv/dev system lint
-	$(MAKE) --jobs 2 types check-kernels
+	$(MAKE) --jobs 2 collect check-kernels
 	$(BIN)/pytest --ignore tests/kernels $(PARALLEL)
 
 lint: .venv/dev
@@ -29,6 +29,9 @@ lint: .venv/dev
 
 types: .venv/dev
 	$(BIN)/mypy
+
+collect: types
+	@$(BIN)/pytest --collect-only --quiet > /dev/null
 
 check-kernels: .venv/dev
 	$(BIN)/pytest tests/kernels

@@ -53,16 +53,10 @@ PATH_MARKERS = {
     "tests/studies": "slow",
 }
 
-# These call what is tested with several threads elsewhere, many times and on few rows: to hand each
-# task to a thread takes longer than the task.
-SINGLE_THREADED = (
-    "tests/cli",
-    "tests/decide/test_reject.py",
-    "tests/monitor",
-    "tests/report",
-    "tests/studies",
-    "tests/test_readme.py",
-)
+# Tests run with one thread of kernels, as there is a process per core, and to hand a task of few
+# rows to a thread takes longer than the task. These use all cores; others that are about threads
+# set how many.
+ALL_CORES = ("tests/data", "tests/kernels", "tests/serve")
 
 # A test that uses one of these fixtures carries the marker.
 FIXTURE_MARKERS = {
@@ -158,8 +152,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run some tests with one thread of kernels."""
-    if request.path.relative_to(ROOT).as_posix().startswith(SINGLE_THREADED):
+    """Run most tests with one thread of kernels."""
+    if not request.path.relative_to(ROOT).as_posix().startswith(ALL_CORES):
         monkeypatch.setenv("DUBITO_THREADS", "1")
 
 

@@ -560,7 +560,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: log_loss([0, -1], HALVES),
         BadValueError,
         "log_loss: `y_true` must be class indices from 0 to 1, got -1 in row 1. Use NaN or None "
-        "for a missing label.",
+        "for a missing label, or map -1 and 1 to 0 and 1.",
     ),
     "a label beyond the last class": (
         lambda: log_loss([0, 2], HALVES),

@@ -154,7 +154,7 @@ def test_normals_of_any_kind(rows: list[tuple[float, float, float, int]], is_fla
     mean, std, y, weight = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     std, weight[0] = (np.ones_like(std) if is_flat else std), 1
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BoundWarning)
+        warnings.simplefilter("ignore", DubitoWarning)  # of bounds, or of a single row
         scaling = VarianceScaling().fit(Normal(mean, std), y, sample_weight=weight)
     expected = np.sqrt(np.average(((y - mean) / std) ** 2, weights=weight))
     assert scaling.factor_ == pytest.approx([np.clip(expected, 1e-12, 1e12)], rel=1e-9)

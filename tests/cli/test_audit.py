@@ -237,6 +237,16 @@ def test_limits_of_groups_and_of_differences(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_a_threshold_requires_a_positive_class(run: Run, made: Path) -> None:
+    three = run("audit", made / "sure.csv", "--threshold", "0.3")
+    assert "`--threshold` requires the positive class of two, got 0.3 and 3 classes" in three.stderr
+    assert "Leave it out." in three.stderr
+    Path("two.csv").write_text("p_ok,p_fraud,label\n0.9,0.1,ok\n0.3,0.7,fraud\n0.6,0.4,ok\n")
+    two = run("audit", "two.csv", "--threshold", "0.3")
+    assert "got 0.3 and 2 classes. Add --positive ok or --positive fraud." in two.stderr
+    assert run("audit", "two.csv", "--threshold", "0.3", "--positive", "fraud").exit_code == 0
+
+
 def test_costs_of_groups_and_a_threshold_exclude_each_other(run: Run) -> None:
     grouped()
     Path("costs.csv").write_text("action,0,1\npass,0,5\nblock,1,0\n")

@@ -218,7 +218,7 @@ def test_tokens_are_listed_and_revoked(run: Run) -> None:
     assert json.loads(run("token", "revoke", "1", "--json").stdout) == {"revoked": 1}
     run("token", "create", "--scope", "review", "--name", "ann")
     assert run("token", "revoke", "ann").stdout == "Token 2 was revoked.\n"
-    assert "no valid token of the name 'ann'" in run("token", "revoke", "ann").stderr
+    assert "no valid token named 'ann'" in run("token", "revoke", "ann").stderr
 
 
 def test_two_reviewers_cannot_have_the_same_name(run: Run) -> None:

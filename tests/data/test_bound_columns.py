@@ -160,7 +160,7 @@ def test_quantiles_and_draws_may_be_lists() -> None:
         outputs = bound.batch(piece).outputs
         assert isinstance(outputs, Quantiles | Samples)
         assert outputs.array.tolist() == table["q"]
-    assert "Pass levels=[0.05,0.5,0.95], one for" in told_of(table, Columns(quantiles="q"))
+    assert "or levels=[0.05,0.5,0.95] for lists" in told_of(table, Columns(quantiles="q"))
 
 
 def test_several_means_are_members_of_an_ensemble() -> None:

@@ -110,6 +110,8 @@ def audit(
         compile_ahead(outputs, is_audit=output is None)
         matrix = given.read(outputs) if given.is_given else None
         found = _measure(rows, file, options, matrix, settings)
+        if threshold is not None:
+            _require_positive_class(found.result, f"{threshold:g}", file)
         metrics = as_shown(_metrics(found.result))
         findings = crossed_limits(fail_on or [], metrics, found.result.groups, found.too_few)
         if output is not None:
@@ -180,6 +182,19 @@ class _Measured(NamedTuple):
                 for one in self.answers.separations()
             }
         return extra
+
+
+def _require_positive_class(result: object, threshold: str, file: str) -> None:
+    """Raise if a threshold was given, and no class of two is the positive one."""
+    from dubito.measure import Audit
+
+    if not isinstance(result, Audit) or result.positive is not None:
+        return
+    rule, fix = "requires the positive class of two", "Leave it out"
+    got = f"{threshold} and {result.n_classes or 'no'} classes"
+    if result.n_classes == 2:
+        fix = "Add " + " or ".join(f"--positive {quote(str(one.name))}" for one in result.classes)
+    raise BadValueError("--threshold", file, rule, got, fix)
 
 
 def _measure(
