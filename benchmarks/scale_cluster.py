@@ -55,8 +55,8 @@ def on_cluster(path: Path, shape: Shape, n_workers: int, n_times: int) -> dict[s
     local: Any = distributed.LocalCluster
     client_of: Any = distributed.Client
     cluster = local(
-        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
-        silence_logs=50, env={"DUBITO_THREADS": "1"},
+        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", silence_logs=50,
+        dashboard_address="127.0.0.1:0", env={"DUBITO_THREADS": "1"},
     )  # fmt: skip
     with cluster, client_of(cluster) as client:
         turns = []

@@ -193,7 +193,8 @@ def _require_positive_class(result: object, threshold: str, file: str) -> None:
     rule, fix = "requires the positive class of two", "Leave it out"
     got = f"{threshold} and {result.n_classes or 'no'} classes"
     if result.n_classes == 2:
-        fix = "Add " + " or ".join(f"--positive {quote(str(one.name))}" for one in result.classes)
+        names = sorted(quote(str(one.name)) for one in result.classes)
+        fix = f"Add --positive {names[0]} or --positive {names[1]}"
     raise BadValueError("--threshold", file, rule, got, fix)
 
 
