@@ -203,12 +203,17 @@ def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray
 
 def write_stream(columns: Mapping[str, Any]) -> bytes:
     """Return columns of one length as an Arrow stream; a matrix becomes lists of one length."""
-    arrays = {
-        name: values.array if isinstance(values, EncodedLabels) else arrow_of(np.asarray(values))
-        for name, values in columns.items()
-    }
-    whole = pa.table(arrays)
+    whole = pa.table({name: _as_arrow(values) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, whole.schema) as writer:
         writer.write_table(whole)
     return bytes(sink.getvalue())
+
+
+def _as_arrow(values: Any) -> pa.Array:
+    """Return a column as an Arrow array. Lists of texts need no NumPy, which is slower."""
+    if isinstance(values, EncodedLabels):
+        return values.array
+    if isinstance(values, list) and values and isinstance(values[0], str):
+        return pa.array(values)
+    return arrow_of(np.asarray(values))
