@@ -232,6 +232,24 @@ def test_each_row_is_inserted_once(store: Store, n_rows: int) -> None:
     assert kept == list(zip(*columns.values(), strict=True))
 
 
+def test_what_many_rows_share_is_bound_once_and_what_none_has_is_left_out(store: Store) -> None:
+    columns = {**some_labels(*map(str, range(1110))), "label": [3] * 1110}
+    bound: list[int] = []
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def count(*given: Any) -> None:
+        if given[2].startswith("INSERT"):
+            bound.append(len(given[3]))
+
+    assert store.write(lambda c: insert_rows(c, labels, columns)) == 1110
+    event.remove(store.engine, "before_cursor_execute", count)
+    # SQLite: the ids of each part, and one label, answer and time; PostgreSQL: an array per column.
+    assert bound == ([1003, 103, 13] if store.engine.dialect.name == "sqlite" else [4])
+    rows = store.read(lambda c: c.execute(select(labels)).all())
+    assert {tuple(row) for row in rows} == {(str(k), 3, "y", None, 0.5) for k in range(1110)}
+    assert store.write(lambda c: insert_rows(c, labels, columns)) == 0
+
+
 def test_values_are_not_executed(store: Store) -> None:
     nasty = "'); DROP TABLE labels; --%s ? :x"
     columns: dict[str, list[Any]] = {"key": [nasty], "digest": [b"\x00\xff'"], "created": [1.0]}
@@ -271,7 +289,7 @@ def test_all_rows_are_inserted_or_the_caller_rolls_back(store: Store) -> None:
 @pytest.mark.slow
 def test_copy_errors_are_sqlalchemy_errors(empty_postgres: str) -> None:
     store = Store.open(empty_postgres)
-    copied = r"COPY labels \(decision_id, label, answers, reviewer, created\)"
+    copied = r"COPY labels \(decision_id, label, answers, created\)"
     with pytest.raises(DataError, match=copied):
         store.write(lambda c: insert_new_rows(c, labels, some_labels("long" * 100)))
     assert store.write(lambda c: insert_new_rows(c, labels, some_labels("short")))

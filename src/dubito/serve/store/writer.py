@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import perf_counter
@@ -20,7 +19,10 @@ MAX_JOBS = 512  # per commit
 FEW_ROWS, PART_ROWS = 100, 1000  # of a small job, and of a part of many rows
 COMMIT_SECONDS = 0.15  # parts are committed together as long as they take no longer: others wait
 MAX_ATTEMPTS = 3  # the database may abort one of two processes that deadlock
-CHUNKS = (512, 64, 8, 1)  # rows of about 20 columns: SQLite allows 32,766 values per statement
+# Rows of about 20 columns per statement, of few sizes, so that few statements are compiled: SQLite
+# allows 32,766 values, and releases the GIL once per statement: row by row, each would wait.
+CHUNKS = (1000, 100, 10, 1)
+MIN_SHARED = 100  # rows for which a column of equal values is bound once
 
 
 class Batch(Protocol):
@@ -174,7 +176,8 @@ def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list
     """Insert rows given as columns, ignoring keys that exist.
 
     Values are bound parameters: several rows per statement for SQLite, one binary array per column
-    for PostgreSQL.
+    for PostgreSQL. Most of the time is that of binding and copying values, so columns without any
+    value are left out, and SQLite gets a value that all rows share once.
 
     Parameters
     ----------
@@ -191,22 +194,33 @@ def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list
         The number of new rows.
     """
     names = _column_names(table, columns)
-    values = [columns[name] for name in names]
-    if not values[0]:
+    if not names:
         return 0
-    into = f"INSERT INTO {table.name} ({', '.join(names)})"
     if connection.dialect.name == "postgresql":
         arrays = ", ".join(
             f"%b::{kind}[]" for kind in _type_names(table, names, connection.dialect)
         )
+        into = f"INSERT INTO {table.name} ({', '.join(names)})"
         statement = f"{into} SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
-        return int(connection.exec_driver_sql(statement, tuple(values)).rowcount)
-    marks = f"({', '.join('?' * len(names))})"
-    n_new = 0
-    for chunk in _chunks(list(zip(*values, strict=True))):
-        statement = f"{into} VALUES {', '.join([marks] * len(chunk))} ON CONFLICT DO NOTHING"
-        flat = tuple(chain.from_iterable(chunk))
-        n_new += int(connection.exec_driver_sql(statement, flat).rowcount)
+        values = tuple(columns[name] for name in names)
+        return int(connection.exec_driver_sql(statement, values).rowcount)
+    shared = [name for name in names if _is_shared(columns[name])]
+    own = [name for name in names if name not in shared]
+    into = f"INSERT INTO {table.name} ({', '.join([*shared, *own])})"
+    # A question mark stands for the next parameter after the last one: not for one with a number.
+    marks = f"({', '.join([*(f'?{k + 1}' for k in range(len(shared)))] + ['?'] * len(own))})"
+    once = [columns[name][0] for name in shared]
+    width, n_rows = len(own), len(columns[names[0]])
+    flat: list[Any] = [None] * (width * n_rows)
+    for k, name in enumerate(own):
+        flat[k::width] = columns[name]
+    n_new, start = 0, 0
+    while start < n_rows:
+        size = next(size for size in CHUNKS if size <= n_rows - start)
+        statement = f"{into} VALUES {', '.join([marks] * size)} ON CONFLICT DO NOTHING"
+        given = (*once, *flat[start * width : (start + size) * width])
+        n_new += int(connection.exec_driver_sql(statement, given).rowcount)
+        start += size
     return n_new
 
 
@@ -257,8 +271,18 @@ def _copy_rows(connection: Connection, table: Table, columns: Mapping[str, list[
 
 
 def _column_names(table: Table, columns: Mapping[str, list[Any]]) -> tuple[str, ...]:
-    """Return the names of the given columns in the order of the table."""
-    return tuple(column.name for column in table.columns if column.name in columns)
+    """Return the names of the given columns that have a value, in the order of the table."""
+    given = (column.name for column in table.columns if column.name in columns)
+    return tuple(name for name in given if columns[name].count(None) < len(columns[name]))
+
+
+def _is_shared(values: list[Any]) -> bool:
+    """Return whether all of many rows have the same value.
+
+    Few rows may share some by chance: then each request would be a statement of its own to compile.
+    """
+    first = values[0]
+    return len(values) >= MIN_SHARED and values[-1] == first and values.count(first) == len(values)
 
 
 @lru_cache(maxsize=64)
@@ -266,15 +290,3 @@ def _type_names(table: Table, names: tuple[str, ...], dialect: Dialect) -> list[
     """Return the PostgreSQL types of columns, without lengths."""
     kinds = [table.columns[name].type.compile(dialect) for name in names]
     return [kind.partition("(")[0].lower() for kind in kinds]
-
-
-def _chunks(rows: list[Any]) -> Iterator[list[Any]]:
-    """Yield rows in chunks of few distinct sizes, so that few statements are compiled.
-
-    SQLite releases the GIL once per statement: with one row per statement, each row would wait.
-    """
-    start = 0
-    while start < len(rows):
-        size = next(size for size in CHUNKS if size <= len(rows) - start)
-        yield rows[start : start + size]
-        start += size
