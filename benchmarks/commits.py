@@ -12,6 +12,7 @@ runs counts. Where a commit lacks a name that the work needs, the table says whi
 import argparse
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -124,13 +125,27 @@ def policy_decide(seconds: float) -> Times:
 
 def serve_load(seconds: float) -> Times:
     """Send batches of 5,000 rows on three connections to a service with SQLite (Linux)."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _served("SQLite", f"sqlite:///{folder}/load.db", seconds)
+
+
+def serve_load_postgres(seconds: float) -> Times:
+    """Send the same batches to a service with a PostgreSQL server of its own."""
+    # The server of this commit, for both: the older one may have no such module.
+    postgres = runpy.run_path(str(ROOT / "studies" / "common" / "postgres.py"))
+    with postgres["cluster"]() as server:
+        return _served("PostgreSQL", postgres["new_database"](server, "load"), seconds)
+
+
+def _served(name: str, url: str, seconds: float) -> Times:
+    """Return the throughput of a service with a database, and what a batch costs its process."""
     from benchmarks.serve_client import load
     from dubito.data.stream import write_stream
     from dubito.serve.store import Store
 
     body = write_stream({"logits": 5 * _rows(BATCH_ROWS, N_CLASSES)[0]})
     with tempfile.TemporaryDirectory() as folder:
-        policy, url = Path(folder, "policy.json"), f"sqlite:///{folder}/load.db"
+        policy = Path(folder, "policy.json")
         _policy(N_CLASSES).save(policy)
         store = Store.open(url)
         headers = {"Authorization": f"Bearer {store.create_token('load', ['decide'])}"}
@@ -155,8 +170,8 @@ def serve_load(seconds: float) -> Times:
             finally:
                 process.terminate()
     return {
-        "SQLite, rows/s": found.n_requests * BATCH_ROWS / found.seconds,
-        "SQLite, server CPU s per batch": used / found.n_requests,
+        f"{name}, rows/s": found.n_requests * BATCH_ROWS / found.seconds,
+        f"{name}, server CPU s per batch": used / found.n_requests,
     }
 
 
@@ -172,6 +187,7 @@ WORK: dict[str, Callable[[float], Times]] = {
     "calibration_speed": calibration_speed,
     "policy_decide": policy_decide,
     "serve_load": serve_load,
+    "serve_load_postgres": serve_load_postgres,
 }
 
 
