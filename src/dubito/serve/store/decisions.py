@@ -742,5 +742,5 @@ def _row_bytes(array: FloatArray) -> list[bytes]:
     [b'\x00\x00\x80?\x00\x00\x00\x00']
     """
     whole = np.ascontiguousarray(array, "<f4")
-    content, width = whole.tobytes(), whole.shape[1] * 4
-    return [content[row * width : (row + 1) * width] for row in range(len(whole))]
+    rows: list[bytes] = np.frombuffer(whole.tobytes(), f"V{whole.shape[1] * 4}").tolist()
+    return rows

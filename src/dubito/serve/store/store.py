@@ -415,6 +415,10 @@ def _begin_sqlite(connection: Connection) -> None:
 
 def _set_up_postgresql(connection: Any, _: Any) -> None:
     """Wait for the write-ahead log at every commit, even if the server's default does not."""
+    from psycopg.types.string import BytesBinaryDumper
+
+    # For COPY, psycopg would choose the dumper of its `Binary`, which is not compiled.
+    connection.adapters.register_dumper(bytes, BytesBinaryDumper)
     if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
         connection.execute("SET synchronous_commit TO on")
     connection.commit()
