@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from threading import Thread
 from typing import Any
 
@@ -284,8 +285,8 @@ def test_many_claim_at_once(store: Store, new: New) -> None:
     reviewers = [Reviewer(name, n, 0.2, cost=0.001) for name, n in capacity.items()]
     rows = {f"{k}": [0.3, 0.02 * k, -9.0] for k in range(14)}
     store.add_decisions(new(rows))
-    holders: dict[str, set[str]] = {name: set() for name in rows}
-    problems: list[object] = []
+    held: dict[str, list[tuple[float, float, str]]] = {name: [] for name in rows}
+    problems: list[HTTPError] = []
 
     def work(queue: TeamQueue, name: str) -> None:
         answers = np.random.default_rng(len(name))
@@ -297,12 +298,12 @@ def test_many_claim_at_once(store: Store, new: New) -> None:
                 return
             if item is None:
                 continue
-            holders[item.id].add(name)
+            start = time.perf_counter()
             time.sleep(0.001)
-            problems.extend(holders[item.id] - {name})
-            holders[item.id].discard(name)
+            end = time.perf_counter()
             with suppress(HTTPError):  # the other window was first
                 queue.label(item.id, name, int(answers.integers(2)))
+                held[item.id].append((end, start, name))
 
     # Two people per name, as in two windows, and a queue each, as in two processes.
     threads = [
@@ -321,6 +322,11 @@ def test_many_claim_at_once(store: Store, new: New) -> None:
     answered = store.answered_rows()
     assert sum(len(one.answers) for one in answered) == sum(used.values())
     assert problems == []
+    for holds in held.values():
+        # Until the first of two windows answered, the row was held for both.
+        first = {name: (start, end) for end, start, name in sorted(holds, reverse=True)}
+        for (_, end), (start, _) in pairwise(sorted(first.values())):
+            assert end < start
 
 
 def test_the_api_of_a_team(small_store: Store, running: Callable[..., Api]) -> None:

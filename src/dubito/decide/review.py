@@ -277,7 +277,7 @@ class ReviewTeam(Record):
     --------
     >>> from dubito.decide import ReviewTeam, Reviewer
     >>> ann = Reviewer("ann", capacity=1, error_rate=0.02)
-    >>> bob = Reviewer("bob", capacity=1, error_rate=0.25)
+    >>> bob = Reviewer("bob", capacity=1, error_rate=[0.1, 0.4])  # better at the first class
     >>> plan = ReviewTeam([ann, bob]).plan([[0.5, 0.5], [0.6, 0.4], [0.9, 0.1]])
     >>> plan.reviewer.tolist()
     [0, 1, -1]

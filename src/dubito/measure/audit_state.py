@@ -293,7 +293,10 @@ class BootstrapMoments(State):
         mean, products = np.split(np.stack(moments, axis=1) / weight[:, np.newaxis], [4], axis=1)
         covariance = products.reshape(-1, 4, 4) - mean[:, :, np.newaxis] * mean[:, np.newaxis]
         variance, axes = np.linalg.eigh(covariance)
-        spread = axes * np.sqrt(np.maximum(variance, 0.0))[:, np.newaxis]
+        # The symmetric root: unlike axes, whose signs are arbitrary, it follows the covariance, so
+        # that sums of blocks in another order lead to the same draws.
+        scaled = axes * np.sqrt(np.maximum(variance, 0.0))[:, np.newaxis]
+        spread = scaled @ axes.transpose(0, 2, 1)
         n_bins = self.edges.size - 1
         resamples = np.zeros((n_resamples, 7, n_bins))
         for resample in resamples:
