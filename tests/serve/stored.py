@@ -52,7 +52,7 @@ def drawn_rows(
         outputs=logits,
         probabilities=policy.predict_proba(Logits(logits)).astype(np.float32),
         action=decisions.action,
-        class_=decisions.predicted_class,
+        predicted_class=decisions.predicted_class,
         propensity=np.where(is_rejected, 1.0, audit_fraction),
         audit_probability=np.full(n, float(audit_fraction)),
         is_audit=is_audit,
@@ -77,7 +77,7 @@ def history_of(rows: StoredRows) -> AlarmHistory:
     drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
     both = np.maximum(rows.labeled, rows.created)[drawn]
     drawn = drawn[np.argsort(both, kind="stable")]
-    is_correct = rows.class_[drawn] == rows.label[drawn]
+    is_correct = rows.predicted_class[drawn] == rows.label[drawn]
     return AlarmHistory(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_correct)
 
 

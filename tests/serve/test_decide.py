@@ -51,7 +51,7 @@ def test_the_response_is_that_of_the_policy(api: Api, policy: Policy) -> None:
     assert [row["review_value"] for row in rows] == wanted.review_value.tolist()
     assert list(rows[0]) == [
         "id", "policy", "action", "class", "probability", "probability_positive", "expected_cost",
-        "reason", "review_value", "fallback_action", "ask",
+        "reason", "review_value", "fallback_action", "next_model",
     ]  # fmt: skip
     assert [row["probability_positive"] for row in rows] == [None, None]  # of three classes
     fallback, _ = policy.rule.fallback(wanted, None)
@@ -328,7 +328,7 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
     request = DecisionRequest(rows, 5, policy)
     [new] = decide_batch([request], settings, np.random.default_rng(0))
     wanted = policy.decide(Logits(logits))
-    assert new.columns["class_"] == wanted.predicted_class.tolist()
+    assert new.columns["predicted_class"] == wanted.predicted_class.tolist()
     for name in ("action", "probability", "expected_cost", "reason"):
         assert new.columns[name] == getattr(wanted, name).tolist()
     assert new.columns["review_value"] == wanted.review_value.tolist()
@@ -383,7 +383,7 @@ def test_existing_ids_get_their_first_response(
 ) -> None:
     made = new({"x": SURE, "y": TORN})
     before = {
-        "id": "y", "policy_id": 7, "action": 1, "class_": 2, "probability": 0.5,
+        "id": "y", "policy_id": 7, "action": 1, "predicted_class": 2, "probability": 0.5,
         "expected_cost": 0.25, "reason": 0, "review_value": 0.0,
     }  # fmt: skip
     requested = []
@@ -396,7 +396,7 @@ def test_existing_ids_get_their_first_response(
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
         "probability_positive": None, "expected_cost": 0.25, "reason": "lowest_expected_cost",
-        "review_value": 0.0, "fallback_action": None, "ask": None,
+        "review_value": 0.0, "fallback_action": None, "next_model": None,
     }  # fmt: skip
     assert answer["id"][0] == "x"
     assert 7 in requested
@@ -660,7 +660,7 @@ def test_scores_are_refused_by_a_policy_of_classes(api: Api) -> None:
     )
     # Answers are those of models that a policy asks; a text of that name is no field.
     known = api.client.post("/v1/decide", json={"logits": [SURE], "ids": ["answers"]})
-    assert known.json()["decisions"][0]["ask"] is None
+    assert known.json()["decisions"][0]["next_model"] is None
     body = {"ids": ["answers"], "answers": {"large": ["a"]}}
     refused = api.client.post("/v1/decide", json=body)
     assert (refused.status_code, "asks no model" in refused.text) == (409, True)

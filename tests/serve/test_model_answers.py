@@ -60,8 +60,8 @@ def posterior(policy: Policy, logits: list[float], code: int) -> Any:
 
 def test_a_model_is_asked_and_its_answer_is_combined(asking: Api, policy: Policy) -> None:
     torn, sure = decide(asking, ids=["m1", "m2"], logits=[TORN, SURE])
-    assert (torn["action"], torn["ask"], torn["fallback_action"]) == ("large", "large", "a")
-    assert (sure["action"], sure["ask"]) == ("a", None)
+    assert (torn["action"], torn["next_model"], torn["fallback_action"]) == ("large", "large", "a")
+    assert (sure["action"], sure["next_model"]) == ("a", None)
     assert asking.store.queue_length() == 0  # nobody is asked but the model
     assert asking.client.get("/v1/monitor").json()["waiting"] == {"large": 1}
     page = asking.client.get("/monitor").text
@@ -69,7 +69,7 @@ def test_a_model_is_asked_and_its_answer_is_combined(asking: Api, policy: Policy
     [after] = decide(asking, ids=["m1"], answers={"large": ["b"]})
     p = posterior(policy, TORN, 1)
     assert after["probabilities"] == pytest.approx(p.tolist(), rel=1e-6)
-    assert (after["action"], after["class"], after["ask"]) == ("b", "b", None)
+    assert (after["action"], after["class"], after["next_model"]) == ("b", "b", None)
     assert after["expected_cost"] == pytest.approx(1 - p[1], rel=1e-6)
     assert asking.client.get("/v1/monitor").json()["waiting"] == {"large": 0}
     # Both requests can be repeated, and the row has the last decision.
@@ -102,9 +102,9 @@ def test_answers_that_were_not_asked_for_are_refused(asking: Api) -> None:
 def test_what_a_model_leaves_in_doubt_goes_to_review(asking: Api, policy: Policy) -> None:
     doubt = [3.2, 0.0, -9.0]  # the model says a, and the large one b
     [first] = decide(asking, ids=["d1"], logits=[doubt])
-    assert first["ask"] == "large"
+    assert first["next_model"] == "large"
     [after] = decide(asking, ids=["d1"], answers={"large": ["b"]})
-    assert (after["action"], after["ask"]) == ("expert", None)
+    assert (after["action"], after["next_model"]) == ("expert", None)
     assert after["review_value"] > 0
     item = asking.client.post("/v1/review").json()["item"]
     assert (item["id"], item["action"]) == ("d1", "expert")
@@ -120,7 +120,7 @@ def test_an_answer_may_replace_the_probabilities(url: str, running: Callable[...
     with opened(url, asking_policy("replace")) as store:
         api = running(store, Settings(audit_fraction=1.0))
         [first] = decide(api, ids=["x"], logits=[TORN])
-        assert first["ask"] == "large"
+        assert first["next_model"] == "large"
         assert store.queue_length() == 1  # of the audit: metrics need it
         assert set(store.decisions_since().propensity) == {1.0}
         [after] = decide(api, ids=["x"], answers={"large": ["c"]})

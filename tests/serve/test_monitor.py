@@ -153,7 +153,7 @@ def test_shifts_of_uncertainty_and_priors_are_found_without_labels(stored_policy
     assert report.uncertainty is not None
     assert report.uncertainty.difference is not None
     assert report.uncertainty.difference.low > 0.05
-    keep = (before.class_ != 0) | (np.arange(2000) % 4 == 0)
+    keep = (before.predicted_class != 0) | (np.arange(2000) % 4 == 0)
     rare = report_of(before.take(keep), stored_policy)
     assert rare.prior is not None
     assert rare.reference_prior is not None
@@ -331,7 +331,7 @@ def test_reliability_is_weighted_and_its_intervals_hold(stored_policy: Any) -> N
     assert found is not None
     assert found.n_labels.sum() == sample.rows.size
     p = rows.probabilities.max(axis=1)[sample.rows].astype(float)
-    is_correct = (rows.class_ == y)[sample.rows]
+    is_correct = (rows.predicted_class == y)[sample.rows]
     order = np.argsort(p, kind="stable")
     ends = np.cumsum(found.n_labels)
     for k, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):

@@ -24,7 +24,7 @@ def test_weighted_metrics_are_unbiased_where_unweighted_ones_are_not(
     for seed in range(60):
         rows, y = drawn_rows(policy, 4000, share, seed=seed, sharper=2.6)
         sample = propensity_weights(rows)
-        is_correct = rows.class_ == y
+        is_correct = rows.predicted_class == y
         seen = is_correct[sample.rows]
         truth.append(is_correct.mean())
         plain.append(is_correct[rows.label >= 0].mean())
@@ -75,7 +75,7 @@ def test_a_raised_audit_fraction_keeps_metrics_unbiased_while_rows_wait(policy: 
         drawn = rows.is_audit & (late | (np.random.default_rng(seed).random(4000) < 0.1))
         is_passed = rows.propensity < 1
         # The early rows are the easy ones.
-        is_correct = np.where(late, rows.class_ == y, True)
+        is_correct = np.where(late, rows.predicted_class == y, True)
         waiting = replace(
             rows,
             is_audit=drawn,
@@ -92,7 +92,7 @@ def test_a_raised_audit_fraction_keeps_metrics_unbiased_while_rows_wait(policy: 
 
 def test_many_unresolved_rows_withhold_metrics(policy: Any) -> None:
     rows, y = drawn_rows(policy, 4000, 0.2)
-    is_hard = (rows.class_ != y) & (rows.label >= 0)
+    is_hard = (rows.predicted_class != y) & (rows.label >= 0)
     lost = replace(rows, label=np.where(is_hard, -1, rows.label), is_unresolved=is_hard)
     sample = propensity_weights(lost)
     n_seen = int((rows.label >= 0).sum())
@@ -205,7 +205,7 @@ def rows_of_all(policy: Any, n: int = 2000, *, seed: int = 1) -> Any:
     """Return rows a minute apart whose labels all arrive, wrong ones ten times later; and now."""
     rows, y = drawn_rows(policy, n, 0.0, seed=seed)
     rng = np.random.default_rng(seed)
-    late = np.where(rows.class_ == y, 600.0, 6000.0)
+    late = np.where(rows.predicted_class == y, 600.0, 6000.0)
     arrives, now = rows.created + late * rng.random(n), float(rows.created[-1])
     is_here = arrives <= now
     labeled = np.where(is_here, arrives, np.nan)
@@ -251,7 +251,7 @@ def test_late_labels_bias_no_metric(policy: Any) -> None:
         sample = propensity_weights(rows)
         assert sample.is_available
         assert set(sample.weight.tolist()) == {1.0}
-        is_correct = rows.class_ == y
+        is_correct = rows.predicted_class == y
         error.append(is_correct[sample.rows].mean() - is_correct.mean())
         seen = (rows.label >= 0) & (np.arange(2000) >= 1900)
         early.append(is_correct[seen].mean() - is_correct.mean())

@@ -456,9 +456,9 @@ class CostMatrix(Record):
     @property
     def rejecting(self) -> tuple[int, ...]:
         """The indices of all actions that reject: `reject`, and those that ask someone."""
-        asking = [self.actions.index(one.name) for one in self.reviews]
+        deferring = [self.actions.index(one.name) for one in self.reviews]
         first = [] if self.reject is None else [self.reject]
-        return tuple(dict.fromkeys([*first, *asking]))
+        return tuple(dict.fromkeys([*first, *deferring]))
 
     @property
     def deciding(self) -> tuple[int, ...]:
@@ -606,7 +606,7 @@ class CostMatrix(Record):
         [[0.25, 0.75, 0.15], [0.01, 0.99, 0.06]]
         """
         settings = {"error_rate": error_rate, "confusion": confusion, "combine": combine}
-        return self._asking(name, cost, "review", "CostMatrix.with_review", settings)
+        return self._with_deferral(name, cost, "review", "CostMatrix.with_review", settings)
 
     def with_model(
         self,
@@ -648,9 +648,9 @@ class CostMatrix(Record):
         (3, 2)
         """
         settings = {"error_rate": error_rate, "confusion": confusion, "combine": combine}
-        return self._asking(name, cost, "model", "CostMatrix.with_model", settings)
+        return self._with_deferral(name, cost, "model", "CostMatrix.with_model", settings)
 
-    def _asking(
+    def _with_deferral(
         self, name: str, cost: Any, kind: str, caller: str, settings: dict[str, Any]
     ) -> CostMatrix:
         """Return the same costs with one more action that asks someone."""

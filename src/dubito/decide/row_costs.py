@@ -104,7 +104,7 @@ class RowCosts:
                 rule = f"must hold the columns of the costs, {_listed(costs.columns)}"
                 fix = f"Pass row_costs={{{costs.columns[0]!r}: [...]}}"
                 raise BadTypeError("row_costs", caller, rule, "None", fix)
-            return cls._asking(costs, n_rows, NO_ENTRIES, NO_VALUES)
+            return cls._with_final_answers(costs, n_rows, NO_ENTRIES, NO_VALUES)
         if np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping):
             return cls._of_array(row_costs, costs, n_rows, caller)
         if not costs.columns:
@@ -118,10 +118,10 @@ class RowCosts:
             name = class_ if costs.classes is None else costs.classes[class_]
             cell = f"{costs.actions[action]},{name}="
             values[number] = expression.evaluate(columns, n_rows, caller, cell)
-        return cls._asking(costs, n_rows, costs.entries, freeze(values))
+        return cls._with_final_answers(costs, n_rows, costs.entries, freeze(values))
 
     @classmethod
-    def _asking(
+    def _with_final_answers(
         cls, costs: CostMatrix, n_rows: int, entries: IntArray, values: FloatArray
     ) -> RowCosts:
         """Add what is decided after final answers to the price of asking for them."""

@@ -358,7 +358,7 @@ def _decisions(
             "outputs": content,
             "probabilities": content,
             "action": [cascade.actions.index(step["action"]) for step in steps],
-            "class_": [1] * n,
+            "predicted_class": [1] * n,
             "probability": probability,
             "expected_cost": [step["expected_cost"] for step in steps],
             "reason": [0] * n,

@@ -271,7 +271,7 @@ def _decide_bulk(
             "class": list(map(str, columns["class"])),
             "probability_positive": np.array(columns["probability_positive"], np.float64),
             "fallback_action": [one or "" for one in columns["fallback_action"]],
-            "ask": [one or "" for one in columns["ask"]],
+            "next_model": [one or "" for one in columns["next_model"]],
         }
         return columns, write_stream({**columns, **typed})
     return columns, _as_json(columns, _n_rearranged(parsed, rearrange))
@@ -362,14 +362,14 @@ def _response_columns(
         "id": columns["id"],
         "policy": ids,
         "action": _named(columns["action"], ids, actions),
-        "class": _named(columns["class_"], ids, classes),
+        "class": _named(columns["predicted_class"], ids, classes),
         "probability": columns["probability"],
         "probability_positive": _positive_probabilities(columns, policies),
         "expected_cost": columns["expected_cost"],
         "reason": [REASONS[code] for code in columns["reason"]],
         "review_value": columns["review_value"],
         "fallback_action": _fallback_actions(columns, policies),
-        "ask": _named(columns["action"], ids, asked),
+        "next_model": _named(columns["action"], ids, asked),
     }
 
 
@@ -391,7 +391,9 @@ def _positive_probabilities(
     if len(first.classes) != 2:
         return [None] * len(columns["id"])
     positive = {policy_id: policy.pos_column for policy_id, policy in policies.items()}
-    rows = zip(columns["policy_id"], columns["class_"], columns["probability"], strict=True)
+    rows = zip(
+        columns["policy_id"], columns["predicted_class"], columns["probability"], strict=True
+    )
     return [p if code == positive[k] else 1 - p for k, code, p in rows]
 
 

@@ -200,21 +200,21 @@ def _plan(
         policy = service.catalog.policy(policy_id)
         if not _asks_models(policy):
             problem = f"Id {name!r} was decided by a policy that asks no model"
-            raise HTTPError(CONFLICT, problem, "Use the id of a row whose `ask` is a model")
+            raise HTTPError(CONFLICT, problem, "Use the id of a row whose `next_model` is a model")
         [code] = schemas.encode_labels([answer], policy.classes)
         known = earlier.get(name, [])
         repeated = _repeated(name, model, code, known, policy)
         if repeated is not None:
             found[name] = {"id": name, "policy": policy_id, **repeated.response}
             continue
-        waits_for = known[-1].response["ask"] if known else None
+        waits_for = known[-1].response["next_model"] if known else None
         if not known:
             waits_for = model_actions(policy).get(stored[name]["action"])
         if waits_for != model:
             problem = f"Id {name!r} waits for the answer of {waits_for}, not of {model[:50]}"
             if waits_for is None:
                 problem = f"Id {name!r} is decided: the answer of {model[:50]} was not asked for"
-            raise HTTPError(CONFLICT, problem, "Send the answer of the model in `ask`")
+            raise HTTPError(CONFLICT, problem, "Send the answer of the model in `next_model`")
         new = ModelAnswer(len(known) + 1, model, code, 0.0, {})
         sequence = tuple(one.model for one in (*known, new))
         alike[policy_id, sequence][name] = [*known, new]
@@ -276,7 +276,7 @@ def _decide_again(
             "reason": REASONS[decided.reason[k]],
             "review_value": float(decided.review_value[k]),
             "fallback_action": others.actions[fallback[k]] if is_rejected[k] else None,
-            "ask": action if action in models else None,
+            "next_model": action if action in models else None,
             "probabilities": p[k].tolist(),
         }
     return found
@@ -292,7 +292,7 @@ def _new_stages(
         "decision_id": list(decided),
         "number": [one.number for one in answers],
         "policy_id": [policy_id for policy_id, _ in decided.values()],
-        "next_model": [one["ask"] for one in responses],
+        "next_model": [one["next_model"] for one in responses],
         "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
         "response": [json.dumps(one) for one in responses],
     }
@@ -300,7 +300,7 @@ def _new_stages(
     def follow(part: dict[str, list[Any]], which: slice) -> Callable[[Connection], Any]:
         """Return what puts the rows that go to review into the queue."""
         some = responses[which]
-        is_sent = [one["ask"] is None and one["fallback_action"] is not None for one in some]
+        is_sent = [one["next_model"] is None and one["fallback_action"] is not None for one in some]
         return partial(
             insert_rows,
             table=reviews,
@@ -416,7 +416,7 @@ def updated_item(item: ReviewItem, policy: Policy, store: Store) -> ReviewItem:
     return replace(
         item,
         action=policy.costs.actions.index(last["action"]),
-        class_=names.index(str(last["class"])),
+        predicted_class=names.index(str(last["class"])),
         probability=last["probability"],
         probabilities=np.array(last["probabilities"], np.float32),
         reason=REASONS.index(last["reason"]),

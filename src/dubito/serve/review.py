@@ -151,7 +151,7 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
             facts |= {"row_costs": row_costs, "classes": list(policy.classes)}
             predicted = {
                 "action": policy.costs.actions[item.action],
-                "class": policy.classes[item.class_],
+                "class": policy.classes[item.predicted_class],
                 "probability": item.probability,
                 "probabilities": item.probabilities.tolist(),
                 "reason": REASONS[item.reason],

@@ -150,9 +150,9 @@ class DecideRequest(RequestModel):
 
 
 class AnswersRequest(RequestModel):
-    """What models answered that the policy asked (`ask`), by model, under the ids of the rows.
+    """The answers of models that decisions named as `next_model`, under the ids of the rows.
 
-    Each row has the class that one model answered, and null for the others.
+    By model: each row has the class that one model answered, and null for the others.
     """
 
     ids: Ids
@@ -243,8 +243,8 @@ class Decision(DecidedRow):
 
     `probability` is that of `class`, the most probable one, and `probability_positive` that of the
     positive of two classes. `fallback_action` is what a rejected row would get without a review.
-    `ask` is the model whose answer the row waits for: send it as `answers` under the same id. The
-    response to that has the `probabilities` of all classes.
+    `next_model` is the model whose answer the row waits for: send it as `answers` under the same
+    id. The response to that has the `probabilities` of all classes.
     """
 
     action: str | int
@@ -252,7 +252,7 @@ class Decision(DecidedRow):
     probability: float
     probability_positive: float | None
     fallback_action: str | int | None
-    ask: str | None
+    next_model: str | None
     probabilities: list[float] | None = None
 
 

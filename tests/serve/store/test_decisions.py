@@ -125,7 +125,7 @@ def test_rows_are_read_as_they_were_decided(store: Store, new: New, policy: Poli
     assert rows.is_logits.all()
     assert rows.probabilities == pytest.approx(policy.predict_proba(Logits(matrix)), abs=1e-7)
     assert rows.action.tolist() == wanted.action.tolist()
-    assert rows.class_.tolist() == wanted.predicted_class.tolist()
+    assert rows.predicted_class.tolist() == wanted.predicted_class.tolist()
     assert rows.label.tolist() == [2 if k == 3 else -1 for k in range(50)]
     assert not rows.is_unresolved.any()
     assert set(rows.audit_probability.tolist()) == {0.5}

@@ -142,8 +142,8 @@ class Decisions(ArrayResult):
         The names of actions and classes.
     reject : int or None
         Index of the action that rejects.
-    asking : tuple of int
-        The indices of actions that ask someone, which reject as well.
+    deferrals : tuple of int
+        The indices of actions that defer to a reviewer or another model: they reject as well.
     calibrated_blocks : tuple of Logits or Probabilities
         The calibrated outputs, block by block; `calibrated` joins them.
     """
@@ -158,7 +158,7 @@ class Decisions(ArrayResult):
     classes: tuple[ClassName, ...]
     reject: int | None
     calibrated_blocks: tuple[Logits | Probabilities, ...] = field(repr=False)
-    asking: tuple[int, ...] = ()
+    deferrals: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return self.action.size
@@ -190,7 +190,7 @@ class Decisions(ArrayResult):
     @property
     def is_rejected(self) -> BoolArray:
         """Which rows are rejected."""
-        rejecting = (-1 if self.reject is None else self.reject, *self.asking)
+        rejecting = (-1 if self.reject is None else self.reject, *self.deferrals)
         return _is_one_of(self.action, rejecting)
 
     @property
@@ -323,7 +323,7 @@ class DecisionRule:
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
             calibrated_blocks=(outputs,),
-            asking=costs.rejecting[1:],
+            deferrals=costs.rejecting[1:],
         )
 
     def expected_loss(self, p: FloatArray, action: IntArray, row_costs: RowCosts) -> FloatArray:
@@ -359,7 +359,7 @@ class DecisionRule:
         who may err, it is what asking saves, net of the price.
         """
         if self.costs.reviews:
-            return self._saved_by_asking(outputs, found, is_rejected, reason, row_costs)
+            return self._saved_by_deferring(outputs, found, is_rejected, reason, row_costs)
         reject = self.costs.reject
         is_net = reject is not None and row_costs.constant_cost(reject) is None
         if row_costs.is_constant and _is_reject_never_cheapest(self.costs):
@@ -385,7 +385,7 @@ class DecisionRule:
         prior = np.broadcast_to(row, (n_rows, row.size))
         return unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
 
-    def _saved_by_asking(
+    def _saved_by_deferring(
         self,
         outputs: Logits | Probabilities,
         found: LeastCosts,

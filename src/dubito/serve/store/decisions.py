@@ -37,13 +37,13 @@ from dubito.serve.value_rows import float_matrix, value_matrix
 Label = int | str  # the position of a class, or answers: see `tables`
 MAX_IDS = 500  # per query
 RESPONSE_COLUMNS = (
-    "id", "policy_id", "created", "digest", "action", "class_", "probability",
+    "id", "policy_id", "created", "digest", "action", "predicted_class", "probability",
     "expected_cost", "reason", "review_value", "is_audit", "link", "row_costs", "probabilities",
     "label_actions",
 )  # fmt: skip
 COLUMN_TYPES = {  # of decisions and their labels
     "id": np.str_, "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_,
-    "action": np.int64, "class_": np.int64, "propensity": np.float64,
+    "action": np.int64, "predicted_class": np.int64, "propensity": np.float64,
     "audit_probability": np.float64, "is_audit": np.bool_, "row_costs": np.object_,
     "label_actions": np.object_, "answers": np.object_, "labeled": np.float64,
 }  # fmt: skip
@@ -312,7 +312,7 @@ class StoredRows:
     outputs: NDArray[np.float32]
     probabilities: NDArray[np.float32]
     action: IntArray
-    class_: IntArray
+    predicted_class: IntArray
     propensity: FloatArray
     audit_probability: FloatArray
     is_audit: BoolArray
@@ -579,7 +579,7 @@ def alarm_history(
         current = sa.select(labels).join(decisions, decisions.c.id == labels.c.decision_id)
         rows = connection.execute(current.where(is_used)).mappings()
         first = {row["decision_id"]: (0.0, label_of(row)) for row in rows}
-    names = ("id", "created", "probability", "class_", "probabilities")
+    names = ("id", "created", "probability", "predicted_class", "probabilities")
     used = sa.select(*(decisions.c[name] for name in names)).where(is_used)
     every_used = connection.execute(used.order_by(*ARRIVAL_ORDER)).all()
     known = [row for row in every_used if row.id in first]
@@ -589,7 +589,7 @@ def alarm_history(
     return AlarmHistory(
         uncertainty=np.clip(1.0 - confidence_of_all, 0.0, 1.0),
         confidence=np.clip(confidence, 0.0, 1.0),
-        is_correct=np.array([row.class_ == first[row.id][1] for row in known], np.bool_),
+        is_correct=np.array([row.predicted_class == first[row.id][1] for row in known], np.bool_),
         probabilities=float_matrix([row.probabilities for row in known]) if answers else None,
         answers=answers,
         missing=0.0 if due is None or not every_used else 1 - len(known) / len(every_used),
@@ -685,7 +685,7 @@ def _own_columns(
         return {
             "probabilities": _row_bytes(decided.probabilities),
             "action": decided.row_action.tolist(),
-            "class_": nothing,
+            "predicted_class": nothing,
             "probability": np.maximum(p, 1 - p).mean(axis=1).tolist(),
             "reason": nothing,
             "label_actions": [row.tobytes() for row in codes],
@@ -699,7 +699,7 @@ def _own_columns(
     return {
         "probabilities": _row_bytes(found),
         "action": decided.action.tolist(),
-        "class_": classes,
+        "predicted_class": classes,
         "probability": confidence.tolist(),
         "reason": decided.reason.tolist(),
         "label_actions": [None] * len(decided),

@@ -50,7 +50,7 @@ class ReviewItem:
     policy_id: int
     created: float
     action: int
-    class_: int
+    predicted_class: int
     probability: float
     probabilities: NDArray[np.float32]
     reason: int
