@@ -118,6 +118,7 @@ def test_imports_go_downwards() -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_heavy_packages_stay_at_home() -> None:
     wrong = []
     for module in MODULES:

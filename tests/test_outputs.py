@@ -149,6 +149,7 @@ def kept_dtype(array: Floats) -> Any:
     return np.dtype("float64" if array.dtype.itemsize == 8 else "float32")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(nasty())
 def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Floats) -> None:

@@ -63,6 +63,7 @@ def least(loss: Callable[[Floats], float], size: int) -> float:
     return float(start.fun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("is_diagonal", [True, False], ids=["vector", "matrix"])
 @pytest.mark.parametrize("strength", [1e-3, 0.1, 10.0])

@@ -74,6 +74,7 @@ def test_unseen_rows_are_better_calibrated(n_rows: int, n_classes: int) -> None:
     assert log_loss(y[n_rows:], unseen) > 1.2 * known_best
 
 
+@pytest.mark.slow
 def test_the_leaderboard_matches_cross_validation_by_hand() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(random_state=3).fit(Logits(logits), y)

@@ -73,6 +73,7 @@ def test_bad_input_names_the_remedy() -> None:
         ConfidenceCalibrator().fit(p, [None, *correct[1:].astype(float)])
 
 
+@pytest.mark.slow
 def test_a_blank_or_a_percentage_in_one_row_does_not_break_cross_fitting() -> None:
     p, correct = made(40)
     judge = np.where(np.arange(40) == 3, np.nan, p)
@@ -188,6 +189,7 @@ def test_a_policy_rejects_answers_by_cost_and_by_risk() -> None:
     assert 1 - correct[answered].mean() < 0.15
 
 
+@pytest.mark.slow
 def test_a_policy_takes_several_scores_and_groups() -> None:
     p, correct = made(200)
     rng = np.random.default_rng(3)

@@ -149,6 +149,7 @@ def test_labels_of_one_class_are_noted(run: Run, made: Path, words: list[str]) -
     assert "All labels" not in run(*words, made / "sure.csv").stderr
 
 
+@pytest.mark.slow
 def test_several_labels_are_calibrated_and_applied(run: Run, tmp_path: Path) -> None:
     rng, names = np.random.default_rng(0), ["edema", "mass"]
     odds = rng.normal(size=(300, 2))

@@ -57,6 +57,7 @@ def test_periods_of_other_outputs_are_named_by_their_files(run: Run, made: Path)
     assert "Pass predictions of one model, with the same columns." in done.stderr
 
 
+@pytest.mark.slow
 def test_drift_fails_a_check_only_where_asked_to(run: Run, made: Path) -> None:
     files = made / "sure.csv", made / "later.csv"
     assert run("drift", *files).exit_code == 0

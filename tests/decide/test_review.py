@@ -92,6 +92,7 @@ def test_plans_are_optimal_within_capacity_and_prices_are_marginal(capacities: A
         assert price <= best - highest_total(values, less) + tolerance or not capacities[r]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["prices", "exact"])
 def test_one_more_row_and_hour_save_what_planning_again_does(method: Any) -> None:
     rng = np.random.default_rng(0)

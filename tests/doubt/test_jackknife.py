@@ -36,6 +36,7 @@ def reference(estimator: Any, splits: Any, level: float) -> tuple[Any, Any]:
     return lower, upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [LinearRegression(), KNeighborsRegressor(3)], ids=str)
 @pytest.mark.parametrize("level", [0.9, 0.75])
 def test_bounds_are_those_of_the_reference(estimator: Any, level: float) -> None:
@@ -62,6 +63,7 @@ def test_it_is_a_scikit_learn_regressor() -> None:
     assert repr(clone(regressor)) == repr(regressor)
 
 
+@pytest.mark.slow
 def test_new_rows_are_covered() -> None:
     rng, covered = np.random.default_rng(1), []
     for _ in range(40):

@@ -57,6 +57,7 @@ def test_the_distribution_function_is_exactly_uniform() -> None:
     close(np.sort(found), (rows + 0.3) / 30, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     hnp.arrays(
@@ -114,6 +115,7 @@ def test_every_kind_of_outputs_is_calibrated_and_kept(outputs: Any, method: Any)
     assert repr(found).startswith("PredictiveDistributions(shape (100,)")
 
 
+@pytest.mark.slow
 def test_the_crps_of_quantiles_is_that_of_the_distribution_function() -> None:
     first = OUTPUTS.take(slice(200, 201))
     found, y = fitted().predict(first), Y[200:201]

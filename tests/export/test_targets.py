@@ -143,6 +143,7 @@ def test_a_file_uses_standard_operators_and_names_its_actions(tmp_path: Path) ->
     assert json.loads(held["reasons"])[3] == "out_of_distribution"
 
 
+@pytest.mark.slow
 def test_a_file_of_numpy_tests_itself(tmp_path: Path) -> None:
     path = tmp_path / "policy.py"
     to_numpy(fitted(), path)
@@ -173,6 +174,7 @@ def test_a_module_moves_and_keeps_its_precision() -> None:
         to_module(policy).log_probabilities(torch.zeros(1, 3))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_says_why() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(200, 3))

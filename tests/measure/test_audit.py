@@ -166,6 +166,7 @@ def test_too_few_resamples_are_refused(n_resamples: int) -> None:
         audit([0, 1], [0.2, 0.7], n_resamples=n_resamples)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_calibration_error_contains_it_and_the_truth() -> None:
     """Resamples of a binned error are biased upwards, so that percentiles would miss both."""
     is_inside, is_covered = [], []

@@ -302,6 +302,7 @@ def test_rounding_to_0_and_1_is_no_evidence_but_errors_there_are() -> None:
     assert "depend on how these are clipped, at 1e-12" in " ".join(str(hard).split())
 
 
+@pytest.mark.slow
 def test_no_verdict_contradicts_an_interval_that_is_shown() -> None:
     verdicts = set()
     for seed in range(60):

@@ -187,6 +187,7 @@ def test_streamed_rows_have_the_same_figures() -> None:
     assert {name: figures[name] for name in group.figures} == pytest.approx(group.figures, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_groups_are_compared_as_by_binary_audits() -> None:
     y, p = findings(900)
     y, sites = with_gaps(y), np.array(["north", "south", "west"] * 300)
@@ -241,6 +242,7 @@ def test_the_number_of_bins_is_passed_on() -> None:
     assert few.intervals[name].high < many.intervals[name].high
 
 
+@pytest.mark.slow
 def test_intervals_resample_whole_rows() -> None:
     y, p = findings(400)
     twice = MultiLabel(np.tile(p, 2))  # the same labels again add nothing
