@@ -63,12 +63,12 @@ shown = (rows["hospital"] == place) & (rows["horizon"] == 0) & is_known
 week_numbers = np.searchsorted(weeks, rows["date"][shown])
 top.fill_between(week_numbers, low[shown], high[shown], alpha=0.25, label="corrected")
 top.fill_between(
-    week_numbers, quantiles[shown, 0], quantiles[shown, 2], alpha=0.45, label="as forecast"
+    week_numbers, quantiles[shown, 0], quantiles[shown, 2], alpha=0.45, label="uncorrected"
 )
 top.plot(week_numbers, actual[shown], "k.", ms=4, label="admissions")
 top.set(title=f"Hospital {place}, this week", ylabel="Admissions")
 top.legend()
-for name, hit in (("as forecast", is_inside), ("corrected", is_covered)):
+for name, hit in (("uncorrected", is_inside), ("corrected", is_covered)):
     by_week = [hit[(rows["date"] == week) & is_known].mean() for week in weeks[:-3]]
     smooth = np.convolve(by_week, np.ones(10) / 10, mode="valid")
     bottom.plot(np.arange(9, 9 + smooth.size), smooth, label=name)

@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,14 @@ def layer_of(name: str) -> str | None:
 def test_every_package_has_a_layer() -> None:
     packages = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in MODULES}
     assert packages - {"__init__"} <= set(HEIGHT)
+
+
+def test_the_page_on_the_architecture_names_modules_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"[\w/]+\.py\b", page))
+    assert len(named) > 30
+    missing = [one for one in named if not (ROOT / one).exists() and not any(SOURCE.rglob(one))]
+    assert not missing
 
 
 @pytest.mark.slow

@@ -413,7 +413,7 @@ def test_parametric_only_is_serialized() -> None:
         AutoCalibrator.from_dict(written)
     assert str(told.value) == (
         "AutoCalibrator.from_dict: `params.parametric_only` must be true or false, got 'yes'. "
-        "Restore the file as it was written."
+        "Restore the values as they were written."
     )
     with pytest.raises(BadTypeError) as refused:
         AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]

@@ -658,12 +658,12 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
     [
         (
             None,
-            "be a dict that `to_dict` returned, got None. Restore the file as it was written.",
+            "be a dict that `to_dict` returned, got None. Restore the values as they were written.",
         ),
         (
             {},
             "be a dict that `to_dict` returned, got a dict without the key 'class'. "
-            "Restore the file as it was written.",
+            "Restore the values as they were written.",
         ),
         (
             {"format": 99},

@@ -58,7 +58,7 @@ def test_a_policy_decides_new_rows_without_correct(run: Run, files: Files) -> No
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("By calibrated P(correct): reject below 0.8, answer from there")
     assert "200 rows, cross-fitted in 5 folds" in done.stdout
-    assert "Groups, predicted correct" in done.stdout
+    assert "Groups; class correct predicted" in done.stdout
     names = ["c", "logprob", "verbal"]
     policy = Policy.load("policy.json")
     fitted = ConfidenceCalibrator().fit(scores_of(old, names, "c"), old["ok"].to_numpy())

@@ -207,10 +207,12 @@ def test_groups_on_the_command_line_equal_the_api(run: Run) -> None:
     assert printed["group_comparison"] == expected["group_comparison"]
     assert printed["positive"]["operating_point"] == expected["positive"]["operating_point"]
     text = run(*words).stdout
-    title = "Groups, predicted 1 where P(1) >= 0.3; 95 % intervals that hold for 3 groups at once"
+    title = (
+        "Groups; class 1 predicted where P(1) >= 0.3; 95 % intervals that hold for 3 groups at once"
+    )
     assert title in " ".join(text.split())
     assert "Too few rows to compare: tiny." in text
-    assert "Rows are predicted 1 where P(1) >= 0.3:" in text
+    assert "Confusion matrix, class 1 predicted where P(1) >= 0.3:" in text
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_truths_without_new_forecasts_are_kept_and_judged(run: Run, frame: pd.Da
     is_told = ~np.isnan(y) & first["admissions"].isna().to_numpy()
     issued = pd.read_csv("issued.csv")
     inside = ((issued["low"] <= y) & (y <= issued["high"]))[is_told]
-    assert f"of {is_told.sum()} outcomes as forecast, and {inside.mean():.1%}".replace(
+    assert f"of {is_told.sum()} outcomes before correction, and {inside.mean():.1%}".replace(
         "%", " %"
     ) in " ".join(done.stdout.split())
     assert "truths.csv has no new forecasts" in done.stdout

@@ -207,7 +207,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         lambda: CostMatrix.from_dict([]),
         BadTypeError,
         "CostMatrix.from_dict: `values` must be a dict that `to_dict` returned, got a list. "
-        "Restore the file as it was written.",
+        "Restore the values as they were written.",
     ),
     (
         lambda: CostMatrix.from_dict(whole(format=2)),
@@ -219,7 +219,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         lambda: CostMatrix.from_dict(whole(more=1)),
         BadValueError,
         "CostMatrix.from_dict: `values` must have no other keys than actions, classes, costs, "
-        "reject, pos_label, reviews, got 'more'. Restore the file as it was written.",
+        "reject, pos_label, reviews, got 'more'. Restore the values as they were written.",
     ),
 ]
 

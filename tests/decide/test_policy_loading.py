@@ -29,7 +29,7 @@ DOCUMENT = Policy.fit(
     risk=RiskBound(0.5),
     deploy_prior=[0.2, 0.3, 0.5],
 ).to_dict()
-FIX = "Restore the file as it was written."
+FIX = "Restore the values as they were written."
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:

@@ -237,7 +237,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("name", "value", "kind"), WRONG)
 def test_a_wrong_figure_is_refused(name: str, value: Any, kind: str) -> None:
-    with pytest.raises(BadValueError, match=rf"`{name}[^`]*` must be {kind}.*Restore the file"):
+    with pytest.raises(BadValueError, match=rf"`{name}[^`]*` must be {kind}.*Restore the values"):
         PolicyReport.from_dict({**some().to_dict(), name: value})
 
 

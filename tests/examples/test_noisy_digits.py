@@ -43,17 +43,19 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     parts = _digit_parts()
     assert demo.test.labels is not None
     assert (demo.test.labels == parts.test.labels.numpy()).all()
-    honest = demo.policy.calibrator.transform(demo.test.logits)
-    before, after = (log_loss(demo.test.labels, one) for one in (demo.test.logits, honest))
+    calibrated = demo.policy.calibrator.transform(demo.test.logits)
+    before, after = (log_loss(demo.test.labels, one) for one in (demo.test.logits, calibrated))
     assert after < before / 2
     story = "\n".join(told)
     assert f"{before:8.4f} {after:8.4f}" in story
     uncertainty, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_class
     assert uncertainty.aleatoric[is_kind].mean() > 2 * uncertainty.aleatoric[~is_kind].mean()
     assert f"{uncertainty.aleatoric[is_kind].mean():17.3f}" in story
-    asked = demo.policy.decide(demo.ood.outputs, demo.ood.features).is_rejected.mean()
-    assert asked > 0.5
-    assert f"{100 * asked:.1f} %" in story
+    sent = ((demo.test.logits, demo.test.features), (demo.ood.outputs, demo.ood.features))
+    known, unknown = (demo.policy.decide(*part).is_rejected.mean() for part in sent)
+    # Half of the unknown digits, give or take how a processor rounds while the network is trained.
+    assert unknown > max(0.4, 8 * known)
+    assert f"{100 * unknown:.1f} %" in story
     assert "Every prediction for an 8 or a 9 is wrong: the network does not know" in story
 
 

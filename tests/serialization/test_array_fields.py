@@ -48,7 +48,7 @@ def test_what_is_no_array_is_told(check: Check, value: Any, said: str) -> None:
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
     assert str(caught.value) == (
-        f"Kind.from_dict: `fitted.x_` must be {said} Restore the file as it was written."
+        f"Kind.from_dict: `fitted.x_` must be {said} Restore the values as they were written."
     )
 
 
@@ -98,12 +98,12 @@ def test_rules_over_all_numbers_name_the_first_that_breaks_them() -> None:
     with pytest.raises(
         BadValueError,
         match=r"`fitted\.x_` must be increasing, got 1\.0 in "
-        r"row 1\. Restore the file as it was written",
+        r"row 1\. Restore the values as they were written",
     ):
         require_increasing(np.array([1.0, 1.0]), ENTRY)
     with pytest.raises(
         BadValueError,
         match=r"`fitted\.x_` must be even, got 3 in row 1\. "
-        "Restore the file as it was written",
+        "Restore the values as they were written",
     ):
         require_each(np.array([True, False]), np.array([2, 3]), ENTRY, "even")

@@ -38,7 +38,7 @@ def refusal(check: Check, value: Any) -> str:
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
     message = str(caught.value)
-    start, end = "Kind.from_dict: `fitted.x_", " Restore the file as it was written."
+    start, end = "Kind.from_dict: `fitted.x_", " Restore the values as they were written."
     assert message.startswith(start)
     assert message.endswith(end)
     return message[len(start) : -len(end)].partition(" must ")[2].removeprefix("be ")
@@ -162,13 +162,13 @@ def test_places_are_named() -> None:
     with pytest.raises(
         BadValueError,
         match=r"Kind\.from_dict: `fitted\.x_\[1\]` .*, got 1\. "
-        "Restore the file as it was written",
+        "Restore the values as they were written",
     ):
         list_of(boolean)([True, 1], ENTRY)
     with pytest.raises(
         BadValueError,
         match=r"Kind\.from_dict: `fitted\.x_\.a` .*, got 1\. "
-        "Restore the file as it was written",
+        "Restore the values as they were written",
     ):
         dict_of(boolean)({"a": 1}, ENTRY)
 
@@ -178,6 +178,6 @@ def test_no_entries_at_all_are_empty() -> None:
     with pytest.raises(
         BadValueError,
         match=r"`fitted\.x_` must have no other keys than none, "
-        r"got 'x'\. Restore the file as it was written",
+        r"got 'x'\. Restore the values as they were written",
     ):
         require_keys({"x": 1}, declare(), ENTRY)

@@ -537,7 +537,7 @@ def test_the_entry_that_is_wrong_is_named(kept: Any, path: str, to: Any, message
     start = f"{name}.from_dict: `{path}` must "
     assert str(caught.value).startswith(start)
     assert message in str(caught.value)
-    assert str(caught.value).endswith(". Restore the file as it was written.")
+    assert str(caught.value).endswith(". Restore the values as they were written.")
 
 
 def first(kind: type[Any], **settings: Any) -> Any:
@@ -618,7 +618,7 @@ def test_what_does_not_go_together_is_named(kept: Any, path: str, to: Any, messa
     steps = [int(step) if step.isdigit() else step for step in path.split(".")]
     with pytest.raises(BadValueError) as caught:
         type(kept).from_dict(changed(kept, *steps, to=to))
-    start, end = path.split(".0")[0], " Restore the file as it was written."
+    start, end = path.split(".0")[0], " Restore the values as they were written."
     assert str(caught.value).startswith(f"{type(kept).__name__}.from_dict: `{start}")
     assert str(caught.value).endswith(end)
     assert message in str(caught.value)
@@ -630,22 +630,22 @@ def test_messages_are_whole_sentences() -> None:
         OneVsRest.from_dict(values)
     assert str(caught.value) == (
         "OneVsRest.from_dict: `fitted.calibrators_[1].fitted.knots_` must be a list of numbers, "
-        "got a ragged list, or one of other values. Restore the file as it was written."
+        "got a ragged list, or one of other values. Restore the values as they were written."
     )
     values = changed(TEMPERATURE, "fitted", to={"n_classes_": 3, "classes_": None})
     with pytest.raises(
         BadValueError,
         match="`fitted` must have the keys n_classes_, classes_, "
-        r"temperature_, got no 'temperature_'\. Restore the file as it "
-        "was written",
+        r"temperature_, got no 'temperature_'\. Restore the values as they "
+        "were written",
     ):
         TemperatureScaling.from_dict(values)
     values = changed(TEMPERATURE, "params", "speed", to=9)
     with pytest.raises(
         BadValueError,
         match="`params` must have no other keys than n_bins, "
-        r"objective, got 'speed'\. Restore the file as it "
-        "was written",
+        r"objective, got 'speed'\. Restore the values as they "
+        "were written",
     ):
         TemperatureScaling.from_dict(values)
 
@@ -666,13 +666,13 @@ def test_only_what_belongs_there_may_be_inside() -> None:
         AutoCalibrator.from_dict(values)
     assert str(caught.value) == (
         "AutoCalibrator.from_dict: `fitted.calibrators_[0]` must be a BaseCalibrator, got "
-        "'LinearPool'. Restore the file as it was written."
+        "'LinearPool'. Restore the values as they were written."
     )
     other = TemperatureScaling().fit(Logits(SCORES), TWO).to_dict()
     with pytest.raises(
         BadValueError,
         match=r"`fitted\.calibrators_\[0\]` must be of 3 classes, got 2\. Restore "
-        "the file as it was written",
+        "the values as they were written",
     ):
         AutoCalibrator.from_dict(changed(MIXED, "fitted", "calibrators_", 0, to=other))
 
@@ -684,7 +684,7 @@ def test_things_inside_things_end() -> None:
     with pytest.raises(
         BadValueError,
         match=r"`(fitted\.calibrators_\[0\]\.?){6}` must be nested at most 5 levels deep, "
-        r"got one more\. Restore the file as it was "
+        r"got one more\. Restore the values as they were "
         "written",
     ):
         AutoCalibrator.from_dict(values)

@@ -170,7 +170,7 @@ def forecast(
 
 
 def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: float) -> list[Any]:
-    """Give outcomes and forecasts to the state; return rows, bounds as forecast and as issued."""
+    """Give all to the state; return rows, uncorrected bounds, and what was issued."""
     from dubito.measure.regression import central_interval
     from dubito.measure.regression_audit import interval_levels
 
@@ -292,7 +292,7 @@ def _coverage(
 ) -> tuple[ForecastCoverage, dict[str, Any]]:
     """Return what was covered, and the columns that this is about.
 
-    Each part has rows, bounds as forecast, and what was issued.
+    Each part has rows, uncorrected bounds, and what was issued.
     """
     import numpy as np
 
@@ -468,7 +468,7 @@ def _print(coverage: ForecastCoverage) -> None:
     width = "width" if coverage.kind == "intervals" else "size"
     columns: list[tuple[str, Callable[[CoverageRow], str]]] = [
         ("outcomes", lambda one: f"{one.n_rows:,}"),
-        ("as forecast", lambda one: percent(one.raw)),
+        ("uncorrected", lambda one: percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
         ("95 % interval", lambda one: in_percent(one.interval)),
         (width, lambda one: f"{one.width:.4g}"),
@@ -477,7 +477,7 @@ def _print(coverage: ForecastCoverage) -> None:
     is_whole = coverage.n_series == len(coverage.worst_series)
     series = "series" if is_whole else f"lowest {len(coverage.worst_series)} series"
     if coverage.total.raw is None:
-        columns = [one for one in columns if one[0] not in ("as forecast", "score / raw")]
+        columns = [one for one in columns if one[0] not in ("uncorrected", "score / raw")]
     elif coverage.kind == "sets":
         columns.pop()
     for title, rows in (
@@ -496,7 +496,7 @@ def _print(coverage: ForecastCoverage) -> None:
             are = "is" if count == 1 else "are"
             say(f"{quantity(count, what)} {are} in --report and --json.")
     if columns[-1][0] == "score / raw" and coverage.total.n_rows:
-        say("\nscore / raw is the interval score divided by that as forecast: lower is better.")
+        say("\nscore / raw is the interval score divided by the uncorrected one: lower is better.")
     if coverage.n_future:
         have = "has" if coverage.n_future == 1 else "have"
         say(f"\n{quantity(coverage.n_future, 'forecast')} {have} no outcome yet.")

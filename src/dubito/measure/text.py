@@ -222,7 +222,7 @@ def _confusion_table(positive: BinaryAudit, other: str) -> HTMLTable:
         (f"true {other}", f"{point.false_positive:,.0f}", f"{point.true_negative:,.0f}"),
     ]
     heads = ("", f"predicted {name}", f"predicted {other}")
-    return HTMLTable(heads, rows, f"Confusion matrix: {decided(positive)}")
+    return HTMLTable(heads, rows, f"Confusion matrix: {prediction_rule(positive)}")
 
 
 def _size(audit: Audit) -> str:
@@ -319,7 +319,7 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
     if positive.base_rate > 0 and positive.deciles[0].fraction < 1:
         lines += [
             "",
-            f"  {'top rows':>11} {'p at least':>10} {'positives found':>20} {'decile lift':>12}",
+            f"  {'top rows':>11} {'p at least':>10} {'recall':>20} {'decile lift':>12}",
         ]
         lines += [
             f"  {percent(one.fraction):>11} {one.threshold:>10.3g} {percent(one.recall):>20} "
@@ -343,7 +343,7 @@ def _confusion_lines(positive: BinaryAudit, other: str) -> list[str]:
     point = positive.operating_point
     name, other = (printable(one)[:16] for one in (str(positive.pos_label), other))
     lines = [
-        f"  Rows are {decided(positive)}:",
+        f"  Confusion matrix, {prediction_rule(positive)}:",
         f"  {'':<21} {f'predicted {name}':>26} {f'predicted {other}':>26}",
         f"  {f'true {name}':<21} {point.true_positive:>26,.0f} {point.false_negative:>26,.0f}",
         f"  {f'true {other}':<21} {point.false_positive:>26,.0f} {point.true_negative:>26,.0f}",
@@ -410,7 +410,7 @@ def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
     lines = []
     if comparison.metrics:
         n_groups = quantity(len(comparison.metrics), "group")
-        about = f", {decided(audit.positive)}" if audit.positive is not None else ""
+        about = f"; {prediction_rule(audit.positive)}" if audit.positive is not None else ""
         lines += wrapped(f"Groups{about}; 95 % intervals that hold for {n_groups} at once", 80)
     shown = sorted(comparison.metrics, key=lambda name: -audit.groups[name].n_effective)
     left_out, shown = len(shown[MAX_CLASSES:]), shown[:MAX_CLASSES]
@@ -442,12 +442,12 @@ def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
     return lines
 
 
-def decided(positive: BinaryAudit) -> str:
-    """Return how rows were predicted positive."""
+def prediction_rule(positive: BinaryAudit) -> str:
+    """Return where rows are predicted positive."""
     threshold, name = positive.operating_point.threshold, printable(str(positive.pos_label))
     if threshold is None:
-        return f"predicted {name} where its action has the lowest expected cost"
-    return f"predicted {name} where P({name}) >= {threshold:g}"
+        return f"class {name} predicted where its action has the lowest expected cost"
+    return f"class {name} predicted where P({name}) >= {threshold:g}"
 
 
 def ends_text(interval: Interval | None, spec: str = "z.4f") -> str:

@@ -29,7 +29,7 @@ Bounds = tuple[FloatArray, FloatArray]
 @final
 @dataclass(frozen=True, slots=True)
 class CoverageRow:
-    """Coverage of some forecasts: as forecast (None without intervals) and corrected.
+    """Coverage of some forecasts: uncorrected (None without intervals) and corrected.
 
     `interval` is the 95 % confidence interval of the corrected coverage. Widths are mean widths of
     intervals, or mean sizes of sets.
@@ -48,7 +48,7 @@ class CoverageRow:
 @final
 @dataclass(frozen=True, slots=True)
 class QuantileRow:
-    """The fraction of outcomes at or below a quantile, as forecast and corrected (None without)."""
+    """The fraction of outcomes at or below a quantile, uncorrected and corrected (None without)."""
 
     level: float
     raw: float | None
@@ -76,7 +76,7 @@ class ForecastCoverage:
     lowest_rolling : float or None
         The lowest coverage of all windows, also of those between.
     reliability : tuple of QuantileRow
-        By level: the quantiles as forecast, and both ends of the corrected intervals. None of sets.
+        By level: the uncorrected quantiles, and both ends of the corrected intervals. None of sets.
     n_future, n_warm_up : int
         Forecasts without an outcome, and those of the warm-up, before the first correction.
     n_series : int
@@ -112,12 +112,12 @@ class ForecastCoverage:
             change = "lower" if one.score_ratio < 1 else "higher"
             cost = f". The interval score is {percent(abs(1 - one.score_ratio))} {change}"
         return (
-            f"{nouns} covered {percent(one.raw)} of {one.n_rows:,} outcomes as forecast, and "
+            f"{nouns} covered {percent(one.raw)} of {one.n_rows:,} outcomes before correction, and "
             f"{ours} after correction{cost}."
         )
 
     def _repr_html_(self) -> str:
-        heads = ("", "outcomes", "as forecast", "corrected", "95 % interval")
+        heads = ("", "outcomes", "uncorrected", "corrected", "95 % interval")
         tables = [
             HTMLTable(heads, [
                 (one.name, f"{one.n_rows:,}", percent(one.raw), percent(one.corrected),
@@ -180,9 +180,9 @@ def forecast_coverage(
     y : ndarray of shape (n_rows,)
         The outcomes, or the columns of the true classes; NaN where unknown.
     raw : pair of ndarray, or None
-        Bounds of the intervals as forecast.
+        Bounds of the uncorrected intervals.
     corrected : pair of ndarray, or PredictionSets
-        Bounds or sets as they were issued; infinite, with infinite thresholds, or as forecast
+        Bounds or sets as they were issued; infinite, with infinite thresholds, or uncorrected
         during the warm-up, which is left out.
     level : float
         The nominal coverage.
@@ -191,7 +191,7 @@ def forecast_coverage(
     time : ndarray of shape (n_rows,), optional
         When each forecast was made. Default: rows are in order of time.
     outputs : Normal, Quantiles, Samples, Probabilities or Logits, optional
-        The distributions as forecast, for their reliability. For classes, the sets as forecast are
+        The uncorrected distributions, for their reliability. For classes, the uncorrected sets are
         the most probable classes that add up to the level.
 
     Returns

@@ -85,7 +85,7 @@ def forecast_report(
         figures.append(_reliability_figure(found))
     explained = ""
     if found.kind == "intervals":
-        explained = ' "score / raw" is the interval score divided by that as forecast: '
+        explained = ' "score / raw" is the interval score divided by the uncorrected one: '
         explained += "lower is better."
     blocks = (
         _coverage_row(found),
@@ -171,16 +171,16 @@ def _coverage_figure(
 
 
 def _before_and_after(before: list[float | None], after: list[float]) -> list[Line]:
-    """Return lines of what was forecast, if known, and of what was issued."""
+    """Return lines of uncorrected values, if known, and of corrected ones."""
     x = list(range(len(after)))
     lines = [Line(x, after, "after", "corrected")]
     is_known = all(one is not None for one in before)
-    return [Line(x, before, "before", "as forecast"), *lines] if is_known else lines
+    return [Line(x, before, "before", "uncorrected"), *lines] if is_known else lines
 
 
 def _reliability_figure(found: ForecastCoverage) -> Figure:
     curves = []
-    kinds = (("before", "as forecast", "raw"), ("after", "corrected", "corrected"))
+    kinds = (("before", "uncorrected", "raw"), ("after", "corrected", "corrected"))
     for style, label, name in kinds:
         points = [(one.level, getattr(one, name)) for one in found.reliability]
         shown = np.array([one for one in points if one[1] is not None], dtype=np.float64)
@@ -205,7 +205,7 @@ def _width_figure(found: ForecastCoverage) -> Figure:
     note = f"The mean {what} of the {found.kind}, by month."
     if is_set:
         level = short_percent(found.level)
-        note += f" As forecast: the most probable classes that add up to {level}."
+        note += f" Uncorrected sets hold the most probable classes, up to a total of {level}."
     return Figure(title, (chart,), note)
 
 
@@ -229,10 +229,10 @@ def _table(caption: str, rows: tuple[CoverageRow, ...], kind: str) -> Table:
     columns: list[Column[CoverageRow]] = [
         ("", lambda one: one.name.replace("-", "\u2011")),  # which breaks no line
         ("outcomes", lambda one: f"{one.n_rows:,}"),
-        ("as forecast", lambda one: percent(one.raw)),
+        ("uncorrected", lambda one: percent(one.raw)),
         ("corrected", lambda one: percent(one.corrected)),
         ("95 % interval", lambda one: in_percent(one.interval)),
-        (f"{size} as forecast", lambda one: or_dash(one.raw_width and f"{one.raw_width:.4g}")),
+        (f"uncorrected {size}", lambda one: or_dash(one.raw_width and f"{one.raw_width:.4g}")),
         (f"mean {size}", lambda one: f"{one.width:.4g}"),
     ]
     if kind == "intervals":

@@ -21,7 +21,7 @@ EXACT = 2**53  # every JSON reader keeps integers up to here exact
 WIDEST = 2**128  # of a parameter: seeds may be this large
 LONGEST = 10_000  # characters of a name or a sentence
 
-RESTORE = "Restore the file as it was written"
+RESTORE = "Restore the values as they were written"
 VERBS = ("must ", "cannot ", "needs ", "has ", "is ")
 
 Check = Callable[[Any, "Entry"], Any]

@@ -144,7 +144,7 @@ class Forecaster:
         return found
 
     def _intervals(self, outputs: Any) -> FloatArray | None:
-        """Return the intervals as forecast; None for sets of classes."""
+        """Return the uncorrected intervals; None for sets of classes."""
         if self.classes:
             return None
         is_spread = self.kind == "spread"

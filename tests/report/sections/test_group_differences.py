@@ -29,7 +29,7 @@ def test_charts_and_tables_are_those_of_the_audit(rows: ArrayShards) -> None:
     assert comparison is not None
     intro, differences, charts, figures = section.blocks
     assert isinstance(intro, Text)
-    assert "Rows are predicted 1 where P(1) >= 0.5." in intro.text
+    assert "class 1 predicted where P(1) >= 0.5." in intro.text
     assert intro.text.endswith("Too few rows to compare: tiny.")
     assert isinstance(differences, Table)
     assert [row[0] for row in differences.rows][:2] == ["base rate", "selection rate"]

@@ -369,7 +369,7 @@ class OnlineConformal(Serializable):
         has_truth : ndarray of shape (n_rows,)
             Whether `schedule` or `replay` was given the outcome.
         forecasts : ndarray of shape (n_rows, 2)
-            The bounds as forecast; 0 for classes.
+            The uncorrected bounds; 0 for classes.
         issued : PredictionIntervals or PredictionSets
             The intervals or sets as issued.
         """

@@ -8,7 +8,7 @@ from dubito.charts import Span, SpanRow
 from dubito.formatting import decimal, p_value, percent, plain, points, quantity, short_percent
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.groups import AREAS, TITLES, GroupComparison
-from dubito.measure.text import decided, figure_texts, reliability_chart
+from dubito.measure.text import figure_texts, prediction_rule, reliability_chart
 from dubito.report.chart_builders import RANGE, confidence_histogram, span_chart
 from dubito.report.content import (
     Block,
@@ -214,7 +214,7 @@ def groups_section(summary: Summary) -> Section | None:
     left_out, shown = len(shown[MAX_GROUPS:]), shown[:MAX_GROUPS]
     intro = f"Figures of {whose}. "
     if whole.positive is not None:
-        intro += f"Rows are {decided(whole.positive)}. "
+        intro = f"Figures of {whose}, {prediction_rule(whole.positive)}. "
     if summary.has_other_rejects:
         intro += "What the OOD gate or the risk bound reject is decided like the others here. "
     intro += (

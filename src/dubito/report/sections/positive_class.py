@@ -111,7 +111,7 @@ def _gains(audit: BinaryAudit) -> Table:
         ("from probability", lambda k: f"{lines[k].threshold:.3g}"),
         ("observed frequency in this decile", lambda k: percent(lines[k].frequency, 2)),
         ("lift", lambda k: f"{lines[k].lift:.2f}"),
-        ("positives found (recall)", lambda k: percent(lines[k].recall)),
+        ("recall", lambda k: percent(lines[k].recall)),
     )
 
 

@@ -668,7 +668,7 @@ def forecast_verdict(report: ForecastReport) -> Verdict:
         return Verdict("Unknown.", (overall.coverage.unavailable, counts))
     what = "Intervals" if overall.interval_score else "Sets"
     before = overall.raw_coverage
-    raw = "" if before is None else f"; as forecast, {percent(before)}"
+    raw = "" if before is None else f" ({percent(before)} before correction)"
     covered = (
         f"{what} at {nominal} covered {_ranged(found)} of "
         f"{quantity(overall.n_truths, 'outcome')}{raw}."
@@ -720,7 +720,7 @@ def _forecast_chart(metric: _Metric, windows: Sequence[ForecastMetrics]) -> Figu
         marks.append(Line([-0.5, n - 0.5], [level, level], "reference", "nominal"))
         if all(one.raw_coverage is not None for one in windows):
             raw = [one.raw_coverage for one in windows]
-            marks.append(Points(list(range(n)), raw, "before", "as forecast"))
+            marks.append(Points(list(range(n)), raw, "before", "uncorrected"))
     for k, (window, estimate) in enumerate(zip(windows, estimates, strict=True)):
         if one := estimate.interval:
             heights += one.low, one.high
@@ -759,7 +759,7 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     columns.append((last, lambda one: decimal(one.current_width)))
     if report.kind == "spread":
         columns.append(
-            ("last / as forecast", lambda r: ABSENT if r.widening is None else f"{r.widening:.2f}")
+            ("last / uncorrected", lambda r: ABSENT if r.widening is None else f"{r.widening:.2f}")
         )
     cells = report.cells[:MAX_CELLS]
     caption = "Series and horizons, lowest coverage first, with 95 % confidence intervals."

@@ -141,7 +141,7 @@ forecasts = sa.Table(
     sa.Column("horizon", sa.Integer, nullable=False),
     sa.Column("time", sa.String(MAX_ID_LENGTH), nullable=False),
     sa.Column("moment", sa.Double),  # the time as a number, of dates that of days
-    sa.Column("raw_low", sa.Double),  # the interval as forecast
+    sa.Column("raw_low", sa.Double),  # the uncorrected interval
     sa.Column("raw_high", sa.Double),
     sa.Column("low", sa.Double),
     sa.Column("high", sa.Double),
