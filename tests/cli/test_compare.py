@@ -24,7 +24,7 @@ def test_rows_are_matched_by_id(run: Run, made: Path) -> None:
     for name, one in json.loads(done.stdout)["metrics"]["shuffled"].items():
         assert one == pytest.approx(straight["metrics"]["calm"][name])
     told = run("compare", made / "sure.csv", "shuffled.csv").stderr
-    assert f"shuffled.csv must have the 400 rows of {made / 'sure.csv'}, got other labels" in told
+    assert f"shuffled.csv must have the labels of {made / 'sure.csv'}, row by row, got" in told
     assert "match them with --id NAME" in told
     frame.iloc[1:].to_csv("short.csv", index=False)
     told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr

@@ -163,7 +163,7 @@ def test_truths_without_new_forecasts_are_kept_and_judged(run: Run, frame: pd.Da
     assert "truths.csv has no new forecasts" in done.stdout
     second[~rows].drop(columns="admissions").to_csv("new.csv", index=False)
     future = run("forecast", "new.csv", *OPTIONS, "--state", "s.json", "-o", "parts.csv")
-    assert "No outcomes of intervals at 90.0 % yet" in future.stdout
+    assert "No outcome to evaluate 90 % intervals on yet." in future.stdout
     second.to_csv("second.csv", index=False)
     run("forecast", "second.csv", *OPTIONS, "-o", "whole.csv")
     whole = pd.read_csv("whole.csv")[(~rows).to_numpy()].reset_index(drop=True)

@@ -234,7 +234,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: compare(Y, {"a": GOOD, "b": Normal(np.zeros(N), np.ones(N))}),
         BadTypeError,
-        r"`models\['b'\]` must be a classifier .*, got Normal\. Compare models of one kind",
+        r"`models\['b'\]` must hold outputs of a classifier, like .*a.*, got means .*\. Compare",
     ),
     (
         lambda: compare(
@@ -245,7 +245,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
             },
         ),
         BadValueError,
-        r"`models\['b'\]` must have the 400 rows of the first model, got 9 rows\. Pass",
+        r"`models\['b'\]` must have the 400 rows of `models\['a'\]`, got 9 rows\. Pass",
     ),
     (
         lambda: compare(
@@ -253,7 +253,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
             {"a": ArrayShards(Batch.of(Y, GOOD)), "b": ArrayShards(Batch.of(Y[::-1], GOOD))},
         ),
         BadValueError,
-        r"`models\['b'\]` must have the 400 rows .*, got other labels\. .* in the same order",
+        r"`models\['b'\]` must have the labels of `models\['a'\]`, row by row, got different .*",
     ),
     (
         lambda: compare(

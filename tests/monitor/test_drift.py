@@ -83,7 +83,7 @@ def test_scaled_logits_need_recalibration(seed: int, labels: bool) -> None:
     assert "OOD inputs" not in found.shifted
     assert ("recalibrate on current rows" if labels else "check calibration") in found.verdict
     assert "adjust_prior" not in found.verdict
-    assert ("over-confidence" in found.shifted) is labels
+    assert ("gap" in found.shifted) is labels
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -117,7 +117,7 @@ def test_labels_that_change_their_meaning_shift_only_labeled_metrics() -> None:
     rng = np.random.default_rng(2)
     wrong = np.where(rng.random(800) < 0.3, rng.permutation(after[0]), after[0])
     found = between(before, (wrong, *after[1:]), labels=True)
-    assert {"accuracy", "over-confidence", "log loss"} == set(found.shifted)
+    assert {"accuracy", "gap", "log loss"} == set(found.shifted)
     assert "recalibrate on current rows" in found.verdict
 
 
@@ -138,7 +138,7 @@ def test_metrics_are_those_of_both_periods() -> None:
         assert shift.difference.low < shift.difference.high
     assert found.shifts[ECE].p_value is None
     right = [one.array.argmax(axis=1) == y for y, one in pairs]
-    gap = found.shifts["over-confidence"]
+    gap = found.shifts["gap"]
     means = [c.mean() - r.mean() for c, r in zip(confidences, right, strict=True)]
     assert [gap.reference, gap.current] == pytest.approx(means)
 
@@ -227,7 +227,7 @@ def test_two_classes_have_no_entropy_and_probabilities_no_energy() -> None:
     p = np.random.default_rng(0).random(100)
     assert set(detect_drift(p, p, n_resamples=40).shifts) == {"confidence", "predicted classes"}
     top = TopLabel(p, p > 0.5)
-    assert set(detect_drift(top, top).shifts) == {"confidence", "accuracy", "over-confidence", ECE}
+    assert set(detect_drift(top, top).shifts) == {"confidence", "accuracy", "gap", ECE}
 
 
 def test_an_infinite_log_loss_is_not_compared() -> None:
@@ -296,12 +296,12 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: detect_drift(P, Logits(Z)),
         BadValueError,
-        r"`current` must be Probabilities over 3 classes, like `reference`, got Logits over 3",
+        r"`current` must hold probabilities of 3 classes, like `reference`, got logits of 3",
     ),
     (
         lambda: detect_drift(P, P[:, :2] / P[:, :2].sum(axis=1, keepdims=True)),
         BadValueError,
-        r"`current` must be Probabilities over 3 classes, .* got Probabilities over 2\. .*one",
+        r"`current` must hold probabilities of 3 classes, .* got probabilities of 2 classes\..*one",
     ),
     (
         lambda: detect_drift(P, P, reference_features=Z),
@@ -316,7 +316,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: detect_drift(Normal([0.0], [1.0]), P),
         BadValueError,
-        r"`current` must be Normal, like `reference`, got Probabilities over 3",
+        r"`current` must hold means and standard .*, like `reference`, got probabilities of 3",
     ),
     (
         lambda: detect_drift(
@@ -385,7 +385,7 @@ def test_drift_of_a_regression_is_tested_as_scipy_does() -> None:
     assert coverage.current == pytest.approx(inside[1].mean())
     assert found.wasserstein == pytest.approx(stats.wasserstein_distance(a.mean, b.mean))
     assert {"bias", "absolute error", "CRPS", "coverage (90 %)", "PIT"} <= set(found.shifted)
-    assert "predictions are too low, retrain the model" in found.verdict
+    assert "predictions are too low: retrain the model" in found.verdict
     assert "recalibrate on current rows" in found.verdict
     assert json.loads(json.dumps(found.to_dict()))["expected_accuracy"] is None
     assert "estimated accuracy" not in str(found)
@@ -431,7 +431,7 @@ def test_stable_regressions_seldom_raise_an_alarm() -> None:
 
 BETWEEN = Interval(-0.05, -0.06, -0.04)
 KNOWN = ("confidence", "predicted classes", "entropy", "energy")
-LABELED = ("accuracy", "over-confidence", "log loss", "labels")
+LABELED = ("accuracy", "gap", "log loss", "labels")
 PRIOR = PriorEstimate(
     prior=np.array([0.6, 0.4]),
     low=np.array([0.55, 0.35]),
@@ -530,7 +530,7 @@ VERDICTS = [
     ),
     (drift_of("log loss", others=ALL), "Log loss went from 0.9000 to 0.8500."),
     (
-        drift_of("confidence", "over-confidence", "accuracy", others=ALL),
+        drift_of("confidence", "gap", "accuracy", others=ALL),
         f"Confidence shifted ({CONFIDENCES}). Accuracy fell from 90.0 % to 85.0 %. Confidence - "
         "accuracy went from +90.0 to +85.0 points: calibration improved.",
     ),
@@ -556,7 +556,7 @@ def gap_shift(reference: float, current: float) -> DistributionShift:
 )
 def test_the_advice_follows_the_direction(reference: float, current: float, advice: str) -> None:
     found = drift_of(others=ALL)
-    shifts = found.shifts | {"over-confidence": gap_shift(reference, current)}
+    shifts = found.shifts | {"gap": gap_shift(reference, current)}
     assert replace(found, shifts=shifts).verdict.endswith(advice)
 
 
@@ -602,9 +602,9 @@ def test_the_text_is_a_table() -> None:
     n_lines = len(wrap(found.verdict, 80))
     assert str(found).splitlines()[n_lines:] == [
         "",
-        "1,000 reference rows, 200 current rows. Significant shifts (*) are adjusted for",
-        "3 tests (Holm): family-wise error rate 5 %. Distances (dist.) are Kolmogorov-",
-        "Smirnov, of classes total variation.",
+        "1,000 reference rows, 200 current rows. * significant after Holm correction for",
+        "3 tests (family-wise error rate 5 %). dist.: Kolmogorov-Smirnov distance, for",
+        "classes total variation.",
         "",
         "                        reference  current  change (95 %)        dist.       p",
         "  confidence               0.9000   0.8500  -0.0600 to -0.0400   0.125  0.0010 *",

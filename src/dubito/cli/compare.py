@@ -93,14 +93,15 @@ def compare(
 
 @contextmanager
 def _named_files(files: dict[str, str]) -> Iterator[None]:
-    """Report what is wrong with an argument as what is wrong with its file; the first is meant."""
-    first = next(iter(files.values()))
+    """Report what is wrong with an argument as what is wrong with its file."""
     try:
         yield
     except BaseRuleError as error:
         if error.argument not in files:
             raise
-        rule = error.rule.replace("the first model", first).replace("`reference`", first)
+        rule = error.rule
+        for argument, file in files.items():
+            rule = rule.replace(f"`{argument}`", file)
         fix = error.fix
         if "same rows" in fix:
             fix = "Pass the same rows in the same order, or match them with --id NAME"
@@ -202,6 +203,12 @@ def drift(
 
     files = [reference, current]
     options.require_single_label("drift")
+    if options.confidence is not None and options.correct is None:
+        rule, got = "needs --correct in a test of drift", f"{options.confidence} alone"
+        fix = (
+            f"Pass --correct NAME, or --probability {options.confidence} to compare without labels"
+        )
+        raise BadValueError("", "--confidence", rule, got, fix)
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():

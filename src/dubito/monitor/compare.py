@@ -25,6 +25,7 @@ from dubito.monitor.metrics import (
     TITLES,
     PositiveRows,
     adjusted,
+    describe_outputs,
     normal_p_value,
     resampled_metrics,
     row_losses,
@@ -442,22 +443,25 @@ def _as_models(
     first = next(iter(batches.values()))
     for name, batch in batches.items():
         require_labels(batch, CALLER)
-        _require_same_rows(f"models[{name!r}]", batch, first)
+        _require_same_rows(f"models[{name!r}]", batch, first, f"`models[{next(iter(models))!r}]`")
     return batches
 
 
-def _require_same_rows(argument: str, batch: Batch, first: Batch) -> None:
+def _require_same_rows(argument: str, batch: Batch, first: Batch, baseline: str) -> None:
     """Raise an error unless a model has the kind of outputs and the rows of the first model."""
     kinds = (BaseClassOutputs, TopLabel)
     if isinstance(batch.outputs, kinds) != isinstance(first.outputs, kinds):
-        rule = "must be a classifier if the first model is one, a regression model otherwise"
-        fix = "Compare models of one kind"
-        raise BadTypeError(argument, CALLER, rule, type(batch.outputs).__name__, fix)
-    if len(batch) != len(first) or not _has_same_labels(batch.labels, first.labels):
-        got = "other labels" if len(batch) == len(first) else f"{len(batch)} rows"
-        rule = f"must have the {len(first)} rows of the first model"
-        fix = "Pass outputs for the same rows in the same order"
+        kind = "classifier" if isinstance(first.outputs, kinds) else "regression"
+        rule = f"must hold outputs of a {kind}, like {baseline}"
+        got, fix = describe_outputs(batch.outputs), "Compare models of one kind"
+        raise BadTypeError(argument, CALLER, rule, got, fix)
+    fix = "Pass outputs for the same rows in the same order"
+    if len(batch) != len(first):
+        rule, got = f"must have the {len(first):,} rows of {baseline}", f"{len(batch):,} rows"
         raise BadValueError(argument, CALLER, rule, got, fix)
+    if not _has_same_labels(batch.labels, first.labels):
+        rule = f"must have the labels of {baseline}, row by row"
+        raise BadValueError(argument, CALLER, rule, "different labels", fix)
 
 
 def _has_same_labels(

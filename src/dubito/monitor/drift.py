@@ -42,6 +42,7 @@ from dubito.monitor.metrics import (
     DistributionShift,
     adjusted,
     class_shift,
+    describe_outputs,
     distribution_shift,
     mean_shift,
     mean_with_error,
@@ -80,7 +81,8 @@ class Drift:
         All tests together raise a false alarm with probability at most 1 - `level` (Holm).
     shifts : dict of DistributionShift
         By name: "confidence", "predicted classes", "entropy", "energy", "OOD inputs"; with labels
-        also "accuracy", "over-confidence", "log loss", "labels" and the ECE, which is not tested.
+        also "accuracy", "gap" (mean confidence - accuracy), "log loss", "labels" and the ECE, which
+        is not tested.
         For regression: "prediction", "interval width", "OOD inputs"; with targets also "target",
         "bias" (target - prediction), "absolute error", "CRPS", "coverage" and "PIT".
     wasserstein : float
@@ -294,14 +296,12 @@ class Period:
 
 def _require_same_kind(before: Period, after: Period) -> None:
     """Raise unless both periods have outputs of one kind, and both have features or none."""
-    kinds = type(before.batch.outputs), type(after.batch.outputs)
-    if kinds[0] is not kinds[1] or before.n_classes != after.n_classes:
-        names = [
-            kind.__name__ if period.is_regression else f"{kind.__name__} over {period.n_classes}"
-            for kind, period in zip(kinds, (before, after), strict=True)
-        ]
-        rule = f"must be {names[0]}{'' if before.is_regression else ' classes'}, like `reference`"
-        raise BadValueError("current", CALLER, rule, names[1], "Pass outputs of one model")
+    a, b = before.batch.outputs, after.batch.outputs
+    if type(a) is not type(b) or before.n_classes != after.n_classes:
+        rule = f"must hold {describe_outputs(a)}, like `reference`"
+        raise BadValueError(
+            "current", CALLER, rule, describe_outputs(b), "Pass outputs of one model"
+        )
     if before.is_regression:
         shapes = [point_of_rows(period.batch.outputs).ndim for period in (before, after)]
         if shapes != [1, 1]:
@@ -335,7 +335,8 @@ def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) ->
     if (batch.weight != 1).any():
         fix = "Read the file without a weight column"
         raise BadValueError(argument, CALLER, "cannot have weights", "weights", fix)
-    warn_of_missing(batch.n_missing, len(batch), CALLER, stacklevel=4)
+    if batch.n_missing < len(batch):  # no labels at all are none
+        warn_of_missing(batch.n_missing, len(batch), CALLER, stacklevel=4)
     return Period(batch)
 
 
@@ -439,7 +440,7 @@ def _labeled_shifts(
     settings = level, seed, n_permutations
     shifts = {
         "accuracy": mean_shift(a.correct, b.correct, *settings),
-        "over-confidence": mean_shift(gaps[0], gaps[1], *settings),
+        "gap": mean_shift(gaps[0], gaps[1], *settings),
     }
     losses = [one.log_loss for one in (a, b) if one.log_loss is not None]
     if len(losses) == 2 and np.isfinite(np.concatenate(losses)).all():

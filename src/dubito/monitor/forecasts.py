@@ -12,7 +12,7 @@ from scipy.special import softmax, stdtrit
 
 from dubito.arrays import BoolArray, FloatArray
 from dubito.doubt.conformal.classifier import PredictionSets
-from dubito.formatting import HTMLTable, html_view, percent
+from dubito.formatting import HTMLTable, html_view, level_percent, percent
 from dubito.measure.regression import interval_scores, pit_of_rows
 from dubito.outputs import BaseOutputs, Logits, Probabilities, Quantiles
 
@@ -101,7 +101,7 @@ class ForecastCoverage:
         """The coverage before and after correction, in a sentence or two."""
         one, nouns = self.total, f"{self.kind.capitalize()} at {percent(self.level)}"
         if not one.n_rows:
-            return f"No outcomes of {self.kind} at {percent(self.level)} yet."
+            return f"No outcome to evaluate {level_percent(self.level)} {self.kind} on yet."
         ours = f"{percent(one.corrected)} ({in_percent(one.interval)})"
         if one.raw is None:
             return f"{nouns} covered {ours} of {one.n_rows:,} outcomes."

@@ -31,7 +31,17 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.selective import RiskCoverageCurve
-from dubito.outputs import BaseOutputs, Normal, Quantiles
+from dubito.outputs import (
+    BaseClassOutputs,
+    BaseOutputs,
+    Logits,
+    Members,
+    Normal,
+    Probabilities,
+    Quantiles,
+    Samples,
+    TopLabel,
+)
 
 N_BINS, N_POSITIVE_BINS = 15, 10
 INTERVALS = (90, 80, 95, 50)  # whose score is compared, in percent: the first that models have
@@ -44,7 +54,7 @@ TITLES = {
     "roc_auc": "ROC-AUC",
     "average_precision": "average precision",
     "brier_skill_score": "Brier skill score",
-    "positive_expected_calibration_error": f"ECE of P(positive), {N_POSITIVE_BINS} bins",
+    "positive_expected_calibration_error": f"ECE of P(positive) ({N_POSITIVE_BINS} quantile bins)",
     "expected_calibration_error": f"ECE ({N_BINS} uniform bins)",
     "debiased_calibration_error": f"debiased ECE ({N_BINS} uniform bins)",
     "area_under_risk_coverage": "AURC",
@@ -55,6 +65,15 @@ TITLES = {
     **{f"interval_score_{level}": f"interval score ({level} %)" for level in INTERVALS},
     "mean_absolute_error": "mean absolute error",
     "mean_squared_error": "mean squared error",
+}
+OUTPUT_NAMES: dict[type, str] = {
+    Logits: "logits",
+    Probabilities: "probabilities",
+    Members: "predictions of ensemble members",
+    TopLabel: "confidences of top labels",
+    Normal: "means and standard deviations",
+    Quantiles: "quantiles",
+    Samples: "samples",
 }
 HIGHER_IS_BETTER = frozenset({"accuracy", "roc_auc", "average_precision", "brier_skill_score"})
 
@@ -130,6 +149,17 @@ def resampled_metrics(
 
     drawn = [one for one in over_resamples(batch, metrics_of, seed, n_resamples) if one is not None]
     return {name: np.array([one[name] for one in drawn]) for name in metrics}
+
+
+def describe_outputs(outputs: BaseOutputs) -> str:
+    """Return the kind of outputs in words, for messages.
+
+    >>> describe_outputs(Probabilities([[0.9, 0.1]]))
+    'probabilities of 2 classes'
+    """
+    if isinstance(outputs, BaseClassOutputs):
+        return f"{OUTPUT_NAMES[type(outputs)]} of {outputs.n_classes} classes"
+    return OUTPUT_NAMES.get(type(outputs), type(outputs).__name__)
 
 
 def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:

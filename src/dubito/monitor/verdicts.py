@@ -15,6 +15,7 @@ from dubito.formatting import (
     join_words,
     percent,
     points,
+    quantity,
     short_percent,
     wrapped,
 )
@@ -91,15 +92,16 @@ def _amount(difference: Difference) -> str:
 def comparison_lines(found: Comparison) -> list[str]:
     """Return a comparison as lines of 80 columns."""
     lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(_comparison_note(found), WIDTH)]
+    width = max(30, *(len(TITLES[name]) for one in found.metrics.values() for name in one))
     for model in found.models:
         lines += ["", f"  {model[:76]}"]
         metrics = found.metrics[model].items()
-        lines += [f"    {TITLES[name]:<30} {interval}" for name, interval in metrics]
+        lines += [f"    {TITLES[name]:<{width}} {interval}" for name, interval in metrics]
     for pair in dict.fromkeys((one.model, one.baseline) for one in found.differences):
         lines += ["", f"  {pair[0][:35]} - {pair[1][:35]}"]
         for one in found.differences:
             if (one.model, one.baseline) == pair:
-                line = f"    {TITLES[one.metric]:<30} {one.interval:+}  {WORDS[one.is_better]}"
+                line = f"    {TITLES[one.metric]:<{width}} {one.interval:+}  {WORDS[one.is_better]}"
                 lines.append(line.rstrip())
     return lines
 
@@ -176,7 +178,7 @@ def _error_text(found: Drift) -> str:
     sentences = []
     if shift := _significant(found, "bias"):
         before, now = shift.reference or 0.0, shift.current or 0.0
-        advice = f"predictions are too {'low' if now > 0 else 'high'}, retrain the model"
+        advice = f"predictions are too {'low' if now > 0 else 'high'}: retrain the model"
         advice = "the bias is smaller" if abs(now) < abs(before) else advice
         sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}: {advice}.")
     for name in ("absolute error", "CRPS", "CRPS (from quantiles)"):
@@ -252,9 +254,9 @@ def _confidence_text(found: Drift) -> str:
             f"The energy of the logits shifted, but the confidence did not ({means}): inspect the "
             "inputs."
         )
-    if "over-confidence" in found.shifted:
+    if "gap" in found.shifted:
         return f"Confidence shifted ({means})."
-    if "over-confidence" in found.shifts:
+    if "gap" in found.shifts:
         return (
             f"Confidence shifted ({means}); no significant change in calibration on the labeled "
             "rows."
@@ -280,7 +282,7 @@ def _accuracy_text(found: Drift) -> str:
             )
     elif shift := _significant(found, "log loss"):
         sentences.append(f"Log loss went {_from_to(shift)}.")
-    if shift := _significant(found, "over-confidence"):
+    if shift := _significant(found, "gap"):
         assert shift.reference is not None
         assert shift.current is not None
         # With the other sign, the gap could be as large as before.
@@ -306,7 +308,13 @@ def drift_lines(found: Drift) -> list[str]:
     """Return the result as lines of 80 columns."""
     change = f"change ({short_percent(found.level)})"
     head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
-    lines = [*wrapped(found.verdict, WIDTH), "", *wrapped(_drift_note(found), WIDTH), "", head]
+    lines = [
+        *wrapped(found.verdict, WIDTH),
+        "",
+        *wrapped(_drift_note(found, "*", "dist."), WIDTH),
+        "",
+        head,
+    ]
     lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
     if found.expected_accuracy is None:
         return lines
@@ -326,17 +334,18 @@ def drift_html(found: Drift) -> str:
     if found.prior is not None and (priors := _prior_cells(found)):
         title = f"Class priors (estimated by {found.prior.method.upper()})"
         parts.append(HTMLTable(("class", "reference", "current", "interval"), priors, title))
-    return html_view(found.verdict, *parts, _drift_note(found).replace(" (*)", ""))
+    return html_view(found.verdict, *parts, _drift_note(found, "shifted:", "distance"))
 
 
-def _drift_note(found: Drift) -> str:
-    """Return the numbers of rows, and what the tests are."""
+def _drift_note(found: Drift, mark: str, distance: str) -> str:
+    """Return the numbers of rows, and what the tests are; `mark` stands at significant shifts."""
     tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
     return (
-        f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
-        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
-        f"{short_percent(1 - found.level)}. Distances (dist.) are Kolmogorov-Smirnov"
-        f"{'' if found.expected_accuracy is None else ', of classes total variation'}."
+        f"{quantity(found.n_reference, 'reference row')}, "
+        f"{quantity(found.n_current, 'current row')}. {mark} significant after Holm correction for "
+        f"{quantity(len(tested), 'test')} (family-wise error rate "
+        f"{short_percent(1 - found.level)}). {distance}: Kolmogorov-Smirnov distance"
+        f"{'' if found.expected_accuracy is None else ', for classes total variation'}."
     )
 
 

@@ -16,7 +16,7 @@ from dubito.report.content import Figure, Row, Section, Table, Text, Verdict, re
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
-FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE", "coverage")
+FRACTIONS = ("confidence", "accuracy", "gap", "ECE", "coverage")
 MAX_CLASSES = 12
 STYLES = {True: "correct", False: "wrong", None: "neutral"}
 JUDGMENTS = {True: "better", False: "worse", None: "not significant"}
