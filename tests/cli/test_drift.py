@@ -48,12 +48,51 @@ def test_a_label_that_is_named_may_be_missing_from_the_new_period(run: Run, made
     assert run("drift", new, made / "sure.csv", "--label", "label").exit_code == 2
 
 
+def write_periods() -> None:
+    """Write two periods of a fraud model, the second with and without labels."""
+    frame = pd.DataFrame(
+        {"p": [0.02, 0.1, 0.3, 0.9] * 25, "label": ["legit"] * 75 + ["fraud"] * 25}
+    )
+    frame.to_csv("old.csv", index=False)
+    frame[["p"]].to_csv("unlabeled.csv", index=False)
+    frame.assign(label=None).to_csv("blank.csv", index=False)
+    frame[frame["label"] == "fraud"].to_csv("frauds.csv", index=False)
+
+
+def test_classes_are_those_of_the_labeled_period(run: Run) -> None:
+    write_periods()
+    for names in (
+        ("old.csv", "unlabeled.csv"),
+        ("unlabeled.csv", "old.csv"),
+        ("old.csv", "blank.csv"),
+        ("old.csv", "frauds.csv"),
+    ):
+        done = run("drift", *names, "--positive", "fraud", "--json")
+        assert done.exit_code == 0, done.output
+        printed = json.loads(done.stdout)
+        assert printed["classes"] == ["legit", "fraud"]
+        assert printed["prior"]["method"] == ("em" if names[0] == "unlabeled.csv" else "bbse")
+    done = run("drift", "unlabeled.csv", "blank.csv", "--positive", "fraud", "--json")
+    assert json.loads(done.stdout)["classes"] == ["not fraud", "fraud"]
+
+
+def test_a_confidence_without_labels_is_a_probability(run: Run) -> None:
+    write_periods()
+    done = run("drift", "old.csv", "unlabeled.csv", "--confidence", "p")
+    assert done.exit_code == 2
+    assert "--confidence needs --correct in a test of drift, got p alone." in done.stderr
+    assert "Pass --correct NAME, or --probability p to compare without labels." in done.stderr
+    assert run("drift", "old.csv", "unlabeled.csv", "--probability", "p", "--positive", "fraud")
+
+
 @pytest.mark.slow
 def test_periods_of_other_outputs_are_named_by_their_files(run: Run, made: Path) -> None:
     Path("new.csv").write_text("p,label\n0.2,0\n0.7,1\n")
     done = run("drift", made / "sure.csv", "new.csv")
     assert done.exit_code == 2
-    assert f"new.csv must be Logits over 3 classes, like {made / 'sure.csv'}, got" in done.stderr
+    assert (
+        f"new.csv must hold logits of 3 classes, like {made / 'sure.csv'}, got prob" in done.stderr
+    )
     assert "Pass predictions of one model, with the same columns." in done.stderr
 
 

@@ -197,15 +197,14 @@ class ColumnOptions(OptionGroup):
         from dubito.data.sources import open_source
 
         self._require_one_kind(is_new=label == "unused")
-        result: list[Predictions] = []
+        opened: list[tuple[str, BaseSource, dict[str, Any]]] = []
         found_by_name: list[str] = []
-        notations: dict[str, None] = {}
         for file in files:
             source = open_source(file)
             names = source.schema.names
             given, found = self.given, self._find(names, file, label, has_features, fitted)
             found_by_name += [f"{role} = {column}" for role, column in found.items()]
-            if label == "optional" and result and given.get("label", names[0]) not in names:
+            if label == "optional" and opened and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
             values: dict[str, Any] = {**given, **found, **self.switches}
@@ -217,9 +216,16 @@ class ColumnOptions(OptionGroup):
                 _require_known_later(row_costs, values.get("label"))
             if as_scores and "confidence" in values:
                 values.setdefault("scores", values["confidence"])
+            opened.append((file, source, values))
+        if label == "optional" and classes is None:
+            classes = _classes_in_labels(opened)
+        result: list[Predictions] = []
+        notations: dict[str, None] = {}
+        for file, source, values in opened:
             columns = _as_columns(values, source, label, classes)
             result.append(Predictions(file, source, columns))
-            notations |= _levels_in_names(names, file, columns) | _notation(source, columns)
+            notations |= _levels_in_names(source.schema.names, file, columns)
+            notations |= _notation(source, columns)
         if found_by_name or notations:
             detected = [", ".join(one) for one in (dict.fromkeys(found_by_name), notations) if one]
             put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
@@ -592,11 +598,11 @@ def _two_classes(
 
     The other class is found among the labels. None stands for labels that are 0 and 1.
     """
-    if label is None:
-        return None if positive is None else (f"not {positive}", positive)
     from dubito.data.table_queries import distinct_values
 
-    values = distinct_values(source, label)
+    values = [] if label is None else distinct_values(source, label)
+    if label is None or not values:
+        return None if positive is None else (f"not {positive}", positive)
     if len(values) > MAX_LABELS and all(map(is_number, values)):
         rule, got = "must be a column of labels", f"`{label}` with {len(values)} distinct numbers"
         fix = f"Check --label; {source.name} has the columns {first_few(source.schema.names)}"
@@ -617,6 +623,24 @@ def _two_classes(
             fix = "Fix the labels, or pass one probability column per class with --probabilities"
         raise BadValueError("--positive", source.name, rule, got, fix)
     return others[0], positive
+
+
+def _classes_in_labels(
+    files: Sequence[tuple[str, BaseSource, Mapping[str, Any]]],
+) -> tuple[str, str] | None:
+    """Return the two classes of the first file whose labels hold both, the positive class last.
+
+    So that files of one model have the same classes, if some are unlabeled.
+    """
+    from dubito.data.table_queries import distinct_values
+
+    for _, source, values in files:
+        positive = values.get("positive")
+        if positive is not None and "label" in values:
+            names = distinct_values(source, values["label"])
+            if len(names) == 2 and positive in names:
+                return next(name for name in names if name != positive), positive
+    return None
 
 
 def is_number(text: str) -> bool:
