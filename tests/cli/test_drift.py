@@ -61,12 +61,13 @@ def write_periods() -> None:
 
 def test_classes_are_those_of_the_labeled_period(run: Run) -> None:
     write_periods()
-    for names in (
+    pairs: list[tuple[str, str]] = [
         ("old.csv", "unlabeled.csv"),
         ("unlabeled.csv", "old.csv"),
         ("old.csv", "blank.csv"),
         ("old.csv", "frauds.csv"),
-    ):
+    ]
+    for names in pairs:
         done = run("drift", *names, "--positive", "fraud", "--json")
         assert done.exit_code == 0, done.output
         printed = json.loads(done.stdout)

@@ -192,6 +192,13 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "pip install 'dubito[serve]'" in done.stderr
 
 
+def test_a_retention_must_be_a_number_of_days(run: Run, made: Path) -> None:
+    done = run("serve", made / "policy.json", "--retention-days", -1)
+    assert done.exit_code == 2
+    assert "`--retention-days` must be a number of days above 0, got -1." in done.stderr
+    assert "Pass --retention-days 30." in done.stderr
+
+
 def test_a_token_is_printed_once_and_last(run: Run) -> None:
     done = run("token", "create", "--scope", "decide", "--scope", "review", "--name", "ann")
     token = done.stdout.splitlines()[-1]

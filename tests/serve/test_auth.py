@@ -27,7 +27,7 @@ BODY = {"logits": [TORN], "ids": ["x"]}
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (None, "The request has no token. Send the header `Authorization: Bearer`."),
+        (None, "The request has no token. Send the header `Authorization: Bearer TOKEN`."),
         ("Bearer", "The request has no token."),
         ("Basic abc", "The request has no token."),
         (

@@ -172,7 +172,10 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ({"confidences": {"small": [0.7]}, "answers": {"small": [5]}}, "must be a text"),
         ({"confidences": {"small": [True]}}, "true or false"),
         ({"confidences": {"small": [0.7]}, "ids": ["x", "y"]}, "one entry for each of 2 rows"),
-        ({"confidences": {"small": [0.7, 0.7]}, "ids": ["x", "x"]}, "must be unique"),
+        (
+            {"confidences": {"small": [0.7, 0.7]}, "ids": ["x", "x"]},
+            "`ids` must be unique, got 'x' twice",
+        ),
     ],
 )
 def test_invalid_requests_are_refused(shared: Api, body: dict[str, Any], told: str) -> None:

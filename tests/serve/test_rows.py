@@ -53,7 +53,10 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
             {"logits": [[1, 2]], "features": [[1], [2]]},
             "`features` must have 1 rows, got 2. Send one row of features per row of outputs.",
         ),
-        ({"logits": [[1, 2]] * 2, "ids": ["a", "a"]}, "`ids` must be unique. Send one id"),
+        (
+            {"logits": [[1, 2]] * 2, "ids": ["a", "a"]},
+            "`ids` must be unique, got 'a' twice. Send one id",
+        ),
         ({"logits": [[1, 2]], "links": ["javascript:alert(1)"]}, "`links` must be a list of http"),
         ({"logits": [[1, 2]], "links": ["https://a", None]}, "`links` must be a list of http"),
         ({"logits": [[1, 2]], "links": ["http://["]}, "`links` must be a list of http"),

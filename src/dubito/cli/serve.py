@@ -93,6 +93,9 @@ def serve(
     if audit_fraction is not None and not 0 <= audit_fraction <= 1:
         rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
         raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
+    if retention_days is not None and not 0 < retention_days < float("inf"):
+        rule, fix = "must be a number of days above 0", "Pass --retention-days 30"
+        raise BadValueError("--retention-days", "dubito serve", rule, f"{retention_days:g}", fix)
     settings = Settings(
         audit_fraction=0.01 if audit_fraction is None else audit_fraction,
         labels=labels,
@@ -219,7 +222,7 @@ def create(
     if as_json:
         say_json({"name": name, "scopes": sorted(set(scope)), "token": created})
         return
-    say_note(f"keep this token safe, it is shown only once. Scopes of {name}: {', '.join(scope)}.")
+    say_note(f"keep this token safe: it is shown only once. Scopes of {name}: {', '.join(scope)}.")
     put(created)
 
 

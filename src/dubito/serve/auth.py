@@ -157,7 +157,7 @@ def _require_scope(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
         elif cookie is not None:
             token = await authenticator.check_session(cookie)
         else:
-            fix = "Send the header `Authorization: Bearer`"
+            fix = "Send the header `Authorization: Bearer TOKEN`"
             raise HTTPError(UNAUTHORIZED, "The request has no token", fix)
         if token is None:
             problem = "The token is unknown, expired or revoked"

@@ -30,7 +30,7 @@ from dubito.outputs import Probabilities
 from dubito.serve import schemas
 from dubito.serve.cascades import NewStages, answer_stages, count_waiting
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
-from dubito.serve.rows import require_few
+from dubito.serve.rows import require_few, require_unique
 from dubito.serve.service import Service
 from dubito.serve.store import ReviewItem, Store
 from dubito.serve.store.decisions import (
@@ -142,8 +142,9 @@ def _parse(content: Any, service: Service) -> dict[str, tuple[str, Any]] | None:
         return None
     fields = schemas.validate(schemas.AnswersRequest, content)
     require_few(len(fields.ids), service.settings.max_rows)
-    if not fields.ids or len(set(fields.ids)) < len(fields.ids):
-        raise HTTPError(INVALID, "`ids` must be unique, one per answer", EXAMPLE)
+    if not fields.ids:
+        raise HTTPError(INVALID, "`ids` must have one id per answer, got none", EXAMPLE)
+    require_unique(fields.ids, EXAMPLE)
     if not isinstance(fields.answers, dict):
         raise HTTPError(INVALID, "`answers` must be lists by model", EXAMPLE)
     given: dict[str, dict[str, Any]] = {name: {} for name in fields.ids}

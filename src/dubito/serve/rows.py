@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -289,9 +290,16 @@ def as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[s
     if len(ids) != n_rows:
         problem = f"`ids` must have one id for each of {n_rows} rows, got {len(ids)}"
         raise HTTPError(INVALID, problem, "Send one id per row")
-    if len(set(ids)) < len(ids):
-        raise HTTPError(INVALID, "`ids` must be unique", "Send one id per row")
+    require_unique(ids, "Send one id per row")
     return ids
+
+
+def require_unique(ids: Sequence[str], fix: str) -> None:
+    """Raise if an id is there more than once."""
+    if len(set(ids)) < len(ids):
+        [(first, number)] = Counter(ids).most_common(1)
+        times = "twice" if number == 2 else f"{number:,} times"
+        raise HTTPError(INVALID, f"`ids` must be unique, got {first!r} {times}", fix)
 
 
 def as_links(value: Any, n_rows: int) -> list[str | None]:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, update
 
-from dubito.formatting import quantity
+from dubito.formatting import duration, quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.decisions import (
     Label,
@@ -328,10 +328,13 @@ def _record(
     if last is not None and (last["kind"], label_of(last)) == (kind, label):
         return False
     state = _locked_state(connection, item_id)
-    is_held = state["is_open"] and state["lease_until"] > time.time()
-    if not is_held or state["reviewer"] != reviewer:
+    left = state["lease_until"] - time.time()
+    if not state["is_open"] or state["reviewer"] != reviewer:
         problem = f"Id {item_id!r} is not claimed by {reviewer!r}"
-        raise HTTPError(CONFLICT, problem, "Claim it first; a claim expires after a while")
+        raise HTTPError(CONFLICT, problem, "Claim it first")
+    if left <= 0:
+        problem = f"The claim of id {item_id!r} by {reviewer!r} expired {duration(-left)} ago"
+        raise HTTPError(CONFLICT, problem, "Claim it again")
     connection.execute(
         sa.insert(review_events).values(
             decision_id=item_id,
