@@ -630,7 +630,7 @@ def _decide_answers(api: Api, policy: Policy) -> None:
         ({"scores": {"judge": [1.0]}}, "`scores.logprob` must be a list of numbers"),
         (
             {"scores": {"judge": [1.0], "logprob": ["x"]}},
-            "`scores.logprob` must be numbers or null",
+            '`scores.logprob` must be a list of numbers, of at most 3.4e+38 or null, got "x" in',
         ),
         ({"scores": {"judge": [1.0], "logprob": [None]}}, "`scores.logprob` must not be missing"),
         ({"scores": {"judge": [1.0], "logprob": [-1.0, -2.0]}}, "the same number of rows"),

@@ -337,7 +337,7 @@ NOW = {"time": ["2024-11-23"]}
         ("points", {**NOW, "points": [1.0, 2.0]}, "`points` must be a list with one value for "
          "each of 1 times, got 2. Send as many as `time` has."),
         ("points", {**NOW, "points": ["x"]}, "`points` must be one number per row, of at most "
-         "1e+100, got 'x' in row 0."),
+         '1e+100, got "x" in row 0.'),
         ("points", {**NOW, "points": [1e200]}, "got 1e+200 in row 0"),
         ("points", {**NOW, "mean": [1.0], "std": [1.0]}, "The body must have `points`, and no "
          'other forecasts. Send for example {"points": [120.0], "time": ["2024-11-23"]}.'),
@@ -400,7 +400,7 @@ def test_crossing_quantiles_are_sorted_on_request(tmp_path: Path, running: Runni
 
 def test_wrong_truths_are_refused(shared_apis: dict[str, Api]) -> None:
     for kind, label, told in (
-        ("points", "x", "`labels[0]` must be the true value, a number, got 'x'"),
+        ("points", "x", '`labels[0]` must be the true value, a number, got "x"'),
         ("classes", "x", "'x' is not a class of the policy. Use one of a, b, c."),
     ):
         body = {"ids": ["past 71"], "labels": [label]}

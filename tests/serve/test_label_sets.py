@@ -159,8 +159,8 @@ def test_rows_that_do_not_fit_are_rejected(
     [
         ([{"edema": 1}, {"oedema": 1}], ["labels[1]", "'oedema'", "edema, effusion, fracture"]),
         ([{"edema": 1}, {"edema": 0.5}], ["labels[1]", "'edema'", "0, 1 or null", "got 0.5"]),
-        ([{"edema": 1}, {"edema": "yes"}], ["labels[1]", "got 'yes'"]),
-        ([{"edema": 1}, "edema"], ["labels[1]", "by label name", "got 'edema'"]),
+        ([{"edema": 1}, {"edema": "yes"}], ["labels[1]", 'got "yes"']),
+        ([{"edema": 1}, "edema"], ["labels[1]", "by label name", 'got "edema"']),
         ([{"edema": 1}, {"edema": None}], ["labels[1]", "no label that is known"]),
         ([{"edema": 1}, {}], ["labels[1]", "no label that is known"]),
     ],

@@ -42,7 +42,7 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
         ),
         ({"logits": [[1] * 5]}, "A request may have at most 4 columns. Send fewer columns"),
         ({"logits": [[1, 2, 3]]}, "Rows must have 2 columns, one per class, got 3."),
-        ({"logits": [[1e300, 1]]}, "must be finite in single precision"),
+        ({"logits": [[1e300, 1]]}, "numbers, of at most 3.4e+38, got 1e+300 in row 0, column 0"),
         (
             {"probabilities": [[0.5, 0.5], [0.5, 0.9]]},
             "got a sum of 1.4 in row 1. Send numbers from 0 to 1 that sum to 1 per row, "
@@ -132,7 +132,7 @@ ANYTHING = st.recursive(
         ([["1", "x"]], '"1" in row 0, column 0'),
         ([[1, 2], [None, 1]], "null in row 1, column 0"),
         ([[1, [2]]], "a list in row 0, column 1"),
-        ([[10**400, 1]], "a number that is not finite"),
+        ([[10**400, 1]], "a number that is not finite in row 0, column 0"),
         ([1, 2], "1 in row 0"),
         (np.array([1.5, 2.0]), "1.5 in row 0"),
         ("ab", '"ab"'),
@@ -144,7 +144,7 @@ def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) ->
     with pytest.raises(HTTPError) as refused:
         _as_matrix(value, "logits", SETTINGS)
     assert str(refused.value) == (
-        f"`logits` must be a list of rows of equal length, got {got}. "
+        f"`logits` must be rows of equally many numbers, of at most 3.4e+38, got {got}. "
         'Send for example "logits": [[2.5, -1.0], [0.5, 0.0]].'
     )
 
@@ -154,12 +154,12 @@ def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) ->
     [
         (7, "7"),
         ([1], "1 for 2 rows"),
-        (["x", 1], '"x"'),
-        ([[1], [2]], "a list"),
-        ([None, 1], "null"),
-        ([10**400, 1], "a number that is not finite"),
-        (np.array([np.nan, 1]), "a number that is not finite"),
-        ([1, float("inf")], "a number that is not finite"),
+        (["x", 1], '"x" in row 0'),
+        ([[1], [2]], "a list in row 0"),
+        ([None, 1], "null in row 0"),
+        ([10**400, 1], "a number that is not finite in row 0"),
+        (np.array([np.nan, 1]), "a number that is not finite in row 0"),
+        ([1, float("inf")], "a number that is not finite in row 1"),
     ],
 )
 def test_amounts_are_one_per_row(value: Any, got: str) -> None:

@@ -120,7 +120,7 @@ def test_quantiles_and_samples_as_json_and_streams(
         told = f"`{name}` must be rows of {policy.n_columns} numbers, of at most 1e+100, got "
         assert f"{told}2 numbers in row 0" in short.json()["detail"]
         words = client.post("/v1/decide", json={name: [*rows.tolist(), ["x", *rows[0, 1:]]]})
-        assert f"{told}'x' in row 3" in words.json()["detail"]
+        assert f'{told}"x" in row 3, column 0' in words.json()["detail"]
 
 
 def test_crossing_quantiles_are_sorted_if_the_fit_did(tmp_path: Path, running: Running) -> None:
@@ -163,7 +163,7 @@ def test_levels_are_compared_with_those_of_the_fit(tmp_path: Path, running: Runn
         ({"logits": [[1.0]]}, "and no other outputs"),
         ({"row_costs": {"x": [1.0]}}, "and no other outputs"),
         ({"mean": [[1.0]]}, "`mean` must be one number per row"),
-        ({"mean": ["x"]}, "`mean` must be one number per row, of at most 1e+100, got 'x' in row 0"),
+        ({"mean": ["x"]}, '`mean` must be one number per row, of at most 1e+100, got "x" in row 0'),
         ({"mean": [1e200]}, "of at most 1e+100, got 1e+200 in row 0"),
         ({"levels": [0.5]}, "and no other outputs"),
         ({"std": [0.0]}, "`std` must be positive, got 0.0 in row 0"),

@@ -24,8 +24,16 @@ from starlette.concurrency import run_in_threadpool
 from dubito.arrays import FloatArray
 from dubito.decide.cascade import REVIEW, Cascade
 from dubito.serve import schemas
-from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
-from dubito.serve.rows import as_links, as_unique_ids, is_number, require_few
+from dubito.serve.http_errors import (
+    CONFLICT,
+    INVALID,
+    MAX_SHOWN,
+    HTTPError,
+    is_number,
+    no_decision,
+    show_json,
+)
+from dubito.serve.rows import as_links, as_unique_ids, require_few
 from dubito.serve.service import Service, Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.decisions import IdempotencyKey, add_key, digest_of, rows_by_id
@@ -236,22 +244,22 @@ def _by_model(given: Any, field: str, cascade: Cascade, n_rows: int) -> list[dic
         return rows
     models, (kind, limit, rule) = ", ".join(cascade.models), FIELDS[field]
     if not isinstance(given, dict):
-        problem = f"`{field}` must be lists by model ({models}), got {schemas.show_json(given)}"
+        problem = f"`{field}` must be lists by model ({models}), got {show_json(given)}"
         raise HTTPError(INVALID, problem, EXAMPLE)
     for model, values in given.items():
-        place = f"{field}.{model[: schemas.MAX_SHOWN]}"
+        place = f"{field}.{model[:MAX_SHOWN]}"
         if model not in cascade.models:
             problem = f"`{place}` is not of a model of the cascade"
             raise HTTPError(INVALID, problem, f"Use only {models}")
         if not isinstance(values, list) or len(values) != n_rows:
-            got = f"{len(values)}" if isinstance(values, list) else schemas.show_json(values)
+            got = f"{len(values)}" if isinstance(values, list) else show_json(values)
             problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
             raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
         for row, value in enumerate(values):
             if value is None:
                 continue
             if not _is_valid(value, kind, limit):
-                problem = f"`{place}[{row}]` must be {rule}, got {schemas.show_json(value)}"
+                problem = f"`{place}[{row}]` must be {rule}, got {show_json(value)}"
                 raise HTTPError(INVALID, problem, "Fix it in the request")
             rows[row][model] = value
     return rows
@@ -509,7 +517,7 @@ def encode_verdicts(labels: Sequence[Any], place: str = "labels[{}]") -> list[in
     known: dict[Any, int] = {0: 0, 1: 1, **{name: k for k, name in enumerate(VERDICTS)}}
     for row, one in enumerate(labels):
         if not isinstance(one, bool | int | float | str) or one not in known:
-            problem = f"`{place.format(row)}` must be true or false, got {schemas.show_json(one)}"
+            problem = f"`{place.format(row)}` must be true or false, got {show_json(one)}"
             fix = "Say whether the answer is correct: true or false, 1 or 0, correct or wrong"
             raise HTTPError(INVALID, problem, fix)
     return [known[one] for one in labels]

@@ -43,7 +43,7 @@ from dubito.serve.store.labels import LabelCounts, add_labels, find_labels
 from dubito.serve.store.policies import checksum
 from dubito.serve.store.tables import forecast_events, forecasts
 from dubito.serve.store.writer import PART_ROWS, insert_rows
-from dubito.serve.value_rows import as_doubles, encode_targets, finite
+from dubito.serve.value_rows import encode_targets, finite, read_numbers
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 CALLER = "POST /v1/forecasts"
@@ -520,11 +520,8 @@ def _require_numbers(values: Any, name: str, n_rows: int | None, fix: str) -> No
     if n_rows is not None:
         _per_row(values, name, n_rows, None)
     is_matrix = name in ("quantiles", "samples", "probabilities", "logits")
-    width = None
-    if is_matrix:
-        first = values[0] if isinstance(values, list) and values else None
-        width = len(first) if isinstance(first, list) else 1
-    as_doubles(values, name, width, fix, form="a list of numbers" if n_rows is None else None)
+    form = "a list of numbers" if n_rows is None else ""
+    read_numbers(values, name, 0 if is_matrix else None, fix, form=form)
 
 
 def _moment(value: str | int | float) -> float | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from http import HTTPStatus
-from typing import final
+from typing import Any, final
 
 from dubito.errors import DubitoError
 
@@ -14,6 +16,7 @@ CONFLICT = HTTPStatus.CONFLICT.value
 UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE.value
 TOO_LARGE = 413
 INVALID = 422
+MAX_SHOWN = 50  # characters of a value in a message
 
 
 @final
@@ -49,3 +52,22 @@ class HTTPError(DubitoError, ValueError):
 def no_decision(decision_id: str, fix: str = "Use the id of a decision") -> HTTPError:
     """Return the error of an id that no decision has."""
     return HTTPError(NOT_FOUND, f"There is no decision {decision_id!r}", fix)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a JSON value is a number; booleans are not."""
+    return type(value) in (int, float)
+
+
+def show_json(value: Any) -> str:
+    """Return a JSON value for a message, cut if it is long.
+
+    >>> show_json([1]), show_json(None), show_json(float("inf"))
+    ('a list', 'null', 'a number that is not finite')
+    """
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if is_number(value) and not abs(value) <= sys.float_info.max:
+        return "a number that is not finite"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -12,7 +12,7 @@ from dubito.arrays import FloatArray
 from dubito.decide.multilabel.label_decisions import ACTIONS, AUTOMATIC, REVIEW, ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.outputs import ClassName
-from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.http_errors import INVALID, HTTPError, show_json
 from dubito.serve.value_rows import float_matrix
 
 MARKS = {None: "?", 0: "n", 1: "y"}
@@ -53,7 +53,7 @@ def encode_answers(
     for row, given in enumerate(labels):
         where, marks = place.format(row), ["?"] * len(known)
         if not isinstance(given, dict):
-            problem = f"`{where}` must be 0, 1 or null by label name, got {_show(given)}"
+            problem = f"`{where}` must be 0, 1 or null by label name, got {show_json(given)}"
             raise HTTPError(INVALID, problem, EXAMPLE)
         for name, value in given.items():
             if name not in known:
@@ -61,7 +61,7 @@ def encode_answers(
                 problem = f"`{where}`: {name[:50]!r} is not a label of the policy"
                 raise HTTPError(INVALID, problem, f"Use one of {shown}")
             if type(value) not in (int, float, type(None)) or value not in MARKS:
-                problem = f"`{where}`: {name[:50]!r} must be 0, 1 or null, got {_show(value)}"
+                problem = f"`{where}`: {name[:50]!r} must be 0, 1 or null, got {show_json(value)}"
                 raise HTTPError(INVALID, problem, "Send null if it is unknown")
             marks[known[name]] = MARKS[value]
         if set(marks) == {"?"}:
@@ -69,13 +69,6 @@ def encode_answers(
             raise HTTPError(INVALID, problem, "Leave the row out, or send 0 or 1 for some label")
         result.append("".join(marks))
     return result
-
-
-def _show(value: Any) -> str:
-    """Return a JSON value for a message."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    return repr(value)[:50]
 
 
 def decode_answers(answers: str, names: Sequence[ClassName]) -> dict[str, int | None]:

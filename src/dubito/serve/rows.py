@@ -14,22 +14,26 @@ from uuid import uuid4
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_floats, require_everywhere
+from dubito.arrays import FloatArray
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.batch import Batch, make_batch
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import Logits, MultiLabel, Normal, Probabilities, Quantiles, Samples, Scores
-from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
-from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, show_json, validate
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError, show_json
+from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings
-from dubito.serve.value_rows import Regression, read_outputs, sent_matrix
+from dubito.serve.value_rows import (
+    MAX_FLOAT64,
+    Regression,
+    read_numbers,
+    read_outputs,
+    sent_matrix,
+)
 
 CALLER = "POST /v1/decide"
 OF_OTHERS = ("mean", "std", "quantiles", "levels", "samples", "scores", "groups")
-NOT_FINITE = "a number that is not finite"
-MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
 WEB_ADDRESS = re.compile(
     r"https?://(?:[^/?#\[\]\\]+|[^/?#\[\]\\]*\[[0-9a-fA-F:.]+\](?::[0-9]*)?)(?:[/?#].*)?"
@@ -175,15 +179,11 @@ def _as_scores(
     for name in names:
         column = fields.scores.get(name)
         column = column.tolist() if isinstance(column, np.ndarray) else column
-        if not isinstance(column, list) or not column:
-            problem = f"`scores.{name[:50]}` must be a list of numbers, got {_show(column)}"
-            raise HTTPError(INVALID, problem, fix)
-        require_few(len(column), settings.max_rows)
-        wrong = [one for one in column if one is not None and not _is_finite(one)]
-        if wrong:
-            problem = f"`scores.{name[:50]}` must be numbers or null, got {_show(wrong[0])}"
-            raise HTTPError(INVALID, problem, fix)
-        found[name] = np.array([np.nan if one is None else one for one in column], np.float64)
+        require_few(len(column) if isinstance(column, list) else 0, settings.max_rows)
+        found[name] = read_numbers(
+            column, f"scores.{name[:50]}", None, fix,
+            form="a list of numbers", limit=MAX_FLOAT32, has_gaps=True,
+        )  # fmt: skip
     lengths, groups = {len(column) for column in found.values()}, None
     if fields.groups is not None:  # one that is empty is unknown
         groups = ["" if one is None else str(one) for one in fields.groups]
@@ -237,20 +237,11 @@ def _as_outputs(
 def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
     """Return a float32 matrix within the limits of a request."""
     require_few(len(value) if isinstance(value, list) else 0, settings.max_rows)
-    try:
-        array = as_floats(value, name, CALLER)
-        is_matrix = array.ndim == 2 and array.size > 0
-    except (BadTypeError, BadValueError):
-        is_matrix = False
-    if not is_matrix:
-        problem = f"`{name}` must be a list of rows of equal length, got {_find_fault(value)}"
-        fix = f'Send for example "{name}": [[2.5, -1.0], [0.5, 0.0]]'
-        raise HTTPError(INVALID, problem, fix)
+    fix = f'Send for example "{name}": [[2.5, -1.0], [0.5, 0.0]]'
+    array = read_numbers(value, name, 0, fix, limit=MAX_FLOAT32)
     n_rows, n_columns = array.shape
     require_few(n_rows, settings.max_rows)
     require_few(n_columns, settings.max_columns, "columns")
-    rule, fix = "must be finite in single precision", "Use numbers below 3e38"
-    require_everywhere(np.abs(array) <= MAX_FLOAT32, array, name, CALLER, rule, fix)
     return array.astype(np.float32)
 
 
@@ -260,26 +251,17 @@ def _as_row_costs(value: Any, n_rows: int, settings: Settings) -> dict[str, Floa
         return None
     fix = 'Send for example "row_costs": {"amount": [120.0]}'
     if not isinstance(value, dict) or not value:
-        problem = f"`row_costs` must be lists of numbers by column name, got {_show(value)}"
+        problem = f"`row_costs` must be lists of numbers by column name, got {show_json(value)}"
         raise HTTPError(INVALID, problem, fix)
     require_few(len(value), settings.max_columns, "columns")
-    return {name: _as_row_cost(name, column, n_rows, fix) for name, column in value.items()}
-
-
-def _as_row_cost(name: str, value: Any, n_rows: int, fix: str) -> FloatArray:
-    """Return one number per row."""
-    try:
-        array = as_floats(value, "row_costs", CALLER)
-        if array.shape == (n_rows,) and np.isfinite(array).all():
-            return array
-    except (BadTypeError, BadValueError):
-        pass
-    values = value.tolist() if isinstance(value, np.ndarray) else value
-    got = _show(values)
-    if isinstance(values, list):
-        wrong = [x for x in values if not is_number(x) or not abs(x) <= MAX_FLOAT64]
-        got = _show(wrong[0]) if wrong else f"{len(values)} for {quantity(n_rows)}"
-    raise HTTPError(INVALID, f"`row_costs.{name[:50]}` must be one number per row, got {got}", fix)
+    found = {}
+    for name, column in value.items():
+        place = f"row_costs.{name[:50]}"
+        found[name] = read_numbers(column, place, None, fix, limit=MAX_FLOAT64)
+        if len(column) != n_rows:
+            got = f"{len(column)} for {quantity(n_rows)}"
+            raise HTTPError(INVALID, f"`{place}` must be one number per row, got {got}", fix)
+    return found
 
 
 def as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:
@@ -326,44 +308,6 @@ def as_http_error(error: BadTypeError | BadValueError, name: str, fix: str) -> H
     column = "" if error.column is None else f", column {error.column}"
     got = "none" if error.got == "None" else error.got
     return HTTPError(INVALID, f"`{name}` {error.rule}, got {got}{row}{column}", fix)
-
-
-def _find_fault(value: Any) -> str:
-    """Return why a value is not a list of rows of numbers, and where.
-
-    >>> _find_fault([[1, 2], [3]]), _find_fault([[1, "x"]])
-    ('1 number in row 1, 2 in row 0', '"x" in row 0, column 1')
-    """
-    rows = value.tolist() if isinstance(value, np.ndarray) else value
-    if not isinstance(rows, list):
-        return _show(rows)
-    for row, entries in enumerate(rows):
-        if not isinstance(entries, list):
-            return f"{_show(entries)} in row {row}"
-        if wrong := [k for k, entry in enumerate(entries) if not is_number(entry)]:
-            return f"{_show(entries[wrong[0]])} in row {row}, column {wrong[0]}"
-        if len(entries) != len(rows[0]):
-            return f"{quantity(len(entries), 'number')} in row {row}, {len(rows[0])} in row 0"
-    if not rows:
-        return "no rows"
-    return NOT_FINITE if rows[0] else "empty rows"
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a JSON value is a number; booleans are not."""
-    return type(value) in (int, float)
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether a JSON value is a number that is finite in single precision."""
-    return is_number(value) and abs(value) <= MAX_FLOAT32
-
-
-def _show(value: Any) -> str:
-    """Return a JSON value for a message, cut if it is long."""
-    if is_number(value) and not abs(value) <= MAX_FLOAT64:
-        return NOT_FINITE
-    return show_json(value)
 
 
 def require_few(number: int, limit: int, what: str = "rows") -> None:

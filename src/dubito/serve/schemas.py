@@ -5,7 +5,6 @@ Matrices are not validated by pydantic, element by element, but by numpy: see `r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,14 +15,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from dubito.outputs import ClassName
-from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError, show_json
 from dubito.serve.service import Settings
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
 ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
 MAX_LINK_LENGTH = 2000
-MAX_SHOWN = 50  # characters of a value in a message
 DEFAULTS = Settings()
 OUTPUT_FIELDS = (
     ("logits",), ("probabilities",), ("scores",), ("mean", "std"), ("quantiles",), ("samples",)
@@ -37,14 +35,6 @@ def check_name(value: Any, what: str) -> str:
     got = f"{value[:50]!r}" if isinstance(value, str) else type(value).__name__
     problem = f"{what} must be 1 to {MAX_ID_LENGTH} printable characters, got {got}"
     raise HTTPError(INVALID, problem, "Use letters, digits and dashes")
-
-
-def show_json(value: Any) -> str:
-    """Return a JSON value for a message, cut if it is long."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, default=str)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _as_list(value: Any) -> Any:

@@ -6,6 +6,7 @@ Numbers are stored in double precision, as pairs of the single-precision numbers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from dubito.decide.regression.estimates import minkowski_estimate
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import ACTIONS, REASONS, RegressionDecisions
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import quantity
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.http_errors import INVALID, HTTPError, is_number, show_json
 
 Regression = Normal | Samples | Quantiles
 
 MOST = 1e100  # whose square is still a number
+MAX_FLOAT64 = float(np.finfo(np.float64).max)
 FIELDS = {"Normal": ("mean", "std"), "Quantiles": ("quantiles",), "Samples": ("samples",)}
 MAX_SHOWN = 9  # numbers of an example
 
@@ -118,7 +121,8 @@ def read_outputs(fields: Any, policy: RegressionPolicy, *, rearrange: bool = Fal
         raise HTTPError(INVALID, f"The body must have {names}, and no other outputs", fix)
     _require_levels(fields.levels, policy)
     width = policy.n_columns
-    arrays = [as_doubles(getattr(fields, name), name, width, fix) for name in wanted]
+    given = (read_numbers(getattr(fields, name), name, width, fix) for name in wanted)
+    arrays = [one.astype(np.float64) for one in given]
     try:
         if policy.kind == "Normal":
             return Normal(*arrays)
@@ -139,7 +143,7 @@ def _require_levels(levels: Any, policy: RegressionPolicy) -> None:
     if levels is None or policy.levels is None:
         return
     sent = levels.tolist() if isinstance(levels, np.ndarray) else levels
-    is_list = isinstance(sent, list) and all(type(one) in (int, float) for one in sent)
+    is_list = isinstance(sent, list) and all(map(is_number, sent))
     if not (
         is_list
         and len(sent) == len(policy.levels)
@@ -162,40 +166,79 @@ def _example(policy: RegressionPolicy) -> str:
     return f'{{"{name}": [[{", ".join(shown)}]]}}'
 
 
-def as_doubles(
-    value: Any, name: str, width: int | None, fix: str, *, form: str | None = None
+def read_numbers(
+    value: Any,
+    place: str,
+    width: int | None,
+    fix: str,
+    *,
+    form: str = "",
+    limit: float = MOST,
+    has_gaps: bool = False,
 ) -> FloatArray:
-    """Return rows of `width` finite numbers (None for a single one), in messages called `form`."""
-    form = form or ("one number per row" if width is None else f"rows of {width} numbers")
-    try:
-        array = as_floats(value, name, "decide").astype(np.float64)
-    except (BadTypeError, BadValueError):
-        array = np.empty(0)
-    is_shaped = array.ndim == 1 if width is None else array.ndim == 2 and array.shape[1] == width
-    if not is_shaped or not array.size or not (np.abs(array) <= MOST).all():
-        problem = f"`{name}` must be {form}, of at most {MOST:g}{_first_misfit(value, width)}"
-        raise HTTPError(INVALID, problem, fix)
-    return array
+    """Return a list of numbers, or a matrix, of a body; raise with the first fault.
+
+    Parameters
+    ----------
+    value : any
+        JSON, or a column of an Arrow stream.
+    place : str
+        What messages call it.
+    width : int or None
+        The numbers of a row: None if the rows are numbers, 0 if any number of them will do.
+    fix : str
+        The remedy.
+    form : str
+        What messages say it must be; by default according to `width`.
+    limit : float
+        The largest absolute value.
+    has_gaps : bool
+        Whether null stands for NaN; only in a list of numbers.
+    """
+    rows = value
+    if has_gaps and isinstance(value, list):
+        rows = [np.nan if one is None else one for one in value]
+    with suppress(BadTypeError, BadValueError):
+        array = as_floats(rows, place, "")
+        is_shaped = array.ndim == 1 if width is None else array.ndim == 2
+        is_shaped = is_shaped and array.size > 0 and width in (None, 0, array.shape[-1])
+        n_fine = np.count_nonzero(np.abs(array) <= min(limit, float(np.finfo(array.dtype).max)))
+        n_gaps = value.count(None) if rows is not value else 0
+        if is_shaped and n_fine + n_gaps == array.size:
+            return array
+    got = _first_fault(value, width, limit, has_gaps)
+    if not got:  # integers of more than 64 bits
+        return np.array(rows, np.float64)
+    if not form:
+        shape = f"rows of {width or 'equally many'} numbers"
+        form = "one number per row" if width is None else shape
+    form += f", of at most {limit:.2g}" * (limit < MAX_FLOAT64) + " or null" * has_gaps
+    raise HTTPError(INVALID, f"`{place}` must be {form}, got {got}", fix)
 
 
-def _first_misfit(value: Any, width: int | None) -> str:
-    """Return the first row that is not of `width` numbers (None for a single one), in words.
+def _first_fault(value: Any, width: int | None, limit: float, has_gaps: bool) -> str:
+    """Return what is wrong with a list of numbers or a matrix, and where; nothing if all is fine.
 
-    >>> _first_misfit([[1, 2], [1, "x"]], 2)
-    ", got 'x' in row 1"
-    >>> _first_misfit([[10, 12]], 3)
-    ', got 2 numbers in row 0'
+    >>> _first_fault([[1, 2], [3]], 0, MOST, False), _first_fault([1, "x"], None, MOST, False)
+    ('1 number in row 1, 2 in row 0', '"x" in row 1')
     """
     rows = value.tolist() if isinstance(value, np.ndarray) else value
-    for row, numbers in enumerate(rows if isinstance(rows, list) else ()):
-        if width is not None and not isinstance(numbers, list):
-            return f", got {repr(numbers)[:50]} in row {row}"
-        for one in numbers if width is not None else [numbers]:
-            if not (isinstance(one, int | float) and abs(one) <= MOST):
-                return f", got {repr(one)[:50]} in row {row}"
-        if width not in (None, len(numbers)):
-            return f", got {len(numbers)} numbers in row {row}"
-    return "" if rows else ", got none"
+    if not isinstance(rows, list):
+        return show_json(rows)
+    for row, entries in enumerate(rows):
+        if width is not None and not isinstance(entries, list):
+            return f"{show_json(entries)} in row {row}"
+        for column, one in enumerate([entries] if width is None else entries):
+            is_fine = is_number(one) and abs(one) <= limit
+            if not is_fine and not (has_gaps and one is None):
+                where = f"row {row}" if width is None else f"row {row}, column {column}"
+                return f"{show_json(one)} in {where}"
+        if width is not None and len(entries) != (width or len(rows[0])):
+            beside = "" if width else f", {len(rows[0])} in row 0"
+            return f"{quantity(len(entries), 'number')} in row {row}{beside}"
+        if width == 0 and not entries:
+            return "empty rows"
+    return "" if rows else "no rows"
 
 
 def confidences(decided: RegressionDecisions, policy: RegressionPolicy) -> FloatArray:
@@ -213,8 +256,8 @@ def encode_targets(labels: Sequence[Any], place: str = "labels[{}]") -> list[str
     """
     result = []
     for row, value in enumerate(labels):
-        if not (type(value) in (int, float) and abs(value) <= MOST):
-            got = repr(value)[:50] if isinstance(value, str | int | float) else type(value).__name__
+        if not (is_number(value) and abs(value) <= MOST):
+            got = show_json(value)
             problem = f"`{place.format(row)}` must be the true value, a number, got {got}"
             raise HTTPError(INVALID, problem, "Send for example 12.5")
         result.append(repr(float(value)))
