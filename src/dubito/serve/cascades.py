@@ -165,7 +165,8 @@ class CascadeRows:
             raise HTTPError(INVALID, "The body must have rows: `ids` or `confidences`", EXAMPLE)
         require_few(n_rows, settings.max_rows)
         confidences, costs, answers = (
-            _by_model(getattr(fields, name), name, cascade, n_rows) for name in FIELDS
+            values_by_model(getattr(fields, name), name, n_rows, EXAMPLE, cascade.models)
+            for name in FIELDS
         )
         for row, given in enumerate(answers):
             without = next((name for name in given if name not in confidences[row]), None)
@@ -215,7 +216,7 @@ class CascadeRows:
 
 
 def _count_rows(fields: schemas.CascadeRequest) -> int:
-    """Return the number of rows, 1 if the outputs are no lists by model: see `_by_model`."""
+    """Return the number of rows, 1 if the outputs are no lists by model: see `values_by_model`."""
     if fields.ids is not None or not fields.confidences:
         return len(fields.ids or ())
     given = fields.confidences
@@ -231,37 +232,39 @@ FIELDS = {  # the type of a value, and how large a number or how long a text may
 
 
 def _is_valid(value: Any, kind: type, limit: float) -> bool:
-    """Return whether a JSON value is a text, or a number from 0, within its limit."""
-    if kind is str:
-        return isinstance(value, str) and len(value) <= limit
-    return is_number(value) and 0 <= value <= limit
+    """Return whether a JSON value is null, a text, or a number from 0, within its limit."""
+    if kind is str and isinstance(value, str):
+        return len(value) <= limit
+    return value is None or (kind is float and is_number(value) and 0 <= value <= limit)
 
 
-def _by_model(given: Any, field: str, cascade: Cascade, n_rows: int) -> list[dict[str, Any]]:
-    """Return the values of each row by model, or raise if one is invalid."""
+def values_by_model(
+    given: Any, field: str, n_rows: int, fix: str, models: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the values of each row by model, without null; raise if one is invalid.
+
+    Those of a cascade, whose `models` are given, must be as `FIELDS` says.
+    """
     rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
-    if given is None:
-        return rows
-    models, (kind, limit, rule) = ", ".join(cascade.models), FIELDS[field]
-    if not isinstance(given, dict):
-        problem = f"`{field}` must be lists by model ({models}), got {show_json(given)}"
-        raise HTTPError(INVALID, problem, EXAMPLE)
-    for model, values in given.items():
+    names = "" if models is None else f" ({', '.join(models)})"
+    if given is not None and not isinstance(given, dict):
+        problem = f"`{field}` must be lists by model{names}, got {show_json(given)}"
+        raise HTTPError(INVALID, problem, fix)
+    for model, values in (given or {}).items():
         place = f"{field}.{model[:MAX_SHOWN]}"
-        if model not in cascade.models:
+        if models is not None and model not in models:
             problem = f"`{place}` is not of a model of the cascade"
-            raise HTTPError(INVALID, problem, f"Use only {models}")
+            raise HTTPError(INVALID, problem, f"Use only {', '.join(models)}")
         if not isinstance(values, list) or len(values) != n_rows:
             got = f"{len(values)}" if isinstance(values, list) else show_json(values)
             problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
             raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
         for row, value in enumerate(values):
-            if value is None:
-                continue
-            if not _is_valid(value, kind, limit):
-                problem = f"`{place}[{row}]` must be {rule}, got {show_json(value)}"
+            if models is not None and not _is_valid(value, *FIELDS[field][:2]):
+                problem = f"`{place}[{row}]` must be {FIELDS[field][2]}, got {show_json(value)}"
                 raise HTTPError(INVALID, problem, "Fix it in the request")
-            rows[row][model] = value
+            if value is not None:
+                rows[row][model] = value
     return rows
 
 

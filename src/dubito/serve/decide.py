@@ -17,15 +17,14 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.stream import read_stream, write_stream
-from dubito.decide import Decisions, Policy
-from dubito.decide.actions import least_costs
+from dubito.decide import Decisions, Policy, optimal_actions
 from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import RegressionDecisions
-from dubito.decide.row_costs import RowCosts
+from dubito.decide.row_costs import without_reject
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
@@ -411,12 +410,11 @@ def _fallback_actions(
         if not rows:
             continue
         p = value_rows.float_matrix([columns["probabilities"][k] for k in rows])
-        known = [json.loads(columns["row_costs"][k]) for k in rows] if costs.columns else []
-        by_name = {name: np.array([one[name] for one in known]) for name in costs.columns}
-        others = RowCosts.of(by_name or None, costs, len(rows), "decide").without_reject()
-        outputs = unchecked(Probabilities, {"array": p, "classes": others.costs.classes})
-        for k, code in zip(rows, least_costs(outputs, others.costs, others).action, strict=True):
-            result[k] = others.costs.actions[code]
+        others = without_reject(costs)
+        by_name = model_answers.cost_columns(others, [columns["row_costs"][k] for k in rows])
+        outputs = unchecked(Probabilities, {"array": p, "classes": others.classes})
+        for k, code in zip(rows, optimal_actions(outputs, others, by_name), strict=True):
+            result[k] = others.actions[code]
     return result
 
 

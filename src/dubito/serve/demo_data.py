@@ -69,15 +69,17 @@ def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
     outputs = Logits(logits, classes=sample.classes)
     n = len(labels)
     is_audit = np.random.default_rng(random_state).random(n) < AUDIT_FRACTION
-    now = time.time()
+    now, is_reviewed = time.time(), is_audit.copy()
     for start in range(0, n, BLOCK):
         rows = slice(start, start + BLOCK)
         block = outputs.take(rows)
+        decided = policy.decide(block)
+        is_reviewed[rows] |= decided.is_rejected
         store.add_decisions(
             NewDecisions.of(
                 policy_id,
                 [_image_id(row) for row in range(start, start + block.n_rows)],
-                policy.decide(block),
+                decided,
                 block.array,
                 digests=[blake2b(row.tobytes(), digest_size=16).digest() for row in block.array],
                 is_audit=is_audit[rows],
@@ -85,7 +87,6 @@ def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
                 created=now - DAYS * 86_400 * (1 - (start + BLOCK) / (n + BLOCK)),
             )
         )
-    is_reviewed = is_audit | policy.decide(outputs).is_rejected
     reviewed = np.flatnonzero(is_reviewed)[:-N_WAITING]
     store.add_labels([_image_id(row) for row in reviewed], labels[reviewed].tolist())
     return token

@@ -28,7 +28,7 @@ from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS, DecisionRu
 from dubito.decide.row_costs import without_reject
 from dubito.outputs import Probabilities
 from dubito.serve import schemas
-from dubito.serve.cascades import NewStages, answer_stages, count_waiting
+from dubito.serve.cascades import NewStages, answer_stages, count_waiting, values_by_model
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
 from dubito.serve.rows import require_few, require_unique
 from dubito.serve.service import Service
@@ -38,6 +38,7 @@ from dubito.serve.store.decisions import (
     ModelAnswer,
     find_decisions,
     find_model_answers,
+    read_row_costs,
     review_columns,
 )
 from dubito.serve.store.policies import ServedPolicy
@@ -113,10 +114,7 @@ def cost_columns(
     costs: CostMatrix, row_costs: Sequence[str | None]
 ) -> dict[str, FloatArray] | None:
     """Return the columns that costs depend on, of some rows; None if they depend on none."""
-    if not costs.columns:
-        return None
-    given = [json.loads(one or "{}") for one in row_costs]
-    return {name: np.array([one.get(name, np.nan) for one in given]) for name in costs.columns}
+    return read_row_costs(row_costs, costs.columns) if costs.columns else None
 
 
 @lru_cache(maxsize=64)
@@ -145,18 +143,8 @@ def _parse(content: Any, service: Service) -> dict[str, tuple[str, Any]] | None:
     if not fields.ids:
         raise HTTPError(INVALID, "`ids` must have one id per answer, got none", EXAMPLE)
     require_unique(fields.ids, EXAMPLE)
-    if not isinstance(fields.answers, dict):
-        raise HTTPError(INVALID, "`answers` must be lists by model", EXAMPLE)
-    given: dict[str, dict[str, Any]] = {name: {} for name in fields.ids}
-    for model, answers in fields.answers.items():
-        if not isinstance(answers, list) or len(answers) != len(fields.ids):
-            got = f"{len(answers)}" if isinstance(answers, list) else type(answers).__name__
-            each = f"one entry for each of {len(fields.ids)} ids"
-            problem = f"`answers.{model[:50]}` must have {each}"
-            raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
-        for name, answer in zip(fields.ids, answers, strict=True):
-            if answer is not None:
-                given[name][model] = answer
+    rows = values_by_model(fields.answers, "answers", len(fields.ids), EXAMPLE)
+    given = dict(zip(fields.ids, rows, strict=True))
     for name, found in given.items():
         if len(found) != 1:
             problem = f"Id {name!r} must have the answer of one model, got {len(found)}"

@@ -243,12 +243,6 @@ def monitor_classes(
     )
 
 
-def positive_class(policy: Policy) -> Any:
-    """Return the positive of two classes."""
-    names = {str(name): name for name in policy.classes}
-    return names.get(str(policy.provenance.get("positive")), policy.classes[1])
-
-
 def _class_reliability(rows: StoredRows, policy: Policy) -> Reliability | None:
     """Return the reliability of the positive class of two, or of the top label of more."""
     sample = propensity_weights(rows)
@@ -257,7 +251,7 @@ def _class_reliability(rows: StoredRows, policy: Policy) -> Reliability | None:
     labeled = rows.take(sample.rows)
     p = labeled.probabilities.astype(np.float64)
     if len(policy.classes) == 2:
-        k = policy.classes.index(positive_class(policy))
+        k = policy.pos_column
         stated, is_true = p[:, k], labeled.label == k
     else:
         stated, is_true = p.max(axis=1), labeled.label == p.argmax(axis=1)

@@ -41,7 +41,6 @@ from dubito.serve.policy_metrics import (
     MonitorReport,
     ValueWindow,
     Window,
-    positive_class,
 )
 from dubito.serve.store import StoredPolicy, StoredRows
 from dubito.serve.team import MemberReport, TeamReport
@@ -354,7 +353,7 @@ def metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Bl
     )
     stated, observed = "Confidence", "Accuracy"
     if len(policy.classes) == 2:
-        stated, observed = f"P({positive_class(policy)})", "Observed frequency"
+        stated, observed = f"P({policy.classes[policy.pos_column]})", "Observed frequency"
     intro = RELIABILITY.format(observed.lower())
     curve = _reliability(report.reliability, stated, observed, intro)
     text = _summary(report, "label", awaited="an answer")

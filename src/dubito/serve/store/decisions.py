@@ -329,8 +329,7 @@ class StoredRows:
 
     def columns_of(self, names: Sequence[str]) -> dict[str, FloatArray]:
         """Return the columns that costs depend on, NaN where a row has none."""
-        rows = [{} if one is None else json.loads(one) for one in self.row_costs.tolist()]
-        return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
+        return read_row_costs(self.row_costs.tolist(), names)
 
     def take(self, which: IntArray | BoolArray | slice) -> StoredRows:
         """Return some of the rows."""
@@ -722,6 +721,12 @@ def label_of(row: Any) -> Label:
     """Return the label in a row of a table."""
     label: Label = row["label"] if row["answers"] is None else row["answers"]
     return label
+
+
+def read_row_costs(row_costs: Sequence[str | None], names: Sequence[str]) -> dict[str, FloatArray]:
+    """Return the columns that costs depend on, as they are stored, NaN where a row has none."""
+    rows = [{} if one is None else json.loads(one) for one in row_costs]
+    return {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
 
 
 def _json_rows(table: NDArray[Any]) -> list[str]:
