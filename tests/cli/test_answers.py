@@ -56,7 +56,7 @@ def test_a_policy_decides_new_rows_without_correct(run: Run, files: Files) -> No
     old, new = files
     done = run("fit", "answers.csv", *SCORES, "--confidence", "c", *REJECT, "--group", "subject")
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("By calibrated P(correct): reject below 0.8, answer from there")
+    assert done.stdout.startswith("By calibrated P(correct): reject below 0.8, answer from 0.8 on")
     assert "200 rows, cross-fitted in 5 folds" in done.stdout
     assert "Groups; class correct predicted" in done.stdout
     names = ["c", "logprob", "verbal"]

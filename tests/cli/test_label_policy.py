@@ -156,7 +156,7 @@ def test_options_that_do_not_fit_are_refused(
         ("label,false_negative\ntumor,-1\n*,1\n", "must be a positive number"),
         (
             "label,false_negative\nnose,2\n*,1\n",
-            "labels cough, fever and tumor, got one for 'nose'",
+            "--costs costs.csv must name labels only (cough, fever and tumor), got 'nose'. Correct",
         ),
         ("label,false_negative\ntumor,2\n", "none for 'cough'"),
         ("label,false_negative\ntumor,2\ntumor,3\n", "a label occurs twice"),

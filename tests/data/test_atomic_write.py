@@ -8,6 +8,7 @@ import pytest
 
 from dubito.data import sink as module
 from dubito.data.sink import Sink, write_atomic
+from dubito.errors import BadValueError
 
 
 def test_a_text_is_written_and_replaces_another(tmp_path: Path) -> None:
@@ -52,8 +53,12 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_atomic(tmp_path / "nowhere" / "policy.json", "{}")
+    path = tmp_path / "nowhere" / "policy.json"
+    with pytest.raises(BadValueError) as caught:
+        write_atomic(path, "{}")
+    assert str(caught.value) == (
+        f"{path} must be in a directory that exists, got {path.parent}. Create the directory first."
+    )
 
 
 def mode_of(path: Path) -> int:

@@ -346,7 +346,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: least_costs(P, PLAIN, [1, 2]),
         BadValueError,
-        r"`row_costs` .*got list\. Use an expression in the costs, such as CostMatrix\(\[\[0",
+        r"`row_costs` .*got a list\. Leave it out, or use expressions such as CostMatrix\(\[\[0",
     ),
     (
         lambda: least_costs(TopLabel([0.5], [1]), PLAIN),

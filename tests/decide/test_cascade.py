@@ -84,7 +84,9 @@ def test_no_model_is_called_where_none_pays() -> None:
     assert found.tiers == ()
     first, second, *_ = str(found).splitlines()
     assert first == "Call no model: abstain for all rows."
-    assert second.endswith("the same as rejecting all rows (0.05). No model alone is worth a call.")
+    assert second.endswith(
+        "the same as abstaining on all rows (0.05). No model alone is worth a call."
+    )
 
 
 def test_confidences_of_exactly_0_and_1_leave_the_others_calibrated() -> None:
@@ -138,3 +140,13 @@ def test_folds_that_choose_other_tiers_are_counted() -> None:
 def test_what_would_be_ignored_is_refused(settings: Any, message: str) -> None:
     with pytest.raises(DubitoError, match=message):
         Cascade.fit(models(60), costs=COSTS, **settings)
+
+
+def test_answers_are_correct_or_wrong() -> None:
+    tops = models(60)
+    tops["small"] = TopLabel(tops["small"].correct, tops["small"].confidence)
+    message = (
+        r"`outputs\['small'\]` must say .* correct, 1 or 0, got 0\..* in row 0\. .*in this order"
+    )
+    with pytest.raises(DubitoError, match=message):
+        Cascade.fit(tops, costs=COSTS)

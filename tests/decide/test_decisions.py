@@ -69,7 +69,8 @@ def test_words() -> None:
     assert len(some()) == 6
     assert str(some()) == (
         "6 rows: approve 16.7 %, deny 16.7 %, ask 66.7 %. "
-        "Reasons for rejection: rejecting costs less 2, risk bound 1, out-of-distribution input 1."
+        "Reasons for rejection: lower cost (2 rows), risk bound (1 row), out-of-distribution input "
+        "(1 row)."
     )
     assert str(some(reason=np.zeros(6, np.int64))) == (
         "6 rows: approve 16.7 %, deny 16.7 %, ask 66.7 %."

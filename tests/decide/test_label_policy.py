@@ -467,15 +467,13 @@ def test_costs_that_can_hardly_be_meant_are_warned_about() -> None:
     names = ("a", "b", "c")
     assert LabelCosts(1, 5, review=0.4, review_row=1.0).warnings(names) == []
     [never] = LabelCosts(1, 1, review=[0.6, 0.6, 0.4]).warnings(names)
-    assert (
-        never == "Review of a and b is never optimal: it would have to cost at most 0.5, 0.1 less."
-    )
+    assert never == "Review of a and b is never chosen: it would have to cost 0.5 or less."
     [row] = LabelCosts(review_row=1.5).warnings(names)
-    assert row == "Review of a row is never optimal: it would have to cost less than 1.5."
+    assert row == "Review of a row is never chosen: it would have to cost less than 1.5."
     [unused] = LabelCosts(9, 9, review=2.0, review_row=1.0).warnings(names)
     assert unused == "Review of single labels costs more than that of the row: it is unused."
-    with pytest.warns(DubitoWarning, match="Review of single labels is never optimal"):
-        assert "never optimal" in fitted(costs=LabelCosts(review=0.7)).report.notes[0]
+    with pytest.warns(DubitoWarning, match="Review of single labels is never chosen"):
+        assert "never chosen" in fitted(costs=LabelCosts(review=0.7)).report.notes[0]
 
 
 def test_decisions_that_are_all_alike_are_warned_about() -> None:
@@ -514,7 +512,7 @@ def test_costs_are_matched_by_name() -> None:
     assert found.review == (None, 0.5)
     assert LabelCosts(review=[None, None]).for_labels("ab").review is None
     assert LabelCosts({1: 2.0, 0: 3.0}).for_labels((0, 1)).false_positive == (3.0, 2.0)
-    with pytest.raises(BadValueError, match=r"only for the labels a and b, got one for 'c', wh"):
+    with pytest.raises(BadValueError, match=r"must name labels only \(a and b\), got 'c'"):
         LabelCosts({"c": 1, "*": 1}).for_labels(["a", "b"])
     with pytest.raises(BadValueError, match=r"for each label, got none for 'b'.*'\*' for all"):
         LabelCosts({"a": 1}).for_labels(["a", "b"])

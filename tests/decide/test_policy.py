@@ -751,7 +751,7 @@ def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> Non
 
 def test_an_action_that_never_wins_is_warned_about_unless_a_bound_or_gate_takes_it() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0.9, "ask")
-    message = "'ask' is never optimal: it would have to cost at most 0.6667, 0.233 less."
+    message = "'ask' costs 0.9 and is never chosen: it would have to cost 0.6667 or less."
     with pytest.warns(DubitoWarning, match=re.escape(message)):
         Policy.fit(Logits(Z), Y, costs=costs, calibrator=IdentityCalibrator())
     bound = RiskBound(0.4)
@@ -777,7 +777,7 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert known.value == raw
     assert known.low < 1 / (1 + 39**2) < known.high  # the model's log odds are twice too large
     ends = f"{known.low:.3g} to {known.high:.3g}"
-    start = f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}, {ends}), review from there to"
+    start = f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}, {ends}), review from 0.025 to"
     assert line.startswith(start)
     actions = policy.decide(outputs).action
     p = policy.predict_proba(outputs)[:, 1]
@@ -879,12 +879,16 @@ def test_odd_costs_are_warned_about_and_noted() -> None:
     zero_one = CostMatrix.zero_one(2)
     cases: list[tuple[CostMatrix, dict[str, Any], str]] = [
         (CostMatrix([[1, 2], [1, 2]]), {}, "All actions cost the same in each class"),
-        (zero_one.with_reject(3, "review"), {}, "'review' costs 3, but no error costs more than 1"),
-        (zero_one.with_reject(0.6), {}, "'reject' is never optimal: it would have to cost"),
+        (zero_one.with_reject(3, "review"), {}, "'review' costs 3 and is never chosen"),
+        (
+            zero_one.with_reject(0.6),
+            {},
+            "'reject' costs 0.6 and is never chosen: it would have to cost 0.5 or less.",
+        ),
         (
             CostMatrix([[0, 24], [1, 0]]).with_reject(0.1),
             {"max_review_rate": 0.25},
-            r"[\d.]+ % of rows are sent to .reject., above the limit of 25.0 %",
+            r"[\d.]+ % of rows are rejected, above the limit of 25.0 %",
         ),
     ]
     for costs, more, message in cases:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from sklearn.base import clone
 
-from dubito import Logits, Normal
+from dubito import Logits, MultiLabel, Normal
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
 from dubito.data.batch import column_names
@@ -30,10 +30,10 @@ def test_shards_hold_their_own_columns() -> None:
     message = r"Policy\.fit: `features` must be None when `outputs` is shards, got list"
     with pytest.raises(BadTypeError, match=message):
         Policy.fit(shards, features=[[1.0]], costs=costs)
-    with pytest.raises(
-        BadTypeError, match=r"Policy\.fit: `outputs` must be Logits, Prob.* got Normal"
-    ):
+    with pytest.raises(BadTypeError, match=r"over classes, got Normal\. Use RegressionPolicy\.fit"):
         Policy.fit(Normal([1.0], [1.0]), [0], costs=costs)
+    with pytest.raises(BadTypeError, match=r"got MultiLabel\. Use MultiLabelPolicy\.fit\."):
+        Policy.fit(MultiLabel([[0.5]]), [[1]], costs=costs)
 
 
 KNOWN = Logits([[3.0, 0.0]])
@@ -91,12 +91,12 @@ def test_rows_to_be_judged_on() -> None:
     assert shards.batch is batch
     assert evaluation_shards(shards, "Policy.fit") is shards
     assert evaluation_shards("cross-fit", "Policy.fit") is None
-    for wrong in ("in-sample", None, (P, [0, 1])):
+    for wrong, got in (("in-sample", "'in-sample'"), (None, "None"), ((P, [0, 1]), "a tuple")):
         with pytest.raises(BadTypeError) as caught:
             evaluation_shards(wrong, "Policy.fit")
         assert str(caught.value) == (
             "Policy.fit: `evaluate_on` must be 'cross-fit', a Batch or Shards, "
-            f"got {wrong!r}. Pass Batch.of(y, outputs, features=...)."
+            f"got {got}. Pass Batch.of(y, outputs, features=...)."
         )
 
 

@@ -107,7 +107,7 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     assert parts["risk"].threshold_ == choice.threshold
     assert parts["risk"].summary_ == choice.summary
     assert choice.is_met
-    note = f"Risk bound on the rows not rejected on cost: {choice.summary}"
+    note = f"Risk bound on the rows that costs do not reject: {choice.summary}"
     assert parts["report"].notes == (note,)
 
 
@@ -142,7 +142,8 @@ def test_where_costs_hand_everything_over_there_is_nothing_to_bound() -> None:
     assert policy.risk is not None
     assert policy.risk.threshold_ == 1.0
     assert policy.report.notes == (
-        "Risk bound on the rows not rejected on cost: every row is rejected because of its costs.",
+        "Risk bound on the rows that costs do not reject: every row is rejected because of its "
+        "costs.",
     )
     assert policy.report.risk is None
     assert policy.report.coverage.value == 0

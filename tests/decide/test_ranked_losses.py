@@ -87,8 +87,8 @@ def test_costs_in_words_and_units() -> None:
     assert choice.is_met
     assert [choice.risk, choice.risk_bound] == pytest.approx([1.0, 2.0])
     assert choice.summary == (
-        "100.0 % of 400 rows are accepted (expected cost below 9); mean cost 1, at most 2 with "
-        "95 % confidence."
+        "100.0 % of 400 rows are accepted (expected cost below 9). Their mean cost is 1, "
+        "and at most 2 with 95 % confidence."
     )
     none = threshold_at_risk(ranked([0.2] * 400), 0.05, 0.05, unit)
     assert (none.is_met, none.threshold, none.coverage) == (False, 1.0, 0.0)

@@ -292,8 +292,8 @@ def test_no_risk_can_be_promised_to_be_none_and_any_to_be_one() -> None:
 def test_words() -> None:
     right = TopLabel([0.9] * 90 + [0.6] * 10, [1] * 90 + [0] * 10)
     assert choose_threshold(None, right, risk=0.1).summary == (
-        "90.0 % of 100 rows are accepted (minimum confidence 0.6); error rate 0.00 %, at most "
-        "10 % with 95 % confidence."
+        "90.0 % of 100 rows are accepted (minimum confidence 0.6). Their error rate is 0.00 %, "
+        "and at most 10 % with 95 % confidence."
     )
     assert choose_threshold(None, right, risk=0.01).summary == (
         "No threshold guarantees an error rate of at most 1 % with 95 % confidence on 100 rows; "
@@ -301,13 +301,13 @@ def test_words() -> None:
         "304 accepted rows without an error, or a higher limit."
     )
     assert choose_threshold(None, right, coverage=0.8).summary == (
-        "90.0 % of 100 rows are accepted (minimum confidence 0.9); error rate 0.00 %, at most "
-        "5.16 %; coverage at least 80 %, each with 95 % confidence."
+        "90.0 % of 100 rows are accepted (minimum confidence 0.9). Their error rate is 0.00 %, "
+        "and at most 5.16 %; coverage at least 80 %, each with 95 % confidence."
     )
     few = TopLabel([0.9] * 3, [1] * 3)
     assert choose_threshold(None, few, coverage=0.8).summary == (
-        "100.0 % of 3 rows are accepted (minimum confidence 0); error rate 0.00 %, at most "
-        "63.16 %; coverage at least 80 %, each with 95 % confidence. "
+        "100.0 % of 3 rows are accepted (minimum confidence 0). Their error rate is 0.00 %, "
+        "and at most 63.16 %; coverage at least 80 %, each with 95 % confidence. "
         "With so few rows, only the threshold that accepts all is guaranteed."
     )
     assert choose_threshold(None, few, risk=0.0).summary == (

@@ -303,9 +303,12 @@ def test_a_team_is_a_table(tmp_path: Path) -> None:
     assert dee.capacity == 17
     path.write_text("name;capacity_per_day;error_rate\nann;40;0,02\n")
     assert ReviewTeam.load(path).reviewers[0].error_rate == 0.02
+    path.with_suffix(".json").write_text('{"class": "Policy", "format": 1, "report": {}}')
+    with pytest.raises(DubitoError, match=r"it holds 'Policy', not a ReviewTeam\. Write a list"):
+        ReviewTeam.load(path.with_suffix(".json"))
     for content, message in [
-        ("", "its header must have `name`, and some of capacity_per_day"),
-        ("name,wage\nann,3\n", "got 'wage'"),
+        ("", "it has no column `name`. The columns are name, capacity_per_day or"),
+        ("name,wage\nann,3\n", "unknown column 'wage'. The columns are name"),
         ("name,error_rate\nann,0.1\n", "row 'ann' has no capacity. Fill in capacity_per_day"),
         ("name,capacity_per_day\nann,3,4\n", "row 'ann' has 3 cells instead of 2"),
         ("name,capacity_per_day\nann,many\n", "row 1, column capacity_per_day .*'many'"),

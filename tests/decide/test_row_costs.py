@@ -70,7 +70,7 @@ def test_a_policy_states_its_thresholds_for_a_median_row() -> None:
     stated = str(Policy.from_json(policy.to_json())).splitlines()[0]
     assert stated.startswith(f"For a row with amount {amount:.4g} and a fee {fee:.4g} (the med")
     assert f"by calibrated P(fraud): pass below {review / amount:.3g} " in stated
-    assert f"review from there to {1 - review / (2 * fee):.3g} " in stated
+    assert f"review from {review / amount:.3g} to {1 - review / (2 * fee):.3g} " in stated
     one = fitted(costs=CostMatrix([[0, "amount"], [1, 0]]), row_costs=COLUMNS["amount"])
     assert str(one).startswith(f"For a row with amount {amount:.4g} (the median), by calibrated")
     changed = fitted().to_dict()
@@ -85,8 +85,7 @@ def test_an_action_that_is_optimal_for_no_row_is_warned_about() -> None:
         policy = fitted(costs=costs.with_reject(1e4, "review"))
     [note] = policy.report.notes
     assert str(caught[0].message) == f"Policy.fit: {note}"
-    [(stated, less)] = re.findall(r"have to cost at most ([\d.]+), ([\d.e+]+) less\.$", note)
-    assert float(stated) + float(less) == pytest.approx(1e4, rel=1e-2)
+    [stated] = re.findall(r"have to cost ([\d.]+) or less\.$", note)
     for factor, is_used in ((0.99, True), (1.01, False)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DubitoWarning)

@@ -479,6 +479,12 @@ def test_regressions_are_kept_too() -> None:
         ({"format": 1}, BadTypeError, "got a dict without the key 'class'."),
         ({**EMPTY, "class": "Guess"}, BadValueError, "got 'Guess'."),
         ({**EMPTY, "class": "PlattScaling"}, BadValueError, "got 'PlattScaling'."),
+        (
+            {"class": "Policy", "format": 1, "report": {}},
+            BadValueError,
+            "must be a TemperatureScaling, got 'Policy'. Pass what TemperatureScaling.to_dict "
+            "returned, or use Policy.from_dict.",
+        ),
         ({**EMPTY, "class": "BaseCalibrator"}, BadValueError, "must be of a known class,"),
         ({**EMPTY, "class": ["TemperatureScaling"]}, BadValueError, "got a list."),
         ({**EMPTY, "class": "audit"}, BadValueError, "got 'audit'."),

@@ -108,7 +108,7 @@ class CostOptions:
         elif costs is None:
             actions, classes = dict.fromkeys(cell.action for cell in self.parsed), names_of(outputs)
             costs = CostMatrix([[0.0] * len(classes)] * len(actions), actions, classes)
-        if costs.classes is not None and len(costs.classes) == outputs.n_classes:
+        if costs.classes is not None:
             costs = self._in_order_of(outputs, costs)
         reject = self.reject_action or costs.reject_name
         is_new = adds_reject and reject is not None and reject not in costs.actions
@@ -152,9 +152,11 @@ class CostOptions:
             found = tuple(SPELLINGS.get(str(name).lower(), name) for name in found)
         if class_order(found, names) is None:
             whose = "labels" if outputs.classes is None else "outputs"
-            wanted, got = (" and ".join(map(str, one[:8])) for one in (names, costs.classes or ()))
-            rule = f"must have the columns {wanted}, the classes of the {whose}"
-            fix = f"Rename each column to its class, {wanted.replace(' and ', ' or ')}"
+            wanted, got = (", ".join(map(str, one[:8])) for one in (names, costs.classes or ()))
+            rule = f"must have the columns {wanted} (the classes of the {whose})"
+            fix = "Rename each column to its class"
+            if len(found) != len(names):
+                fix = "Write one column per class"
             raise BadValueError("", f"--costs {self.file}", rule, got, fix)
         renamed = CostMatrix(
             costs.cells, costs.actions, found, reject=costs.reject_name, reviews=costs.reviews

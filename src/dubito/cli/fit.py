@@ -332,6 +332,7 @@ def _fit_labels(
 ) -> tuple[MultiLabelPolicy, LabelEvidence, Shards]:
     """Fit a policy for several labels per row; return it, its held-out rows, and all rows."""
     from dubito.decide import MultiLabelPolicy
+    from dubito.decide.multilabel.label_costs import COLUMNS
 
     require_unused({"--features": options.features, "--ood-alpha": wanted.ood_alpha})
     settings: dict[str, Any] = {**own.read(wanted.costs), "random_state": wanted.seed}
@@ -339,8 +340,13 @@ def _fit_labels(
     [predictions] = options.open(file)
     with passes():
         rows = reader.rows(predictions)
-        with reader.held_out(predictions, wanted.evaluate_on) as others:
-            policy, evidence = MultiLabelPolicy.fit_shards(rows, evaluate_on=others, **settings)
+        try:
+            with reader.held_out(predictions, wanted.evaluate_on) as others:
+                policy, evidence = MultiLabelPolicy.fit_shards(rows, evaluate_on=others, **settings)
+        except BadValueError as error:
+            if wanted.costs is None or error.argument not in COLUMNS:
+                raise
+            raise error.moved(argument="", caller=f"--costs {wanted.costs}") from error
     policy.provenance["columns"] = output_columns(predictions.columns)
     return policy, evidence, rows
 

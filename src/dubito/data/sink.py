@@ -281,6 +281,9 @@ def _atomic_file(name: str) -> Iterator[BinaryIO]:
     mode = 0o600 if is_url(name) else 0o666  # others can read the temporary directory
     if is_known:
         mode = S_IMODE(target.stat().st_mode)
+    if not target.parent.is_dir():
+        rule, fix = "must be in a directory that exists", "Create the directory first"
+        raise BadValueError("", name, rule, f"{target.parent}", fix)
     try:
         with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
             if is_known:  # whatever the umask

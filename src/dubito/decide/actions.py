@@ -387,7 +387,7 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
     Examples
     --------
     >>> cost_warnings(CostMatrix.zero_one(2).with_reject(5, "ask"))
-    ["'ask' costs 5, but no error costs more than 1: it would have to cost at most 0.5, 4.5 less."]
+    ["'ask' costs 5 and is never chosen: it would have to cost 0.5 or less."]
     >>> cost_warnings(CostMatrix.zero_one(2).with_reject(-1))[0].partition(", so")[0]
     "'reject' costs -1 at most, less than any decision"
     """
@@ -404,32 +404,29 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
         ]
     sentences = []
     for name, excess in unused_actions(costs).items():
-        problem = f"'{name}' is never optimal"
-        if name == costs.reject_name:
-            if may_reject:
-                continue
-            least = float(costs.array[costs.reject].min())
-            if least > others.max():
-                problem = f"'{name}' costs {least:.4g}, but no error costs more than "
-                problem += f"{others.max():.4g}"
+        if name == costs.reject_name and may_reject:
+            continue
         row = costs.array[costs.actions.index(name)]
-        sentences.append(too_costly(problem, excess, float(row[0]) if np.ptp(row) == 0 else None))
+        price = float(row[0]) if np.ptp(row) == 0 else None
+        problem = f"'{name}' is never chosen"
+        if price is not None:
+            problem = f"'{name}' costs {price:.4g} and is never chosen"
+        sentences.append(too_costly(problem, excess, price))
     return sentences
 
 
 def too_costly(problem: str, excess: float, cost: float | None) -> str:
     """Return a sentence on an action that costs too much; `cost` where it is always the same.
 
-    >>> too_costly("'review' is never optimal", 0.1, 0.6)
-    "'review' is never optimal: it would have to cost at most 0.5, 0.1 less."
-    >>> too_costly("Review of a row is never optimal", 0.0, 1.0)
-    'Review of a row is never optimal: it would have to cost less than 1.'
+    >>> too_costly("'review' is never chosen", 0.1, 0.6)
+    "'review' is never chosen: it would have to cost 0.5 or less."
+    >>> too_costly("Review of a row is never chosen", 0.0, 1.0)
+    'Review of a row is never chosen: it would have to cost less than 1.'
     """
     if cost is not None and cost == float(f"{cost - excess:.4g}"):
         return f"{problem}: it would have to cost less than {cost:.4g}."
-    less = f"{excess:.3g} less"
-    least = f"at least {less}" if cost is None else f"at most {cost - excess:.4g}, {less}"
-    return f"{problem}: it would have to cost {least}."
+    most = f"at least {excess:.3g} less" if cost is None else f"{cost - excess:.4g} or less"
+    return f"{problem}: it would have to cost {most}."
 
 
 def _excess(costs: FloatArray, action: int) -> float:

@@ -54,7 +54,18 @@ from dubito.measure.intervals import Interval
 from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseOutputs, TopLabel
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Entry, class_names, list_of, number, optional, record, text
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    Omittable,
+    class_names,
+    declare,
+    list_of,
+    number,
+    optional,
+    record,
+    text,
+)
 from dubito.serialization.objects import record_of
 
 FIT, DECIDE = "Cascade.fit", "Cascade.decide"
@@ -66,6 +77,7 @@ N_GRID = 2001  # of them
 BLOCK_ROWS = 4096
 CALL, ANSWER = "call", "answer"
 ABSTAIN, REVIEW = "abstain", "review"
+REJECTING = {ABSTAIN: "abstaining on all rows", REVIEW: "reviewing all rows"}
 
 _cost = number(0, HIGHEST_COST)
 _per_tier = array("tiers", low=0, high=HIGHEST_COST, is_empty_allowed=True)
@@ -110,6 +122,8 @@ class CascadeReport(BaseReport):
         The number of folds.
     n_other_folds : int
         In how many folds other tiers were chosen than those of the cascade.
+    reject_action : str
+        The cheapest way to reject a row, "abstain" or "review"; empty if there is none.
     """
 
     evaluation: str
@@ -127,9 +141,12 @@ class CascadeReport(BaseReport):
     accuracy: Interval | None
     n_folds: int
     n_other_folds: int
+    reject_action: str = ""
 
     @classmethod
-    def of(cls, held: Held, rows: _Rows, fold_of: IntArray, seed: int) -> CascadeReport:
+    def of(
+        cls, held: Held, rows: _Rows, fold_of: IntArray, seed: int, reject_action: str = ""
+    ) -> CascadeReport:
         """Return the figures of held-out rows, each by the chain that the other folds choose.
 
         Parameters
@@ -142,6 +159,8 @@ class CascadeReport(BaseReport):
             The fold of each row.
         seed : int
             Seed of the bootstrap.
+        reject_action : str, default ""
+            The cheapest way to reject a row, if there is one: "abstain" or "review".
 
         Returns
         -------
@@ -191,6 +210,7 @@ class CascadeReport(BaseReport):
             accuracy=proportion(is_correct[is_answered], some, some) if some.size else None,
             n_folds=n_folds,
             n_other_folds=int((by_fold != held.best()).sum()),
+            reject_action=reject_action,
         )
 
     @property
@@ -199,11 +219,12 @@ class CascadeReport(BaseReport):
         singly = f"the best single model ({self.single}, {self.single_cost:.4g})"
         lines = [f"Mean cost per row: {self.cost}, {cost_difference(self.saved, singly)}."]
         if self.reject_cost is not None and self.reject_saved is not None:
-            against = f"rejecting all rows ({self.reject_cost:.4g})"
+            rejecting = REJECTING.get(self.reject_action, "rejecting all rows")
+            against = f"{rejecting} ({self.reject_cost:.4g})"
             compared = cost_difference(self.reject_saved, against)
             is_same = self.reject_saved.low <= 0 <= self.reject_saved.high
-            sentence = f"Rejecting all rows ({self.reject_cost:.4g}) is not significantly different"
-            sentence += f": the cascade saves {self.reject_saved:+}."
+            sentence = f"{against.capitalize()} is not significantly different: the cascade saves "
+            sentence += f"{self.reject_saved:+}."
             is_equal = compared.startswith("the same")
             lines.append(sentence if is_same and not is_equal else f"It is {compared}.")
             if isclose(self.single_cost, self.reject_cost):  # the single model is never called
@@ -220,7 +241,8 @@ class CascadeReport(BaseReport):
         return [*lines, f"{found}.", used]
 
 
-CascadeReport.fields = field_checks(CascadeReport)
+_later: dict[str, Check] = {"reject_action": Omittable(text)}  # not in older files
+CascadeReport.fields = declare(**{**field_checks(CascadeReport), **_later})
 
 
 @final
@@ -448,7 +470,9 @@ class Cascade(BasePolicy):
         fold_of = np.arange(len(sample.correct)) % N_FOLDS
         rng.shuffle(fold_of)
         prices = sample.call_costs + sample.latency_costs
-        fallback = min(_rejects(abstain, review, error_rate * error).values(), default=np.inf)
+        rejects = _rejects(abstain, review, error_rate * error)
+        reject_action = min(rejects, key=rejects.__getitem__, default="")
+        fallback = rejects.get(reject_action, np.inf)
         fits = CrossFit(sample.scores, sample.correct, prices, error, fallback, fold_of)
         held = fits.search(max_calls)
         chain = held.chains[held.best()]
@@ -469,7 +493,7 @@ class Cascade(BasePolicy):
             review_cost=review,
             review_error_rate=error_rate,
             tier_model=fitted,
-            report=CascadeReport.of(held, sample, fold_of, seed),
+            report=CascadeReport.of(held, sample, fold_of, seed, reject_action),
             provenance=provenance_of(ArrayShards(batch), method, seed),
         )
 
@@ -785,7 +809,9 @@ def _score_and_hits(outputs: Any, y: Any, name: str) -> tuple[FloatArray, FloatA
     if isinstance(outputs, TopLabel):
         hits = outputs.correct
         is_whole = (hits == 0) | (hits == 1)
-        require_everywhere(is_whole, hits, argument, FIT, "must be correct or not", "Use 0 or 1")
+        rule = "must say of each answer whether it is correct, 1 or 0"
+        fix = "Use TopLabel(confidence, correct), in this order"
+        require_everywhere(is_whole, hits, argument, FIT, rule, fix)
         return _log_odds(outputs.confidence, 1 - outputs.confidence), hits
     if y is None:
         rule, fix = "must be a TopLabel if y is None", "Pass y, or TopLabel(confidence, correct)"

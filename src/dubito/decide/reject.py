@@ -404,7 +404,7 @@ def threshold_at_risk(
     threshold, first = rows.lowest_safe_threshold(risk, delta)
     limit = f"at most {unit.text(risk)} with {short_percent(1 - delta)} confidence"
     if threshold is not None:
-        return _choice(rows, threshold, risk, f", {limit}.", unit)
+        return _choice(rows, threshold, risk, f"{limit}.", unit)
     bound = rows.upper_bound(first, delta)
     n_needed = rows.fewest_rows(risk, delta * (1 - FEW_STARTS[0][1]))
     fix = "more rows, or a" if unit.is_cost else "a"
@@ -427,8 +427,8 @@ def _choice(
     least = f"minimum confidence {threshold:.6g}"
     if unit.is_cost:
         least = f"expected cost below {unit.value(1 - threshold):.6g}"
-    text = f"{percent(coverage)} of {rows.n_rows:,} rows are accepted ({least}); "
-    text += f"{unit.name} {unit.text(risk, '.2f')}{guarantee}"
+    text = f"{percent(coverage)} of {rows.n_rows:,} rows are accepted ({least}). "
+    text += f"Their {unit.name} is {unit.text(risk, '.2f')}, and {guarantee}"
     values = threshold, coverage, unit.value(risk), unit.value(bound)
     return ThresholdChoice(*values, rows.n_rows, True, text)
 
@@ -455,7 +455,7 @@ def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) ->
     n_errors = np.minimum(rows.loss_first[n_entries] + bonus, n_accepted)
     bound = _binomial_bound(n_errors, n_accepted, delta)
     guarantee = (
-        f", at most {percent(bound, 2)}; coverage at least {short_percent(coverage)}, each with "
+        f"at most {percent(bound, 2)}; coverage at least {short_percent(coverage)}, each with "
         f"{short_percent(1 - delta)} confidence."
     )
     if not n_rejected and coverage < 1:

@@ -77,6 +77,7 @@ from dubito.serialization.fields import (
     Entry,
     Omittable,
     class_names,
+    describe,
     integer,
     list_of,
     number,
@@ -329,6 +330,9 @@ class ReviewTeam(Record):
             values = {"reviewers": values}
         if isinstance(values, dict):
             values = {"class": cls.__name__, "format": 1, **values}
+            if values["class"] != cls.__name__:
+                problem = f"it holds {describe(values['class'])}, not a {cls.__name__}"
+                raise BadFileError(name, problem, fix)
         try:
             return cls._read(values, Entry("values", name, {}))
         except BadValueError as error:
@@ -777,10 +781,11 @@ def _listed_reviewers(path: str) -> list[dict[str, Any]]:
     head = [name.lower() for name in table[0]] if table else []
     unknown = [name for name in head if name not in COLUMNS]
     if unknown or "name" not in head or len(set(head)) < len(head):
-        problem = f"its header must have `name`, and some of {', '.join(COLUMNS[1:])}"
-        got = unknown[0] if unknown else ",".join(head)
-        fix = "Use a header such as name,capacity_per_day,error_rate,cost"
-        raise BadFileError(path, f"{problem}, got {got!r}", fix)
+        problem = f"a column occurs twice ({','.join(head)})"
+        if unknown or "name" not in head:
+            problem = f"unknown column {unknown[0]!r}" if unknown else "it has no column `name`"
+        fix = "The columns are name, capacity_per_day or capacity_per_hour and hours_per_day, "
+        raise BadFileError(path, problem, f"{fix}error_rate, cost, skills")
     found = []
     for cells in table[1:]:
         if len(cells) != len(head):

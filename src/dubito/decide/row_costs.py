@@ -108,9 +108,9 @@ class RowCosts:
         if np.ndim(row_costs) == 3 and not isinstance(row_costs, Mapping):
             return cls._of_array(row_costs, costs, n_rows, caller)
         if not costs.columns:
-            rule = "must be None, or rows x actions x classes, for costs without expressions"
-            fix = "Use an expression in the costs, such as CostMatrix([[0, 'amount'], [1, 0]])"
-            raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
+            rule, got = "has no effect on costs without expressions", type(row_costs).__name__
+            fix = "Leave it out, or use expressions such as CostMatrix([[0, 'amount'], [1, 0]])"
+            raise BadValueError("row_costs", caller, rule, f"a {got}", fix)
         columns = _columns_of(row_costs, costs.columns, n_rows, caller)
         values = np.empty((len(costs.expressions), n_rows))
         for number, expression in enumerate(costs.expressions):

@@ -276,7 +276,7 @@ class Record:
         if cls.has_header:
             name = _read_header(values, entry)
             if not isinstance(name, str) or name != cls.__name__:
-                raise entry.error(f"a {cls.__name__}", describe(name))
+                raise _another_class(cls, name, entry)
             values = {name: value for name, value in values.items() if name not in HEADER}
         return cls._from_values(read_fields(values, cls.fields, entry), entry)
 
@@ -388,20 +388,28 @@ def _read_header(values: Any, entry: Entry) -> Any:
 def _class_of(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     """Return the class that wrote a dict, or raise where it is another than wanted."""
     name = _read_header(values, entry)
+    homes = map(import_module, HOMES if isinstance(name, str) else ())
+    found = next((getattr(home, name) for home in homes if name in home.__all__), None)
+    if not isinstance(found, type) or not issubclass(found, Serializable | Record):
+        found = None
+    if found is None or isabstract(found):
+        rule = "must be of a known class"
+        raise BadValueError(entry.name, entry.caller, rule, describe(name), OTHER_VERSION)
+    if not issubclass(found, kind):
+        raise _another_class(kind, name, entry)
     require_keys(values, {**dict.fromkeys(PARTS, scalar), NOTE: Omittable(scalar)}, entry)
     for part in PARTS[2:]:
         if not isinstance(values[part], dict):
             raise entry.at(part).error("a dict", describe(values[part]))
-    homes = map(import_module, HOMES if isinstance(name, str) else ())
-    found = next((getattr(home, name) for home in homes if name in home.__all__), None)
-    if not (isinstance(found, type) and issubclass(found, Serializable)) or isabstract(found):
-        rule = "must be of a known class"
-        raise BadValueError(entry.name, entry.caller, rule, describe(name), OTHER_VERSION)
-    if not issubclass(found, kind):
-        rule = f"must be a {kind.__name__}"
-        fix = RESTORE if entry.depth else f"Use {name}.from_dict"
-        raise BadValueError(entry.name, entry.caller, rule, describe(name), fix)
     return found
+
+
+def _another_class(kind: type[Any], name: Any, entry: Entry) -> BadValueError:
+    """Return the error of values that another class wrote."""
+    rule, fix = f"must be a {kind.__name__}", RESTORE
+    if isinstance(name, str) and name.isidentifier() and not entry.depth:
+        fix = f"Pass what {kind.__name__}.to_dict returned, or use {name}.from_dict"
+    return BadValueError(entry.name, entry.caller, rule, describe(name), fix)
 
 
 def _estimator_to_dict(value: Serializable) -> dict[str, Any]:

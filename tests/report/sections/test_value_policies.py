@@ -44,7 +44,7 @@ def test_decisions_come_first_with_the_figures_of_the_policy() -> None:
     costs = (figures.cost.value, figures.raw_cost, figures.mean_cost, figures.constant_cost)
     assert [row[1] for row in rules.rows] == [decimal(one) for one in costs]
     assert isinstance(reasons, Table)
-    assert reasons.rows[0] == ("a review costs less", percent(figures.review_rate.value))
+    assert reasons.rows[0] == ("lower cost", percent(figures.review_rate.value))
     assert isinstance(notes, Text)
     verdict = value_policy_verdict(figures)
     assert verdict.headline == f"Decisions cost {decimal(figures.cost.value)} per row."

@@ -50,7 +50,7 @@ def test_a_row_shows_its_prediction_and_only_safe_links(anna: Person, store: Sto
     page = anna.get("/review")
     assert "javascript:alert(1)" in page
     assert 'href="javascript' not in page
-    assert "reject (reason: rejecting costs less)" in page
+    assert "reject (reason: lower cost)" in page
     item = store.claim_review("anna")
     assert item is not None
     assert f"A label is expected to save a cost of {item.review_value:.3g}." in page

@@ -192,8 +192,8 @@ class LabelCosts(Record):
             review = None if set(review) == {None} else review
         for name, costs in found.items():
             if None in costs:
-                rule, got = "must be a cost for each label", f"none for {names[costs.index(None)]}"
-                raise BadValueError(name, caller, rule, got, "Pass a positive number")
+                rule, fix = "must have a cost for each label", "Pass a positive number"
+                raise BadValueError(name, caller, rule, f"none for {names[costs.index(None)]}", fix)
         return LabelCosts(**found, review=review, review_row=self.review_row)
 
     @property
@@ -222,7 +222,7 @@ class LabelCosts(Record):
         --------
         >>> from dubito import LabelCosts
         >>> LabelCosts(review=0.6).warnings(["cough"])
-        ['Review of cough is never optimal: it would have to cost at most 0.5, 0.1 less.']
+        ['Review of cough is never chosen: it would have to cost 0.5 or less.']
         """
         costs = self.for_labels(names).arrays
         worst = costs.false_positive * costs.false_negative
@@ -232,13 +232,13 @@ class LabelCosts(Record):
         found = []
         for pair in sorted({*zip(costs.review[is_unused], worst[is_unused], strict=True)}):
             is_here = is_unused & (costs.review == pair[0]) & (worst == pair[1])
-            problem = f"Review of {_shown(names, is_here)} is never optimal"
+            problem = f"Review of {_shown(names, is_here)} is never chosen"
             found.append(too_costly(problem, pair[0] - pair[1], pair[0]))
         most = float(np.minimum(costs.review, worst).sum())
         if np.isfinite(costs.review_row):
             if costs.review_row >= most * (1 - TIE):
                 excess, price = costs.review_row - most, costs.review_row
-                found.append(too_costly("Review of a row is never optimal", excess, price))
+                found.append(too_costly("Review of a row is never chosen", excess, price))
             is_above = is_known & ~is_unused & (costs.review > costs.review_row)
             if is_above.any():
                 which = _shown(names, is_above)
@@ -332,12 +332,11 @@ def _by_label(
     shown = join_words([*known[:N_SHOWN], *(["others"] if len(known) > N_SHOWN else [])])
     for name in value:
         if name not in known and name != EVERY:
-            rule = f"must have costs only for the labels {shown}"
-            got = f"one for {name!r}, which is not a label"
-            raise BadValueError(argument, caller, rule, got, "Correct the name, or remove it")
+            rule, fix = f"must name labels only ({shown})", "Correct the name, or remove it"
+            raise BadValueError(argument, caller, rule, repr(name), fix)
     missing = [name for name in known if name not in value]
     if missing and EVERY not in value:
-        rule, fix = "must be a cost for each label", "Add it, or '*' for all other labels"
+        rule, fix = "must have a cost for each label", "Add it, or '*' for all other labels"
         raise BadValueError(argument, caller, rule, f"none for {missing[0]!r}", fix)
     return tuple(value[name if name in value else EVERY] for name in known)
 

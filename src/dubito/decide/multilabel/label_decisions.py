@@ -178,7 +178,7 @@ class LabelRule:
         )
 
 
-CURRENT = "each label at 0.5"
+CURRENT = "a threshold of 0.5 for every label"
 THRESHOLD = 0.5  # on uncalibrated probabilities, which the policy is compared with
 CONFUSION = ("true_positive", "false_positive", "false_negative", "true_negative", "review")
 
@@ -369,10 +369,12 @@ class MultiLabelPolicyReport(BaseCostReport):
     @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
-        unit = "Mean cost per row" if self.score is None else "Wrong labels per row"
+        unit, what = "Mean cost per row", "cost"
+        if self.score is not None:
+            unit, what = "Wrong labels per row", "number"
         lines = [
             f"{unit}: {self.cost}, {cost_difference(self.current_saved, CURRENT)}.",
-            f"Expected according to the model: {decimal(self.expected_cost)}. Baselines: "
+            f"Expected {what} according to the model: {decimal(self.expected_cost)}. Baselines: "
             f"{decimal(self.current_cost)} with {CURRENT}, {decimal(self.raw_cost)} with optimal "
             "decisions on uncalibrated outputs.",
         ]

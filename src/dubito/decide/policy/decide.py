@@ -30,7 +30,7 @@ REASONS = ("lowest_expected_cost", "reject_costs_less", "risk_bound", "out_of_di
 LOWEST_COST, REJECT_COSTS_LESS, RISK_BOUND, OUT_OF_DISTRIBUTION = range(4)
 REASON_TEXTS = (  # in the order of REASONS
     "lowest expected cost",
-    "rejecting costs less",
+    "lower cost",
     "risk bound",
     "out-of-distribution input",
 )
@@ -409,7 +409,8 @@ class DecisionRule:
 def reason_counts(reason: IntArray, texts: Sequence[str]) -> str:
     """Return for how many rows there is each reason, other than the lowest expected cost."""
     counts = np.bincount(reason, minlength=len(texts))
-    return ", ".join(f"{texts[k]} {counts[k]:,}" for k in range(1, len(texts)) if counts[k])
+    pairs = zip(texts[1:], counts[1:].tolist(), strict=True)
+    return ", ".join(f"{why} ({quantity(n)})" for why, n in pairs if n)
 
 
 def _is_one_of(action: IntArray, actions: Sequence[int]) -> BoolArray:

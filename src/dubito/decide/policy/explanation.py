@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,14 +75,16 @@ def _threshold_line(policy: Policy) -> str:
     """Return from which probability of the positive class on each action is taken."""
     parts = []
     *firsts, last = policy.thresholds
+    start = ""  # where the interval of an action starts, without its raw probability
     known = [one for one in policy.report.raw_thresholds if one is not None]
-    for place, one in enumerate(firsts):
+    for one in firsts:
         limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
         if raw is not None:
             ends = [f", {k.low:.3g} to {k.high:.3g}" for k in known if np.isclose(k.value, raw)]
             limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
-        parts.append(f"{one.action} {'below' if place == 0 else 'from there to'} {limit}")
-    parts.append(f"{last.action} {'from there on' if firsts else 'always'}")
+        parts.append(f"{one.action} {f'from {start} to' if start else 'below'} {limit}")
+        start = f"{one.high:.3g}"
+    parts.append(f"{last.action} {f'from {start} on' if start else 'always'}")
     return f"{_word(policy)} P({policy.classes[policy.pos_column]}): {', '.join(parts)}."
 
 
@@ -132,7 +135,7 @@ def _probability_line(
     def top(probabilities: FloatArray) -> str:
         if probabilities.size == 2:
             k = policy.pos_column
-            return f"P({policy.classes[k]}) = {percent(probabilities[k], 2)}"
+            return f"P({policy.classes[k]}) = {_exact_percent(float(probabilities[k]))}"
         k = int(probabilities.argmax())
         return f"{policy.classes[k]!r} at {percent(probabilities[k])}"
 
@@ -146,6 +149,17 @@ def _probability_line(
     if policy.deploy_prior is None:
         return f"{line}."
     return f"{line}; under the deployment prior, {top(decisions.probabilities[0])}."
+
+
+def _exact_percent(p: float) -> str:
+    """Return a probability in percent with two decimals, or two digits of what is near 0 or 1.
+
+    >>> _exact_percent(0.25), _exact_percent(0.000046), _exact_percent(0.999954)
+    ('25.00 %', '0.0046 %', '99.9954 %')
+    """
+    rest = min(p, 1 - p)
+    is_usual = rest >= 0.0005 or rest <= 0
+    return percent(p, 2 if is_usual else min(-floor(log10(rest)) - 1, 10))
 
 
 def _row_lines(policy: Policy, row_costs: RowCosts) -> list[str]:

@@ -49,8 +49,11 @@ from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval
 from dubito.outputs import (
     BaseClassOutputs,
+    BaseOutputs,
     ClassName,
     Logits,
+    MultiLabel,
+    MultiLabelMembers,
     Probabilities,
     Scores,
     TopLabel,
@@ -165,7 +168,7 @@ def fit_parts(
     if config.risk is not None:
         choice = held_out.choose_threshold(held_out.all_rows)
         risk = config.risk.with_threshold(choice.threshold, choice.summary)
-        notes = [f"Risk bound on the rows not rejected on cost: {choice.summary}"]
+        notes = [f"Risk bound on the rows that costs do not reject: {choice.summary}"]
     scores = held_out.batch.outputs
     if isinstance(scores, Scores) and scores.confidence_column is None:
         notes.append(BASE_RATE)
@@ -425,7 +428,8 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     name = config.costs.actions[reject]
     if config.costs.reviews:
         name = "', '".join(config.costs.actions[k] for k in config.costs.rejecting)
-    sentence = f"{percent(rate)} of rows are sent to '{name}', above the limit of {percent(limit)}"
+    taken = "rejected" if name == "reject" else f"sent to '{name}'"
+    sentence = f"{percent(rate)} of rows are {taken}, above the limit of {percent(limit)}"
     by_row, now = evidence.row_costs, evidence.row_costs.constant_cost(reject)
     is_simple = config.ood is None and config.risk is None and not config.costs.reviews
     if is_simple and now is not None:
@@ -447,8 +451,10 @@ def evaluation_shards(evaluate_on: Any, caller: str) -> Shards | None:
     if isinstance(evaluate_on, Batch):
         return ArrayShards(evaluate_on)
     if not isinstance(evaluate_on, Shards) and evaluate_on != "cross-fit":
-        rule = "must be 'cross-fit', a Batch or Shards"
-        raise BadTypeError("evaluate_on", caller, rule, repr(evaluate_on)[:60], PASS_BATCH)
+        rule, got = "must be 'cross-fit', a Batch or Shards", f"a {type(evaluate_on).__name__}"
+        if evaluate_on is None or isinstance(evaluate_on, str):
+            got = repr(evaluate_on)
+        raise BadTypeError("evaluate_on", caller, rule, got, PASS_BATCH)
     return evaluate_on if isinstance(evaluate_on, Shards) else None
 
 
@@ -499,6 +505,10 @@ def as_decidable(outputs: Any, caller: str) -> Logits | Probabilities | Scores:
     """Return outputs that a policy can be fitted to: over classes, or scores of answers."""
     if isinstance(outputs, Scores | TopLabel):
         return ConfidenceCalibrator()._as_outputs(outputs, caller)
+    if isinstance(outputs, BaseOutputs) and not isinstance(outputs, BaseClassOutputs):
+        kind = "MultiLabel" if isinstance(outputs, MultiLabel | MultiLabelMembers) else "Regression"
+        rule, fix = "must be over classes", f"Use {kind}Policy.fit"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return as_class_outputs(outputs, caller)
 
 

@@ -493,7 +493,7 @@ class PolicyReport(BaseCostReport):
         ]
         heads: tuple[str, ...] = ("action", "rows")
         if len(classes) <= MAX_CLASSES:
-            heads = (*heads, *(f"true {name}" for name in classes))
+            heads = (*heads, *_truth_heads(classes))
             parts = [[percent(one, 2) for one in row.values()] for row in self.confusion.values()]
             rows = [(*row, *part) for row, part in zip(rows, parts, strict=True)]
         # What the tables do not show: the expected cost, coverage and risk, and the calibration.
@@ -511,7 +511,7 @@ class PolicyReport(BaseCostReport):
         classes = list(next(iter(self.confusion.values())))
         if len(classes) > MAX_CLASSES:
             return []
-        table = [("  action", *(f"true {name}" for name in classes))]
+        table = [("  action", *_truth_heads(classes))]
         for action, row in self.confusion.items():
             table.append((f"  {action}", *(f"{PER * part:,.0f}" for part in row.values())))
         lines = align_table(table)
@@ -540,6 +540,11 @@ def field_checks(report: type[Any]) -> Mapping[str, Check]:
 
 _named: dict[str, Check] = {"calibration_error_name": Omittable(text)}  # not in older files
 PolicyReport.fields = declare(**{**field_checks(PolicyReport), **_named})
+
+
+def _truth_heads(classes: Sequence[str]) -> list[str]:
+    """Return the heads of columns of rows by their truth; an answer is wrong or correct."""
+    return [*classes] if classes == ["wrong", "correct"] else [f"true {name}" for name in classes]
 
 
 def percents(interval: Interval, what: str, digits: int = 1) -> str:

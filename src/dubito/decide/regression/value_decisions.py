@@ -46,7 +46,7 @@ REASONS = ("lowest_expected_cost", "review_costs_less", "interval_too_wide", "ou
 LOWEST_COST, REVIEW_COSTS_LESS, TOO_WIDE, OUT_OF_DISTRIBUTION = range(4)
 REASON_TEXTS = (  # in the order of REASONS
     "lowest expected cost",
-    "a review costs less",
+    "lower cost",
     "interval too wide",
     "out-of-distribution input",
 )
@@ -219,7 +219,7 @@ class ValueRule:
         return np.where(decisions.is_reviewed, self.review_cost, cost)
 
 
-CURRENT = "the predicted mean"
+CURRENT = "deciding the predicted mean"
 
 
 @final
@@ -404,10 +404,10 @@ class RegressionPolicyReport(BaseCostReport):
         """The figures as sentences."""
         lines = [
             f"Mean cost per row: {self.cost}, {cost_difference(self.mean_saved, CURRENT)}.",
-            f"Expected according to the model: {decimal(self.expected_cost)}. Baselines: "
-            f"{decimal(self.mean_cost)} with {CURRENT}, {decimal(self.raw_cost)} with optimal "
-            f"decisions on uncalibrated outputs, {decimal(self.constant_cost)} with always "
-            f"{plain(self.constant_value)}.",
+            f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
+            f"{decimal(self.mean_cost)} with the predicted mean, {decimal(self.raw_cost)} with "
+            f"optimal decisions on uncalibrated outputs, {decimal(self.constant_cost)} with the "
+            f"constant {plain(self.constant_value)}.",
         ]
         if self.review_rate.value:
             parts = [
