@@ -34,42 +34,7 @@ from dubito.serialization.unfitted import require_fitted
 NAME = "CalibratedClassifier"
 
 
-class BaseCalibratingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier around another one: where its metadata goes, and how notebooks show it."""
-
-    def get_metadata_routing(self) -> Any:
-        """Return where metadata of `fit` goes: here, to the estimator, and to the splitter.
-
-        Returns
-        -------
-        sklearn.utils.metadata_routing.MetadataRouter
-        """
-        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        if not isinstance(self.estimator, FrozenEstimator):  # which is not fitted again
-            router.add(estimator=_default_estimator(self.estimator), method_mapping=mapping)
-        mapping = MethodMapping().add(caller="fit", callee="split")
-        return router.add(splitter=_as_splitter(self.cv), method_mapping=mapping)
-
-    def summary(self) -> str:
-        """Return the parameters of the calibrator in words."""
-        raise NotImplementedError
-
-    def _repr_html_inner(self) -> str:
-        """Return scikit-learn's diagram, below what calibration does once it is fitted."""
-        diagram = str(super()._repr_html_inner())
-        is_fitted = hasattr(self, "classes_")
-        return html_view(sentence(self.summary())) + diagram if is_fitted else diagram
-
-    def _repr_mimebundle_(self, **settings: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**settings)
-        if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_inner()
-        return bundle
-
-
-@final
-class CalibratedClassifier(BaseCalibratingClassifier):
+class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A scikit-learn classifier with calibrated probabilities.
 
     Clones of the estimator are fitted without one fold each, the calibrator on their outputs for
@@ -162,12 +127,15 @@ class CalibratedClassifier(BaseCalibratingClassifier):
         estimator, calibrator = self._base(), self._base_calibrator()
         routed = self._routed({"sample_weight": weight, "groups": groups, **fit_params})
         data = _TrainingRows(features, labels, weight, routed and routed.get("estimator", {}))
-        if isinstance(estimator, FrozenEstimator):
+        is_frozen = isinstance(estimator, FrozenEstimator)
+        if is_frozen:
             check_is_fitted(estimator)
-            fitted, classes = estimator, _require_two_classes(np.asarray(estimator.classes_))
+        classes = np.asarray(estimator.classes_) if is_frozen else np.unique(labels)
+        learned = self._learned_from(_require_two_classes(classes))
+        if is_frozen:
+            fitted = estimator
             rows, outputs = np.arange(labels.size), _model_outputs(fitted, features, classes)
         else:
-            classes = _require_two_classes(np.unique(labels))
             if routed is None:
                 _warn_about_unused_weights(estimator, weight)
             splits = _make_splits(self.cv, data, groups, routed and routed["splitter"])
@@ -178,7 +146,12 @@ class CalibratedClassifier(BaseCalibratingClassifier):
         own_groups = {"groups": np.asarray(groups)[rows]} if makes_folds else {}
         calibrator.fit(outputs, labels[rows], weight, **own_groups)
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
+        vars(self).update(learned)
         return self
+
+    def _learned_from(self, classes: NDArray[Any]) -> dict[str, Any]:
+        """Return further attributes that the classes determine, before anything is fitted."""
+        return {}
 
     def _routed(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
         """Return the metadata of the estimator and of the splitter; None without routing."""
@@ -245,6 +218,32 @@ class CalibratedClassifier(BaseCalibratingClassifier):
     def feature_names_in_(self) -> NDArray[Any]:
         """Feature names, if the estimator knows them."""
         return np.asarray(self.estimator_.feature_names_in_)
+
+    def get_metadata_routing(self) -> Any:
+        """Return where metadata of `fit` goes: here, to the estimator, and to the splitter.
+
+        Returns
+        -------
+        sklearn.utils.metadata_routing.MetadataRouter
+        """
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        if not isinstance(self.estimator, FrozenEstimator):  # which is not fitted again
+            router.add(estimator=_default_estimator(self.estimator), method_mapping=mapping)
+        mapping = MethodMapping().add(caller="fit", callee="split")
+        return router.add(splitter=_as_splitter(self.cv), method_mapping=mapping)
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram, below what calibration does once it is fitted."""
+        diagram = str(super()._repr_html_inner())
+        is_fitted = hasattr(self, "classes_")
+        return html_view(sentence(self.summary())) + diagram if is_fitted else diagram
+
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**settings)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     def __sklearn_tags__(self) -> Any:
         tags, inner = super().__sklearn_tags__(), get_tags(self._base())

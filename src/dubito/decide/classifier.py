@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import get_tags
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import IntArray
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.classifier import BaseCalibratingClassifier, CalibratedClassifier
+from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.decide.actions import optimal_actions
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.realized import realized_cost
@@ -20,7 +19,7 @@ from dubito.serialization.unfitted import require_fitted
 
 
 @final
-class CostSensitiveClassifier(BaseCalibratingClassifier):
+class CostSensitiveClassifier(CalibratedClassifier):
     """A calibrated classifier that predicts the action of lowest expected cost.
 
     Parameters
@@ -42,8 +41,10 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
         The costs, with columns in the order of `classes_`. None for labels that are codes, as
         scikit-learn's meta-estimators pass them, of costs whose class names are not sorted: then
         there are only probabilities.
-    model_ : CalibratedClassifier
-        The fitted classifier.
+    estimator_ : scikit-learn classifier
+        The estimator fitted on all rows.
+    calibrator_ : BaseCalibrator
+        The fitted calibrator.
     n_features_in_ : int
         The number of features, if the estimator knows it.
     feature_names_in_ : array of str
@@ -65,9 +66,7 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
     ['see a doctor', 1, 0]
     """
 
-    classes_: NDArray[Any]
     costs_: CostMatrix | None
-    model_: CalibratedClassifier
 
     def __init__(
         self,
@@ -76,39 +75,11 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
         calibrator: BaseCalibrator | None = None,
         cv: Any = 5,
     ) -> None:
-        self.estimator = estimator
+        super().__init__(estimator, calibrator, cv)
         self.costs = costs
-        self.calibrator = calibrator
-        self.cv = cv
 
-    def fit(
-        self,
-        X: Any,  # noqa: N803
-        y: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        **fit_params: Any,
-    ) -> Self:
-        """Fit the estimator and its calibrator.
-
-        Parameters
-        ----------
-        X : array
-            Features.
-        y : array
-            Labels.
-        sample_weight, groups : array, optional
-            Weights of the rows, and groups that no fold may divide.
-        **fit_params : dict
-            Further metadata, as for `CalibratedClassifier.fit`.
-
-        Returns
-        -------
-        CostSensitiveClassifier
-        """
-        model = CalibratedClassifier(self.estimator, self.calibrator, self.cv)
-        model.fit(X, y, sample_weight, groups, **fit_params)
-        names = tuple(model.classes_.tolist())
+    def _learned_from(self, classes: NDArray[Any]) -> dict[str, Any]:
+        names = tuple(classes.tolist())
         costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
         table = as_costs(costs, "costs", type(self).__name__)
         if table.classes is None and table.pos_label is None and not _is_order_known(names, table):
@@ -117,26 +88,8 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
             raise BadValueError("costs", type(self).__name__, rule, got, fix)
         is_text = isinstance((table.classes or (table.pos_label,))[0], str)
         if is_text and names == tuple(range(table.n_classes)):
-            matched = _encoded(table)
-        else:
-            matched = _named(table.for_classes(names, len(names)), names)
-        self.classes_, self.costs_, self.model_ = model.classes_, matched, model
-        return self
-
-    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
-        """Return calibrated probabilities, rows x classes, in the order of `classes_`.
-
-        Parameters
-        ----------
-        X : array
-            Features.
-
-        Returns
-        -------
-        array of float
-        """
-        require_fitted(self, "predict_proba")
-        return self.model_.predict_proba(X)
+            return {"costs_": _encoded(table)}
+        return {"costs_": _named(table.for_classes(names, len(names)), names)}
 
     def predict(self, X: Any, row_costs: Any = None) -> NDArray[Any]:  # noqa: N803
         """Return the action of lowest expected cost for each row.
@@ -192,30 +145,6 @@ class CostSensitiveClassifier(BaseCalibratingClassifier):
             fix = "Fit on class names, or use CostMatrix(..., classes=[...]) with sorted names"
             raise BadValueError("costs", type(self).__name__, rule, got, fix)
         return self.costs_
-
-    def summary(self) -> str:
-        """Return a description of the fitted calibrator.
-
-        Returns
-        -------
-        str
-            One sentence.
-        """
-        require_fitted(self, "summary")
-        return self.model_.summary()
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of features of the fit, if the estimator reports it."""
-        return self.model_.n_features_in_
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """The names of the features, if the estimator knows them."""
-        return self.model_.feature_names_in_
-
-    def __sklearn_tags__(self) -> Any:
-        return get_tags(CalibratedClassifier(self.estimator, self.calibrator, self.cv))
 
     def _action_labels(self, costs: CostMatrix) -> NDArray[Any]:
         """Return the label of each action: a class label if it has that name."""
