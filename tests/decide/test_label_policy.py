@@ -353,7 +353,7 @@ def test_blocks_of_rows_decide_like_all_rows(
     for one in (policy, samples):
         whole = one.decide(outputs)
         with monkeypatch.context() as patch:
-            patch.setattr("dubito.decide.multilabel.label_policy.BLOCK_ENTRIES", 44)
+            patch.setattr("dubito.decide.policy.decide.BLOCK_ENTRIES", 44)
             parts = one.decide(outputs)
         single = [one.decide(outputs.take(slice(k, k + 1))) for k in range(5)]
         for name in ("action", "fallback", "review_row", "expected_cost", "review_value"):
@@ -570,3 +570,13 @@ def test_evaluation_rows_have_the_labels_of_the_fit() -> None:
         fitted(evaluate_on=fewer)
     with pytest.raises(BadTypeError, match=r"MultiLabelPolicy\.fit: `evaluate_on` must be"):
         fitted(evaluate_on=fewer.outputs)
+
+
+def test_a_policy_is_evaluated_on_labels_in_any_order(policy: MultiLabelPolicy) -> None:
+    odds, y = simulated()
+    batch = Batch.of(y, MultiLabel.from_logits(odds, NAMES))
+    turned = Batch.of(y[:, ::-1], MultiLabel.from_logits(odds[:, ::-1], NAMES[::-1]))
+    first, second = (policy.report_on(policy.evidence_on(one, "here")) for one in (batch, turned))
+    assert first.cost == second.cost
+    assert first.cost.value != policy.report.cost.value
+    assert first.evaluation == "here"

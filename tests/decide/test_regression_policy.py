@@ -147,7 +147,7 @@ def test_auto_takes_quantile_recalibration_where_the_model_is_biased() -> None:
 def test_folds_may_choose_different_calibrators() -> None:
     both = [fitted(calibrator=one) for one in (VarianceScaling(), QuantileRecalibration())]
     parts = [one.decide(OUTPUTS) for one in both]
-    found = RegressionDecisions.joined(parts)
+    found = RegressionDecisions.joined(parts, sum(map(len, parts)))
     assert isinstance(found.calibrated, Normal)
     close(found.value, np.concatenate([one.value for one in parts]), rtol=0)
     means = [minkowski_estimate(one.calibrated, 2) for one in parts]

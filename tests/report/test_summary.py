@@ -12,7 +12,7 @@ from dubito.decide import CostMatrix, OODGate, Policy, cost_report, realized_cos
 from dubito.doubt import MahalanobisDistance, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import reliability_curve, risk_coverage_curve
-from dubito.report.summary import Provenance, Summary, apply_policy
+from dubito.report.summary import Provenance, Summary
 
 ROWS = Batch.of([0, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))
 OTHERS = Batch.of([1, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))
@@ -94,9 +94,10 @@ def test_a_policy_is_evaluated_by_its_own_decisions() -> None:
     )
     weight = rng.integers(1, 4, 200).astype(float)
     batch = Batch.of(y[rest], Logits(logits[rest]), sample_weight=weight, features=features[rest])
-    action, report = apply_policy(policy, batch, 0)
+    evidence = policy.evidence_on(batch, "others")
+    report = policy.report_on(evidence)
     expected = policy.decide(Logits(logits[rest]), features[rest])
-    assert action.tolist() == expected.action.tolist()
+    assert evidence.decisions.action.tolist() == expected.action.tolist()
     paid = realized_cost(y[rest], expected.action, costs, sample_weight=weight)
     assert report.cost.value == pytest.approx(paid)
     is_open = expected.action != 3

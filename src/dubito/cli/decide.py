@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
     from dubito.decide.policy.loading import AnyPolicy
 
 MAX_ACTIONS = 6  # whose numbers of rows are printed
+REVIEWS = {  # what a kind of policy needs, and the options of a fit
+    "Policy": ("a reject action", "--reject-cost 0.3"),
+    "MultiLabelPolicy": ("reviews", "--review-label or --review-row"),
+    "RegressionPolicy": ("reviews", "--review-cost 5"),
+}
 
 
 @command("label", "weight", "uncertain", "correct")
@@ -78,10 +82,8 @@ def decide(
     from dubito.cli.writing import RowRun, bad_rows_remedy, is_directory
     from dubito.data.sources.opening import TEXTS
     from dubito.data.table_queries import value_counts
-    from dubito.decide import MultiLabelPolicy, RegressionPolicy, load_policy
-    from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
+    from dubito.decide import load_policy
     from dubito.decide.policy.table import decision_columns, decision_names
-    from dubito.decide.regression.value_decisions import ACTIONS
     from dubito.formatting import quantity
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
@@ -117,14 +119,7 @@ def decide(
             bad_rows_file=bad_rows,
         )
         parts = run.write()
-    if isinstance(loaded, MultiLabelPolicy):
-        has = (True, loaded.costs.review is not None, loaded.costs.review_row is not None)
-        actions = tuple(compress(ROW_ACTIONS, has))
-    elif isinstance(loaded, RegressionPolicy):
-        actions = ACTIONS[: 1 if loaded.review_cost is None else 2]
-    else:
-        actions = loaded.costs.actions
-    taken = value_counts(list(parts), "action", actions)
+    taken = value_counts(list(parts), "action", loaded.action_names)
     counts: dict[str, Any] = {
         "rows": sum(parts.values()),
         "actions": taken,
@@ -153,18 +148,9 @@ def decide(
 
 def _require_reviews(policy: AnyPolicy, path: Path) -> None:
     """Raise if a policy sends nothing to review."""
-    from dubito.decide import Policy, RegressionPolicy
-
-    rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
-    if isinstance(policy, Policy):
-        has_reviews = policy.costs.reject is not None
-    elif isinstance(policy, RegressionPolicy):
-        has_reviews = policy.review_cost is not None
-        rule, fix = "needs a policy with reviews", "Run dubito fit with --review-cost 5"
-    else:
-        has_reviews = (policy.costs.review, policy.costs.review_row) != (None, None)
-        rule, fix = "needs a policy with reviews", "Run dubito fit with --review or --review-row"
-    if not has_reviews:
+    if not policy.has_reviews:
+        need, option = REVIEWS[type(policy).__name__]
+        rule, fix = f"needs a policy with {need}", f"Run dubito fit with {option}"
         raise BadValueError("--review", "dubito decide", rule, f"{path} without one", fix)
 
 

@@ -407,7 +407,7 @@ def _groups_table(policy: Any, evidence: Any) -> str:
     table = [("group", "rows", unit, "95 % interval", "expected", *rates)]
     parts = evidence.by_group()
     for name, part in list(parts.items())[:MAX_GROUPS]:
-        one = type(policy.report).of(part, policy.rule)
+        one = policy.report_on(part)
         between = f"{decimal(one.cost.low)} to {decimal(one.cost.high)}"
         cells = (decimal(one.cost.value), between, decimal(one.expected_cost))
         shown = (percent(rate(one)) for rate in rates.values())

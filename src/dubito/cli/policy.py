@@ -81,7 +81,7 @@ def explain(
         Column of confidences in answers, as for the fit.
     """
     from dubito.data import read
-    from dubito.decide import Policy, RegressionPolicy, load_policy
+    from dubito.decide import load_policy
 
     with policy_first("dubito policy explain", file, [rows]):
         loaded = load_policy(file)
@@ -90,12 +90,7 @@ def explain(
     if not 0 <= row < len(batch):
         rule, fix = f"must be between 0 and {len(batch) - 1}", f"Pass a row of {rows}"
         raise BadValueError("", "--row", rule, str(row), fix)
-    if isinstance(loaded, Policy):
-        explanation = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
-    elif isinstance(loaded, RegressionPolicy):
-        explanation = loaded.explain(batch.outputs, batch.features, row=row)
-    else:
-        explanation = loaded.explain(batch.outputs, row=row)
+    explanation = loaded.explain_batch(batch, row)
     if as_json:
         say_json({"row": row, "explanation": explanation})
         return

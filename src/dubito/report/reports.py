@@ -20,10 +20,8 @@ from dubito.data.sink import write_atomic
 from dubito.decide import (
     CostMatrix,
     MultiLabelPolicy,
-    MultiLabelPolicyReport,
     Policy,
     RegressionPolicy,
-    RegressionPolicyReport,
 )
 from dubito.decide.costs import as_costs
 from dubito.decide.multilabel.label_decisions import LabelEvidence
@@ -66,7 +64,7 @@ from dubito.report.sections.prediction_intervals import (
     value_decisions_section,
     value_policy_verdict,
 )
-from dubito.report.summary import MAX_ROWS_MEASURED, Provenance, Summary, apply_policy
+from dubito.report.summary import MAX_ROWS_MEASURED, REPORTED, Provenance, Summary
 from dubito.report.verdict import classifier_verdict
 
 CALLER = "make_report"
@@ -441,7 +439,7 @@ def _answers_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> 
         found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
     else:
         batch = _labeled_sample(shards, page.seed)
-        figures = apply_policy(policy, batch, page.seed)[1]
+        figures = policy.report_on(policy.evidence_on(batch, REPORTED), page.seed)
         p = policy.predict_proba(batch.outputs)[:, 1]
         found = HeldOutAnswers(batch, p, "other rows than those of the fit")
     audit = Audit.of(ArrayShards(found.calibrated), random_state=page.seed)
@@ -464,8 +462,8 @@ def _label_policy_report(page: _Page, policy: Any, evidence: Any, shards: Shards
     figures = policy.report
     if evidence is None:
         batch = _labeled_sample(shards, page.seed)
-        evidence = LabelEvidence(batch, policy.decide(batch.outputs), "the rows of this report")
-        figures = MultiLabelPolicyReport.of(evidence, policy.rule, page.seed)
+        evidence = policy.evidence_on(batch, REPORTED)
+        figures = policy.report_on(evidence, page.seed)
     batch, p = evidence.batch, evidence.decisions.probabilities
     calibrated = replace(batch, outputs=MultiLabel(p, policy.calibrator.label_names_))
     audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=page.seed)
@@ -490,8 +488,8 @@ def _value_policy_report(
     figures = policy.report
     if evidence is None:
         batch = _labeled_sample(shards, page.seed)
-        evidence = policy.evidence_on(batch, "the rows of this report")
-        figures = RegressionPolicyReport.of(evidence, policy.rule, page.seed)
+        evidence = policy.evidence_on(batch, REPORTED)
+        figures = policy.report_on(evidence, page.seed)
     summary = RegressionSummary.of_policy(
         policy, evidence, members=members, command=page.command, seed=page.seed
     )

@@ -21,8 +21,7 @@ from dubito.data.batch import Batch, row_statistics
 from dubito.data.labels import Labels, is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
-from dubito.decide.policy.report import CurrentRule, Evidence
-from dubito.decide.row_costs import RowCosts
+from dubito.decide.policy.report import Evidence
 from dubito.doubt import (
     ConformalOutlierDetector,
     MahalanobisDistance,
@@ -34,7 +33,7 @@ from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, roc_auc
 from dubito.measure.binary import THRESHOLD, positive_column
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.detection import RankingState
-from dubito.outputs import BaseClassOutputs, Members, Scores
+from dubito.outputs import Members
 from dubito.report.recalibration import Recalibration, held_out, recalibrate
 from dubito.report.sample import MAX_ROWS, Sample, Thresholds, class_names, draw_sample
 
@@ -157,29 +156,7 @@ class Provenance:
         )
 
 
-def apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, PolicyReport]:
-    """Return the action of a policy on each row, and its evaluation."""
-    outputs: BaseClassOutputs
-    if isinstance(batch.outputs, Scores):
-        outputs, raw = batch.outputs, policy.calibrator._uncalibrated(batch)
-    else:
-        outputs = raw = as_class_outputs(batch.outputs, "make_report")
-    row_costs = RowCosts.of(batch.row_costs, policy.costs, len(batch), "make_report")
-    decisions = policy.decide(outputs, batch.features, row_costs)
-    evidence = Evidence(
-        batch=batch,
-        raw=raw,
-        decisions=decisions,
-        unbound=None,
-        row_costs=row_costs,
-        weight=batch.labeled_weight,
-        evaluation="the rows of the report",
-        current=CurrentRule.of("argmax", batch, policy.pos_column),
-        pos_column=policy.pos_column,
-    )
-    return decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed)
-
-
+REPORTED = "the rows of this report"
 MAX_ROWS_MEASURED = 40_000  # rows that are held in memory
 N_BINS = 15  # of audits by default
 MAX_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
@@ -275,7 +252,8 @@ class Summary:
             evaluation = policy.report
         elif policy is not None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
-            actions, evaluation = apply_policy(policy, sampled, seed)
+            found = policy.evidence_on(sampled, REPORTED)
+            actions, evaluation = found.decisions.action, policy.report_on(found, seed)
         return cls(
             whole=audit or (audit_before if is_all else measure(shards)),
             before=before,

@@ -19,16 +19,14 @@ from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
 from dubito.decide.multilabel.label_decisions import (
     REVIEW_ROW,
-    LabelEvidence,
     MultiLabelPolicyReport,
 )
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.policy.loading import AnyPolicy
-from dubito.decide.policy.report import Evidence, PolicyReport
+from dubito.decide.policy.report import PolicyReport
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.decide.regression.value_decisions import RegressionPolicyReport
-from dubito.decide.row_costs import RowCosts
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, MultiLabel, Probabilities
 from dubito.serve import schemas
@@ -249,28 +247,11 @@ def _evaluate_policies(
 def _evaluate(policy: AnyPolicy, known: LabeledRows, evidence: str) -> Any:
     """Return the report of a policy on labeled rows; the OOD gate applies if it can."""
     batch = known.batch
-    if isinstance(policy, MultiLabelPolicy):
-        decided = LabelEvidence(batch, policy.decide(batch.outputs), evidence)
-        return MultiLabelPolicyReport.of(decided, policy.rule)
-    if isinstance(policy, RegressionPolicy):
-        return RegressionPolicyReport.of(policy.evidence_on(batch, evidence), policy.rule)
-    outputs: Any = batch.outputs
-    gate, is_ood = policy.ood, None
-    if gate is not None and not known.note:
-        is_ood = gate.predict(outputs, batch.features)
-    given = batch.row_costs if policy.costs.columns else None
-    row_costs = RowCosts.of(given, policy.costs, len(batch), CALLER)
-    found = Evidence(
-        batch=batch,
-        raw=outputs,
-        decisions=policy.rule.decide(policy.calibrated(outputs), is_ood, row_costs),
-        unbound=None,
-        row_costs=row_costs,
-        weight=batch.labeled_weight,
-        evaluation=evidence,
-        pos_column=policy.pos_column,
-    )
-    return PolicyReport.of(found, policy.rule)
+    if isinstance(policy, Policy) and not policy.costs.columns:  # another one needs them
+        batch = replace(batch, row_costs=None)
+    if known.note and not isinstance(policy, MultiLabelPolicy):
+        policy = replace(policy, ood=None)
+    return policy.report_on(policy.evidence_on(batch, evidence))
 
 
 def compare_policies(

@@ -204,9 +204,6 @@ class LabelEvidence(BaseEvidence):
         """The uncalibrated probabilities."""
         return as_multilabel(self.batch.outputs, "MultiLabelPolicy.fit").array
 
-    def _with(self, batch: Batch, decisions: MultiLabelDecisions) -> LabelEvidence:
-        return LabelEvidence(batch, decisions, self.evaluation)
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Annotated, Any, Literal, NamedTuple, final
 
 import numpy as np
@@ -26,7 +27,7 @@ from dubito.decide.multilabel.label_decisions import (
     MultiLabelPolicyReport,
 )
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     evaluation_rows,
@@ -44,14 +45,12 @@ from dubito.formatting import (
     printable,
     quantity,
 )
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, optional, record
 from dubito.serialization.objects import clone, estimator, record_of
 
 CALLER = "MultiLabelPolicy.fit"
-BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
 MAX_SHOWN = 20  # labels whose thresholds are printed
 NONE = percent(0)
 WIDTH, MIN_NAME = 78, 12  # of a line in text, and of the name of a label in it
@@ -82,7 +81,7 @@ class LabelThresholds(NamedTuple):
 @final
 @stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
-class MultiLabelPolicy(BasePolicy):
+class MultiLabelPolicy(BaseBatchPolicy):
     """A calibrator of several labels per row and costs or F-beta: outputs in, decisions out.
 
     Made by `MultiLabelPolicy.fit` or `MultiLabelPolicy.load`. Each label is decided, or reviewed by
@@ -235,7 +234,8 @@ class MultiLabelPolicy(BasePolicy):
             if others is None:
                 evidence = _cross_fitted(quick, fitted, rule, seed)
             else:
-                evidence = _evidence_on(others, fitted, rule, seed)
+                batch = evaluation_rows(others, seed, CALLER)
+                evidence = _evidence_on(batch, fitted, rule, EVALUATION_SET, CALLER, "evaluate_on")
             odd = (*table.warnings(names), *_decision_warnings(rule, evidence.decisions))
             evidence = replace(evidence, warnings=odd)
             provenance = provenance_of(quick, fitted.summary(), seed)
@@ -260,6 +260,15 @@ class MultiLabelPolicy(BasePolicy):
     def rule(self) -> LabelRule:
         """What turns calibrated probabilities into decisions."""
         return LabelRule(self.costs, self.f_beta, self.f_thresholds, self.label_names)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        has = (True, self.costs.review is not None, self.costs.review_row is not None)
+        return tuple(compress(ROW_ACTIONS, has))
+
+    @property
+    def has_reviews(self) -> bool:
+        return len(self.action_names) > 1
 
     def predict_proba(self, outputs: Any) -> FloatArray:
         """Return calibrated probabilities.
@@ -292,14 +301,12 @@ class MultiLabelPolicy(BasePolicy):
         known = in_fitted_order(
             known, self.calibrator.n_labels_, self.calibrator.label_names_, caller
         )
-        blocks = row_blocks(known.n_rows, known.n_labels, BLOCK_ENTRIES) or [slice(0, 0)]
         rule = self.rule
 
         def decided(rows: slice) -> MultiLabelDecisions:
             return rule.decide(self.calibrator._predict_proba(known.take(rows)))
 
-        with kept_threads():
-            return MultiLabelDecisions.joined(list(map_in_order(decided, blocks)))
+        return MultiLabelDecisions.by_block(decided, known.n_rows, known.n_labels)
 
     def explain(self, outputs: Any, *, row: int = 0) -> str:
         """Explain what is decided for each label of one row, and why.
@@ -319,6 +326,16 @@ class MultiLabelPolicy(BasePolicy):
         as_count(row, "row", "MultiLabelPolicy.explain", 0, known.n_rows - 1)
         one = known.take(slice(row, row + 1))
         return _explanation(self, one, self.decide(one))
+
+    def decide_batch(self, batch: Batch) -> MultiLabelDecisions:
+        return self.decide(batch.outputs)
+
+    def explain_batch(self, batch: Batch, row: int) -> str:
+        return self.explain(batch.outputs, row=row)
+
+    def evidence_on(self, batch: Batch, evaluation: str) -> LabelEvidence:
+        caller = "MultiLabelPolicy.evidence_on"
+        return _evidence_on(batch, self.calibrator, self.rule, evaluation, caller)
 
     @property
     def thresholds(self) -> tuple[LabelThresholds, ...]:
@@ -510,27 +527,31 @@ def _cross_fitted(
             if rule.f_beta is not None:
                 own = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
             parts.append(own.decide(fitted._predict_proba(batch.outputs.take(test))))
-    decisions = MultiLabelDecisions.joined(parts)
+    decisions = MultiLabelDecisions.joined(parts, len(batch))
     order = np.concatenate([test for _, test in folds])
     evaluation = f"cross-fitted in {len(folds)} folds"
     return LabelEvidence(batch.take(order), decisions, evaluation)
 
 
 def _evidence_on(
-    evaluate_on: Shards, calibrator: MultiLabelCalibrator, rule: LabelRule, seed: int
+    batch: Batch,
+    calibrator: MultiLabelCalibrator,
+    rule: LabelRule,
+    evaluation: str,
+    caller: str,
+    argument: str = "outputs",
 ) -> LabelEvidence:
-    """Decide the rows of an evaluation set by what all training rows taught."""
-    batch = evaluation_rows(evaluate_on, seed, CALLER)
-    given = as_multilabel(batch.outputs, CALLER)
+    """Decide labeled rows by what the rows of the fit taught."""
+    given = as_multilabel(batch.outputs, caller)
     try:
-        known = in_fitted_order(given, calibrator.n_labels_, calibrator.label_names_, CALLER)
+        known = in_fitted_order(given, calibrator.n_labels_, calibrator.label_names_, caller)
     except BadValueError as error:
-        raise error.moved(argument="evaluate_on") from error
-    labels = as_label_matrix(batch.labels, CALLER)
+        raise error.moved(argument=argument) from error
+    labels = as_label_matrix(batch.labels, caller)
     if known is not given:  # the labels move with their outputs
         labels = LabelMatrix(labels.values[:, [given.names.index(one) for one in known.names]])
     batch = replace(batch, outputs=known, labels=labels)
-    return LabelEvidence(batch, rule.decide(calibrator._predict_proba(known)), EVALUATION_SET)
+    return LabelEvidence(batch, rule.decide(calibrator._predict_proba(known)), evaluation)
 
 
 def _decision_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:

@@ -23,8 +23,9 @@ from dubito.decide.reject import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
 from dubito.formatting import HTMLTable, by_action, html_rows, html_view, percent, quantity
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.scaling import softmax_rows
-from dubito.outputs import ClassName, Logits, Probabilities, unchecked
+from dubito.outputs import BaseOutputs, ClassName, Logits, Probabilities, unchecked
 
 REASONS = ("lowest_expected_cost", "reject_costs_less", "risk_bound", "out_of_distribution")
 LOWEST_COST, REJECT_COSTS_LESS, RISK_BOUND, OUT_OF_DISTRIBUTION = range(4)
@@ -36,7 +37,7 @@ REASON_TEXTS = (  # in the order of REASONS
 )
 MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
 MAX_ACTIONS = 20  # in a notebook
-COLUMNS = ("action", "predicted_class", "probability", "expected_cost", "reason", "review_value")
+BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
 
 class BaseDecisions(ArrayResult):
@@ -61,6 +62,26 @@ class BaseDecisions(ArrayResult):
         rows = np.flatnonzero(self._is_for_review)
         return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
 
+    @classmethod
+    def by_block(cls, decide: Callable[[slice], Self], n_rows: int, n_columns: int) -> Self:
+        """Return the decisions on all rows of a matrix, which are made block by block.
+
+        Parameters
+        ----------
+        decide : callable
+            Returns the decisions on a slice of the rows.
+        n_rows, n_columns : int
+            The shape of the matrix; without rows, an empty slice is decided.
+
+        Returns
+        -------
+        BaseDecisions
+            The rows of all blocks, in order, of the same class.
+        """
+        blocks = row_blocks(n_rows, n_columns, BLOCK_ENTRIES) or [slice(0, 0)]
+        with kept_threads():
+            return cls.joined(map_in_order(decide, blocks), n_rows)
+
     def take(self, rows: IntArray) -> Self:
         """Return the decisions on some rows.
 
@@ -78,23 +99,41 @@ class BaseDecisions(ArrayResult):
         return type(self)(**{name: self._of_rows(one, rows) for name, one in values.items()})
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def joined(cls, parts: Iterable[Self], n_rows: int) -> Self:
         """Return the decisions of several blocks of rows as one.
 
         Parameters
         ----------
-        parts : sequence of BaseDecisions
+        parts : iterable of BaseDecisions
             Decisions of one policy.
+        n_rows : int
+            The number of rows of all parts.
 
         Returns
         -------
         BaseDecisions
             The rows of all parts, in order, of the same class.
         """
-        if len(parts) == 1:
-            return parts[0]
-        columns = {name: [getattr(one, name) for one in parts] for name in cls._names()}
-        return cls(**{name: cls._joined(values) for name, values in columns.items()})
+        stream = iter(parts)
+        first = next(stream)
+        if len(first) == n_rows:
+            return first
+        others: dict[str, list[Any]] = {name: [] for name in cls._names()}
+        columns = {name: getattr(first, name) for name in others}
+        whole = {
+            name: np.empty((n_rows, *one.shape[1:]), one.dtype)
+            for name, one in columns.items()
+            if isinstance(one, np.ndarray)
+        }
+        low = 0
+        for part in chain([first], stream):
+            for name, found in others.items():
+                if name in whole:
+                    whole[name][low : low + len(part)] = getattr(part, name)
+                else:
+                    found.append(getattr(part, name))
+            low += len(part)
+        return cls(**{k: whole[k] if k in whole else cls._joined(k, v) for k, v in others.items()})
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -103,18 +142,20 @@ class BaseDecisions(ArrayResult):
 
     @staticmethod
     def _of_rows(value: Any, rows: IntArray) -> Any:
-        """Return a field of some rows; a tuple of names is the same for all rows."""
-        return value if isinstance(value, tuple) else value[rows]
+        """Return a field of some rows; names are the same for all rows."""
+        if isinstance(value, np.ndarray):
+            return value[rows]
+        return value.take(rows) if isinstance(value, BaseOutputs) else value
 
-    @staticmethod
-    def _joined(values: list[Any]) -> Any:
-        """Return a field of all parts."""
-        return values[0] if isinstance(values[0], tuple) else np.concatenate(values)
+    @classmethod
+    def _joined(cls, name: str, values: list[Any]) -> Any:
+        """Return a field of all parts that is no array; names are the same for all."""
+        return values[0]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Decisions(ArrayResult):
+class Decisions(BaseDecisions):
     """The action of each row, the reason for it, and the calibrated probabilities behind it.
 
     Returned by `Policy.decide`. All arrays have one entry per row.
@@ -160,9 +201,6 @@ class Decisions(ArrayResult):
     calibrated_blocks: tuple[Logits | Probabilities, ...] = field(repr=False)
     deferrals: tuple[int, ...] = ()
 
-    def __len__(self) -> int:
-        return self.action.size
-
     @property
     def probabilities(self) -> FloatArray:
         """The calibrated probabilities, rows x classes, as `Policy.predict_proba` returns them."""
@@ -194,10 +232,8 @@ class Decisions(ArrayResult):
         return _is_one_of(self.action, rejecting)
 
     @property
-    def review_order(self) -> IntArray:
-        """Indices of the rejected rows, those with the highest review value first."""
-        rows = np.flatnonzero(self.is_rejected)
-        return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
+    def _is_for_review(self) -> BoolArray:
+        return self.is_rejected
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the decisions as the columns of a table, with names instead of indices.
@@ -239,35 +275,25 @@ class Decisions(ArrayResult):
         whys = reason_counts(self.reason, REASON_TEXTS)
         return f" Reasons for rejection: {whys}." if whys else ""
 
-    @classmethod
-    def joined(cls, parts: Iterable[Decisions], n_rows: int) -> Decisions:
-        """Return the decisions of several blocks of rows as one.
+    def take(self, rows: IntArray) -> Decisions:
+        """Return the decisions on some rows.
 
         Parameters
         ----------
-        parts : iterable of Decisions
-            Decisions of one policy.
-        n_rows : int
-            The number of rows of all parts.
+        rows : array of int
+            Row indices.
 
         Returns
         -------
         Decisions
-            The rows of all parts, in order.
+            Their decisions.
         """
-        stream = iter(parts)
-        first = next(stream)
-        columns: dict[str, Any] = {
-            name: np.empty(n_rows, getattr(first, name).dtype) for name in COLUMNS
-        }
-        blocks: list[Logits | Probabilities] = []
-        low = 0
-        for part in chain([first], stream):
-            for name, column in columns.items():
-                column[low : low + len(part)] = getattr(part, name)
-            blocks.extend(part.calibrated_blocks)
-            low += len(part)
-        return replace(first, **columns, calibrated_blocks=tuple(blocks))
+        blocks = (self.calibrated.take(rows),)
+        return replace(BaseDecisions.take(self, rows), calibrated_blocks=blocks)
+
+    @classmethod
+    def _joined(cls, name: str, values: list[Any]) -> Any:
+        return tuple(chain.from_iterable(values)) if name == "calibrated_blocks" else values[0]
 
 
 @final

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from os import PathLike, fspath
-from typing import Any, ClassVar, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dubito import __version__, calibrate
 from dubito.data.shards import Shards, fingerprint
@@ -25,6 +26,9 @@ from dubito.serialization.fields import (
     text,
 )
 from dubito.serialization.objects import Record
+
+if TYPE_CHECKING:
+    from dubito.data.batch import Batch
 
 KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy", "Cascade")
 
@@ -201,6 +205,91 @@ class BasePolicy(Record):
         else:
             problem = f"it is not a dubito policy (its class is {describe(kind)})"
         raise BadFileError(name, problem, fix)
+
+
+class BaseBatchPolicy(BasePolicy):
+    """A policy that decides whole batches; a cascade asks for outputs step by step instead."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rule(self) -> Any:
+        """What turns calibrated outputs into decisions."""
+
+    @property
+    @abstractmethod
+    def action_names(self) -> tuple[str, ...]:
+        """The names of what is done with rows."""
+
+    @property
+    @abstractmethod
+    def has_reviews(self) -> bool:
+        """Whether rows may be rejected or reviewed."""
+
+    @abstractmethod
+    def decide_batch(self, batch: Batch) -> Any:
+        """Return the decisions on a batch, by whatever of its columns the policy needs.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with outputs, and features and the columns of costs where they are needed.
+
+        Returns
+        -------
+        Decisions, MultiLabelDecisions or RegressionDecisions
+        """
+
+    @abstractmethod
+    def explain_batch(self, batch: Batch, row: int) -> str:
+        """Explain what is decided for one row of a batch, and why.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows, as for `decide_batch`.
+        row : int
+            The row to explain.
+
+        Returns
+        -------
+        str
+        """
+
+    @abstractmethod
+    def evidence_on(self, batch: Batch, evaluation: str) -> Any:
+        """Return what the policy decides for labeled rows, to report on.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with labels or targets.
+        evaluation : str
+            Which rows these are, for the report.
+
+        Returns
+        -------
+        Evidence, LabelEvidence or ValueEvidence
+            The rows and their decisions.
+        """
+
+    def report_on(self, evidence: Any, seed: int = 0) -> Any:
+        """Return the figures of decided rows with labels, as `report` has those of the fit.
+
+        Parameters
+        ----------
+        evidence : Evidence, LabelEvidence or ValueEvidence
+            What `evidence_on` returned, or some of its rows.
+        seed : int, default 0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        PolicyReport, MultiLabelPolicyReport or RegressionPolicyReport
+        """
+        report = self.report  # type: ignore[attr-defined]
+        return type(report).of(evidence, self.rule, seed)
 
 
 PROVENANCE: Mapping[str, Check] = declare(

@@ -180,7 +180,7 @@ def fit_parts(
     found = (*_cost_warnings(evidence, config), *_review_warnings(evidence, config))
     raw_thresholds = held_out.raw_thresholds(calibrator)
     evidence = replace(evidence, raw_thresholds=raw_thresholds, warnings=found)
-    report = PolicyReport.of(evidence, config.rule(), (*notes, *found), config.seed)
+    report = PolicyReport.of(evidence, config.rule(), config.seed, (*notes, *found))
     if isinstance(scores, Scores) and not report.is_better:
         report = replace(report, notes=(no_better(report.has_raw), *report.notes))
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}

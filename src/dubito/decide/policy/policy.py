@@ -18,7 +18,7 @@ from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
     PolicyConfig,
@@ -29,12 +29,11 @@ from dubito.decide.policy.fit import (
     has_curve,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound, feature_names_of
-from dubito.decide.policy.report import Evidence, PolicyReport
+from dubito.decide.policy.report import CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import html_view
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, TopLabel, require_classes
 from dubito.serialization.array_fields import distribution
@@ -50,13 +49,11 @@ from dubito.serialization.fields import (
 )
 from dubito.serialization.objects import estimator, record_of
 
-BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
-
 
 @final
 @stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy(BasePolicy):
+class Policy(BaseBatchPolicy):
     """A calibrator, class priors, an OOD gate, a risk bound and costs: outputs in, actions out.
 
     Made by `Policy.fit` or `Policy.load`. Deciding is calibrating, adapting to the class prior of
@@ -271,6 +268,14 @@ class Policy(BasePolicy):
         """The names of the classes, or their column indices if they have none."""
         return self.costs.classes or tuple(range(self.costs.n_classes))
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return self.costs.actions
+
+    @property
+    def has_reviews(self) -> bool:
+        return self.costs.reject is not None
+
     def predict_proba(self, outputs: Any) -> FloatArray:
         """Return calibrated probabilities, under the prior of deployment if there is one.
 
@@ -309,7 +314,6 @@ class Policy(BasePolicy):
         """
         known, matrix = self._known(outputs, features, "Policy.decide")
         by_row = self._row_costs(row_costs, known.n_rows, "Policy.decide")
-        blocks = row_blocks(known.n_rows, known.n_classes, BLOCK_ENTRIES) or [slice(0, 0)]
         is_ood = None if self.ood is None else self.ood.predict(known, matrix)
         rule = self.rule
 
@@ -318,8 +322,7 @@ class Policy(BasePolicy):
             calibrated = self.calibrated(known.take(rows))
             return rule.decide(calibrated, some, by_row.take(rows))
 
-        with kept_threads():
-            return Decisions.joined(map_in_order(decided, blocks), known.n_rows)
+        return Decisions.by_block(decided, known.n_rows, known.n_classes)
 
     def explain(
         self, outputs: Any, features: Any = None, row_costs: Any = None, *, row: int = 0
@@ -357,6 +360,26 @@ class Policy(BasePolicy):
         by_row = self._row_costs(row_costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if matrix is None else matrix[rows]
         return explain_row(self, one, part, by_row.take(rows))
+
+    def decide_batch(self, batch: Batch) -> Decisions:
+        return self.decide(batch.outputs, batch.features, batch.row_costs)
+
+    def explain_batch(self, batch: Batch, row: int) -> str:
+        return self.explain(batch.outputs, batch.features, batch.row_costs, row=row)
+
+    def evidence_on(self, batch: Batch, evaluation: str) -> Evidence:
+        row_costs = RowCosts.of(batch.row_costs, self.costs, len(batch), "Policy.evidence_on")
+        return Evidence(
+            batch=batch,
+            raw=self.calibrator._uncalibrated(batch),
+            decisions=self.decide(batch.outputs, batch.features, row_costs),
+            unbound=None,
+            row_costs=row_costs,
+            weight=batch.labeled_weight,
+            evaluation=evaluation,
+            current=CurrentRule.of("argmax", batch, self.pos_column),
+            pos_column=self.pos_column,
+        )
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Policy:

@@ -140,9 +140,45 @@ ARGMAX = CurrentRule()
 ANSWER = CurrentRule("answering every row")
 
 
+class BaseEvidence:
+    """Decided rows that a policy did not learn from, whatever is decided."""
+
+    __slots__ = ()
+
+    batch: Batch
+    decisions: Any
+
+    def by_group(self) -> dict[str, Self]:
+        """Return the rows of each group that has a known label or target."""
+        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
+        found = {}
+        for name in np.unique(names):
+            some = self.take(np.flatnonzero(names == name))
+            if some.batch.labeled_weight.any():
+                found[str(name)] = some
+        return found
+
+    def take(self, rows: IntArray) -> Self:
+        """Return the evidence of some rows.
+
+        Parameters
+        ----------
+        rows : array of int
+            Row indices.
+
+        Returns
+        -------
+        BaseEvidence
+            Of the same class.
+        """
+        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        some = {name: one.take(rows) for name, one in values.items() if hasattr(one, "take")}
+        return replace(self, **some)  # type: ignore[type-var]
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class Evidence(BaseEvidence):
     """Decided rows that a policy did not learn from.
 
     `unbound` are the decisions that would have been made without a risk bound; `pos_column` is the
@@ -164,30 +200,6 @@ class Evidence:
     def __post_init__(self) -> None:
         answered = self.row_costs.answered(self.decisions.calibrated)
         object.__setattr__(self, "row_costs", answered)
-
-
-class BaseEvidence:
-    """Decided rows that a policy did not learn from, whatever is decided."""
-
-    __slots__ = ()
-
-    batch: Batch
-    decisions: Any
-
-    def by_group(self) -> dict[str, Self]:
-        """Return the rows of each group that has a known label or target."""
-        names = np.array([] if self.batch.groups is None else [*map(str, self.batch.groups)])
-        found = {}
-        for name in np.unique(names):
-            rows = np.flatnonzero(names == name)
-            batch, some = self.batch.take(rows), self.decisions.take(rows)
-            if batch.labeled_weight.any():
-                found[str(name)] = self._with(batch, some)
-        return found
-
-    @abstractmethod
-    def _with(self, batch: Batch, decisions: Any) -> Self:
-        """Return evidence of other rows."""
 
 
 class BaseReport(Record):
@@ -325,7 +337,7 @@ class PolicyReport(BaseCostReport):
 
     @classmethod
     def of(
-        cls, evidence: Evidence, rule: DecisionRule, notes: tuple[str, ...] = (), seed: int = 0
+        cls, evidence: Evidence, rule: DecisionRule, seed: int = 0, notes: tuple[str, ...] = ()
     ) -> PolicyReport:
         """Return the figures of decided rows with labels.
 
@@ -335,10 +347,10 @@ class PolicyReport(BaseCostReport):
             Held-out rows, their labels and decisions.
         rule : DecisionRule
             Costs, OOD gate and risk bound.
-        notes : tuple of str, default ()
-            Sentences to add to the report.
         seed : int, default 0
             Seed of the bootstrap.
+        notes : tuple of str, default ()
+            Sentences to add to the report.
 
         Returns
         -------

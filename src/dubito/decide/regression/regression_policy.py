@@ -26,7 +26,7 @@ from dubito.data.cache import cached
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import too_costly
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     as_feature_names,
@@ -51,7 +51,6 @@ from dubito.decide.regression.value_decisions import (
 from dubito.doubt import ConformalRegressor
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.formatting import html_view, join_words, percent, plain, short_percent
-from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Quantiles, Samples
@@ -69,7 +68,6 @@ from dubito.serialization.fields import (
 from dubito.serialization.objects import clone, estimator, record_of
 
 CALLER = "RegressionPolicy.fit"
-BLOCK_ENTRIES = 1 << 19  # what memory is bounded by while deciding
 WIDEST = 1e300
 LEVELS = (0.005, 0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99, 0.995)
 N_INNER_FOLDS = 3  # that calibrators are compared on
@@ -85,7 +83,7 @@ FEW_ROWS = 200  # for quantile recalibration
 @final
 @stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
-class RegressionPolicy(BasePolicy):
+class RegressionPolicy(BaseBatchPolicy):
     """A calibrator, a prediction interval, costs and reviews: predictions in, values out.
 
     Made by `RegressionPolicy.fit` or `RegressionPolicy.load`. Deciding is calibrating the
@@ -303,6 +301,14 @@ class RegressionPolicy(BasePolicy):
         return ValueRule(self.costs, *limits, self.report.constant_cost)
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        return ACTIONS[: 1 + self.has_reviews]
+
+    @property
+    def has_reviews(self) -> bool:
+        return self.review_cost is not None
+
+    @property
     def kind(self) -> str:
         """The kind of outputs: "Normal", "Samples" or "Quantiles"."""
         return self.interval.kind_
@@ -351,26 +357,16 @@ class RegressionPolicy(BasePolicy):
             some = None if is_ood is None else is_ood[rows]
             return fitted.decide(rule, known.take(rows), some)
 
-        blocks = row_blocks(known.n_rows, known.n_entries, BLOCK_ENTRIES) or [slice(0, 0)]
-        return RegressionDecisions.joined(list(map_in_order(decided, blocks)))
+        return RegressionDecisions.by_block(decided, known.n_rows, known.n_entries)
+
+    def decide_batch(self, batch: Batch) -> RegressionDecisions:
+        return self.decide(batch.outputs, batch.features)
+
+    def explain_batch(self, batch: Batch, row: int) -> str:
+        return self.explain(batch.outputs, batch.features, row=row)
 
     def evidence_on(self, batch: Batch, evaluation: str) -> ValueEvidence:
-        """Return what the policy decides for labeled rows, to report on: `evaluation` says which.
-
-        The OOD gate is left out where rows have no features.
-
-        Parameters
-        ----------
-        batch : Batch
-            Rows with predictive distributions and targets.
-        evaluation : str
-            Which rows these are, for the report.
-
-        Returns
-        -------
-        ValueEvidence
-            The rows and their decisions.
-        """
+        # The OOD gate is left out where rows have no features.
         known = self._known(batch.outputs, "RegressionPolicy.evidence_on")
         policy = self if batch.features is not None else replace(self, ood=None)
         decisions, level = policy.decide(known, batch.features), float(self.interval.level)
@@ -685,7 +681,7 @@ def _cross_fitted(
             own = _fitted(ArrayShards(rows), rows, chosen)
             outputs = _as_one_target(batch.outputs.take(test), CALLER)
             parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
-    decisions, level = RegressionDecisions.joined(parts), float(fitted.interval.level)
+    decisions, level = RegressionDecisions.joined(parts, order.size), float(fitted.interval.level)
     evaluation = f"cross-fitted in {len(folds)} folds"
     return ValueEvidence(batch.take(order), decisions, level, evaluation)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, cast, final
 
 import numpy as np
@@ -133,16 +133,10 @@ class RegressionDecisions(BaseDecisions):
     def _repr_html_(self) -> str:
         return html_view(f"{self}", html_rows(self.columns(), len(self)))
 
-    @staticmethod
-    def _of_rows(value: Any, rows: IntArray) -> Any:
-        return value[rows] if isinstance(value, np.ndarray) else value.take(rows)
-
-    @staticmethod
-    def _joined(values: list[Any]) -> Any:
+    @classmethod
+    def _joined(cls, name: str, values: list[Any]) -> Any:
         # Folds may choose different calibrators: of outputs of different kinds, it is the normal
         # distributions of their means and variances.
-        if isinstance(values[0], np.ndarray):
-            return np.concatenate(values)
         if len({type(one) for one in values}) > 1:
             values = [_moment_matched(one) for one in values]
         first = values[0]
@@ -242,9 +236,6 @@ class ValueEvidence(BaseEvidence):
     def y(self) -> FloatArray:
         """The targets."""
         return values_of(self.batch)
-
-    def _with(self, batch: Batch, decisions: RegressionDecisions) -> ValueEvidence:
-        return replace(self, batch=batch, decisions=decisions)
 
 
 @final
