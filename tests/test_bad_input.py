@@ -16,12 +16,14 @@ from dubito import (
     Probabilities,
     Quantiles,
     Samples,
+    Scores,
     TopLabel,
     audit,
 )
-from dubito.calibrate import TemperatureScaling, VarianceScaling
-from dubito.data import Batch
+from dubito.calibrate import TemperatureScaling, VarianceScaling, cross_validate_calibrator
+from dubito.data import Batch, LabelMatrix
 from dubito.decide import CostMatrix
+from dubito.doubt import JackknifePlusRegressor
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -30,6 +32,7 @@ from dubito.errors import (
     StateMismatchError,
 )
 from dubito.measure import (
+    Audit,
     ReliabilityState,
     accuracy,
     brier_score,
@@ -78,7 +81,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a positive class of three": (
         lambda: audit([0], [[0.2, 0.3, 0.5]], pos_label=1),
         BadValueError,
-        "audit: `pos_label` applies to 2 classes, got 1 with 3 classes. Leave it out.",
+        "audit: `pos_label` needs outputs of 2 classes, got 3 classes. Leave it out.",
     ),
     "answers as text": (
         lambda: TopLabel([0.5, 0.6], ["no", "Yes"]),
@@ -166,11 +169,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     ),
     "a ragged list": (
         lambda: Logits([[1.0, 2.0], [3.0]]),
-        BadTypeError,
-        "Logits: `array` must be readable as a NumPy array, got list (setting an array element "
-        "with a sequence. The requested array has an inhomogeneous shape after 1 dimensions. The "
-        "detected shape was (2,) + inhomogeneous part). Pass rows of equal length, or "
-        "`.detach().cpu().numpy()` of a tensor.",
+        BadValueError,
+        "Logits: `array` has rows of different lengths: row 0 has 2, row 1 has 1. Pass rows of "
+        "equal length.",
     ),
     "a sparse matrix": (
         lambda: Logits(sparse.csr_matrix(np.eye(2))),
@@ -336,7 +337,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         BadValueError,
         "Members: `array[1]` must have rows that sum to 1, got a sum of 1.2 in row 1. Use "
         "Members.of([Logits(one), ...]) for logits, or use MultiLabel(array) if several "
-        "labels may apply to a row (multi-label).",
+        "labels may apply to a row (multilabel).",
     ),
     "a positive class above 1 in a pass": (
         lambda: Members([[[0.5]], [[1.5]]]),
@@ -404,7 +405,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         BadValueError,
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
         "Logits(...) for logits, or use MultiLabel(array) if several labels may apply to "
-        "a row (multi-label).",
+        "a row (multilabel).",
     ),
     "labels and probabilities of several labels, exchanged": (
         lambda: audit([[0.25, 0.75]] * 2, MultiLabel([[0, 1], [1, 1]])),
@@ -504,9 +505,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "quantiles that cross": (
         lambda: Quantiles([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]], [0.1, 0.5, 0.9]),
         BadValueError,
-        "Quantiles: `array` must not decrease along the levels, got 1 of 2 rows that cross, the "
-        "first with 2.0 at level 0.9 below 3.0 at level 0.5 in row 1, column 2. Pass "
-        "rearrange=True to sort these rows.",
+        "Quantiles: `array` has crossing quantiles in 1 of 2 rows, first in row 1, column 2: 2 at "
+        "level 0.9 is below 3 at level 0.5. Pass rearrange=True to sort these rows.",
     ),
     "levels that fall": (
         lambda: Quantiles([[1.0, 2.0]], [0.9, 0.1]),
@@ -578,13 +578,71 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: log_loss(["cat", "dog"], HALVES),
         BadValueError,
         "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
-        "Probabilities(array, classes=['cat', 'dog']), in the order of the columns.",
+        "Probabilities(array, classes=[negative, positive]) with the names 'cat' and 'dog': the "
+        "second is the one whose probability a single column holds.",
     ),
     "labels as text and None without names": (
         lambda: log_loss(np.array(["cat", None], object), HALVES),
         BadValueError,
         "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
-        "Probabilities(array, classes=['cat', ...]), in the order of the columns.",
+        "Probabilities(array, classes=[negative, positive]) with the names 'cat', ...: the second "
+        "is the one whose probability a single column holds.",
+    ),
+    "labels as text of a stated positive class": (
+        lambda: audit(["ok", "fraud", "ok"], [0.1, 0.9, 0.2], pos_label="fraud"),
+        BadValueError,
+        "audit: `y_true` must be class indices from 0 to 1, got 'ok' in row 0. Pass "
+        "Probabilities(p, classes=['ok', 'fraud']): a single column is the probability of the "
+        "second class.",
+    ),
+    "scores of unequal length": (
+        lambda: Scores({"a": [1, 2], "b": [1]}),
+        BadValueError,
+        "Scores: `b` must have 2 rows, like `a`, got 1. Pass one value per row for each score.",
+    ),
+    "an array instead of shards": (
+        lambda: Audit.of(np.array([0, 1])),  # type: ignore[arg-type]
+        BadTypeError,
+        "Audit.of needs a Batch or shards, got ndarray. Use audit(y_true, outputs).",
+    ),
+    "labels of several labels for logits": (
+        lambda: LabelMatrix.of([[0, 1]], Logits([[0.0, 1.0]])),  # type: ignore[arg-type]
+        BadTypeError,
+        "LabelMatrix.of needs MultiLabel outputs, got Logits. Pass MultiLabel(array), rows x "
+        "labels.",
+    ),
+    "a threshold for three classes": (
+        lambda: audit([0], [[0.2, 0.3, 0.5]], threshold=0.3),
+        BadValueError,
+        "audit: `threshold` is for the positive class of two, got 3 classes. Leave it out.",
+    ),
+    "bins of no positive class": (
+        lambda: audit(["cat"], Probabilities([0.5], ["cat", "dog"]), bin_strategy="foo"),
+        BadValueError,
+        "audit: `bin_strategy` is for the positive class of two, got 2 classes and none of them "
+        "positive. Pass pos_label='cat' or pos_label='dog'.",
+    ),
+    "costs for several labels": (
+        lambda: audit([[0, 1]], MultiLabel([[0.2, 0.7]]), pos_label=1),  # type: ignore[call-overload]
+        BadValueError,
+        "audit: `pos_label` is for one class per row, got MultiLabel. Leave it out.",
+    ),
+    "a threshold of a regression": (
+        lambda: audit([1.0], Normal([0.0], [1.0]), threshold=0.3),  # type: ignore[call-overload]
+        BadValueError,
+        "audit: `threshold` is for a classifier, got Normal. Leave it out.",
+    ),
+    "a calibrator that was not made": (
+        lambda: cross_validate_calibrator(TemperatureScaling, HALVES, [0, 1]),  # type: ignore[call-overload]
+        BadTypeError,
+        "cross_validate_calibrator: `calibrator` must be a calibrator of dubito, got the class "
+        "TemperatureScaling. Pass an instance: TemperatureScaling().",
+    ),
+    "no estimator": (
+        lambda: JackknifePlusRegressor(None).fit([[0.0], [1.0]], [0.0, 1.0]),
+        BadTypeError,
+        "JackknifePlusRegressor: `estimator` must be a scikit-learn regressor, got None. Pass "
+        "LinearRegression().",
     ),
     "a label that is no name of a class": (
         lambda: log_loss(["cat", "fox"], PETS),

@@ -362,7 +362,9 @@ def test_crossing_quantiles_are_sorted_on_request_and_counted(shape: tuple[int, 
     assert pickle.loads(pickle.dumps(outputs)).n_rearranged == 2
     assert np.array_equal(array, given)
     assert Quantiles(array[:3], levels).n_rearranged == 0
-    with pytest.raises(BadValueError, match=r"got 2 of 50 rows that cross, .* in row 3, column 1"):
+    with pytest.raises(
+        BadValueError, match=r"in 2 of 50 rows, first in row 3, column 1: .* at level 0\.4 is below"
+    ):
         Quantiles(array, levels)
 
 

@@ -54,6 +54,7 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
     try:
         array = _as_numpy(value)
     except Exception as error:  # torch and others raise types of their own
+        _require_even(value, argument, caller)
         reason = str(error).partition("\n")[0].rstrip(".")
         rule, got = "must be readable as a NumPy array", f"{type(value).__name__} ({reason})"
         fix = "Pass rows of equal length, or `.detach().cpu().numpy()` of a tensor"
@@ -68,6 +69,21 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
         rule, fix = "must not have masked entries", "Drop the masked rows"
         raise BadValueError(argument, caller, rule, "one", fix, row)
     return array
+
+
+def _require_even(value: Any, argument: str, caller: str) -> None:
+    """Raise for nested lists whose rows have different lengths."""
+    if not (
+        isinstance(value, list | tuple) and all(isinstance(row, list | tuple) for row in value)
+    ):
+        return
+    row = next((k for k, one in enumerate(value) if len(one) != len(value[0])), None)
+    if row is not None:
+        rule, got = (
+            "has rows of different lengths:",
+            f"row 0 has {len(value[0])}, row {row} has {len(value[row])}",
+        )
+        raise BadValueError(argument, caller, rule, got, "Pass rows of equal length")
 
 
 def _as_numpy(value: Any) -> NDArray[Any]:
@@ -313,7 +329,7 @@ def _sum_remedy(total: float, alternative: str, is_near: bool) -> str:
         return "Use Probabilities(array, normalize=True) if rounding changed the sums"
     if 90 <= total <= 110:
         return USE_FRACTIONS
-    multi_label = "Use MultiLabel(array) if several labels may apply to a row (multi-label)"
+    multi_label = "Use MultiLabel(array) if several labels may apply to a row (multilabel)"
     return either(alternative, multi_label)
 
 

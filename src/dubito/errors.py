@@ -69,7 +69,8 @@ class BaseRuleError(DubitoError):
     caller : str
         The public function or class, or the file that the value comes from.
     rule : str
-        A verb phrase, such as "must be finite" or "must have 2 columns".
+        A verb phrase, such as "must be finite" or "must have 2 columns". One that ends in a colon
+        states a finding, which place and value follow: "cross in 1 of 9 rows in row 4: 3 below 2".
     got : str
         The offending value.
     fix : str
@@ -109,13 +110,20 @@ class BaseRuleError(DubitoError):
         names = ("argument", "caller", "rule", "got", "fix", "row", "column")
         return type(self)(*(changes.get(name, getattr(self, name)) for name in names))
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What is wrong and where: the message without its subject and its remedy."""
         where = [f"column {self.column}"] if self.column is not None else []
         if self.row is not None:
             where.insert(0, f"row {self.row}")
         place = " in " + ", ".join(where) if where else ""
+        if self.rule.endswith(":"):
+            return f"{self.rule[:-1]}{place}: {self.got}"
+        return f"{self.rule}, got {self.got}{place}"
+
+    def __str__(self) -> str:
         subject = f"{self.caller}: `{self.argument}`" if self.argument else self.caller
-        return f"{subject} {self.rule}, got {self.got}{place}. {self.fix}."
+        return f"{subject} {self.problem}. {self.fix}."
 
 
 class BadValueError(BaseRuleError, ValueError):

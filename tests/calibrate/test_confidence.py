@@ -1,6 +1,7 @@
 """Scores of any range to P(correct): what is promised for few rows, groups and odd values."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,13 @@ from scipy.special import expit, logit
 from dubito import ConfidenceCalibrator, CostMatrix, Policy, Scores, TopLabel
 from dubito.calibrate import cross_validate_calibrator
 from dubito.decide import RiskBound
-from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning, SingleClassWarning
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    MissingLabelsWarning,
+    SingleClassWarning,
+)
 from dubito.measure import expected_calibration_error
 
 Floats = NDArray[np.float64]
@@ -57,7 +64,9 @@ def test_columns_are_matched_by_name_and_missing_scores_are_handled() -> None:
     close(given, found.predict_proba(np.column_stack([p, judge])))
     with pytest.raises(BadValueError, match="no 'judge'"):
         found.predict_proba({"c": p})
-    with pytest.raises(BadValueError, match=r"scores\['c'\].*never was"):
+    with pytest.raises(
+        BadValueError, match=r"scores\['c'\].*never missing during fit, got nan in row 0"
+    ):
         found.predict_proba({"c": [np.nan], "judge": [1.0]})
     with pytest.raises(BadValueError, match="between 0 and 1"):
         found.predict_proba({"c": [80.0], "judge": [1.0]})
@@ -204,3 +213,15 @@ def test_a_policy_takes_several_scores_and_groups() -> None:
     close(policy.report.log_loss_before, -rate * np.log(rate) - (1 - rate) * np.log(1 - rate))
     assert "calibrated P(correct)" in policy.explain(scores, row=1)
     assert "The model predicts" not in policy.explain(scores, row=1)
+
+
+def test_fractions_where_percentages_were_fitted_are_warned_about() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    found = ConfidenceCalibrator().fit({"verbal": np.round(100 * p)}, rng.random(200) < p)
+    with pytest.warns(DubitoWarning, match=r"`scores\['verbal'\]` is between 0 and 1 .* by 100"):
+        found.predict_proba({"verbal": [0.2, 0.9]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found.predict_proba({"verbal": [0.0, 1.0]})
+        found.predict_proba({"verbal": [20.0, 90.0]})

@@ -152,7 +152,7 @@ def test_what_cannot_be_split_is_refused() -> None:
         "Use score='log_loss'."
     )
     assert message(calibrator="temperature") == (
-        "decompose_loss: `calibrator` must be a calibrator of classes, got str. "
+        "decompose_loss: `calibrator` must be a calibrator of classes, got 'temperature'. "
         "Pass calibrator=TemperatureScaling()."
     )
     for cv in (1, 2.5, True):

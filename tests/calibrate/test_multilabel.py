@@ -85,7 +85,7 @@ def test_labels_get_calibrated_beyond_one_temperature() -> None:
     assert losses["auto"] < 0.99 * losses["alone"]
     assert losses["alone"] < 0.99 * losses["temperature"]
     auto = one
-    assert ", other labels (" in auto.chosen_
+    assert "with other labels' log odds (prior sd " in auto.chosen_
     evidence = auto.evidence_
     assert evidence.log_loss_after == pytest.approx(losses["auto"], rel=0.05)
     before = log_loss(y[:1000], np.clip(outputs.array, 1e-12, 1 - 1e-12))

@@ -252,7 +252,7 @@ def test_what_was_given_is_not_taught() -> None:
 
 
 @pytest.mark.parametrize(
-    "calibrator", [TemperatureScaling(), PlattScaling, "isotonic", None, OneVsRest(PlattScaling())]
+    "calibrator", [TemperatureScaling(), "isotonic", None, OneVsRest(PlattScaling())]
 )
 def test_only_calibrators_of_two_classes_are_taken(calibrator: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
@@ -261,6 +261,13 @@ def test_only_calibrators_of_two_classes_are_taken(calibrator: Any) -> None:
         "OneVsRest: `calibrator` must be a calibrator of two classes, "
         f"got {calibrator!r}. Pass IsotonicCalibration()."
     )
+
+
+def test_a_class_instead_of_a_calibrator_is_named() -> None:
+    with pytest.raises(BadTypeError, match=r"class PlattScaling\. Pass an instance: PlattScaling"):
+        OneVsRest(PlattScaling).fit(Logits(Z), Y)  # type: ignore[arg-type]
+    with pytest.raises(BadTypeError, match=r"class TemperatureScaling\. Pass IsotonicCalibration"):
+        OneVsRest(TemperatureScaling).fit(Logits(Z), Y)  # type: ignore[arg-type]
 
 
 @each

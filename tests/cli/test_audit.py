@@ -211,7 +211,7 @@ def test_groups_on_the_command_line_equal_the_api(run: Run) -> None:
         "Groups; class 1 predicted where P(1) >= 0.3; 95 % intervals that hold for 3 groups at once"
     )
     assert title in " ".join(text.split())
-    assert "Too few rows to compare: tiny." in text
+    assert "Groups with fewer than 20 rows, not compared: tiny." in text
     assert "Confusion matrix, class 1 predicted where P(1) >= 0.3:" in text
 
 

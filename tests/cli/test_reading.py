@@ -242,7 +242,7 @@ def test_percentages_are_read_on_request(run: Run) -> None:
 
 def test_independent_labels_are_named_as_such(run: Run) -> None:
     Path("m.csv").write_text("label,p_a,p_b\na,0.9,0.8\nb,0.7,0.9\n")
-    assert "several labels may apply to a row (multi-label)" in run("audit", "m.csv").stderr
+    assert "several labels may apply to a row (multilabel)" in run("audit", "m.csv").stderr
     for switch in ("--normalize", "--percent"):
         refused = run("audit", "m.csv", "--logits", "p_*", switch)
         assert f"`{switch[2:]}` requires probabilities" in refused.stderr

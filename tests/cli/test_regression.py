@@ -109,7 +109,9 @@ def test_an_audit_says_which_levels_and_what_is_sorted(run: Run, stored: Path) -
     done = run(*words)
     assert done.exit_code == 2
     first, fix = done.stderr.splitlines()[1:]
-    assert "crossed.csv: `q_0.75` must not decrease along the levels, got 2 of 400 rows" in first
+    assert (
+        "crossed.csv: `q_0.75` has crossing quantiles in 2 of 400 rows, first in row 17:" in first
+    )
     assert "in row 17" in first
     assert fix.startswith("Pass --rearrange to sort them, or --bad-rows bad.csv")
     aside = run(*words, "--bad-rows", "crossed_rows.csv")
@@ -427,7 +429,7 @@ def test_an_interval_that_outputs_do_not_have_is_refused(run: Run, stored: Path)
     words = ["--quantiles", "q_0.25,q_0.5,q_0.75", "--label", "demand"]
     sales(60).to_csv("few.csv", index=False)
     done = run("fit", "few.csv", *words, *COSTS)
-    assert "--interval must have its ends 0.05 and 0.95 among the quantile levels" in done.stderr
+    assert "--interval 0.9 needs the quantiles 0.05 and 0.95, got 0.25, 0.5, 0.75." in done.stderr
     assert "Pass --interval 0.5." in done.stderr
     assert run("fit", "few.csv", *words, *COSTS, "--interval", "0.5").exit_code == 0
 

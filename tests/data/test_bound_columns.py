@@ -185,8 +185,8 @@ REGRESSION = {"q_0.1": [1.0, 2.0], "q_0.9": [3.0, 5.0], "y": [2.0, 3.0], "std_0"
         (
             Columns(quantiles="q_*"),
             {"q_0.9": [3.0, 1.5]},
-            "f.csv: `q_0.9` must not decrease along the levels, got 1 of 2 rows that cross, the "
-            "first with 1.5 at level 0.9 below 2.0 at level 0.1 in row 8. Pass rearrange=True",
+            "f.csv: `q_0.9` has crossing quantiles in 1 of 2 rows, first in row 8: 1.5 at level "
+            "0.9 is below 2 at level 0.1. Pass rearrange=True",
         ),
         (Columns(quantiles="q_*"), {"q_0.9": [3.0, np.inf]}, "`q_0.9` must be finite, got inf in"),
         (

@@ -473,12 +473,12 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: GROUPED.predict(Logits(LOGITS)),
             BadTypeError,
-            r"`groups` .*, got None\. Pass groups to both or to neither",
+            r"was fitted with groups, got none\. Pass groups, or fit without",
         ),
         (
             lambda: FITTED.predict(Logits(LOGITS), [1] * 20),
             BadTypeError,
-            r"`groups` .*, got groups\. Pass groups to both or to neither",
+            r"was fitted without groups, got groups\. Leave out groups, or pass groups to fit",
         ),
         (
             lambda: GROUPED.predict(Logits(LOGITS), [1] * 7 + [3] + [2] * 12),

@@ -177,12 +177,12 @@ WEIGHTED = ConformalRegressor(0.9).fit(OUTPUTS, TARGETS, density_ratio=RATIO)
         (
             lambda: PLAIN.predict(OUTPUTS, density_ratio=RATIO),
             BadTypeError,
-            "`density_ratio` must be None, as during fit, got ratios.*both or to neither",
+            "was fitted without ratios, got ratios. Leave out density_ratio, or pass",
         ),
         (
             lambda: WEIGHTED.predict(OUTPUTS),
             BadTypeError,
-            "`density_ratio` must be given, as during fit, got None",
+            "was fitted with ratios, got none. Pass density_ratio, or fit without",
         ),
         (
             lambda: ConformalRegressor().fit(OUTPUTS, TARGETS, density_ratio=-RATIO),

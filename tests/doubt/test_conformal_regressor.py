@@ -299,7 +299,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor(0.9, "quantiles").fit(KINDS["Quantiles"], Y),
             BadValueError,
-            r"`level` .*, got 0\.9\. Use another level \(the quantiles are 0\.1, 0\.5, 0\.9\)",
+            r"`level` 0\.9 needs .*0\.05 and 0\.95, got 0\.1, 0\.5, 0\.9\. Pass level=0\.8",
         ),
         (
             lambda: ConformalRegressor().fit(Probabilities([0.5]), [0]),
@@ -417,7 +417,7 @@ def test_ends_and_groups_and_density_ratios_combine() -> None:
         part = KINDS["Normal"].take(rows)
         alone = clone(regressor).fit(part, Y[rows], density_ratio=ratio[rows])
         assert (alone.predict(part, density_ratio=ratio[rows]).low == found.low[rows]).all()
-    with pytest.raises(BadTypeError, match="`groups` must be given, as during fit"):
+    with pytest.raises(BadTypeError, match="was fitted with groups, got none"):
         fitted.predict(KINDS["Normal"], density_ratio=ratio)
 
 
@@ -556,7 +556,7 @@ def test_new_settings_are_checked() -> None:
     with pytest.raises(BadTypeError, match="`groups` must be None with n_bins"):
         ConformalRegressor(0.8, n_bins=2).fit(KINDS["Normal"], Y, np.arange(N) % 2)
     binned = ConformalRegressor(0.8, n_bins=2).fit(KINDS["Normal"], Y)
-    with pytest.raises(BadTypeError, match="`groups` must be None, as during fit"):
+    with pytest.raises(BadTypeError, match="was fitted without groups, got groups"):
         binned.predict(KINDS["Normal"], np.arange(N) % 2)
 
 

@@ -138,7 +138,7 @@ def test_groups_have_distributions_of_their_own() -> None:
         assert (alone.predict(OUTPUTS.take(rows)).cdf(y[rows]) == found[rows]).all()
     with pytest.raises(BadValueError, match=r"groups of the fit \(a, b\), got c"):
         system.predict(OUTPUTS.take(slice(0, 1)), ["c"])
-    with pytest.raises(BadTypeError, match="must be given, as during fit"):
+    with pytest.raises(BadTypeError, match="was fitted with groups, got none"):
         system.predict(OUTPUTS)
 
 

@@ -170,7 +170,7 @@ def test_few_rows_are_not_compared_but_still_audited() -> None:
     assert list(compared(found).metrics) == ["large"]
     assert compared(found).disparities == {}
     assert found.groups["tiny"].n_rows == 5
-    assert "Too few rows to compare: tiny." in str(found)
+    assert "Groups with fewer than 20 rows, not compared: tiny." in str(found)
 
 
 def test_rare_outcomes_have_an_exact_gap() -> None:

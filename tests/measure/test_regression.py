@@ -132,5 +132,8 @@ def test_what_does_not_fit_is_refused() -> None:
         interval_coverage(None, Normal(MEAN, STD))
     with pytest.raises(BadValueError, match="must have the shape"):
         interval_coverage(Y[:, np.newaxis], Normal(MEAN, STD))
-    with pytest.raises(BadValueError, match="among the quantile levels"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`level` 0\.8 needs the quantiles 0\.1 and 0\.9, got .*\. Pass level=0\.9",
+    ):
         interval_coverage(Y, QUANTILES, level=0.8)

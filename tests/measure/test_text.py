@@ -189,3 +189,15 @@ def test_hard_and_separable_probabilities_are_miscalibrated() -> None:
     assert separable.verdict.startswith("P(1) is not extreme enough: mean ")
     alone = audit(np.zeros(800, int), rng.beta(1, 30, 800), n_resamples=0)
     assert alone.verdict.startswith("P(1) is too high: mean 3.")
+
+
+def test_a_column_of_the_other_class_is_recognized() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, 500)
+    y = np.where(rng.random(500) < p, "fraud", "ok")
+    found = audit(y, Probabilities(1 - p, ["ok", "fraud"]), pos_label="fraud", n_resamples=0)
+    assert re.fullmatch(
+        r"P\(fraud\) ranks the classes backwards \(calibration slope -\d\.\d\d\)\. Check that the "
+        r"column is P\(fraud\) and not P\(ok\)\.",
+        found.verdict,
+    )

@@ -505,6 +505,17 @@ class BaseCalibrator(OutputContainers):
         return known
 
 
+def not_a_calibrator(
+    value: Any, caller: str, rule: str, fix: str, kind: type = Serializable
+) -> BadTypeError:
+    """Return the error for an option that is no calibrator, or the class instead of one."""
+    got = repr(value)
+    if isinstance(value, type):
+        got = f"the class {value.__name__}"
+        fix = f"Pass an instance: {value.__name__}()" if issubclass(value, kind) else fix
+    return BadTypeError("calibrator", caller, rule, got, fix)
+
+
 def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
     """Raise unless a calibrator inside another one has the same classes."""
     if inner.n_classes_ != outer.n_classes_:

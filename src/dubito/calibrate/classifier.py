@@ -23,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.calibrator import FLOOR, BaseCalibrator
+from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, not_a_calibrator
 from dubito.calibrate.cross_validation import count_group_folds
 from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
@@ -269,7 +269,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return AutoCalibrator()
         if not isinstance(self.calibrator, BaseCalibrator):
             rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
-            raise BadTypeError("calibrator", NAME, rule, repr(self.calibrator), fix)
+            raise not_a_calibrator(self.calibrator, NAME, rule, fix)
         fresh: BaseCalibrator = clone(self.calibrator)
         return fresh
 

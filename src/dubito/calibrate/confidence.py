@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self, final
@@ -23,7 +24,7 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import BaseCalibrator, correct_answers, drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import quantity
 from dubito.outputs import BaseOutputs, Logits, Probabilities, Scores, TopLabel, unchecked
 from dubito.serialization.array_fields import array
@@ -48,6 +49,7 @@ MAX_GROUPS = 200  # of more, the smallest share the coefficients of all rows
 HINGES = np.array([-1.5, -0.75, 0.0, 0.75, 1.5])  # standard deviations, where slopes may change
 SHARPNESS = 3.0  # of these changes
 BEYOND = 8.0  # log odds from the most extreme probability to an exact 0 or 1, which was rounded
+MIN_PERCENTAGE = 20.0  # scores up to less than this are not on a scale from 0 to 100
 MARGIN = 1.0  # standard deviations that other scores may be outside the range of the fit
 INTERCEPT_VARIANCE = 9.0  # of the prior of the log odds of correct at the mean scores
 # Inverse gamma priors of the variances of coefficients: shape, and scale (of slopes and hinges
@@ -72,8 +74,8 @@ FLEXIBLE_PRIOR, MIN_WEIGHT, MIN_INTERVAL_WEIGHT = -3.0, 0.001, 0.02
 N_HALVINGS = 40
 ANSWER_COLUMNS = ("p_correct", "p_correct_low", "p_correct_high")
 BASE_RATE = (
-    "No score is declared to be a probability: before calibration, every answer has the base rate "
-    "of correct ones."
+    "No score was declared a probability (--confidence), so the uncalibrated baseline is the base "
+    "rate."
 )
 
 
@@ -404,13 +406,22 @@ class ConfidenceCalibrator(BaseCalibrator):
             column, argument = scores.array[:, k], f"scores[{name!r}]" if self.names_ else "scores"
             if not self.has_missing_[k]:
                 fix = "Fit with rows in which it is missing, or leave this row out"
-                rule = "must not be missing, as it never was during fit"
+                rule = "was never missing during fit"
                 require_everywhere(~np.isnan(column), column, argument, caller, rule, fix)
             if self.is_probability_[k]:
                 is_fraction = ((column >= 0) & (column <= 1)) | np.isnan(column)
                 fix = "Write fractions, as for the fit"
                 rule = "must be between 0 and 1, as during fit"
                 require_everywhere(is_fraction, column, argument, caller, rule, fix)
+            elif self.high_[k] > MIN_PERCENTAGE and method != "predict_interval":
+                known = column[~np.isnan(column)]
+                if ((known >= 0) & (known <= 1)).all() and ((known > 0) & (known < 1)).any():
+                    text = (
+                        f"{type(self).__name__}: `{argument}` is between 0 and 1 in every row, and "
+                        "was far above 1 during fit. Multiply fractions by 100 if the fit had "
+                        "percentages."
+                    )
+                    warnings.warn(text, DubitoWarning, 4 + (method == "predict_proba"))
         return scores
 
     def _learn(self, shards: Shards) -> None:

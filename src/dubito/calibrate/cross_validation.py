@@ -33,13 +33,14 @@ from dubito.calibrate.calibrator import (
     labeled_outputs,
     labeled_shards,
     log_probabilities,
+    not_a_calibrator,
 )
 from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, make_shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import (
     HTMLTable,
     decimal,
@@ -358,7 +359,7 @@ def cross_validate_calibrator(
         labeled_outputs(next(rows.batches()), CALLER, convert)
     else:
         rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
-        raise BadTypeError("calibrator", CALLER, rule, type(calibrator).__name__, fix)
+        raise not_a_calibrator(calibrator, CALLER, rule, fix)
     batch = drop_unlabeled(sample_rows(rows, max_samples, seed, is_labeled=True))
     require_two_rows(batch, argument, CALLER)
     folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
@@ -641,7 +642,7 @@ def decompose_loss(
     model = TemperatureScaling() if calibrator is None else calibrator
     if not isinstance(model, BaseCalibrator):
         rule, fix = "must be a calibrator of classes", "Pass calibrator=TemperatureScaling()"
-        raise BadTypeError("calibrator", caller, rule, type(model).__name__, fix)
+        raise not_a_calibrator(model, caller, rule, fix)
     n_folds = as_count(cv, "cv", caller, least=2, example=5)
     wrapped = as_class_outputs(outputs, caller)
     batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, caller))

@@ -103,9 +103,10 @@ class _Prior(NamedTuple):
             what = {"": "unchanged probabilities"}.get(self.base, "one temperature for all labels")
         else:
             name = {"platt": "Platt scaling"}.get(self.base, f"{self.base} calibration")
-            each = f"{name} per label (spread {self.spread:g})"
+            each = f"{name} per label (prior sd {self.spread:g})"
             what = each if self.spread else f"one {name} for all labels"
-        return what + (f", other labels ({self.other:g})" if self.other else "")
+        others = f", with other labels' log odds (prior sd {self.other:g})"
+        return what + (others if self.other else "")
 
 
 @final

@@ -16,6 +16,7 @@ from dubito.calibrate.calibrator import (
     LabeledRows,
     RowBlock,
     log_odds,
+    not_a_calibrator,
 )
 from dubito.calibrate.isotonic import (
     Curve,
@@ -25,7 +26,6 @@ from dubito.calibrate.isotonic import (
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
 from dubito.serialization.fitted import fitted
@@ -82,7 +82,7 @@ class OneVsRest(BaseCalibrator):
     def _check_params(self) -> None:
         if not isinstance(self.calibrator, BaseBinaryCalibrator):
             rule, fix = "must be a calibrator of two classes", "Pass IsotonicCalibration()"
-            raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
+            raise not_a_calibrator(self.calibrator, "OneVsRest", rule, fix, BaseBinaryCalibrator)
         self.calibrator._check_params()
 
     def _check_fitted(self, entry: Entry) -> None:

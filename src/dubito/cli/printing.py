@@ -43,7 +43,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Pass \w+\(array, classes=\['?0'?, '?1'?, \.\.\.\]\), or map the labels to these names": (
         "Name the columns by the labels, such as p_0 and p_1, or write class names into the labels"
     ),
-    r"Pass \w+\(array, classes=\[.*\]\), in the order of the columns": (
+    r"Pass \w+\(array, classes=\[.*\]\) with the names .*": (
         "Name the columns by class, such as p_cat, or pass --classes for a column of lists"
     ),
 }

@@ -191,7 +191,7 @@ class BoundColumns:
             matrix[:, place] = self.fractions(matrix[:, place])
         for name, column in zip(names, matrix.T, strict=True):
             if name in self.declared.known_scores:
-                rule, fix = "must not be missing, as it never was during fit", "Leave the row out"
+                rule, fix = "was never missing during fit", "Leave the row out"
                 require_everywhere(~np.isnan(column), column, name, self.where, rule, fix)
             if name in self.declared.fraction_scores and name != confidence:
                 is_fine = np.isnan(column) | ((column >= 0) & (column <= 1))
@@ -514,7 +514,7 @@ class Columns:
         """Return the columns of the labels to read."""
         wanted = getattr(self, kind)
         if kind not in MULTI or not patterns.is_several(wanted):
-            rule, fix = "requires several columns of multi-label outputs", "Leave it out"
+            rule, fix = "requires several columns of multilabel outputs", "Leave it out"
             raise BadValueError("only_labels", where, rule, f"{kind}={wanted!r}", fix)
         return patterns.named_columns(self.only_labels or (), wanted, columns, where, "outputs")
 
@@ -552,7 +552,7 @@ class Columns:
         if self.uncertain is not None:
             require_policy(self.uncertain, where)
             if given[0] not in MULTI:
-                rule, got = "requires multi-label outputs", f"{self.uncertain} with {given[0]}"
+                rule, got = "requires multilabel outputs", f"{self.uncertain} with {given[0]}"
                 raise BadValueError("uncertain", where, rule, got, "Leave it out")
         kinds = ("probabilities", "multilabel", "confidence")
         if self.percent and given[0] not in kinds and self.confidence is None:

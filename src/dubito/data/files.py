@@ -296,7 +296,7 @@ class FileShards(Shards):
                 is_good[row] = False
                 entry = "" if fault.column is None else f"[{fault.column}]"
                 place, name = self.source.place(first_row + row), f"{fault.argument}{entry}"
-                self.bad_rows.add(BadRow(*place, name, fault.got, fault.rule))
+                self.bad_rows.add(BadRow(*place, name, fault.got, fault.rule.rstrip(":")))
             batch = self.columns.batch(piece.filter(pa.array(is_good)), first_row)
         if self.bad_rows is None or batch.ids is not None:
             return batch

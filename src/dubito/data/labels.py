@@ -26,6 +26,7 @@ from dubito.arrays import (
 )
 from dubito.data.parsing import mark
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import join_words
 from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, Scores, column_names
 
 MISSING = -1
@@ -97,10 +98,15 @@ def _no_class(
         return BadValueError(argument, caller, rule, repr(value), fix, row)
     rule = f"must be class indices from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
+        # Not a call to be copied: the labels are not known to be in the order of the columns.
         known = sorted((one for one in values if not is_absent(one)), key=str)
-        shown = ", ".join(map(repr, known)) if len(known) == len(names) else f"{value!r}, ..."
-        kind = type(outputs).__name__
-        fix = f"Pass {kind}(array, classes=[{shown}]), in the order of the columns"
+        is_full = len(known) == len(names)
+        shown = join_words([repr(one) for one in known], 10) if is_full else f"{value!r}, ..."
+        call = f"Pass {type(outputs).__name__}(array, classes=[...])"
+        fix = f"{call} with the names {shown}, in the order of the columns"
+        if len(names) == 2:
+            fix = f"{call.replace('...', 'negative, positive')} with the names {shown}: the second "
+            fix += "is the one whose probability a single column holds"
     elif value < 0:
         fix = "Use NaN or None for a missing label"
         if len(names) == 2 and value == -1:
@@ -367,6 +373,9 @@ def make_label_matrix(
     """Return labels, as `LabelMatrix.of`; errors name the caller and its argument for them."""
     if uncertain is not None:
         require_policy(uncertain, caller, POLICIES)
+    if not isinstance(outputs, MultiLabel):
+        rule, fix = "needs MultiLabel outputs", "Pass MultiLabel(array), rows x labels"
+        raise BadTypeError("", f"{caller}.of", rule, type(outputs).__name__, fix)
     if isinstance(y, np.ma.MaskedArray):
         y = np.ma.filled(y.astype(np.float64), np.nan)
     array = as_array(y, argument, caller)

@@ -323,6 +323,13 @@ def make_shards(
     return ArrayShards(outputs) if isinstance(outputs, Batch) else outputs
 
 
+def require_shards(rows: Any, caller: str, fix: str) -> Shards:
+    """Return shards unchanged and a batch as shards, or raise for anything else."""
+    if not isinstance(rows, Shards | Batch):
+        raise BadTypeError("", caller, "needs a Batch or shards", type(rows).__name__, fix)
+    return ArrayShards(rows) if isinstance(rows, Batch) else rows
+
+
 @final
 class CountedShards(Shards):
     """Other shards, whose rows are counted during each sum.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, final, overload
@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from dubito.arrays import FloatArray, as_fraction, draw_seed
 from dubito.data.batch import make_batch
-from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import EmptyStateError
+from dubito.data.labels import distinct, is_absent
+from dubito.data.shards import ArrayShards, Shards, require_shards
+from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.audit_state import AuditSums, BootstrapState
 from dubito.measure.binary import (
     THRESHOLD,
@@ -228,6 +229,7 @@ class Audit:
         -------
         Audit
         """
+        shards = require_shards(shards, "Audit.of", "Use audit(y_true, outputs)")
         first = next(shards.batches())
         column = positive_column(first.outputs, pos_label, "audit")
         seed = draw_seed(random_state, "audit")
@@ -427,15 +429,56 @@ def audit(
     >>> print(audit([0, 0, 0, 1] * 30, [0.25] * 120).verdict)
     No sign of miscalibration of P(1) on 120 rows: mean 25.00 %, observed frequency 25.00 %.
     """
-    batch = make_batch(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
-    rows = ArrayShards(batch)
-    if isinstance(batch.outputs, Normal | Samples | Quantiles | RegressionMembers):
-        return RegressionAudit.of(rows)
+    columns = {"sample_weight": sample_weight, "groups": groups}
+    try:
+        batch = make_batch(y_true, outputs, caller="audit", **columns)
+    except BadValueError as error:
+        raise _with_classes(error, y_true, pos_label) from error
+    rows, given = ArrayShards(batch), batch.outputs
     settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
     settings |= {"n_bins": n_bins, "bin_strategy": bin_strategy, "threshold": threshold}
-    if isinstance(batch.outputs, MultiLabel):
+    of_class: dict[str, Any] = {"pos_label": pos_label, "costs": costs}
+    if isinstance(given, Normal | Samples | Quantiles | RegressionMembers):
+        binned = {name: settings[name] for name in ("n_bins", "bin_strategy", "threshold")}
+        _require_default({**of_class, **binned}, "a classifier", type(given).__name__)
+        return RegressionAudit.of(rows)
+    if isinstance(given, MultiLabel):
+        _require_default(of_class, "one class per row", "MultiLabel")
         return MultiLabelAudit.of(rows, **settings)
-    return Audit.of(rows, pos_label=pos_label, costs=costs, **settings)
+    if costs is not None:
+        _require_default({"threshold": threshold}, "a decision without costs", "both")
+    if positive_column(given, pos_label, "audit") is None:
+        names, fix = tuple(getattr(given, "classes", None) or ()), "Leave it out"
+        if len(names) == 2:
+            fix = f"Pass pos_label={names[0]!r} or pos_label={names[1]!r}"
+        got = f"{len(names) or getattr(given, 'n_classes', 'no')} classes"
+        got += " and none of them positive" if len(names) == 2 else ""
+        binned = {name: settings[name] for name in ("bin_strategy", "threshold")}
+        _require_default(binned, "the positive class of two", got, fix)
+    return Audit.of(rows, **of_class, **settings)
+
+
+def _with_classes(error: BadValueError, y_true: Any, pos_label: Any) -> BadValueError:
+    """Return the error for labels of classes without names, with the names in their order."""
+    if pos_label is None or "classes=[negative, positive]" not in error.fix:
+        return error
+    names, _ = distinct(np.asarray(y_true, dtype=object))
+    others = [one for one in names if one != pos_label and not is_absent(one)]
+    if len(others) != 1:
+        return error
+    call = f"{error.fix.partition('(')[0]}(p, classes=[{others[0]!r}, {pos_label!r}])"
+    fix = f"{call}: a single column is the probability of the second class"
+    return error.moved(fix=fix)
+
+
+def _require_default(
+    options: Mapping[str, Any], needs: str, got: str, fix: str = "Leave it out"
+) -> None:
+    """Raise for an option that would have no effect."""
+    defaults = {"bin_strategy": "quantile", "threshold": THRESHOLD}
+    for name, value in options.items():
+        if value is not None and value != defaults.get(name):
+            raise BadValueError(name, "audit", f"is for {needs}", got, fix)
 
 
 def _read(

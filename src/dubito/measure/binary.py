@@ -405,8 +405,8 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
         fix = f"Pass {' or '.join(map(repr, names))}"
         if not names:
             n_classes = getattr(outputs, "n_classes", None)
-            kind = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
-            rule, got, fix = "applies to 2 classes", f"{got} with {kind}", "Leave it out"
+            rule, fix = "needs outputs of 2 classes", "Leave it out"
+            got = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
         raise BadValueError("pos_label", caller, rule, got, fix)
     return names.index(pos_label)
 

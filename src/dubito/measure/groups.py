@@ -30,7 +30,7 @@ from dubito.measure.state import State
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit
 
-MIN_ROWS = 20  # below, a group is not compared
+MIN_ROWS = 20  # below, there is no verdict, and a group is not compared
 MIN_EVENTS = 20  # below, the distribution of a gap is that of the rarer outcome
 ECE, IF_CALIBRATED = "expected_calibration_error", "expected_if_calibrated"
 TITLES = {

@@ -12,7 +12,7 @@ import numpy as np
 from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, require_shards
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
 from dubito.formatting import HTMLTable, html_view, percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
@@ -321,6 +321,7 @@ class MultiLabelAudit:
         -------
         MultiLabelAudit
         """
+        shards = require_shards(shards, "MultiLabelAudit.of", "Use audit(y_true, outputs)")
         first = next(shards.batches())
         _require_labels(first)
         seed = draw_seed(random_state, "audit")

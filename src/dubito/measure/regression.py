@@ -418,9 +418,11 @@ def central_interval(
     ends = [np.flatnonzero(np.isclose(outputs.levels, q)) for q in (tail, 1 - tail)]
     if any(end.size == 0 for end in ends):
         have = ", ".join(f"{q:g}" for q in outputs.levels)
-        rule = f"must have its ends {tail:g} and {1 - tail:g} among the quantile levels"
-        fix = f"Use another level (the quantiles are {have})"
-        raise BadValueError("level", caller, rule, f"{nominal:g}", fix)
+        rule = f"{nominal:g} needs the quantiles {tail:g} and {1 - tail:g}"
+        pairs = [q for q in outputs.levels if q < 0.5 and np.isclose(outputs.levels, 1 - q).any()]
+        fix = " or ".join(f"level={1 - 2 * q:g}" for q in pairs)
+        fix = f"Pass {fix}" if pairs else "Pass quantiles on both sides of the median"
+        raise BadValueError("level", caller, rule, have, fix)
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import Shards
+from dubito.data.shards import Shards, require_shards
 from dubito.errors import EmptyStateError
 from dubito.formatting import HTMLTable, decimal, html_view, level_percent, percent, quantity
 from dubito.measure.regression import (
@@ -228,6 +228,7 @@ class RegressionAudit:
         RegressionAudit
             The audit, with one per group if the rows have groups.
         """
+        shards = require_shards(shards, "RegressionAudit.of", "Use audit(y_true, outputs)")
         result = shards.sum(RegressionState.of).value
         if next(shards.batches()).groups is None:
             return result

@@ -17,7 +17,7 @@ from dubito.formatting import (
     wrapped,
 )
 from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.groups import AREAS, TITLES, GroupComparison
+from dubito.measure.groups import AREAS, MIN_ROWS, TITLES, GroupComparison
 from dubito.measure.intervals import Interval
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ GROUP_HEADS = {
     "roc_auc": "ROC-AUC",
     "mean_cost": "cost per row",
 }
-MIN_ROWS = 20
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated
 WEAK = 0.05  # p-value below which there is weak evidence
 MIN_PROBABILITY = 1e-12  # so that rounding alone is never evidence
@@ -94,12 +93,17 @@ def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
     shift, slope = (positive.intervals.get(f"calibration_{k}") for k in ("intercept", "slope"))
     if p_value >= ALPHA:
         evidence = _no_strong_evidence(p_value, f" of {name}")
-        for one, known, wanted in (("in-the-large", shift, 0), ("slope", slope, 1)):
+        for one, known, wanted in (("-in-the-large", shift, 0), (" slope", slope, 1)):
             if p_value >= WEAK and known is not None and not known.low <= wanted <= known.high:
-                evidence = f"Weak evidence of miscalibration of {name} (calibration "
-                evidence += f"{'-' * (wanted == 0)}{' ' * wanted}{one} {known.value:.2f}, "
-                evidence += f"{known.low:.2f} to {known.high:.2f})"
+                evidence = f"Weak evidence of miscalibration of {name} (calibration{one} "
+                evidence += f"{known.value:.2f}, {known.low:.2f} to {known.high:.2f})"
         return f"{evidence} on {_rows(audit)}: {both}."
+    if slope is not None and slope.high < 0:
+        [other] = [one.name for one in audit.classes if one.name != positive.pos_label]
+        return (
+            f"{name} ranks the classes backwards (calibration slope {slope.value:.2f}). Check that "
+            f"the column is {name} and not P({other})."
+        )
     faults = []
     if gap.low > 0 or gap.high < 0:
         faults.append("too high" if gap.low > 0 else "too low")
@@ -282,7 +286,7 @@ def _positive_cells(positive: BinaryAudit) -> list[tuple[str, str, str, str]]:
         ("base rate", "base_rate", ""),
         ("mean probability", "mean_probability", ""),
         ("calibration slope", "calibration_slope", "1 if calibrated"),
-        ("calibration-in-the-large", "calibration_intercept", "0 if calibrated, slope 1"),
+        ("calibration-in-the-large", "calibration_intercept", "0 if calibrated (slope fixed at 1)"),
         ("ROC-AUC", "roc_auc", "0.5 if random"),
         ("average precision", "average_precision", f"{positive.base_rate:.4f} if random"),
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
@@ -438,13 +442,16 @@ def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
             lines.append("  * beyond chance: the interval excludes 0")
     if few:
         names = [printable(name) for name in few[:MAX_CLASSES]] + ["..."] * (len(few) > MAX_CLASSES)
-        lines += ["", *wrapped(f"  Too few rows to compare: {', '.join(names)}.", 80)]
+        text = f"  Groups with fewer than {MIN_ROWS} rows, not compared: {', '.join(names)}."
+        lines += ["", *wrapped(text, 80)]
     return lines
 
 
 def prediction_rule(positive: BinaryAudit) -> str:
     """Return where rows are predicted positive."""
     threshold, name = positive.operating_point.threshold, printable(str(positive.pos_label))
+    if threshold is None and name == "correct":
+        return "a row counts as predicted correct if answering has the lowest expected cost"
     if threshold is None:
         return f"class {name} predicted where its action has the lowest expected cost"
     return f"class {name} predicted where P({name}) >= {threshold:g}"

@@ -310,7 +310,7 @@ class Scores(BaseClassOutputs):
         listed = None if names is None else tuple(map(str, names))
         origin = Origin.of(array)
         if listed is not None and not isinstance(array, np.ndarray | list | tuple):
-            array = np.column_stack([as_floats(array[one], one, "Scores") for one in listed])
+            array = np.column_stack(_score_columns(array, listed))
         matrix = _as_matrix(array, "array", "Scores").astype(np.float64)
         _require_scores(matrix, listed)
         if groups is not None:
@@ -359,11 +359,23 @@ def _score_names(table: Any) -> tuple[str, ...] | None:
     return None if columns is None else tuple(map(str, columns))
 
 
+def _score_columns(table: Any, names: Iterable[str]) -> list[FloatArray]:
+    """Return the columns of scores of a table, which must have equally many rows."""
+    columns = {name: as_floats(table[name], name, "Scores") for name in names}
+    if not columns:
+        raise BadValueError("array", "Scores", "must have at least 1 score", "0", "Add a column")
+    (first, wanted), *others = [(name, len(column)) for name, column in columns.items()]
+    for name, n_rows in others:
+        if n_rows != wanted:
+            rule = f"must have {quantity(wanted, 'row')}, like `{first}`"
+            fix = "Pass one value per row for each score"
+            raise BadValueError(name, "Scores", rule, f"{n_rows}", fix)
+    return list(columns.values())
+
+
 def _require_scores(matrix: FloatArray, names: tuple[str, ...] | None) -> None:
     """Raise unless each row has a finite score, and each column a name of its own."""
     n_scores = matrix.shape[1]
-    if not n_scores:
-        raise BadValueError("array", "Scores", "must have at least 1 score", "0", "Add a column")
     if names is not None:
         fix = "Give each score a name of its own"
         as_names(names, n_scores, "names", "score", "Scores", fix)

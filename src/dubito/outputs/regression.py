@@ -151,11 +151,12 @@ def _crossed(
 ) -> BadValueError:
     """Return the error for quantiles that decrease, at the first row that has some."""
     row, left, *target = (int(one) for one in np.argwhere(is_crossed)[0])
-    low, high = (values[(row, k, *target)] for k in (left, left + 1))
-    got = f"{high} at level {levels[left + 1]:g} below {low} at level {levels[left]:g}"
-    if len(values) > 1:
-        got = f"{n_crossed:,} of {len(values):,} rows that cross, the first with {got}"
-    rule, fix = "must not decrease along the levels", "Pass rearrange=True to sort these rows"
+    low, high = (float(values[(row, k, *target)]) for k in (left, left + 1))
+    n_digits = next(k for k in range(4, 18) if f"{low:.{k}g}" != f"{high:.{k}g}")
+    texts = [f"{x:.{n_digits}g} at level {levels[k]:g}" for k, x in enumerate((low, high), left)]
+    several = f" in {n_crossed:,} of {len(values):,} rows, first" if len(values) > 1 else ""
+    rule, fix = f"has crossing quantiles{several}:", "Pass rearrange=True to sort these rows"
+    got = f"{texts[1]} is below {texts[0]}"
     return BadValueError("array", "Quantiles", rule, got, fix, row, left + 1)
 
 

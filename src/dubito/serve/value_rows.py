@@ -131,11 +131,10 @@ def read_outputs(fields: Any, policy: RegressionPolicy, *, rearrange: bool = Fal
         return Quantiles(arrays[0], policy.levels, policy.rearrange or rearrange)
     except BadValueError as error:
         name = "quantiles" if policy.kind == "Quantiles" else error.argument
-        row = "" if error.row is None else f" in row {error.row}"
         if "rearrange" in error.fix:
             fix = "Send it with ?rearrange=true to sort them, or serve a policy fitted with "
             fix += "--rearrange"
-        raise HTTPError(INVALID, f"`{name}` {error.rule}, got {error.got}{row}", fix) from error
+        raise HTTPError(INVALID, f"`{name}` {error.moved(column=None).problem}", fix) from error
 
 
 def _require_levels(levels: Any, policy: RegressionPolicy) -> None:

@@ -30,7 +30,7 @@ def test_charts_and_tables_are_those_of_the_audit(rows: ArrayShards) -> None:
     intro, differences, charts, figures = section.blocks
     assert isinstance(intro, Text)
     assert "class 1 predicted where P(1) >= 0.5." in intro.text
-    assert intro.text.endswith("Too few rows to compare: tiny.")
+    assert intro.text.endswith("Groups with fewer than 20 rows, not compared: tiny.")
     assert isinstance(differences, Table)
     assert [row[0] for row in differences.rows][:2] == ["base rate", "selection rate"]
     assert isinstance(charts, Row)

@@ -98,6 +98,13 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         self
         """
         as_fraction(self.level, "level", NAME, is_open=True)
+        if isinstance(self.estimator, type) or not hasattr(self.estimator, "fit"):
+            rule, fix = "must be a scikit-learn regressor", "Pass LinearRegression()"
+            got = repr(self.estimator)
+            if isinstance(self.estimator, type):
+                got = f"the class {self.estimator.__name__}"
+                fix = f"Pass an instance: {self.estimator.__name__}()"
+            raise BadTypeError("estimator", NAME, rule, got, fix)
         inputs, targets = indexable(X, column_or_1d(y, warn=True))
         targets = as_finite(as_floats(targets, "y", NAME), "y", NAME).astype(np.float64)
         fold = np.full(targets.size, -1)

@@ -321,9 +321,12 @@ def require_as_fitted(
 ) -> None:
     """Raise unless an argument is given exactly if it was given during fit."""
     if is_given != was_given:
-        rule = f"must be {'given' if was_given else 'None'}, as during fit"
-        got, fix = noun if is_given else "None", f"Pass {argument} to both or to neither"
-        raise BadTypeError(argument, caller, rule, got, fix)
+        fix = f"Pass {argument}, or fit without"
+        if is_given:
+            fix = f"Leave out {argument}, or pass {argument} to fit as well"
+        rule = f"was fitted with{'' if was_given else 'out'} {noun}"
+        got = noun if is_given else "none"
+        raise BadTypeError("", caller.partition(".")[0], rule, got, fix)
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any
 from dubito.charts import Span, SpanRow
 from dubito.formatting import decimal, p_value, percent, plain, points, quantity, short_percent
 from dubito.measure import Audit, ReliabilityCurve
-from dubito.measure.groups import AREAS, TITLES, GroupComparison
+from dubito.measure.groups import AREAS, MIN_ROWS, TITLES, GroupComparison
 from dubito.measure.text import figure_texts, prediction_rule, reliability_chart
 from dubito.report.chart_builders import RANGE, confidence_histogram, span_chart
 from dubito.report.content import (
@@ -225,7 +225,7 @@ def groups_section(summary: Summary) -> Section | None:
         intro += f" {quantity(left_out, 'smaller group')} not shown."
     if comparison.too_few_rows:
         few = ", ".join(sorted(comparison.too_few_rows)[:MAX_GROUPS])
-        intro += f" Too few rows to compare: {few}."
+        intro += f" Groups with fewer than {MIN_ROWS} rows, not compared: {few}."
     blocks: list[Block] = [Text(intro)]
     if comparison.disparities:
         blocks.append(_disparity_table(comparison))
