@@ -336,8 +336,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members([HALVES, [[0.5, 0.5], [0.5, 0.7]]]),
         BadValueError,
         "Members: `array[1]` must have rows that sum to 1, got a sum of 1.2 in row 1. Use "
-        "Members.of([Logits(one), ...]) for logits, or use MultiLabel(array) if several "
-        "labels may apply to a row (multilabel).",
+        "Probabilities(array, normalize=True) to divide each row by its sum, or use "
+        "MultiLabel(array) if several labels may apply to a row (multilabel).",
     ),
     "a positive class above 1 in a pass": (
         lambda: Members([[[0.5]], [[1.5]]]),
@@ -404,8 +404,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members.of([HALVES, [[0.5, 0.9]]]),
         BadValueError,
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
-        "Logits(...) for logits, or use MultiLabel(array) if several labels may apply to "
-        "a row (multilabel).",
+        "Probabilities(array, normalize=True) to divide each row by its sum, or use "
+        "MultiLabel(array) if several labels may apply to a row (multilabel).",
     ),
     "labels and probabilities of several labels, exchanged": (
         lambda: audit([[0.25, 0.75]] * 2, MultiLabel([[0, 1], [1, 1]])),

@@ -318,10 +318,11 @@ def _fault_of(
     rule, got = "must have rows that sum to 1", f"a sum of {total:.6g}"
     # Rounding changes all sums a little; sigmoids happen to sum to about 1 in some rows.
     is_near = bool((np.abs(array[:MAX_SUMS].sum(axis=1) - 1) < 0.101).all())
-    return BadValueError(argument, caller, rule, got, _sum_remedy(total, alternative, is_near), row)
+    fix = _sum_remedy(total, alternative, is_near, is_within=bool(probabilities.max() <= 1))
+    return BadValueError(argument, caller, rule, got, fix, row)
 
 
-def _sum_remedy(total: float, alternative: str, is_near: bool) -> str:
+def _sum_remedy(total: float, alternative: str, is_near: bool, *, is_within: bool) -> str:
     """Return what to do about a row of probabilities whose sum is not 1."""
     if not alternative:
         return "Divide each row by its sum"
@@ -330,6 +331,8 @@ def _sum_remedy(total: float, alternative: str, is_near: bool) -> str:
     if 90 <= total <= 110:
         return USE_FRACTIONS
     multi_label = "Use MultiLabel(array) if several labels may apply to a row (multilabel)"
+    if is_within:  # no logits
+        alternative = "Use Probabilities(array, normalize=True) to divide each row by its sum"
     return either(alternative, multi_label)
 
 

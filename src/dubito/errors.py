@@ -72,7 +72,7 @@ class BaseRuleError(DubitoError):
         A verb phrase, such as "must be finite" or "must have 2 columns". One that ends in a colon
         states a finding, which place and value follow: "cross in 1 of 9 rows in row 4: 3 below 2".
     got : str
-        The offending value.
+        The offending value; empty if the rule states it.
     fix : str
         The remedy, an imperative sentence without its period.
     row, column : int or str, optional
@@ -119,7 +119,8 @@ class BaseRuleError(DubitoError):
         place = " in " + ", ".join(where) if where else ""
         if self.rule.endswith(":"):
             return f"{self.rule[:-1]}{place}: {self.got}"
-        return f"{self.rule}, got {self.got}{place}"
+        got = f", got {self.got}" if self.got else ""
+        return f"{self.rule}{got}{place}"
 
     def __str__(self) -> str:
         subject = f"{self.caller}: `{self.argument}`" if self.argument else self.caller

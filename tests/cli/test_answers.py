@@ -168,7 +168,7 @@ def test_units_and_groups_are_remembered(run: Run, files: Files) -> None:
         close(pd.read_csv("decided.csv")["p_correct"], p)
     new.drop(columns="c").to_csv("new.csv", index=False)
     done = run("decide", "p.json", "new.csv", "-o", "decided.csv")
-    assert "new.csv has no column 'c', a score of the fit" in " ".join(done.output.split())
+    assert "new.csv has no column 'c' (a score of the fit)" in " ".join(done.output.split())
 
 
 def test_one_answer_is_too_few(run: Run) -> None:
@@ -188,7 +188,7 @@ Change = Callable[[pd.DataFrame], pd.DataFrame]
 WRONG: dict[str, tuple[Change, str]] = {
     "yes and no": (
         lambda f: f.assign(ok=np.where(f["ok"] == 1, "yes", "no")),
-        "got 'no' in row 0.\nWrite 1",
+        "column `ok`, row 0: must be numbers, true or false, got 'no'.\nWrite 1",
     ),
     "grades": (lambda f: f.assign(ok=5 * f["ok"]), "between 0 and 1, got 5"),
     "all correct": (lambda f: f.assign(ok=1), "'correct' in every row.\nCheck --correct"),
@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda f: f.assign(verbal=np.nan, logprob=np.nan),
         "must have a score in each row",
     ),
-    "infinite": (lambda f: f.assign(logprob=-np.inf), "`logprob` must be finite"),
+    "infinite": (lambda f: f.assign(logprob=-np.inf), "column `logprob`, row 0: must be finite"),
 }
 
 
@@ -223,7 +223,7 @@ def test_wrong_files_are_one_problem_and_one_remedy(run: Run, files: Files, name
         ([*SCORES, *REJECT, "--ood-score", "entropy"], "--ood-score cannot be used with"),
         ([*SCORES, *REJECT, "--current-threshold", "0.9"], "requires --confidence"),
         ([*SCORES, *REJECT, "--logits", "l_*"], "needs one kind of outputs"),
-        (["--scores", "logprob,verball", "--correct", "ok", *REJECT], "--scores 'verbal'"),
+        (["--scores", "logprob,verball", "--correct", "ok", *REJECT], "Pass --scores verbal,"),
     ],
 )
 def test_wrong_options_name_the_right_ones(
@@ -243,7 +243,10 @@ def test_new_rows_must_be_as_those_of_the_fit(run: Run, files: Files) -> None:
     words = ["decide", "policy.json", "wrong.csv", "--scores", "c,logprob", "-o", "d.csv"]
     new.assign(c=100 * new["c"]).to_csv("wrong.csv", index=False)
     done = run(*words)
-    assert "`c` must be between 0 and 1, as during fit" in done.stderr
+    assert (
+        "wrong.csv, column `c`, row 0: must be between 0 and 1, as during fit, got 1.04"
+        in done.stderr
+    )
     assert "Write fractions" in done.stderr
     gaps = new.assign(logprob=new["logprob"].where(new.index != 5))
     gaps.to_csv("wrong.csv", index=False)

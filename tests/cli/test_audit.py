@@ -33,13 +33,13 @@ def test_remedies_are_of_the_command_line(run: Run, made: Path) -> None:
     frame["label"] = frame["label"].map({"cat": 0, "dog": 1, "fox": 2})
     frame.to_csv("numbers.csv", index=False)
     done = run("audit", "numbers.csv")
-    assert "got '2' in row 0" in done.stderr
+    assert "row 0: '2' is not one of the classes cat, dog, fox.\n" in done.stderr
     assert "Name the columns by the labels, such as p_0 and p_1" in done.stderr
     done = run("audit", made / "sure.csv", "--classes", "0,1,2")
     assert "`classes` is for a single column" in done.stderr
     Path("bad.csv").write_text("p_a,p_b,label\n0.5,0.5,a\n1.1,-0.1,b\n")
     done = run("audit", "bad.csv")
-    assert "`p_b` must be non-negative, got -0.1 in row 1" in done.stderr
+    assert "column `p_b`, row 1: must be non-negative, got -0.1." in done.stderr
     assert "Pass --logits if these are logits, or write 0" in done.stderr
     Path("other.csv").write_text("p_a,p_b,label\n0.5,0.5,a\n0.9,0.1,c\n")
     assert "or leave the cell blank" in run("audit", "other.csv").stderr

@@ -77,7 +77,7 @@ def test_percentages_are_fractions_in_fit_and_decide(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     text = " ".join(refused.stderr.split())
     assert "b.csv" in text
-    assert "`small` must be from 0 to 1" in text
+    assert "column `small`, row 0: must be from 0 to 1" in text
     assert "Pass --percent" in text
     (tmp_path / "new.csv").write_text("small\n50\n99.9\n")
     decided = json.loads(run("decide", cascade, f"{tmp_path}/new.csv", "--json").stdout)
@@ -123,10 +123,16 @@ def test_what_has_no_effect_or_no_meaning_is_refused(tmp_path: Path) -> None:
     for words, message in [
         (("fit", file, *MODELS, "--cost-per-second", "1"), "large_ok:0.002:1.5|latency"),
         (("fit", file, *MODELS, "--review-error-rate", "0.1"), "Pass --review-cost"),
-        (("fit", odd, *priced), "odd.csv: `price` must be at least 0.* got -0.1 in row 0"),
+        (("fit", odd, *priced), "odd.csv, column `price`, row 0: must be at least 0.* got -0.1"),
         (("fit", file, "--model", "a=small:small_ok:-1"), "--model.* at least 0.* got -1"),
-        (("decide", cascade, f"{tmp_path}/ids.csv", "--id", "id"), "`id` must be different"),
-        (("decide", cascade, f"{tmp_path}/high.csv"), "`large` must be from 0 to 1, got 7"),
+        (
+            ("decide", cascade, f"{tmp_path}/ids.csv", "--id", "id"),
+            "column `id`, row .*: must be different",
+        ),
+        (
+            ("decide", cascade, f"{tmp_path}/high.csv"),
+            "column `large`, row .: must be from 0 to 1, got 7",
+        ),
     ]:
         done = run(*words)
         assert done.exit_code == 2, done.output
@@ -139,4 +145,4 @@ def test_what_has_no_effect_or_no_meaning_is_refused(tmp_path: Path) -> None:
     (tmp_path / "high.csv").write_text("id,small,large\na,7,0.5\n")
     done = run("decide", cascade, f"{tmp_path}/high.csv")
     assert done.exit_code == 2
-    assert "`small` must be from 0 to 1, got 7" in " ".join(done.stderr.split())
+    assert "column `small`, row 0: must be from 0 to 1, got 7" in " ".join(done.stderr.split())

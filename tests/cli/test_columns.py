@@ -17,6 +17,7 @@ from dubito.data.sources import open_source
 from dubito.errors import BadValueError
 
 FILE = "f.csv"
+NO_LABEL = "no column named label, y or target; its columns are"
 
 
 def columns_of(options: ColumnOptions, *files: Path, **settings: Any) -> list[Columns]:
@@ -51,7 +52,8 @@ def test_given_options_are_not_looked_for(made: Path, capsys: pytest.CaptureFixt
 def test_labels_are_required_optional_or_unused(made: Path) -> None:
     options, file = ColumnOptions(), made / "sure_new.csv"
     with pytest.raises(
-        BadValueError, match=r"sure_new.csv needs exactly one column named label, y"
+        BadValueError,
+        match=r"sure_new.csv has no column named label, y or target; its columns are logit_cat",
     ):
         columns_of(options, file)
     assert columns_of(options, file, label="optional") == [Columns(logits="logit_*")]
@@ -65,9 +67,9 @@ def test_classes_of_a_single_column(made: Path) -> None:
     known = {"label": "unused", "classes": ("ok", "fraud")}
     [found] = columns_of(ColumnOptions(probability="chance"), file, **known)
     assert found == Columns(probabilities="chance", classes=("ok", "fraud"))
-    lists = ColumnOptions(probabilities="lists", classes="a, b")
+    lists = ColumnOptions(probabilities="top", classes="a, b")
     [found] = columns_of(lists, file, label="unused")
-    assert found == Columns(probabilities="lists", classes=("a", "b"))
+    assert found == Columns(probabilities="top", classes=("a", "b"))
     known = {"label": "unused", "classes": ("a", "b", "c")}
     [found] = columns_of(ColumnOptions(logits="logit_*"), made / "sure.csv", **known)
     assert found == Columns(logits="logit_*")
@@ -79,20 +81,18 @@ def test_a_single_column_named_like_a_label_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "got", "fix"),
+    ("names", "problem", "fix"),
     [
-        (["y", "target"], "y and target", "Pass --label y or --label target"),
-        (["a", "b"], "columns a, b", "Pass --label NAME"),
-        (list("abcdef"), "columns a, b, c, d, ...", "Pass --label NAME"),
+        (["y", "target"], "both y and target", "Pass --label y or --label target"),
+        (["a", "b"], f"{NO_LABEL} a, b", "Pass --label NAME"),
+        (list("abcdefghij"), f"{NO_LABEL} a, b, c, d, e, f, g, h and 2 more", "Pass --label NAME"),
     ],
 )
-def test_an_ambiguous_label_must_be_given(names: list[str], got: str, fix: str) -> None:
+def test_an_ambiguous_label_must_be_given(names: list[str], problem: str, fix: str) -> None:
     assert _find_label(names, FILE, is_required=False) == {}
     with pytest.raises(BadValueError) as caught:
         _find_label(names, FILE, is_required=True)
-    assert str(caught.value) == (
-        f"f.csv needs exactly one column named label, y or target, got {got}. {fix}."
-    )
+    assert str(caught.value) == f"f.csv has {problem}. {fix}."
 
 
 @pytest.mark.parametrize(
@@ -139,33 +139,38 @@ def source_with(folder: Path, labels: list[str]) -> Any:
 
 def test_the_negative_class_is_found_among_the_labels(tmp_path: Path) -> None:
     source = source_with(tmp_path, ["ok", "fraud", "ok"])
-    assert _two_classes(source, "y", "fraud") == ("ok", "fraud")
-    assert _two_classes(source_with(tmp_path, ["ok", "ok"]), "y", "fraud") == ("ok", "fraud")
-    assert _two_classes(source_with(tmp_path, ["0", "1"]), "y", None) is None
-    assert _two_classes(source, None, "fraud") == ("not fraud", "fraud")
-    assert _two_classes(source, None, None) is None
+    assert _two_classes(source, "y", "fraud", "p") == ("ok", "fraud")
+    assert _two_classes(source_with(tmp_path, ["ok", "ok"]), "y", "fraud", "p") == ("ok", "fraud")
+    assert _two_classes(source_with(tmp_path, ["0", "1"]), "y", None, "p") is None
+    assert _two_classes(source, None, "fraud", "p") == ("not fraud", "fraud")
+    assert _two_classes(source, None, None, "p") is None
 
 
 def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
     source = source_with(tmp_path, ["ok", "fraud"])
     with pytest.raises(BadValueError) as caught:
-        _two_classes(source, "y", None)
+        _two_classes(source, "y", None, "p")
     assert str(caught.value) == (
-        f"{source.name}: `--positive` must be given, because the labels in `y` are not 0 and 1, "
-        "got labels fraud, ok. Pass --positive fraud or --positive ok."
+        f"The labels in `y` of {source.name} are fraud and ok: state which class p is the "
+        "probability of. Pass --positive fraud or --positive ok."
     )
     with pytest.raises(BadValueError) as caught:
-        _two_classes(source, "y", "frad")
+        _two_classes(source, "y", "frad", "p")
     assert str(caught.value) == (
-        f"{source.name}: `--positive` must be one of the two classes in `y`, "
-        "got frad and the labels fraud, ok. Pass --positive fraud or --positive ok."
+        f"--positive frad is not a class in `y` of {source.name}, which has fraud and ok. "
+        "Pass --positive fraud or --positive ok."
     )
-    with pytest.raises(BadValueError, match=r"`y` with 30 distinct numbers\. Check --label; "):
-        _two_classes(source_with(tmp_path, [f"0.{k}1" for k in range(30)]), "y", None)
+    numbers = source_with(tmp_path, [f"0.{k}1" for k in range(30)])
+    with pytest.raises(BadValueError, match=r"`y` has 30 distinct numbers.* of the columns p"):
+        _two_classes(numbers, "y", None, "p")
     for names in (["a", "b", "c"], ["a", "b", "c", "d"]):
-        got = f"got a and {len(names)} classes: {', '.join(names)}\\. .*one probability column per"
-        with pytest.raises(BadValueError, match=got):
-            _two_classes(source_with(tmp_path, names), "y", "a")
+        problem = f"`y` has {len(names)} classes \\({', '.join(names)}\\), but p is a single prob.*"
+        for positive in ("a", None):
+            with pytest.raises(BadValueError, match=f"{problem}Pass one column per class with --p"):
+                _two_classes(source_with(tmp_path, names), "y", positive, "p")
+    one = source_with(tmp_path, ["ok"])
+    with pytest.raises(BadValueError, match=r"are all ok: two classes are needed\. Add rows"):
+        _two_classes(one, "y", None, "p")
 
 
 @pytest.mark.parametrize(

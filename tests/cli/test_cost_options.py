@@ -184,7 +184,7 @@ def test_from_cells_to_decisions(run: Run) -> None:
     new.to_csv("new.csv", index=False)
     refused = run("decide", "policy.json", "new.csv", "-o", "d.csv")
     assert refused.exit_code == 2
-    assert "`amount` must not have missing values, got null or NaN in row 3" in refused.stderr
+    assert "new.csv, column `amount`, row 3: the value is missing." in refused.stderr
     done = run("decide", "policy.json", "new.csv", "-o", "d.csv", "--bad-rows", "bad.csv")
     assert done.exit_code == 0, done.output
     assert pd.read_csv("bad.csv")["row"].tolist() == [3]

@@ -221,10 +221,14 @@ def test_a_late_forecast_of_a_gap_is_issued_once(run: Run, frame: pd.DataFrame) 
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [
-        ("horizon", 1.5, "`horizon` must hold whole numbers of at least 0, got '1.5' in row 4"),
-        ("horizon", None, "got a blank cell in row 4"),
-        ("hospital", None, "must name the series of each row, got a blank cell in row 4"),
-        ("date", None, "`date` must hold a time in each row, got a blank cell in row 4"),
+        ("horizon", 1.5, "`horizon`, row 4: must hold whole numbers of at least 0, got '1.5'."),
+        (
+            "horizon",
+            None,
+            "row 4: must hold whole numbers of at least 0, got a blank cell",
+        ),
+        ("hospital", None, "`hospital`, row 4: must name the series of each row, got a blank cell"),
+        ("date", None, "`date`, row 4: must hold a time in each row, got a blank cell"),
     ],
 )
 def test_bad_cells_are_named(
@@ -248,7 +252,7 @@ def test_mistakes_of_options_are_explained(run: Run, frame: pd.DataFrame) -> Non
     assert "np.str_" not in error(*some)
     assert "(rows 0 and 1). Pass --horizon, or remove one." in error(*some)
     assert "one kind of forecasts" in error(*OPTIONS, "--forecast", "q_0.5")
-    assert "no column 'place' for --series" in error(*OPTIONS, "--series", "place")
+    assert "no column 'place' (--series)" in error(*OPTIONS, "--series", "place")
     frame.rename(columns={"admissions": "target"}).to_csv("target.csv", index=False)
     points = ["--time", "date", "--series", "hospital", "--horizon", "horizon"]
     done = run("forecast", "target.csv", *points, "--forecast", "q_0.5")
@@ -304,7 +308,8 @@ def test_dates_in_other_formats_are_the_same_dates(run: Run, days: pd.DataFrame)
             assert Path("s.json").read_text() == Path("iso.json").read_text()
     days.assign(date="01.02.2025").to_csv("other.csv", index=False)
     wrong = " ".join(run("forecast", "other.csv", *DAYS).stderr.split())
-    assert "got '01.02.2025' in row 0. Pass --time-format '%d.%m.%Y'" in wrong
+    assert "column `date`, row 0: must " in wrong
+    assert "got '01.02.2025'. Pass --time-format '%d.%m.%Y'" in wrong
     days.loc[3, "date"] += "T00:00:00Z"
     days.to_csv("other.csv", index=False)
     assert "a time zone in all rows or in none" in run("forecast", "other.csv", *DAYS).stderr
@@ -316,7 +321,7 @@ def test_a_state_of_dates_refuses_numbers(run: Run, days: pd.DataFrame) -> None:
     days.tail(2).assign(date=5).to_csv("numbers.csv", index=False)
     done = run("forecast", "numbers.csv", *DAYS, "--state", "s.json")
     assert done.exit_code == 2
-    told = "`date` must hold dates, as in s.json, got numbers such as 5 in row 0. Write dates such"
+    told = "`date`, row 0: must hold dates, as in s.json, got numbers such as 5. Write dates such"
     assert told in " ".join(done.stderr.split())
     assert Path("s.json").read_text() == before
 
@@ -453,7 +458,7 @@ def test_daylight_saving_makes_no_steps(run: Run, days: pd.DataFrame) -> None:
 def test_errors_name_dates_and_flags(run: Run, days: pd.DataFrame) -> None:
     days.assign(known="2025-01-21").to_csv("known.csv", index=False)
     early = " ".join(run("forecast", "known.csv", *DAYS, "--known", "known").stderr.split())
-    assert "`known` must be after `date` (2025-01-21), got 2025-01-21 in row 2" in early
+    assert "`known`, row 2: must be after `date` (2025-01-21), got 2025-01-21." in early
     assert "--known" in early
     level = run("forecast", "days.csv", *DAYS, "--level", "0.8").stderr
     assert "Pass --level 0.9." in level

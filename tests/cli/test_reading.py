@@ -186,7 +186,10 @@ def test_semicolons_and_decimal_commas_are_read_and_reported(run: Run) -> None:
     Path("d.csv").write_text("label;p_cat;p_dog;weight\ncat;1;0;1,234\ndog;0;1;2,500\n")
     refused = run("audit", "d.csv", *words)
     assert refused.exit_code == 2
-    assert "'1,234', which may be 1.234 or 1234 in row 0" in refused.stderr
+    assert (
+        "column `weight`, row 0: must be unambiguous numbers, got '1,234', which may be 1.234 "
+        in refused.stderr
+    )
 
 
 @pytest.mark.parametrize("command", ["audit", "compare", "drift"])
@@ -242,7 +245,7 @@ def test_percentages_are_read_on_request(run: Run) -> None:
 
 def test_independent_labels_are_named_as_such(run: Run) -> None:
     Path("m.csv").write_text("label,p_a,p_b\na,0.9,0.8\nb,0.7,0.9\n")
-    assert "several labels may apply to a row (multilabel)" in run("audit", "m.csv").stderr
+    assert "--multilabel if several labels may apply to a row.\n" in run("audit", "m.csv").stderr
     for switch in ("--normalize", "--percent"):
         refused = run("audit", "m.csv", "--logits", "p_*", switch)
         assert f"`{switch[2:]}` requires probabilities" in refused.stderr

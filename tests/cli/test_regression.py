@@ -156,14 +156,14 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("column", "value", "words", "told"),
     [
-        ("q_0.5", "NaN", "quantiles", "`q_0.5` must not have missing values"),
+        ("q_0.5", "NaN", "quantiles", "column `q_0.5`, row 3: the value is missing."),
         ("q_0.5", "high", "quantiles", "column `q_0.5`, row 3: 'high' is not a number."),
-        ("q_0.5", "inf", "quantiles", "`q_0.5` must be finite, got inf in row 3"),
-        ("s", "0", "normal", "`s` must be positive, got 0.0 in row 3"),
-        ("s", "-1", "normal", "`s` must be positive, got -1.0 in row 3"),
-        ("std_1", "0", "members", "`std_1` must be positive, got 0.0 in row 3"),
-        ("s_2", "", "samples", "`s_2` must not have missing values"),
-        ("demand", "inf", "samples", "`demand` must be finite, got inf in row 3"),
+        ("q_0.5", "inf", "quantiles", "column `q_0.5`, row 3: inf is not finite."),
+        ("s", "0", "normal", "column `s`, row 3: must be positive, got 0.0."),
+        ("s", "-1", "normal", "column `s`, row 3: must be positive, got -1.0."),
+        ("std_1", "0", "members", "column `std_1`, row 3: must be positive, got 0.0."),
+        ("s_2", "", "samples", "column `s_2`, row 3: the value is missing."),
+        ("demand", "inf", "samples", "column `demand`, row 3: inf is not finite."),
         ("demand", "many", "samples", "column `demand`, row 3: 'many' is not a number."),
     ],
 )
@@ -181,9 +181,9 @@ def test_a_bad_cell_is_named(run: Run, column: str, value: str, words: str, told
 
 def test_a_missing_column_is_named(run: Run, stored: Path) -> None:
     done = run("audit", stored / "sales.csv", "--quantiles", "q_*")
-    assert "needs exactly one column named label, y or target" in done.stderr
+    assert "has no column named label, y or target; its columns are id" in done.stderr
     done = run("audit", stored / "sales.csv", "--quantiles", "quant_*", "--label", "demand")
-    assert "has no columns that match 'quant_*' for `quantiles`" in done.stderr
+    assert "has no columns that match 'quant_*' (--quantiles)" in done.stderr
     done = run("audit", stored / "sales.csv", "--label", "demand")
     assert "Pass --quantiles 'q_*', or --mean NAME --std NAME for a regression." in done.stderr
 
@@ -609,7 +609,7 @@ def test_a_standard_deviation_that_is_not_positive_has_a_remedy(run: Run, stored
     frame.to_csv("zero.csv", index=False)
     done = run("calibrate", "zero.csv", *KINDS["normal"], "--label", "demand", "-o", "c.json")
     text = " ".join(done.stderr.split())
-    assert "`s` must be positive, got 0.0 in row 3. Fix the cell, or" in text
+    assert "column `s`, row 3: must be positive, got 0.0. Fix the cell, or" in text
 
 
 def test_help_texts_mention_regressions(run: Run) -> None:

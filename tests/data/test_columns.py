@@ -96,10 +96,10 @@ EXACTLY_ONE = (
         (Columns(logits="c", probabilities="p_*"), "got logits and probabilities."),
         (Columns(confidence="c"), "got confidence without correct."),
         (Columns(logits="c", std="hit"), "got std without mean."),
-        (Columns("why", logits="c"), "f.csv has no column 'why' for `label`, got the columns "),
+        (Columns("why", logits="c"), "f.csv has no column 'why' (label). Pass label='y', or "),
         (
             Columns(confidence="c", correct="hits"),
-            "f.csv has no column 'hits' for `correct`, got the columns ",
+            "f.csv has no column 'hits' (correct). Pass correct='hit', or ",
         ),
         (Columns("y", confidence="c", correct="hit"), "cannot be combined with confidence"),
         (Columns("y", scores="c", correct="hit"), "cannot be combined with scores"),
@@ -111,10 +111,7 @@ EXACTLY_ONE = (
         ),
         (Columns(logits=["c"]), "must match at least 2 columns, got 'c' only."),
         (Columns(logits="c", id="p_*"), "f.csv: `id` must be one column, got p_cat, p_dog."),
-        (
-            Columns(logits="c", weight="w"),
-            "f.csv: `weight` must have distinct column names, got 'w'",
-        ),
+        (Columns(logits="c", weight="w"), "f.csv has two columns named 'w'. Rename one."),
         (
             Columns("p_cat", probabilities="p_*"),
             "must not be one of the columns of probabilities, got 'p_cat'",

@@ -43,10 +43,13 @@ def test_natural_order_counts() -> None:
     [
         (
             "label",
-            " has no column 'label' for `label`, got the columns labels, p_0, p_1, p_2, p_3, ",
+            " has no column 'label' (label). Pass label='labels', or another of its columns: ",
         ),
-        ("label", "p_6 and 13 more. Use 'labels', or another of its columns."),
-        ("logit*", " has no columns that match 'logit*' for `label`, got the columns labels, p_0"),
+        ("label", "labels, p_0, p_1, p_2, p_3, p_4, p_5, p_6 and 13 more."),
+        (
+            "logit*",
+            " has no columns that match 'logit*' (label). Pass label with one of its ",
+        ),
         ("p_*_*", ": `label` must be a name, or a pattern with one *, got 'p_*_*'"),
         (["labels", 3], ": `label` must be a name, or a pattern with one *, got 3"),
         (["p_0", "p_*"], ": `label` must have distinct column names, got 'p_0' twice"),

@@ -10,7 +10,7 @@ import typer
 from dubito.cli.columns import is_number
 from dubito.cli.options import command
 from dubito.cli.printing import say, say_json
-from dubito.cli.reading import policy_first, require_output_paths
+from dubito.cli.reading import nearest_first, policy_first, require_output_paths
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -267,6 +267,18 @@ def _models_of(loaded: Cascade, given: list[str]) -> list[_Model]:
     return list(found.values())
 
 
+def _require_columns(model: _Model, present: list[str], file: str, *, is_partial: bool) -> None:
+    """Raise unless a file has the columns of a model; those of one not called may be missing."""
+    from dubito.data.patterns import missing_column
+
+    needed = [model.cost] * model.is_given if is_partial else model[1:5]
+    for name in (one for one in needed if one and not is_number(one) and one not in present):
+        near = nearest_first(name, present)[0]
+        parts = ":".join(near if one == name else one for one in model[1:5] if one)
+        fix = f"Pass --model {model.name}={parts}, or other columns"
+        raise missing_column(name, present, "--model", file, fix)
+
+
 class _Table:
     """The columns of a file that models name; those of models not called yet may be missing."""
 
@@ -293,8 +305,10 @@ class _Table:
         for one in models:
             parts = one[1:5]
             wanted += [part for part in parts if part and not is_number(part)]
+        present = open_source(file).schema.names
+        for one in models:
+            _require_columns(one, present, file, is_partial=is_partial)
         if is_partial:
-            present = open_source(file).schema.names
             of_fit = {one.cost for one in models if not one.is_given}
             missing = ({one.confidence for one in models} | of_fit) - {*present}
             self.missing = missing.intersection(wanted)
@@ -304,7 +318,7 @@ class _Table:
                 wanted = [ids]
         texts = [one.correct for one in models] + [ids or ""]
         self.models, self.file, self.caller, self.percent = models, file, caller, percent
-        self.columns = read_cells(file, wanted, texts)
+        self.columns = read_cells(file, wanted, texts, {ids or "": "--id"})
         self.n_rows = len(next(iter(self.columns.values())).values())
 
     def known_answers(self) -> tuple[BoolArray, int]:

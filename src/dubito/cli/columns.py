@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dubito.calibrate import ConfidenceCalibrator
     from dubito.data import Columns, Shards
     from dubito.data.sources import BaseSource
+    from dubito.decide import Policy
     from dubito.decide.policy.loading import AnyPolicy
     from dubito.outputs import ClassName
 
@@ -35,6 +36,7 @@ OUTPUTS = (
     "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "scores", *REGRESSION
 )  # fmt: skip
 PARTNERS = {"mean": "std", "std": "mean"}
+ROLES = ("label", *OUTPUTS, "std", "correct", "features", "weight", "group", "id")  # of columns
 ANSWERS = ("confidence", "scores")
 PERCENT = "percent"  # the unit that a policy or calibrator stores
 MAX_LABELS = 20  # distinct numbers, beyond which a column of two classes is no label
@@ -201,12 +203,15 @@ class ColumnOptions(OptionGroup):
         found_by_name: list[str] = []
         for file in files:
             source = open_source(file)
-            names = source.schema.names
-            given, found = self.given, self._find(names, file, label, has_features, fitted)
-            found_by_name += [f"{role} = {column}" for role, column in found.items()]
+            names, given = source.schema.names, self.given
             if label == "optional" and opened and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
+            for role in (role for role in ROLES if role in given):
+                if (role, label) != ("label", "unused"):
+                    _require_columns(given[role], names, flag(role), file)
+            found = self._find(names, file, label, has_features, fitted)
+            found_by_name += [f"{role} = {column}" for role, column in found.items()]
             values: dict[str, Any] = {**given, **found, **self.switches}
             if values.pop("unit", None) == PERCENT:
                 values["percent"] = True
@@ -223,6 +228,8 @@ class ColumnOptions(OptionGroup):
         notations: dict[str, None] = {}
         for file, source, values in opened:
             columns = _as_columns(values, source, label, classes)
+            if columns.percent:
+                _note_fractions(source, columns, file)
             result.append(Predictions(file, source, columns))
             notations |= _levels_in_names(source.schema.names, file, columns)
             notations |= _notation(source, columns)
@@ -265,10 +272,13 @@ class ColumnOptions(OptionGroup):
             if got[0] not in kinds:
                 rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
                 raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
-            if kinds in (MULTILABEL, OUTPUTS[:3]):
-                _note_other_scale(policy.provenance.get("outputs"), path, one, got[0])
+        kind = policy.provenance.get("outputs")
         if isinstance(policy, Policy) and kinds == OUTPUTS[:3]:
-            require_classes(found, len(policy.classes), policy.classes, path, fitted)
+            require_classes(found, len(policy.classes), policy.classes, path, fitted, kind)
+            _require_fitted_positive(self.positive, policy, path)
+        if kinds in (MULTILABEL, OUTPUTS[:3]):
+            for one in found:
+                _note_other_scale(kind, path, one)
         if isinstance(policy, RegressionPolicy) and policy.rearrange:
             return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
@@ -345,11 +355,38 @@ class ColumnOptions(OptionGroup):
         return found
 
 
-def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions, kind: str) -> None:
+def _require_columns(wanted: str, names: Sequence[str], option: str, file: str) -> None:
+    """Raise unless a file has the columns of an option: one, a pattern, or a list with commas."""
+    from dubito.data import patterns
+
+    found = patterns.matching(_listed(wanted, names), names, option, file)
+    if twice := [name for name in found if names.count(name) > 1]:
+        raise _same_name(file, twice[0])
+
+
+def _same_name(file: str, name: str) -> BadValueError:
+    """Return the error for two columns of one name."""
+    return BadValueError("", file, f"has two columns named {name!r}", "", "Rename one")
+
+
+def _require_fitted_positive(positive: str | None, policy: Policy, path: Path) -> None:
+    """Raise for another positive class than that of a policy."""
+    names = [str(one) for one in policy.classes]
+    fitted = names[policy.pos_column] if len(names) == 2 else None
+    if positive not in (None, fitted):
+        rule = f"applies to two classes; {path} has {len(names)}"
+        if fitted is not None:
+            rule = f"differs from the positive class of {path}, {fitted}"
+        raise BadValueError("", f"--positive {positive}", rule, "", "Leave out --positive")
+
+
+def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions) -> None:
     """Print a note if a policy was fitted on probabilities and is given logits, or vice versa."""
+    columns = predictions.columns
+    kind = next(one for one in OUTPUTS if getattr(columns, one, None) is not None)
     got = "logits" if kind.endswith("logits") else "probabilities"
     if fitted not in (None, got):
-        option, name = flag(kind), getattr(predictions.columns, kind)
+        option, name = flag(kind), getattr(columns, kind)
         shown = name if isinstance(name, str) else ",".join(name)
         say_note(
             f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option} "
@@ -363,6 +400,7 @@ def require_classes(
     classes: Sequence[ClassName] | None,
     path: Path,
     fitted: Mapping[str, str],
+    kind: str | None = None,
 ) -> None:
     """Raise unless files have as many classes as a policy or calibrator was fitted on."""
     from dubito.data import scan
@@ -375,11 +413,20 @@ def require_classes(
         n_found = bound.widths.get(names[0], max(len(names), 2))
         if n_found != n_classes:
             known = "" if classes is None else f" ({first_few([str(one) for one in classes])})"
-            rule = f"must have {n_classes} classes{known}, as {path} was fitted on"
-            fix = "Pass the columns of the fit with --logits, --probabilities or --probability"
-            for role in (one for one in OUTPUTS[:3] if one in fitted):
+            role = next((one for one in OUTPUTS[:3] if one in fitted), None)
+            kind = kind or (flag(role)[2:] if role else "outputs")
+            given = f"{bound.kind} of {n_found} classes ({first_few(names)})"
+            if len(names) == 1 and not bound.widths:
+                noun = {"logits": "logit", "probabilities": "probability"}[bound.kind]
+                given = f"a single {noun} `{names[0]}`"
+            rule = f"has {given}; {path} needs {kind} of {n_classes} classes{known}"
+            fix = f"Pass predictions of the model that {path} was fitted on"
+            there = fitted[role].split(",") if role else []
+            if role and any(
+                fnmatchcase(name, one) for one in there for name in source.schema.names
+            ):
                 fix = f"Pass --{role} {shlex.quote(fitted[role])}, as for the fit"
-            raise BadValueError("", file, rule, f"{n_found} from {first_few(names)}", fix)
+            raise BadValueError("", file, rule, "", fix)
 
 
 def output_columns(columns: Columns) -> dict[str, str]:
@@ -395,18 +442,21 @@ def output_columns(columns: Columns) -> dict[str, str]:
     kinds = ("logits", "multilabel", "multilabel_logits", "probabilities")
     kind = next(kind for kind in kinds if getattr(columns, kind) is not None)
     name = getattr(columns, kind)
-    if kind == "probabilities" and columns.classes is not None and "*" not in name:
+    is_single = isinstance(name, str) and "*" not in name
+    if kind == "probabilities" and columns.classes is not None and is_single:
         kind = "probability"
-    return {kind: name, **unit} if isinstance(name, str) else {}
+    return {kind: name if isinstance(name, str) else ",".join(name), **unit}
 
 
 def _require_scores(fitted: str, names: Sequence[str], file: str) -> None:
     """Raise unless all scores of a fit are among the columns of a file."""
+    from dubito.data.patterns import missing_column
+
     wanted = [fitted] if fitted in names else fitted.split(",")
     for one in wanted:
         if not any(fnmatchcase(name, one) for name in names):
-            rule, got = f"has no column '{one}', a score of the fit", f"columns {first_few(names)}"
-            raise BadValueError("", file, rule, got, "Add the column, or fit again without it")
+            fix = "Add the column, or fit again without it"
+            raise missing_column(one, names, "a score of the fit", file, fix)
 
 
 def as_fitted(predictions: Predictions, calibrator: ConfidenceCalibrator) -> Predictions:
@@ -459,6 +509,20 @@ def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
     return notation if decimal == "." else {**notation, "with decimal commas": None}
 
 
+def _note_fractions(source: BaseSource, columns: Columns, file: str) -> None:
+    """Print a note if no number of columns of percentages is above 1: they may be fractions."""
+    from dubito.data.cells import largest
+
+    bound = columns.bind(source.schema.names, file)
+    names = bound.found["confidence" if columns.confidence is not None else bound.kind]
+    found = largest(source, names, above=1)
+    if found is not None and found <= 1:
+        say_note(
+            f"--percent: the largest value of `{first_few(names)}` in {file} is {found:.4g}. Leave "
+            "out --percent if these are fractions."
+        )
+
+
 def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[str, str]:
     """Return the only column named like a label; raise if one is required and none is unique.
 
@@ -474,10 +538,13 @@ def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[s
         rule, got = "has no single column of labels", "columns p_* and y_*"
         fix = "Pass --multilabel 'p_*' --label 'y_*' for several labels per row"
         raise BadValueError("", file, rule, got, fix)
-    rule = f"needs exactly one column named {join_choices(LABELS)}"
-    got = " and ".join(found) or f"columns {first_few(names)}"
+    if len(set(found)) < len(found):
+        raise _same_name(file, max(found, key=found.count))
+    rule = f"has {'both' if len(found) == 2 else 'all of'} {' and '.join(found)}"
+    if not found:
+        rule = f"has no column named {join_choices(LABELS)}; its columns are {first_few(names, 8)}"
     fix = f"Pass {' or '.join(f'--label {name}' for name in found or ['NAME'])}"
-    raise BadValueError("", file, rule, got, fix)
+    raise BadValueError("", file, rule, "", fix)
 
 
 def _find_several_labels(names: Sequence[str], file: str) -> dict[str, str]:
@@ -524,6 +591,10 @@ def _select_labels(
     wanted, spare = found[kind], found["label"]
     if needed is not None:
         wanted, spare = [str(name) for name in needed], found[kind]
+        missing = [name for name in wanted if name not in spare]
+        if is_listed and missing:
+            rule = f"leaves out labels that the fit has: {first_few(missing)}"
+            raise BadValueError("", flag(kind), rule, "", f"Pass {flag(kind)} '{values[kind]}'")
     elif is_listed:
         wanted, spare = [name for name in wanted if name in (spare or wanted)], []
     values["only_labels"] = wanted
@@ -565,6 +636,8 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
         [(prefix, kind)] = found.items()
         return {kind: f"{prefix}*"}
     alone = [name for name in names if name in SINGLE]
+    if len(set(alone)) < len(alone):
+        raise _same_name(file, max(alone, key=alone.count))
     if not found and len(alone) == 1:
         return {"probability": alone[0]}
     rule = "needs one set of columns named logit_*, p_* or prob_*, or one named "
@@ -592,7 +665,7 @@ def _find_features(names: Sequence[str]) -> dict[str, str]:
 
 
 def _two_classes(
-    source: BaseSource, label: str | None, positive: str | None
+    source: BaseSource, label: str | None, positive: str | None, column: str
 ) -> tuple[str, str] | None:
     """Return the two classes of a single probability column, the positive class last.
 
@@ -604,25 +677,48 @@ def _two_classes(
     if label is None or not values:
         return None if positive is None else (f"not {positive}", positive)
     if len(values) > MAX_LABELS and all(map(is_number, values)):
-        rule, got = "must be a column of labels", f"`{label}` with {len(values)} distinct numbers"
-        fix = f"Check --label; {source.name} has the columns {first_few(source.schema.names)}"
-        raise BadValueError("--label", source.name, rule, got, fix)
-    if positive is None:
-        if NUMERIC_LABELS.issuperset(values):
-            return None
-        rule = f"must be given, because the labels in `{label}` are not 0 and 1"
-        fix = _positive_choices(values)
-        raise BadValueError("--positive", source.name, rule, f"labels {first_few(values)}", fix)
+        rule = f"has {len(values):,} distinct numbers, so it is not a label column"
+        names = [name for name in source.schema.names if name != label]
+        likely = next((name for name in names if name in LABELS), None)
+        fix = "Pass --label with " if likely is None else f"Pass --label {likely}, or "
+        fix += f"another of the columns {', '.join(names)}"
+        raise BadValueError(label, source.name, rule, "", fix)
+    if NUMERIC_LABELS.issuperset(values) and positive is None:
+        return None
+    shown, single = first_few(values), f"{column} is a single probability"
+    if len(values) > 2:
+        rule = f"has {len(values):,} classes ({shown}), but {single}"
+        fix = "Pass one column per class with --probabilities, or another --label"
+        raise BadValueError(label, source.name, rule, "", fix)
     others = [name for name in values if name != positive]
-    if len(others) != 1:
-        rule = f"must be one of the two classes in `{label}`"
-        if positive not in values and len(values) == 2:
-            got, fix = f"{positive} and the labels {first_few(values)}", _positive_choices(values)
-        else:
-            got = f"{positive} and {len(values)} classes: {first_few(values)}"
-            fix = "Fix the labels, or pass one probability column per class with --probabilities"
-        raise BadValueError("--positive", source.name, rule, got, fix)
-    return others[0], positive
+    if positive is not None and len(others) == 1:
+        return others[0], positive
+    where = f"The labels in `{label}` of {source.name}"
+    if len(values) == 1:
+        rule, fix = f"are all {shown}: two classes are needed", "Add rows, or pass another --label"
+        raise BadValueError("", where, rule, "", fix)
+    if positive is None:
+        rule = f"are {' and '.join(values)}: state which class {column} is the probability of"
+        raise BadValueError("", where, rule, "", _positive_choices(values))
+    rule = f"is not a class in `{label}` of {source.name}, which has {' and '.join(values)}"
+    raise BadValueError("", f"--positive {positive}", rule, "", _positive_choices(values))
+
+
+def _require_two_classes(source: BaseSource, label: str | None, column: str) -> None:
+    """Raise if there are more than two classes of labels for a single column of numbers."""
+    from dubito.data.cells import is_list
+    from dubito.data.patterns import likely_family
+    from dubito.data.table_queries import distinct_values
+
+    names = source.schema.names
+    if label is None or "*" in label or is_list(source.schema.field(column).type):
+        return
+    n_classes = len(distinct_values(source, label))
+    if n_classes > 2:
+        family = likely_family(column, names)
+        fix = f"Pass --logits {shlex.quote(family)}" if family else "Pass one column per class"
+        rule = f"is for two classes, but `{label}` has {n_classes}"
+        raise BadValueError("", f"{source.name}: a single column", rule, "", fix)
 
 
 def _classes_in_labels(
@@ -657,12 +753,14 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
     if positive is None or (len(names) == 2 and positive in names):
         return
-    rule, got = "must be one of two classes", f"{positive} and the classes {first_few(names)}"
-    fix = _positive_choices(names)
+    rule, fix = (
+        f"is not a class of {file}, which has {' and '.join(names)}",
+        _positive_choices(names),
+    )
     if len(names) != 2:
-        rule, fix = "applies to 2 classes", "Leave it out"
-        got = f"{positive} and {len(names)} classes: {first_few(names)}"
-    raise BadValueError("--positive", file, rule, got, fix)
+        rule = f"applies to two classes; {file} has {len(names)}: {first_few(names)}"
+        fix = "Leave out --positive"
+    raise BadValueError("", f"--positive {positive}", rule, "", fix)
 
 
 def note_single_class(rows: Shards, file: str, *, is_error: bool = False) -> None:
@@ -765,18 +863,23 @@ def _as_columns(
 
     if label == "unused":
         values.pop("label", None)
-    for role in (*REGRESSION, "std", "scores"):
+    for role in (*OUTPUTS[:2], *REGRESSION, "std", "scores"):
         values |= {role: _listed(values[role], source.schema.names)} if role in values else {}
+        if role in OUTPUTS[:2] and isinstance(listed := values.get(role), list):
+            values[role] = _as_family(listed, source.schema.names)
     if "levels" in values:
         values["levels"] = _as_levels(values["levels"])
     positive, named = values.pop("positive", None), values.pop("classes", None)
-    single = [values[kind] for kind in OUTPUTS[:3] if "*" not in values.get(kind, "*")]
+    alone = (values.get(kind, "*") for kind in OUTPUTS[:3])
+    single = [one for one in alone if isinstance(one, str) and "*" not in one]
     if named is not None:
         values["classes"] = tuple(name.strip() for name in named.split(","))
     elif classes is not None and single:
         values["classes"] = tuple(classes)
+    elif single and "logits" in values and positive is None:
+        _require_two_classes(source, values.get("label"), single[0])
     elif "probability" in values or (positive is not None and single):
-        values["classes"] = _two_classes(source, values.get("label"), positive)
+        values["classes"] = _two_classes(source, values.get("label"), positive, single[0])
     if "probability" in values:
         values["probabilities"] = values.pop("probability")
     if values.get("uncertain", "").removeprefix("0").removeprefix(".").isdigit():
@@ -792,6 +895,17 @@ def _listed(wanted: str, names: Sequence[str]) -> str | list[str]:
     """
     is_list = "," in wanted and wanted not in names
     return [name.strip() for name in wanted.split(",")] if is_list else wanted
+
+
+def _as_family(columns: list[str], names: Sequence[str]) -> str | list[str]:
+    """Return the pattern that selects listed columns and no others, so that it names their classes.
+
+    >>> _as_family(["z_cat", "z_dog"], ["z_cat", "z_dog", "y"]), _as_family(["a", "b"], ["a", "b"])
+    ('z_*', ['a', 'b'])
+    """
+    start = columns[0][: columns[0].find("_") + 1]
+    is_all = {*columns} == {name for name in names if name.startswith(start) and name != start}
+    return f"{start}*" if start and is_all else columns
 
 
 def _as_levels(text: str) -> list[float]:

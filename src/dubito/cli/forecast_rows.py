@@ -20,6 +20,7 @@ from dubito.cli.writing import KeptColumns, bad_rows_remedy
 from dubito.data import BadRows, Batch, Sink, parsing, read
 from dubito.data.files import read_cells
 from dubito.data.labels import Labels, Targets, names_of
+from dubito.data.patterns import missing_column
 from dubito.data.sources import open_source
 from dubito.data.times import Times, parse_times
 from dubito.errors import BadValueError
@@ -232,8 +233,7 @@ def read_forecast_rows(
         named = {**named, "--forecast": forecast}
     for option, name in named.items():
         if name not in names:
-            got, fix = f"columns {', '.join(names)}", f"Pass {option} with one of them"
-            raise BadValueError("", file, f"has no column {name!r} for {option}", got, fix)
+            raise missing_column(name, names, option, file)
     if has_state and options.label is not None and options.label not in names:
         say_note(f"{file} has no column {options.label}: no outcomes there.")
         options = replace(options, label=None)

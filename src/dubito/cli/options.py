@@ -83,9 +83,10 @@ def first_few(names: Sequence[str], most: int = 4) -> str:
     """Return the first few of many names.
 
     >>> first_few(list("abcdef"))
-    'a, b, c, d, ...'
+    'a, b, c, d and 2 more'
     """
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "") or "none"
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more or "none"
 
 
 def command(

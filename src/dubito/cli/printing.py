@@ -17,6 +17,9 @@ from dubito.errors import BadValueError
 FLAG_REMEDIES = {  # what errors of the library suggest, as options of the command line
     r"Use Logits\(\.\.\.\) for logits": "Pass --logits if these are logits",
     r"Use Probabilities\(array, normalize=True\)": "Pass --normalize",
+    r"or use MultiLabel\(array\) if several labels may apply to a row \(multilabel\)": (
+        "or --multilabel if several labels may apply to a row"
+    ),
     r"Use Probabilities\(array / 100\)": "Pass --percent",
     r"use Probabilities\(array / 100\)": "pass --percent",
     r"Divide percentages by 100": "Pass --percent for percentages",
@@ -47,7 +50,11 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
         "Name the columns by class, such as p_cat, or pass --classes for a column of lists"
     ),
 }
-NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks
+FAULTS = {  # the rules that a cell breaks, as what is wrong with it
+    "must be numbers": "{} is not a number",
+    "must not have missing values": "the value is missing",
+    "must be finite": "{} is not finite",
+}
 MAX_WIDTH = 100  # longer lines are hard to read
 
 
@@ -91,23 +98,38 @@ def say_error(error: Exception) -> None:
     elif getattr(error, "fix", ""):
         fix = f"{error.fix}."  # type: ignore[attr-defined]
         problem = problem.removesuffix(fix).rstrip()
-    if isinstance(error, BadValueError) and (error.rule, error.row is None) == (NUMBERS, False):
-        place = f"{error.caller}, column `{error.argument}`, row {error.row}"
-        problem = f"{place}: {error.got} is not a number."
+    if isinstance(error, BadValueError) and error.row is not None:
+        problem = _cell_problem(error) or problem
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
     if "--percent" in sys.argv and ("percent" in fix or "must have rows that sum to 1" in problem):
         fix = "Leave out --percent, unless the numbers are from 0 to 100."
-    role = re.search(r"^has no column.* for `(\w+)`$", getattr(error, "rule", ""))
+    role = re.search(r"^has no column.* \((\w+)\)$", getattr(error, "rule", ""))
     if role is not None:
-        flag = f"--{role[1].replace('_', '-')}"
-        fix = fix.replace("Use one of", f"Pass {flag} with one of")
-        fix = re.sub(r"^Use (?=')", f"Pass {flag} ", fix)
+        option = f"--{role[1].replace('_', '-')}"
+        problem = problem.replace(f"({role[1]})", f"({option})")
+        fix = re.sub(r"^Pass \w+[= ]", f"Pass {option} ", fix)
     prefix = "" if problem.startswith("dubito") else "dubito: "
     end = "" if problem.endswith(".") else "."
     for line in (f"{prefix}{problem}{end}", fix):
         if line:
             put(line.replace("\n", "\\n"), is_error=True)
+
+
+def _cell_problem(error: BadValueError) -> str | None:
+    """Return what is wrong with a cell, None if an error is about several cells."""
+    if not error.argument or ", ..." in error.argument or not error.rule.startswith("must "):
+        return None
+    classes = re.fullmatch(r"must be one of the classes \((.*?),?\)", error.rule)
+    if classes is not None:
+        names = re.sub(r"'(.*?)'", r"\1", classes[1])
+        problem = f"{error.got} is not one of the classes {names}"
+    elif error.rule in FAULTS:
+        problem = FAULTS[error.rule].format(error.got)
+    else:
+        problem = f"{error.rule}, got {error.got}"
+    entry = "" if error.column is None else f", entry {error.column}"
+    return f"{error.caller}, column `{error.argument}`, row {error.row}{entry}: {problem}."
 
 
 def say_note(text: str) -> None:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, final
 
+from dubito import arrays
 from dubito.cli.columns import FEATURES, PREFIXES
 from dubito.cli.printing import progress, say_note
 from dubito.cli.reading import Predictions, Reader, typed_names
@@ -153,7 +154,9 @@ def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iter
             fix = f"{error.fix}, or pass --bad-rows bad.csv to set invalid rows aside"
         if "rearrange" in error.fix:
             fix = "Pass --rearrange to sort them, or --bad-rows bad.csv to set these rows aside"
-        elif keep_others and error.fix != FIX:
+        elif "Spell labels" in error.fix:
+            fix = "Correct the label, or pass --bad-rows bad.csv to set invalid rows aside"
+        elif keep_others and error.fix not in (FIX, arrays.FIX):
             raise
         raise error.moved(fix=fix) from error
 

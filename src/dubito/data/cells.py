@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from pyarrow import types
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data import parsing
 from dubito.errors import BadTypeError, BadValueError
+
+if TYPE_CHECKING:
+    from dubito.data.sources import BaseSource
 
 FIX = "Fix the cell, or drop the row"
 
@@ -189,6 +192,21 @@ class Cells:
     def wrong_kind(self, rule: str, fix: str) -> BadTypeError:
         """Return an error about the whole column."""
         return BadTypeError(self.name, self.where, rule, f"a column of {self.array.type}", fix)
+
+
+def largest(source: BaseSource, names: Sequence[str], above: float) -> float | None:
+    """Return the largest number of some columns, or the first one found above a limit.
+
+    None if there is none; cells that are no numbers are skipped.
+    """
+    found: float | None = None
+    for batch in source.batches(list(names), list(names), 1 << 14):
+        for column in batch.columns:
+            numbers = (parsing.number(f"{one}") for one in column.drop_null().unique().to_pylist())
+            found = max((one for one in (found, *numbers) if one is not None), default=None)
+        if found is not None and found > above:
+            break
+    return found
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -18,6 +19,7 @@ from dubito.data import parsing
 from dubito.data.batch import Batch
 from dubito.data.cells import Cells, is_list
 from dubito.data.columns import BoundColumns, Columns
+from dubito.data.patterns import missing_column
 from dubito.data.shards import Shards, joined
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.formats import TableSource
@@ -186,16 +188,21 @@ def _decimal_of(source: BaseSource, numbers: list[str]) -> str:
     return parsing.decimal_separator(first.slice(0, 1000).to_pydict(), source.name)
 
 
-def read_cells(source: Any, columns: Collection[str], texts: Collection[str]) -> dict[str, Cells]:
+def read_cells(
+    source: Any,
+    columns: Collection[str],
+    texts: Collection[str],
+    roles: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Cells]:
     """Return whole columns of a file; those in `texts` are read as text if the file has no types.
 
-    For files whose columns are no outputs of one model. Columns that the file lacks raise.
+    For files whose columns are no outputs of one model. Columns that the file lacks raise, with the
+    flag or argument among `roles` that named them.
     """
     opened = open_source(source)
     for name in columns:
         if name not in opened.schema.names:
-            got = f"columns {', '.join(opened.schema.names)}"
-            raise BadValueError("", opened.name, f"has no column {name!r}", got, "Use one of them")
+            raise missing_column(name, opened.schema.names, roles.get(name, ""), opened.name)
     wanted = list(dict.fromkeys(columns))
     with file_errors(opened.name):
         numbers = [name for name in wanted if name not in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -26,6 +27,8 @@ def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> lis
     found = [name for pattern in patterns for name in _matches(pattern, names, role, where)]
     if len(set(found)) != len(found):
         twice = next(name for name in found if found.count(name) > 1)
+        if list(names).count(twice) > 1:
+            raise BadValueError("", where, f"has two columns named {twice!r}", "", "Rename one")
         rule, fix = "must have distinct column names", "Rename one of the columns"
         raise BadValueError(role, where, rule, f"{twice!r} twice", fix)
     return found
@@ -38,17 +41,33 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
         raise BadValueError(role, where, rule, repr(pattern), fix)
     found = [name for name in names if _matched_part(pattern, name) is not None]
     if not found:
-        what = f"columns that match {pattern!r}" if "*" in pattern else f"column {pattern!r}"
-        near = get_close_matches(pattern.replace("*", "0"), names, n=1)
-        fix = "Use one of its columns"
-        if near:
-            fix = f"Use {_like(pattern, near[0])!r}, or another of its columns"
-        use = f" for `{role}`"
-        if role == "row_costs":
-            use, fix = ", which the costs depend on", f"Add the column {pattern!r}"
-            fix += f", or rename {near[0]!r} to it" if near else ""
-        raise BadValueError("", where, f"has no {what}{use}", _shown(names), fix)
+        raise missing_column(pattern, names, role, where)
     return sorted(found, key=natural_order)
+
+
+def missing_column(
+    wanted: str, names: Sequence[str], role: str, where: str, fix: str | None = None
+) -> BadValueError:
+    """Return the error for a column that a file lacks, with the nearest of those it has.
+
+    `role` is the argument, or the flag on the command line, that names the column.
+
+    >>> print(missing_column("regoin", ["region", "p"], "--group", "f.csv"))  # doctest: +ELLIPSIS
+    f.csv has no column 'regoin' (--group). Pass --group region, or another of its columns: ...
+    """
+    what = f"columns that match {wanted!r}" if "*" in wanted else f"column {wanted!r}"
+    near = get_close_matches(wanted.replace("*", "0"), list(names), n=1, cutoff=0.5)
+    near = [_like(wanted, one) for one in near]
+    if role == "row_costs":
+        fix, role = f"Add the column {wanted!r}", "used by the costs"
+        fix += f", or rename {near[0]!r} to it" if near else ""
+    if fix is None:
+        shown = [f" {shlex.quote(one)}" if role[:2] == "--" else f"={one!r}" for one in near]
+        fix = f"Pass {role}{shown[0]}, or another" if near else f"Pass {role} with one"
+        fix += f" of its columns: {_shown(names)}"
+    else:
+        fix = f"{fix}; its columns are {_shown(names)}"
+    return BadValueError("", where, f"has no {what} ({role})", "", fix)
 
 
 def _like(pattern: str, name: str) -> str:
@@ -64,12 +83,23 @@ def _like(pattern: str, name: str) -> str:
     return f"{family}*" if family else name
 
 
+def likely_family(column: str, names: Sequence[str]) -> str | None:
+    """Return the pattern of a column and others, if several names begin as it does.
+
+    >>> likely_family("logit_2", ["logit_0", "logit_2", "y"])
+    'logit_*'
+    """
+    pattern = _like("*", column)
+    several = sum(_matched_part(pattern, name) is not None for name in names) > 1
+    return pattern if several and pattern != column else None
+
+
 def _shown(names: Sequence[str]) -> str:
     """Return the columns that exist, those of large families last."""
     families = Counter(name.rpartition("_")[0] for name in names if "_" in name)
     names = sorted(names, key=lambda name: families[name.rpartition("_")[0]] > 2)
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return f"the columns {', '.join(names[:8])}{more}"
+    return f"{', '.join(names[:8])}{more}"
 
 
 def _matched_part(pattern: str, name: str) -> str | None:

@@ -27,13 +27,33 @@ def is_pattern(name: str) -> bool:
     return glob.has_magic(name) and not (not is_url(name) and os.path.lexists(name))
 
 
+class _MissingPackageError(MissingExtraError):
+    """The package for a kind of URL is not installed; the argument `extra` is its name."""
+
+    @property
+    def fix(self) -> str:
+        """The remedy."""
+        return f"Run pip install {self.extra}"
+
+
 def _reach(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path there."""
+    scheme = f"{url.partition('://')[0]}://"
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtraError(f"Reaching {url}", "dask", "fsspec") from error
-    system, path = url_to_fs(url)
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        missing = getattr(error, "name", None) or getattr(error.__cause__, "name", None)
+        package = (missing or f"fsspec[{scheme[:-3]}]").partition(".")[0]
+        raise _MissingPackageError(
+            f"A URL of {scheme}", package, f"the package {package}"
+        ) from error
+    except ValueError as error:
+        problem, fix = f"URLs of {scheme} are not supported", "Use a path, https:// or s3://"
+        raise BadFileError(url, problem, fix) from error
     return system, path
 
 
