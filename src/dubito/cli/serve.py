@@ -76,11 +76,11 @@ def serve(
     from shlex import quote
 
     from dubito.decide import ReviewTeam
+    from dubito.decide.policy.loading import load_policy_or_cascade
     from dubito.serve import demo_data
     from dubito.serve.forecasts import deploy_state, load_state
     from dubito.serve.run import is_loopback, open_socket, run
     from dubito.serve.service import PolicyCatalog, Settings
-    from dubito.serve.store.policies import load_served
     from dubito.serve.team import TeamQueue
 
     if (policy is None) != demo:
@@ -107,7 +107,7 @@ def serve(
     state = loaded = None
     if policy is not None:
         state = load_state(policy)
-        loaded = load_served(policy) if state is None else None
+        loaded = load_policy_or_cascade(policy) if state is None else None
     sample = demo_data.demo_policy() if demo else None
     store, listener = _open_store(database), None
     try:

@@ -21,11 +21,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from dubito.arrays import BoolArray, as_fraction
 from dubito.decide.cascade import Cascade
-from dubito.decide.policy.loading import AnyPolicy
+from dubito.decide.policy.loading import AnyPolicy, policy_or_cascade_from_json
 from dubito.errors import BadValueError, DubitoError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
-from dubito.serve.store.policies import FILE, ServedPolicy, served_from_json
+from dubito.serve.store.policies import FILE, ServedPolicy
 
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
@@ -153,7 +153,7 @@ class PolicyCatalog:
                 problem = f"There is no policy {policy_id}"
                 raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
             try:
-                self.known[policy_id] = served_from_json(found[1], FILE)
+                self.known[policy_id] = policy_or_cascade_from_json(found[1], FILE)
             except DubitoError as error:
                 problem = f"This version of dubito cannot read policy {policy_id}"
                 self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")

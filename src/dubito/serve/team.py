@@ -443,7 +443,7 @@ class TeamQueue:
         team, now = self._team(), time.time()
         members = self.store.team_members()
         prices = np.array([members[name][0] for name in team.names])
-        left = self._left(now, Counter(), members)
+        left, _ = self._left(now, Counter(), members)
 
         def resolve(connection: Connection) -> int | None:
             [row] = waiting_rows(connection, now, 1, item_id)
@@ -626,29 +626,24 @@ class TeamQueue:
         given = sorted({code for _, code in row.answers})
         return max(given, key=lambda code: (round(float(fit[code]), 9), float(posterior[code])))
 
-    def _left_this_hour(self, now: float, held: Counter[str], left: IntArray) -> IntArray:
-        """Return how many rows each reviewer can still review in this hour."""
-        used = self.store.used_capacity(periods(now, 0, 0)[0].start)
-        result = left.copy()
-        for r, one in enumerate(self.stated.reviewers):
-            if (limit := _hourly_limit(one)) is not None:
-                n = limit - used.get(one.name, 0) - held[one.name]
-                result[r] = min(result[r], max(n, 0))
-        return result
-
     def _left(
         self, now: float, held: Counter[str], members: dict[str, tuple[float, float]]
     ) -> IntArray:
-        """Return how many rows each reviewer who is there can still review today."""
-        [day] = periods(now, None, 0)
-        used = self.store.used_capacity(day.start)
+        """Return how many rows reviewers who are there can still review today, and this hour."""
+        hour, day = periods(now, 0, 0)
+        used, this_hour = (self.store.used_capacity(one.start) for one in (day, hour))
         left = []
         for one in self.stated.reviewers:
-            n = one.capacity - used.get(one.name, 0) - held[one.name]
-            if one.rows_per_hour is not None:
-                n = min(n, int(np.ceil(one.rows_per_hour * (day.end - now) / 3600)))
-            left.append(max(n, 0) if _is_present(members[one.name], now) else 0)
-        return np.array(left, np.int64)
+            today = one.capacity - used.get(one.name, 0) - held[one.name]
+            if (limit := _hourly_limit(one)) is None:
+                soon = today
+            else:
+                assert one.rows_per_hour is not None
+                today = min(today, int(np.ceil(one.rows_per_hour * (day.end - now) / 3600)))
+                soon = min(today, limit - this_hour.get(one.name, 0) - held[one.name])
+            is_present = _is_present(members[one.name], now)
+            left.append((today * is_present, soon * is_present))
+        return np.maximum(np.array(left, np.int64).T, 0)
 
     def _snapshot(self, now: float, claiming: int | None = None) -> _QueueSnapshot:
         """Return the queue, and the prices of rows that wait and are expected.
@@ -662,7 +657,7 @@ class TeamQueue:
         rows = self.store.waiting_rows(now, MAX_ROWS)
         posteriors, values = self._valued(team, rows)
         held = _count_held(rows)
-        left = self._left(now, held, members)
+        left, left_this_hour = self._left(now, held, members)
         [day] = periods(now, None, 0)
         arrived, n_expected = self.store.arrived_rows(now - DAY, day.end - DAY, MAX_ROWS)
         is_free = [k for k, row in enumerate(rows) if row.holder is None and not row.is_audit]
@@ -670,7 +665,7 @@ class TeamQueue:
         prices = team.prices(demand, left) if len(demand) else np.zeros(len(team.reviewers))
         return _QueueSnapshot(
             team.names, rows, posteriors, values, prices, left, n_expected,
-            left_this_hour=self._left_this_hour(now, held, left),
+            left_this_hour=left_this_hour,
             is_paced=np.array([one.rows_per_hour is not None for one in team.reviewers]),
             errors=np.array(self._error_rates(team)),
         )  # fmt: skip

@@ -43,7 +43,7 @@ def load_policy(path: str | PathLike[str]) -> AnyPolicy:
 
 
 def load_policy_or_cascade(path: str | PathLike[str]) -> AnyPolicy | Cascade:
-    """Return the policy or the cascade in a file, to show what it does.
+    """Return the policy or the cascade in a file.
 
     Parameters
     ----------
@@ -54,9 +54,14 @@ def load_policy_or_cascade(path: str | PathLike[str]) -> AnyPolicy | Cascade:
     -------
     Policy, MultiLabelPolicy, RegressionPolicy or Cascade
     """
-    document, is_intact = decode_document(read_text(path), fspath(path))
+    return policy_or_cascade_from_json(read_text(path), fspath(path))
+
+
+def policy_or_cascade_from_json(text: str, name: str) -> AnyPolicy | Cascade:
+    """Return the policy or the cascade in the text of a file, which error messages call `name`."""
+    document, is_intact = decode_document(text, name)
     kind = _class_of(document, {**KINDS, "Cascade": Cascade})
-    found: AnyPolicy | Cascade = kind.from_document(document, is_intact, fspath(path))
+    found: AnyPolicy | Cascade = kind.from_document(document, is_intact, name)
     return found
 
 

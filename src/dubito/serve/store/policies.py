@@ -7,16 +7,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike, fspath
 from typing import Any, final
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.loading import AnyPolicy, policy_from_json
+from dubito.decide.policy.loading import AnyPolicy, policy_or_cascade_from_json
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.serialization.documents import decode_document, read_text
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, forecast_events, policies
 
@@ -48,26 +46,13 @@ class StoredPolicy:
     @cached_property
     def served(self) -> ServedPolicy:
         """The parsed policy or cascade."""
-        return served_from_json(self.document, FILE)
+        return policy_or_cascade_from_json(self.document, FILE)
 
     @property
     def policy(self) -> AnyPolicy:
         """The parsed policy of a database without cascades."""
         assert not isinstance(self.served, Cascade)
         return self.served
-
-
-def served_from_json(text: str, name: str) -> ServedPolicy:
-    """Return the policy or cascade in the text of a file, which error messages call `name`."""
-    document, is_intact = decode_document(text, name)
-    if document.get("class") == Cascade.__name__:
-        return Cascade.from_document(document, is_intact, name)
-    return policy_from_json(text, name)
-
-
-def load_served(path: str | PathLike[str]) -> ServedPolicy:
-    """Return the policy or cascade in a file."""
-    return served_from_json(read_text(path), fspath(path))
 
 
 def checksum(document: str) -> str:

@@ -25,6 +25,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from dubito.decide.policy.loading import policy_or_cascade_from_json
 from dubito.errors import BadValueError
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store import decisions, labels, policies, review, tokens
@@ -191,13 +192,13 @@ class Store:
         if self.has_forecasts():
             problem = "This database serves forecasts, and no policies"
             raise HTTPError(CONFLICT, problem, "Use another database for a policy")
-        new = policies.served_from_json(document, policies.FILE)
+        new = policy_or_cascade_from_json(document, policies.FILE)
         digest = policies.checksum(document)
         while True:
             oldest = self.find_document()
             if oldest is not None:
                 name = f"Policy {oldest[0]} of the database"
-                existing = policies.served_from_json(oldest[1], name)
+                existing = policy_or_cascade_from_json(oldest[1], name)
                 policies.require_same_classes(new, existing)
             values = {"digest": digest, "document": document, "trained_until": trained_until}
             added = self.write(
