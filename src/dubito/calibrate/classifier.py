@@ -146,7 +146,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         own_groups = {"groups": np.asarray(groups)[rows]} if makes_folds else {}
         calibrator.fit(outputs, labels[rows], weight, **own_groups)
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
-        vars(self).update(learned)
+        self.__dict__.update(learned)
         return self
 
     def _learned_from(self, classes: NDArray[Any]) -> dict[str, Any]:
