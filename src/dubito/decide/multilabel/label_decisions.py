@@ -87,22 +87,13 @@ class MultiLabelDecisions(BaseDecisions):
     def _is_for_review(self) -> BoolArray:
         return np.asarray(self.row_action != AUTOMATIC)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as the columns of a table, with names instead of indices.
-
-        Returns
-        -------
-        dict of str to array
-            `action` of the row, `decision_*` and `probability_*` per label, `expected_cost`,
-            `review_value`.
-        """
-        names = np.array(ACTIONS)
-        by_label = {f"decision_{k}": names[a] for k, a in self._by_label(self.action)}
-        chances = {f"probability_{k}": p for k, p in self._by_label(self.probabilities)}
+    @property
+    def _columns(self) -> dict[str, Any]:
+        by_label = self._by_label(self.action.astype(np.int64))
         return {
-            "action": np.array(ROW_ACTIONS)[self.row_action],
-            **by_label,
-            **chances,
+            "action": (self.row_action, ROW_ACTIONS),
+            **{f"decision_{name}": (codes, ACTIONS) for name, codes in by_label},
+            **{f"probability_{name}": p for name, p in self._by_label(self.probabilities)},
             "expected_cost": self.expected_cost,
             "review_value": self.review_value,
         }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, contiguous
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.labels import Labels
+from dubito.data.sink import EncodedLabels
 from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
@@ -61,6 +62,40 @@ class BaseDecisions(ArrayResult):
         """Indices of the rows to review, those with the highest review value first."""
         rows = np.flatnonzero(self._is_for_review)
         return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
+
+    @property
+    @abstractmethod
+    def _columns(self) -> dict[str, Any]:
+        """The columns of a table, those of names as codes and the names that they stand for."""
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the decisions as the columns of a table, with names instead of indices.
+
+        Returns
+        -------
+        dict of str to array
+            Of classes `action`, `class`, `probability`, `expected_cost`, `reason` and
+            `review_value`; of several labels `action` of the row, `decision_*` and `probability_*`
+            per label, `expected_cost` and `review_value`; of a regression `action`, `value`, `low`,
+            `high`, `expected_cost`, `reason` and `review_value`.
+        """
+        return {
+            name: np.array(one[1])[one[0]] if isinstance(one, tuple) else one
+            for name, one in self._columns.items()
+        }
+
+    def encoded_columns(self) -> dict[str, Any]:
+        """Return the decisions as the columns of a file, whose names are encoded.
+
+        Returns
+        -------
+        dict of str to array or EncodedLabels
+            The columns that `columns` returns.
+        """
+        return {
+            name: EncodedLabels(one[0], tuple(map(str, one[1]))) if isinstance(one, tuple) else one
+            for name, one in self._columns.items()
+        }
 
     @classmethod
     def by_block(cls, decide: Callable[[slice], Self], n_rows: int, n_columns: int) -> Self:
@@ -235,20 +270,14 @@ class Decisions(BaseDecisions):
     def _is_for_review(self) -> BoolArray:
         return self.is_rejected
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as the columns of a table, with names instead of indices.
-
-        Returns
-        -------
-        dict of str to array
-            `action`, `class`, `probability`, `expected_cost`, `reason` and `review_value`.
-        """
+    @property
+    def _columns(self) -> dict[str, Any]:
         return {
-            "action": np.array(self.actions)[self.action],
-            "class": np.array(self.classes)[self.predicted_class],
+            "action": (self.action, self.actions),
+            "class": (self.predicted_class, self.classes),
             "probability": self.probability,
             "expected_cost": self.expected_cost,
-            "reason": np.array(REASONS)[self.reason],
+            "reason": (self.reason, REASONS),
             "review_value": self.review_value,
         }
 

@@ -13,14 +13,13 @@ from dubito.calibrate.confidence import ANSWER_COLUMNS, ConfidenceCalibrator, an
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.data.sink import EncodedLabels, Sink, class_columns
-from dubito.decide.multilabel.label_decisions import ACTIONS, ROW_ACTIONS
+from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS, posteriors
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.policy import Policy
 from dubito.decide.priors import adjust_prior
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.outputs import ClassName, Probabilities
 
 
@@ -68,7 +67,6 @@ def write_decisions(
 
 
 MAX_CLASSES = 20  # whose probabilities are written by default
-VALUE_COLUMNS = ("value", "low", "high")
 N_TOP = 3  # classes that a reviewer sees, of more
 
 
@@ -87,16 +85,14 @@ def decision_columns(
     For regression, `value` is what is decided, and `low` to `high` the prediction interval. For
     scores of answers, `p_correct` is P(correct), with its interval.
     """
-    if isinstance(policy, RegressionPolicy):
-        values = policy.decide(batch.outputs, batch.features)
-        codes = {
-            "action": EncodedLabels(values.action, values.actions),
-            "reason": EncodedLabels(values.reason, VALUE_REASONS),
-        }
-        return {**batch.beside(source), **values.columns(), **codes}
-    if isinstance(policy, MultiLabelPolicy):
-        return {**batch.beside(source), **_label_columns(policy, batch, has_probabilities)}
-    found = policy.decide(batch.outputs, batch.features, batch.row_costs)
+    found: Any = policy.decide_batch(batch)
+    if not isinstance(policy, Policy):
+        columns = {**batch.beside(source), **found.encoded_columns()}
+        if isinstance(found, MultiLabelDecisions):
+            names = () if _has_each(has_probabilities, found.action.shape[1]) else found.label_names
+            for name in names:
+                del columns[f"probability_{name}"]
+        return columns
     class_names = tuple(str(name) for name in found.classes)
     by_class: dict[str, Any] = {"class": EncodedLabels(found.predicted_class, class_names)}
     if isinstance(policy.calibrator, ConfidenceCalibrator):
@@ -138,26 +134,10 @@ def _deployed(columns: dict[str, FloatArray], policy: Policy) -> dict[str, Float
     return deployed
 
 
-def _label_columns(
-    policy: MultiLabelPolicy, batch: Batch, has_probabilities: bool | None
-) -> dict[str, Any]:
-    """Return the decisions on several labels per row."""
-    found = policy.decide(batch.outputs)
-    codes = np.ascontiguousarray(found.action.T).astype(np.int64)
-    columns: dict[str, Any] = {"action": EncodedLabels(found.row_action, ROW_ACTIONS)}
-    for name, one in zip(found.label_names, codes, strict=True):
-        columns[f"decision_{name}"] = EncodedLabels(one, ACTIONS)
-    if _has_each(has_probabilities, len(codes)):
-        chances = np.ascontiguousarray(found.probabilities.T)
-        pairs = zip(found.label_names, chances, strict=True)
-        columns |= {f"probability_{name}": one for name, one in pairs}
-    return {**columns, "expected_cost": found.expected_cost, "review_value": found.review_value}
-
-
 def decision_names(policy: AnyPolicy, has_probabilities: bool | None = None) -> list[str]:
     """Return the names of the columns that decisions may have, besides `file` and `id`."""
     if isinstance(policy, RegressionPolicy):
-        return ["action", *VALUE_COLUMNS, "expected_cost", "reason", "review_value"]
+        return ["action", "value", "low", "high", "expected_cost", "reason", "review_value"]
     if isinstance(policy, MultiLabelPolicy):
         names = ["action", "expected_cost", "review_value"]
         has_each = _has_each(has_probabilities, len(policy.label_names))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from typing import Any, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
@@ -104,21 +103,15 @@ class RegressionDecisions(BaseDecisions):
     def _is_for_review(self) -> BoolArray:
         return self.is_reviewed
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as the columns of a table, with names instead of indices.
-
-        Returns
-        -------
-        dict of str to array
-            `action`, `value`, `low`, `high`, `expected_cost`, `reason` and `review_value`.
-        """
+    @property
+    def _columns(self) -> dict[str, Any]:
         return {
-            "action": np.array(ACTIONS)[self.action],
+            "action": (self.action, ACTIONS),
             "value": self.value,
             "low": self.low,
             "high": self.high,
             "expected_cost": self.expected_cost,
-            "reason": np.array(REASONS)[self.reason],
+            "reason": (self.reason, REASONS),
             "review_value": self.review_value,
         }
 
