@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,8 @@ from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.measure.state import json_fields, labeled_batch
 from dubito.outputs import Logits, Probabilities, Scores, TopLabel, as_multilabel, unchecked
-from dubito.serialization.fields import Omittable, declare, integer, number, optional
-from dubito.serialization.objects import Record, clone
+from dubito.serialization.fields import Omittable, integer, number, optional
+from dubito.serialization.objects import Record, clone, stores_fields
 
 if TYPE_CHECKING:
     from dubito.calibrate.multilabel import MultiLabelCalibrator
@@ -72,6 +72,7 @@ Fold = tuple[IntArray, IntArray]  # rows to fit on, rows held out
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class CalibrationEvidence(Record):
     """Metrics of class probabilities before calibration, and after it on held-out rows.
@@ -100,30 +101,18 @@ class CalibrationEvidence(Record):
         before calibration is infinite.
     """
 
-    log_loss_before: float
-    log_loss_after: float
-    standard_error: float
-    n_rows: int
-    n_folds: int
-    brier_before: float | None = None
-    brier_after: float | None = None
-    ece_before: float | None = None
-    ece_after: float | None = None
-    n_zero: int = 0
+    has_header: ClassVar[bool] = False
 
-    fields = declare(
-        log_loss_before=number(),
-        log_loss_after=number(),
-        standard_error=number(0),
-        n_rows=integer(),
-        n_folds=integer(),
-        brier_before=optional(number(0)),
-        brier_after=optional(number(0)),
-        ece_before=optional(number(0)),
-        ece_after=optional(number(0)),
-        n_zero=Omittable(integer()),
-    )
-    has_header = False
+    log_loss_before: Annotated[float, number()]
+    log_loss_after: Annotated[float, number()]
+    standard_error: Annotated[float, number(0)]
+    n_rows: Annotated[int, integer()]
+    n_folds: Annotated[int, integer()]
+    brier_before: Annotated[float | None, optional(number(0))] = None
+    brier_after: Annotated[float | None, optional(number(0))] = None
+    ece_before: Annotated[float | None, optional(number(0))] = None
+    ece_after: Annotated[float | None, optional(number(0))] = None
+    n_zero: Annotated[int, Omittable(integer())] = 0
 
     def __str__(self) -> str:
         start = f"{self.log_loss_before:.3f}"

@@ -19,14 +19,13 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
-from dubito.decide.policy.document import stores_fields
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import short_percent
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import answer_costs
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, one_of, optional, text
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, stores_fields
 
 Combine = Literal["bayes", "replace"]
 KINDS = ("review", "model")

@@ -28,12 +28,11 @@ from dubito.arrays import (
 )
 from dubito.data.batch import make_batch
 from dubito.data.shards import ArrayShards
-from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.report import (
     LEVEL,
     BaseReport,
     cost_difference,
-    field_checks,
     percents,
     proportion,
 )
@@ -55,18 +54,16 @@ from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseOutputs, TopLabel
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
-    Check,
     Entry,
     Omittable,
     class_names,
-    declare,
     list_of,
     number,
     optional,
     record,
     text,
 )
-from dubito.serialization.objects import record_of
+from dubito.serialization.objects import record_of, stores_fields
 
 FIT, DECIDE = "Cascade.fit", "Cascade.decide"
 MAX_ODDS = 20.0  # log odds of the confidences among which thresholds are found
@@ -84,6 +81,7 @@ _per_tier = array("tiers", low=0, high=HIGHEST_COST, is_empty_allowed=True)
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class CascadeReport(BaseReport):
     """Results of a cascade on rows that it was not fitted on, with 95 % intervals.
@@ -141,7 +139,7 @@ class CascadeReport(BaseReport):
     accuracy: Interval | None
     n_folds: int
     n_other_folds: int
-    reject_action: str = ""
+    reject_action: Annotated[str, Omittable(text)] = ""  # not in older files
 
     @classmethod
     def of(
@@ -239,10 +237,6 @@ class CascadeReport(BaseReport):
             head, dot, few = used.partition("parentheses.")
             used = f"{head}{dot} {which}, which these figures include.{few}"
         return [*lines, f"{found}.", used]
-
-
-_later: dict[str, Check] = {"reject_action": Omittable(text)}  # not in older files
-CascadeReport.fields = declare(**{**field_checks(CascadeReport), **_later})
 
 
 @final

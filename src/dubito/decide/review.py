@@ -57,7 +57,6 @@ from dubito.decide.costs import (
     read_cells,
     read_json,
 )
-from dubito.decide.policy.document import stores_fields
 from dubito.decide.review_planning import (
     assigned_rows,
     exact_plan,
@@ -86,7 +85,7 @@ from dubito.serialization.fields import (
     scalar,
     text,
 )
-from dubito.serialization.objects import Record, record_of
+from dubito.serialization.objects import Record, record_of, stores_fields
 
 STRENGTHS = 2.0 ** np.arange(11)  # answers that the team's choice of wrong answers may count for
 PRIOR_ANSWERS = 20.0  # that a stated error rate counts for, in each class

@@ -19,10 +19,9 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.decide.policy.document import stores_fields
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, stores_fields
 
 NODES = (9, 5, 3)  # quadrature points of the score of the next tier, of the one after, and so on
 PRIOR_WEIGHT = 5.0  # of the models' own log odds against all models' scores, in rows

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partialmethod
 from importlib import import_module
 from inspect import Parameter, isabstract, signature
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -242,6 +242,7 @@ class Record:
     __slots__ = ()
 
     fields: ClassVar[Mapping[str, Check]] = declare()
+    type_checks: ClassVar[Mapping[Any, Check]] = {}
     has_header: ClassVar[bool] = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -289,6 +290,28 @@ class Record:
             return cls(**values)
         except (BadTypeError, BadValueError) as error:
             raise entry.at(error.argument).error(error.rule, error.got) from error
+
+
+RecordKind = TypeVar("RecordKind", bound=type[Record])
+
+
+def stores_fields(kind: RecordKind) -> RecordKind:
+    """Decorate a record: files hold its fields in order, each `Annotated` by its check.
+
+    A field without one has the check of its type in `type_checks`, if that is there.
+
+    >>> from dubito.decide import FBeta
+    >>> list(FBeta.fields)
+    ['beta', 'average']
+    """
+    checks = dict[str, Check]()
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if hasattr(hint, "__metadata__"):
+            checks[name] = hint.__metadata__[0]
+        elif hint in kind.type_checks:
+            checks[name] = kind.type_checks[hint]
+    kind.fields = declare(**checks)
+    return kind
 
 
 Kind = TypeVar("Kind", bound=Serializable)

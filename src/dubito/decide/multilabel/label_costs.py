@@ -13,7 +13,6 @@ from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
 from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.actions import too_costly
 from dubito.decide.costs import read_cells
-from dubito.decide.policy.document import stores_fields
 from dubito.errors import BadFileError, BadValueError
 from dubito.formatting import HTMLTable, html_view, join_words, plain
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -30,7 +29,7 @@ from dubito.serialization.fields import (
     states,
     text,
 )
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, stores_fields
 
 Costs = float | tuple[float | None, ...] | dict[str, float | None]
 

@@ -20,7 +20,6 @@ from dubito.decide.policy.report import (
     BaseEvidence,
     cost_difference,
     cost_figures,
-    field_checks,
     percents,
     proportion,
 )
@@ -29,6 +28,7 @@ from dubito.formatting import ABSENT, HTMLTable, decimal, html_rows, html_view, 
 from dubito.measure.intervals import Interval
 from dubito.outputs import ClassName, as_multilabel
 from dubito.serialization.fields import Entry
+from dubito.serialization.objects import stores_fields
 
 ACTIONS = ("negative", "positive", "review")
 NEGATIVE, POSITIVE, REVIEW = range(3)
@@ -197,6 +197,7 @@ class LabelEvidence(BaseEvidence):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class MultiLabelPolicyReport(BaseCostReport):
     """Results of a policy on rows that it was not fitted on, with 95 % intervals.
@@ -382,9 +383,6 @@ class MultiLabelPolicyReport(BaseCostReport):
             f"{self.log_loss_after:.4f}."
         )
         return [*lines, self._rows_line]
-
-
-MultiLabelPolicyReport.fields = field_checks(MultiLabelPolicyReport)
 
 
 @final

@@ -27,7 +27,7 @@ from dubito.decide.multilabel.label_decisions import (
     MultiLabelPolicyReport,
 )
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
-from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     evaluation_rows,
@@ -48,7 +48,7 @@ from dubito.formatting import (
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, optional, record
-from dubito.serialization.objects import clone, estimator, record_of
+from dubito.serialization.objects import clone, estimator, record_of, stores_fields
 
 CALLER = "MultiLabelPolicy.fit"
 MAX_SHOWN = 20  # labels whose thresholds are printed

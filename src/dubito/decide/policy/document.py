@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dubito import __version__, calibrate
 from dubito.data.shards import Shards, fingerprint
@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from dubito.data.batch import Batch
 
 KINDS = ("Policy", "MultiLabelPolicy", "RegressionPolicy", "Cascade")
-
-Kind = TypeVar("Kind", bound=type[Record])
-
-
-def stores_fields(kind: Kind) -> Kind:
-    """Decorate a part of a policy: files hold its fields in order, each `Annotated` by its check.
-
-    >>> from dubito.decide import FBeta
-    >>> list(FBeta.fields)
-    ['beta', 'average']
-    """
-    hints = get_type_hints(kind, include_extras=True).items()
-    checks = {name: one.__metadata__[0] for name, one in hints if hasattr(one, "__metadata__")}
-    kind.fields = declare(**checks)
-    return kind
 
 
 class BasePolicy(Record):

@@ -18,7 +18,7 @@ from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions
-from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of
 from dubito.decide.policy.explanation import explain_row, threshold_lines
 from dubito.decide.policy.fit import (
     PolicyConfig,
@@ -47,7 +47,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import estimator, record_of
+from dubito.serialization.objects import estimator, record_of, stores_fields
 
 
 @final

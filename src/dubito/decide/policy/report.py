@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, fields, replace
 from math import isfinite
-from typing import Any, ClassVar, Self, final
+from typing import Annotated, Any, ClassVar, Self, final
 from warnings import catch_warnings
 
 import numpy as np
@@ -41,7 +41,6 @@ from dubito.serialization.fields import (
     Entry,
     Omittable,
     converted,
-    declare,
     dict_of,
     integer,
     list_of,
@@ -51,7 +50,7 @@ from dubito.serialization.fields import (
     states,
     text,
 )
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, stores_fields
 
 LEVEL = 0.95
 PER = 10_000  # rows that counts are shown for
@@ -207,6 +206,18 @@ class BaseReport(Record):
 
     __slots__ = ()
     has_header: ClassVar[bool] = False
+    type_checks: ClassVar[Mapping[Any, Check]] = {
+        str: text,
+        int: integer(),
+        float: _figure,
+        float | None: optional(_figure),
+        Interval: _interval,
+        Interval | None: optional(_interval),
+        dict[str, float]: dict_of(_figure),
+        dict[str, dict[str, float]]: _fractions_table,
+        tuple[Interval | None, ...]: converted(tuple, list_of(optional(_interval))),
+        tuple[str, ...]: converted(tuple, list_of(text)),
+    }
 
     evaluation: str
     n_rows: int
@@ -257,6 +268,7 @@ def _plain(value: Any) -> Any:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class PolicyReport(BaseCostReport):
     """Results of a policy on rows that it was not fitted on, with 95 % intervals.
@@ -333,7 +345,7 @@ class PolicyReport(BaseCostReport):
     calibration_error_after: float
     raw_thresholds: tuple[Interval | None, ...] = ()
     notes: tuple[str, ...] = ()
-    calibration_error_name: str = TOP_LABEL_ECE
+    calibration_error_name: Annotated[str, Omittable(text)] = TOP_LABEL_ECE  # not in older files
 
     @classmethod
     def of(
@@ -529,29 +541,6 @@ class PolicyReport(BaseCostReport):
         lines = align_table(table)
         is_wide = max(map(len, lines)) > MAX_WIDTH
         return [] if is_wide else [f"Of {PER:,} rows:", *lines]
-
-
-_CHECKS: dict[Any, Check] = {  # of each type of field
-    "str": text,
-    "int": integer(),
-    "float": _figure,
-    "float | None": optional(_figure),
-    "Interval": _interval,
-    "Interval | None": optional(_interval),
-    "dict[str, float]": dict_of(_figure),
-    "dict[str, dict[str, float]]": _fractions_table,
-    "tuple[Interval | None, ...]": converted(tuple, list_of(optional(_interval))),
-    "tuple[str, ...]": converted(tuple, list_of(text)),
-}
-
-
-def field_checks(report: type[Any]) -> Mapping[str, Check]:
-    """Return the check of each field of a report, by its type."""
-    return declare(**{one.name: _CHECKS[one.type] for one in fields(report)})
-
-
-_named: dict[str, Check] = {"calibration_error_name": Omittable(text)}  # not in older files
-PolicyReport.fields = declare(**{**field_checks(PolicyReport), **_named})
 
 
 def _truth_heads(classes: Sequence[str]) -> list[str]:

@@ -13,14 +13,13 @@ from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_number
 from dubito.data.expressions import HIGHEST_COST
-from dubito.decide.policy.document import stores_fields
 from dubito.decide.regression.estimates import Pieces, minimum_expected_loss, minkowski_estimate
 from dubito.errors import BadValueError
 from dubito.formatting import join_words
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.serialization.fields import Check, converted, list_of, number, optional
-from dubito.serialization.objects import Record
+from dubito.serialization.objects import Record, stores_fields
 
 Regression = Normal | Samples | Quantiles
 

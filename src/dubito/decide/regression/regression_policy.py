@@ -26,7 +26,7 @@ from dubito.data.cache import cached
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import too_costly
-from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of, stores_fields
+from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     as_feature_names,
@@ -65,7 +65,7 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import clone, estimator, record_of
+from dubito.serialization.objects import clone, estimator, record_of, stores_fields
 
 CALLER = "RegressionPolicy.fit"
 WIDEST = 1e300

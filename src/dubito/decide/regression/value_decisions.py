@@ -15,7 +15,6 @@ from dubito.decide.policy.report import (
     BaseEvidence,
     cost_difference,
     cost_figures,
-    field_checks,
     percents,
     proportion,
 )
@@ -38,6 +37,7 @@ from dubito.measure.intervals import Interval
 from dubito.measure.regression import central_interval, interval_scores, point_of_rows, values_of
 from dubito.outputs import Normal, Samples, unchecked
 from dubito.serialization.fields import Entry
+from dubito.serialization.objects import stores_fields
 
 ACTIONS = ("automatic", "review")
 AUTOMATIC, REVIEW = range(2)
@@ -232,6 +232,7 @@ class ValueEvidence(BaseEvidence):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class RegressionPolicyReport(BaseCostReport):
     """Results of a regression policy on rows that it was not fitted on, with 95 % intervals.
@@ -410,9 +411,6 @@ class RegressionPolicyReport(BaseCostReport):
         lines.append(f"{text}.")
         lines.append(f"Bias of the predicted mean: {self.bias:+}.")
         return [*lines, self._rows_line]
-
-
-RegressionPolicyReport.fields = field_checks(RegressionPolicyReport)
 
 
 def _best_constant(costs: ErrorCosts, y: FloatArray, weight: FloatArray) -> tuple[float, float]:

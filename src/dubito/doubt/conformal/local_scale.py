@@ -10,7 +10,7 @@ depend on what was learned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self, final
+from typing import Annotated, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from dubito.doubt.ensembles import mean_and_std
 from dubito.measure.regression import point_of_rows
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import LARGE, MOST, declare, number
-from dubito.serialization.objects import Record
+from dubito.serialization.fields import LARGE, MOST, number
+from dubito.serialization.objects import Record, stores_fields
 
 TINY = float(np.finfo(np.float64).tiny)
 MAX_LOG_SCALE = 30.0  # scales lie within exp(-30) and exp(30) of their mean
@@ -83,6 +83,7 @@ def stated_spread(outputs: BaseOutputs, level: float) -> Spread:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalScale(Record):
     """A learned center and scale: functions of what outputs state.
@@ -100,24 +101,15 @@ class LocalScale(Record):
         center, and of the shift of the center.
     """
 
-    middle: float
-    deviation: float
-    spread: float
-    unit: float
-    scale: FloatArray
-    skewness: FloatArray
-    shift: FloatArray
+    has_header: ClassVar[bool] = False
 
-    fields = declare(
-        middle=number(-MOST, MOST),
-        deviation=number(TINY, MOST),
-        spread=number(TINY, MOST),
-        unit=number(TINY, MOST),
-        scale=array(SCALE_PRIOR.size),
-        skewness=array(SKEWNESS_PRIOR.size),
-        shift=array(2),
-    )
-    has_header = False
+    middle: Annotated[float, number(-MOST, MOST)]
+    deviation: Annotated[float, number(TINY, MOST)]
+    spread: Annotated[float, number(TINY, MOST)]
+    unit: Annotated[float, number(TINY, MOST)]
+    scale: Annotated[FloatArray, array(SCALE_PRIOR.size)]
+    skewness: Annotated[FloatArray, array(SKEWNESS_PRIOR.size)]
+    shift: Annotated[FloatArray, array(2)]
 
     @classmethod
     def learn(
