@@ -21,7 +21,6 @@ from dubito.cli.commands import app
 from dubito.decide import Cascade, Policy, Reviewer, ReviewTeam
 from dubito.errors import BadValueError
 from dubito.outputs import TopLabel
-from dubito.serve.cascades import _find_stages
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.policies import add_candidate, deploy_policy
 from dubito.serve.service import PolicyCatalog, Settings
@@ -529,7 +528,7 @@ def test_stages_survive_a_kill(tmp_path: Path, cascade: Cascade) -> None:
     process.kill()
     process.communicate()
     store = Store.open(url)
-    stored = store.read(lambda connection: _find_stages(connection, [f"{k}" for k in range(60)]))
+    stored = store.find_stages([f"{k}" for k in range(60)])
     steps = [
         {"id": name, "policy": one.policy_id, **one.response}
         for name, stages in stored.items()

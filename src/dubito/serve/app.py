@@ -21,7 +21,7 @@ from dubito import __version__
 from dubito.decide import ReviewTeam
 from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
-from dubito.serve import decide, forecasts, labels, monitor, pages, policies, review, schemas, team
+from dubito.serve import decide, forecasts, labels, monitor, pages, policies, schemas, team
 from dubito.serve.auth import Authenticator, HostCheck, SecurityHeaders
 from dubito.serve.http_errors import INVALID, TOO_LARGE, UNAVAILABLE, HTTPError
 from dubito.serve.service import (
@@ -74,7 +74,7 @@ def create_app(store: Store, settings: Settings, reviewers: ReviewTeam | None = 
     )
     app.state.service, app.state.authenticator = service, Authenticator(store)
     bearer, errors = [schemas.BEARER], schemas.ERRORS
-    for module in (decide, forecasts, labels, review, team, monitor, policies):
+    for module in (decide, forecasts, labels, team, monitor, policies):
         app.include_router(module.router, dependencies=bearer, responses=errors)
     app.include_router(pages.router)
     app.include_router(health)

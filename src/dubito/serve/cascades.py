@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
-from sqlalchemy import Connection, func, select
-from sqlalchemy.orm import aliased
 from starlette.concurrency import run_in_threadpool
 
-from dubito.arrays import FloatArray
 from dubito.decide.cascade import REVIEW, Cascade
 from dubito.serve import schemas
 from dubito.serve.http_errors import (
@@ -36,93 +32,12 @@ from dubito.serve.http_errors import (
 from dubito.serve.rows import as_links, as_unique_ids, require_few
 from dubito.serve.service import Service, Settings
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.decisions import IdempotencyKey, add_key, digest_of, rows_by_id
-from dubito.serve.store.tables import cascade_stages
-from dubito.serve.store.writer import PART_ROWS, insert_rows
+from dubito.serve.store.decisions import IdempotencyKey, digest_of
+from dubito.serve.store.stages import Follow, NewStages, SentRow, Stage
 
 VERDICTS = ("wrong", "correct")  # the position is the label
 MAX_ANSWER = 10_000  # characters
 EXAMPLE = 'Send for example {"ids": ["q-17"], "confidences": {"small": [0.7]}}'
-
-
-class SentRow(NamedTuple):
-    """What was sent about a row: outputs, costs of calls and answers by model, and a link."""
-
-    confidences: dict[str, float]
-    costs: dict[str, float]
-    answers: dict[str, str]
-    link: str | None
-
-    @classmethod
-    def merge(cls, parts: Sequence[SentRow]) -> SentRow:
-        """Return everything that was sent about a row; later costs and links replace earlier."""
-        merged = cls({}, {}, {}, None)
-        for part in parts:
-            merged.confidences.update(part.confidences)
-            merged.costs.update(part.costs)
-            merged.answers.update(part.answers)
-            merged = merged._replace(link=part.link or merged.link)
-        return merged
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A request about a row: what it added, and what it was answered."""
-
-    number: int
-    policy_id: int
-    created: float
-    sent: SentRow
-    response: dict[str, Any]
-
-    @property
-    def is_last(self) -> bool:
-        """Whether no further model is to be called."""
-        return self.response["next_model"] is None
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class NewStages:
-    """The stages that a request adds, as database columns, and what stores what follows."""
-
-    stages: dict[str, list[Any]]
-    follow: Callable[[Connection], Any] | None
-    key: IdempotencyKey | None
-
-    @classmethod
-    def parts(
-        cls,
-        columns: Mapping[str, list[Any]],
-        follow: Callable[[dict[str, list[Any]], slice], Callable[[Connection], Any] | None],
-        key: IdempotencyKey | None,
-    ) -> list[NewStages]:
-        """Divide stages into parts, between which others write; the first one has the key.
-
-        `follow` gets the columns and the rows of a part, and returns what stores what follows.
-        """
-        ids, now = columns["decision_id"], time.time()
-        whole = {**columns, "created": [now] * len(ids), "position": list(range(len(ids)))}
-        new = []
-        for start in range(0, max(len(ids), key is not None), PART_ROWS):
-            rows = slice(start, start + PART_ROWS)
-            part = {name: values[rows] for name, values in whole.items()}
-            new.append(cls(part, follow(part, rows), None if start else key))
-        return new
-
-    def add(self, connection: Connection) -> bool:
-        """Store them; return False, and store none, if another request was faster for a row."""
-        if self.key is not None:
-            add_key(connection, self.key, time.time())
-        with connection.begin_nested() as nested:
-            n_new = insert_rows(connection, cascade_stages, self.stages)
-            if n_new < len(self.stages["decision_id"]):
-                nested.rollback()
-                return False
-            if self.follow is not None:
-                self.follow(connection)
-        return True
 
 
 Rows = TypeVar("Rows")
@@ -203,7 +118,7 @@ class CascadeRows:
             "response": [json.dumps(step) for step in steps],
         }
 
-        def follow(part: dict[str, list[Any]], rows: slice) -> Callable[[Connection], Any] | None:
+        def follow(part: dict[str, list[Any]], rows: slice) -> Follow | None:
             decided = _decisions(part, whole[rows], steps[rows], cascade, service)
             return None if decided is None else decided.insert
 
@@ -423,77 +338,16 @@ async def decide_rows(
     policy_id, policy = cascade
 
     def plan(rows: CascadeRows) -> tuple[list[dict[str, Any]], list[NewStages]]:
-        stored = service.store.read(partial(_find_stages, ids=list(rows.rows)))
+        stored = service.store.find_stages(list(rows.rows))
         return rows.plan(stored, policy, policy_id, service)
 
     parse = partial(CascadeRows.of, cascade=policy, settings=service.settings, key=key)
     return await answer_stages(service, body, parse, plan) or []
 
 
-def _find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[Stage]]:
-    """Return the stages of rows by id, in order; ids without any are left out."""
-    found: dict[str, list[Stage]] = {}
-    query = select(cascade_stages).order_by(cascade_stages.c.number)
-    for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
-        sent, response = SentRow(**json.loads(row["sent"])), json.loads(row["response"])
-        stage = Stage(row["number"], row["policy_id"], row["created"], sent, response)
-        found.setdefault(row["decision_id"], []).append(stage)
-    return found
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrivals:
-    """When rows arrived, and what the first tier said of them, in that order.
-
-    Decisions are in another order: in a batch, rows that wait for another model come last.
-    `times` are those of the first request about each row, with the position in it.
-    """
-
-    times: dict[str, tuple[float, int]]
-    confidence: FloatArray
-    answered_at: FloatArray
-
-    @classmethod
-    def find(cls, connection: Connection, policy_id: int, tier: str | None) -> Arrivals:
-        """Return the arrivals of all rows of a cascade; `answered_at` is of its first tier."""
-        one = cascade_stages.c
-        query = (
-            select(one.decision_id, one.created, one.position, one.sent)
-            .where(one.policy_id == policy_id)
-            .order_by(one.created, one.position, one.decision_id)
-        )
-        times: dict[str, tuple[float, int]] = {}
-        outputs = []
-        for name, moment, position, sent in connection.execute(query):
-            times.setdefault(name, (moment, position))
-            output = json.loads(sent)["confidences"].get(tier)
-            if output is not None:
-                outputs.append((output, moment))
-        confidence, answered_at = np.array(outputs, np.float64).reshape(-1, 2).T
-        return cls(times, confidence, answered_at)
-
-
-def count_waiting(connection: Connection, since: float) -> dict[str, int]:
-    """Return how many rows wait for the output of each model, since their last request."""
-    one, newer = cascade_stages.c, aliased(cascade_stages).c
-    is_newer = (newer.decision_id == one.decision_id) & (newer.number > one.number)
-    query = (
-        select(one.next_model, func.count())
-        .where(
-            one.next_model.is_not(None),
-            one.created >= since,
-            ~select(newer.number).where(is_newer).exists(),
-        )
-        .group_by(one.next_model)
-        .order_by(one.next_model)
-    )
-    return {name: int(n) for name, n in connection.execute(query)}
-
-
 def describe_stored(store: Store, name: str) -> dict[str, Any]:
     """Return the last step of a row with its stages and its label."""
-    stages = store.read(partial(_find_stages, ids=[name])).get(name)
+    stages = store.find_stages([name]).get(name)
     if stages is None:
         raise no_decision(name)
     last = stages[-1]
@@ -528,7 +382,7 @@ def encode_verdicts(labels: Sequence[Any], place: str = "labels[{}]") -> list[in
 
 def require_decided(store: Store, ids: Sequence[str]) -> None:
     """Raise unless no further model is to be called for rows that get a label."""
-    stored = store.read(partial(_find_stages, ids=ids))
+    stored = store.find_stages(ids)
     for name in ids:
         if name not in stored:
             raise no_decision(name, "Send it to POST /v1/decide before its label")
@@ -539,7 +393,7 @@ def require_decided(store: Store, ids: Sequence[str]) -> None:
 
 def describe_models(row_id: str, cascade: Cascade, service: Service) -> list[dict[str, Any]]:
     """Return what the models said of a row, for its reviewer; in blind mode the answers alone."""
-    stages = service.store.read(partial(_find_stages, ids=[row_id])).get(row_id, [])
+    stages = service.store.find_stages([row_id]).get(row_id, [])
     whole, is_blind = SentRow.merge([one.sent for one in stages]), service.settings.blind
     order = [name for name in cascade.models if name in whole.confidences]
     return [

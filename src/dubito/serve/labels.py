@@ -1,8 +1,9 @@
-"""`POST /v1/labels`: labels that arrive before or after their decisions."""
+"""`/v1/labels` and `/v1/review`: labels of programs, and of reviewers who claim queued rows."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -13,25 +14,36 @@ from starlette.concurrency import run_in_threadpool
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.decide import Policy
 from dubito.decide.cascade import Cascade
+from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.decide import REASONS
 from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.decide.regression.value_decisions import ACTIONS
+from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
 from dubito.serve import cascades, schemas
-from dubito.serve.auth import DecideToken
+from dubito.serve.auth import DecideToken, ReviewToken
 from dubito.serve.decide import has_arrow_body, parse_arrow
-from dubito.serve.http_errors import INVALID, HTTPError
-from dubito.serve.label_sets import encode_answers
+from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
+from dubito.serve.label_sets import describe_labels, encode_answers, row_reason
+from dubito.serve.model_answers import updated_item
 from dubito.serve.rows import require_few
 from dubito.serve.service import Service, get_service, log_event
+from dubito.serve.store import ReviewItem
 from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import LabelCounts, add_labels, require_same_labels
 from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.store.writer import PART_ROWS
-from dubito.serve.value_rows import encode_targets
+from dubito.serve.value_rows import describe_value, encode_targets
 
-router = APIRouter(prefix="/v1", tags=["labels"])
+router = APIRouter(prefix="/v1")
+MAX_BYTES = 1_000_000  # of what a reviewer sends
 
 
-@router.post("/labels", openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True))
+@router.post(
+    "/labels",
+    tags=["labels"],
+    openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True),
+)
 async def post_labels(
     request: Request,
     token: DecideToken,
@@ -71,13 +83,13 @@ async def post_labels(
     return schemas.LabelsResponse(received=len(codes), new=n_new, corrected=n_corrected)
 
 
-def takes_verdicts(policy: ServedPolicy | None) -> bool:
+def _takes_verdicts(policy: ServedPolicy | None) -> bool:
     """Whether labels say if answers are correct: of a cascade, or of scores of answers."""
     is_scored = isinstance(policy, Policy) and isinstance(policy.calibrator, ConfidenceCalibrator)
     return is_scored or isinstance(policy, Cascade)
 
 
-def encode_any(
+def _encode_any(
     policy: ServedPolicy, labels: Sequence[Any], place: str = "labels[{}]"
 ) -> Sequence[Label]:
     """Return labels as they are stored: classes, several labels, numbers, or whether correct.
@@ -88,7 +100,7 @@ def encode_any(
         return encode_answers(labels, policy.label_names, place)
     if isinstance(policy, RegressionPolicy):
         return encode_targets(labels, place)
-    if takes_verdicts(policy):
+    if _takes_verdicts(policy):
         return cascades.encode_verdicts(labels, place)
     assert isinstance(policy, Policy)
     return schemas.encode_labels(labels, policy.classes)
@@ -101,7 +113,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
     if is_arrow:
         content = parse_arrow(body, settings, 1, has_gaps=isinstance(policy, MultiLabelPolicy))
     else:
-        content = schemas.parse_json(body, settings, allow_booleans=takes_verdicts(policy))
+        content = schemas.parse_json(body, settings, allow_booleans=_takes_verdicts(policy))
     fields = schemas.validate(schemas.LabelsRequest, content)
     require_few(len(fields.ids), settings.max_rows)
     if len(fields.ids) != len(fields.labels):
@@ -110,7 +122,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
     if forecaster is not None:
         codes = forecaster.encode_truths(fields.ids, fields.labels)
     elif policy is not None:
-        codes = encode_any(policy, fields.labels)
+        codes = _encode_any(policy, fields.labels)
     if isinstance(policy, Cascade):
         cascades.require_decided(service.store, fields.ids)
     found: dict[str, Label] = dict(zip(fields.ids, codes, strict=True))
@@ -118,3 +130,145 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
         problem = "An id is repeated with different labels"
         raise HTTPError(INVALID, problem, "Send one label per id")
     return found
+
+
+@router.get("/review", tags=["review"])
+def get_queue(request: Request, token: ReviewToken) -> schemas.QueueResponse:
+    """Return how many rows wait, and the ids that come next."""
+    service = get_service(request)
+    ids = service.store.review_queue if service.team is None else service.team.next_ids
+    return schemas.QueueResponse(waiting=service.store.queue_length(), next=ids(token.name))
+
+
+@router.post(
+    "/review",
+    tags=["review"],
+    response_model=schemas.ClaimResponse,
+    response_model_exclude_unset=True,
+)
+def claim_next(request: Request, token: ReviewToken) -> dict[str, Any]:
+    """Claim the row with the highest review value; `item` is null if none waits.
+
+    With a team, it is the row that is worth most with this reviewer, within its capacity.
+    """
+    service = get_service(request)
+    item = claim_row(service, token.name)
+    if item is None and service.team is not None:
+        return {"item": None, "note": service.team.waits(token.name)}
+    return {"item": item and describe_item(item, service)}
+
+
+@router.post(
+    "/review/{item_id:path}",
+    tags=["review"],
+    openapi_extra=schemas.request_body(schemas.ReviewRequest),
+    response_model=schemas.ReviewResponse,
+    response_model_exclude_unset=True,
+)
+async def answer(request: Request, item_id: str, token: ReviewToken) -> dict[str, Any]:
+    """Claim, label, escalate or skip a row, or undo that."""
+    service = get_service(request)
+    policy, body = service.catalog.active_served[1], await schemas.read_body(request, MAX_BYTES)
+    content = schemas.parse_json(body, allow_booleans=_takes_verdicts(policy))
+    fields = schemas.validate(schemas.ReviewRequest, content)
+    has_sets = isinstance(policy, MultiLabelPolicy)
+    field, other = ("labels", "label") if has_sets else ("label", "labels")
+    given = getattr(fields, field)
+    if (given is not None) != (fields.action == "label") or getattr(fields, other) is not None:
+        needed, example = ("`labels`", '{"edema": 1, ...}') if has_sets else ("a `label`", "...")
+        problem = f'The action "label", and no other, needs {needed}'
+        raise HTTPError(INVALID, problem, f'Send {{"action": "label", "{field}": {example}}}')
+    name = schemas.check_name(item_id, "The id")
+    label: Label | None = None
+    if given is not None:
+        [label] = _encode_any(policy, [given], field)
+    item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, label)
+    return {"action": fields.action, "item": item and describe_item(item, service)}
+
+
+def claim_row(service: Service, reviewer: str, item_id: str | None = None) -> ReviewItem | None:
+    """Claim the next row of a reviewer, or a given one; None if it is not available."""
+    if service.team is not None:
+        return service.team.claim(reviewer, item_id)
+    seconds = service.settings.lease_seconds
+    return service.store.claim_review(reviewer, item_id, lease_seconds=seconds)
+
+
+def apply_action(
+    service: Service, item_id: str, reviewer: str, action: str, label: Label | None
+) -> ReviewItem | None:
+    """Claim, label, escalate or skip a row, or undo that; return it if the reviewer holds it now.
+
+    `label` is the position of a class, or the answers of several labels.
+    """
+    store, seconds = service.store, service.settings.lease_seconds
+    if action == "claim":
+        item = claim_row(service, reviewer, item_id)
+        if item is None:
+            problem = f"Id {item_id!r} is not available to {reviewer!r}: it is labeled"
+            problem += ", claimed by someone else, or was passed on"
+            raise HTTPError(CONFLICT, problem, "Claim the next one with POST /v1/review")
+        return item
+    if action == "undo":
+        if service.team is not None:
+            return service.team.undo(item_id, reviewer)
+        return store.undo_review(item_id, reviewer, lease_seconds=seconds)
+    if isinstance(label, int) and service.team is not None:
+        service.team.label(item_id, reviewer, label)
+    elif label is not None:
+        store.label_review(item_id, reviewer, label)
+    else:
+        store.pass_review(item_id, reviewer, action)
+    return None
+
+
+def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
+    """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
+    policy, blind = service.catalog.served(item.policy_id), service.settings.blind
+    facts = _take(item, "id", "lease_until", "created", "link")
+    predicted: dict[str, Any]
+    if isinstance(policy, MultiLabelPolicy):
+        assert item.label_actions is not None
+        facts["labels"] = describe_labels(
+            policy, item.probabilities, item.label_actions, is_audit=item.is_audit, blind=blind
+        )
+        predicted = {
+            "action": ROW_ACTIONS[item.action],
+            "reason": row_reason(policy, item.action),
+        }
+    elif isinstance(policy, RegressionPolicy):
+        facts["answer"] = "number"
+        predicted = {
+            **describe_value(item.probabilities),
+            "action": ACTIONS[item.action],
+            "reason": VALUE_REASONS[item.reason],
+        }
+    else:
+        if service.team is not None:
+            facts["is_second_opinion"] = item.n_answers > 0
+        if isinstance(policy, Cascade):
+            facts["models"] = cascades.describe_models(item.id, policy, service)
+            predicted = {
+                "action": policy.actions[item.action],
+                "p_correct": item.probability if facts["models"] else None,
+            }
+        else:
+            item = updated_item(item, policy, service.store)
+            row_costs = None if item.row_costs is None else json.loads(item.row_costs)
+            facts |= {"row_costs": row_costs, "classes": list(policy.classes)}
+            predicted = {
+                "action": policy.costs.actions[item.action],
+                "class": policy.classes[item.predicted_class],
+                "probability": item.probability,
+                "probabilities": item.probabilities.tolist(),
+                "reason": REASONS[item.reason],
+            }
+        if service.team is not None:
+            predicted["value_with_reviewer"] = item.value_with_reviewer
+    queued = _take(item, "review_value", "is_audit", "n_escalations")
+    return facts if blind else facts | predicted | queued
+
+
+def _take(item: ReviewItem, *names: str) -> dict[str, Any]:
+    """Return some of the fields of a claimed row."""
+    return {name: getattr(item, name) for name in names}

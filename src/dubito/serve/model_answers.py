@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeGuard, final
 
 import numpy as np
-from sqlalchemy import Connection, func, select
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.calibrate import ConfidenceCalibrator
@@ -28,22 +27,14 @@ from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION, REASONS, DecisionRu
 from dubito.decide.row_costs import without_reject
 from dubito.outputs import Probabilities
 from dubito.serve import schemas
-from dubito.serve.cascades import NewStages, answer_stages, count_waiting, values_by_model
+from dubito.serve.cascades import answer_stages, values_by_model
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError, no_decision
 from dubito.serve.rows import require_few, require_unique
 from dubito.serve.service import Service
 from dubito.serve.store import ReviewItem, Store
-from dubito.serve.store.decisions import (
-    IdempotencyKey,
-    ModelAnswer,
-    find_decisions,
-    find_model_answers,
-    read_row_costs,
-    review_columns,
-)
+from dubito.serve.store.decisions import IdempotencyKey, insert_reviews, read_row_costs
 from dubito.serve.store.policies import ServedPolicy
-from dubito.serve.store.tables import cascade_stages, decisions, reviews
-from dubito.serve.store.writer import insert_rows
+from dubito.serve.store.stages import Follow, ModelAnswer, NewStages
 
 EXAMPLE = 'Send for example {"ids": ["order-17"], "answers": {"large": ["cat"]}}'
 
@@ -178,8 +169,8 @@ def _plan(
     Raises if a row does not exist, or waits for no such answer.
     """
     ids = list(given)
-    stored = service.store.read(partial(find_decisions, ids=ids))
-    earlier = service.store.read(partial(find_model_answers, ids=ids))
+    stored = service.store.find_decisions(ids)
+    earlier = service.store.find_model_answers(ids)
     found: dict[str, dict[str, Any]] = {}
     alike: dict[tuple[int, tuple[str, ...]], dict[str, list[ModelAnswer]]] = defaultdict(dict)
     for name, (model, answer) in given.items():
@@ -286,58 +277,19 @@ def _new_stages(
         "response": [json.dumps(one) for one in responses],
     }
 
-    def follow(part: dict[str, list[Any]], which: slice) -> Callable[[Connection], Any]:
+    def follow(part: dict[str, list[Any]], which: slice) -> Follow:
         """Return what puts the rows that go to review into the queue."""
         some = responses[which]
         is_sent = [one["next_model"] is None and one["fallback_action"] is not None for one in some]
-        return partial(
-            insert_rows,
-            table=reviews,
-            columns=review_columns(
-                {
-                    "id": part["decision_id"],
-                    "created": part["created"],
-                    "is_audit": [False] * len(is_sent),
-                    "review_value": [one["review_value"] for one in some],
-                },
-                np.array(is_sent, np.bool_),
-            ),
-        )
+        sent = {
+            "id": part["decision_id"],
+            "created": part["created"],
+            "is_audit": [False] * len(is_sent),
+            "review_value": [one["review_value"] for one in some],
+        }
+        return partial(insert_reviews, columns=sent, is_rejected=np.array(is_sent, np.bool_))
 
     return NewStages.parts(columns, follow, key)
-
-
-def count_asked(
-    connection: Connection, policy_id: int, models: Mapping[int, str], since: float
-) -> dict[str, int]:
-    """Return how many rows wait for the answer of each model that a policy asks.
-
-    Parameters
-    ----------
-    connection : Connection
-        Supplied by `Store`.
-    policy_id : int
-        The policy that decided the rows.
-    models : mapping of int to str
-        The actions that ask a model: see `model_actions`.
-    since : float
-        Only rows that have waited since then or a later time.
-    """
-    found = dict.fromkeys(models.values(), 0) | count_waiting(connection, since)
-    of_row, row = cascade_stages.c.decision_id, decisions.c
-    query = (
-        select(row.action, func.count())
-        .where(
-            row.policy_id == policy_id,
-            row.created >= since,
-            row.action.in_(list(models)),
-            ~select(of_row).where(of_row == row.id).exists(),
-        )
-        .group_by(row.action)
-    )
-    for action, n in connection.execute(query):
-        found[models[action]] += int(n)
-    return found
 
 
 def describe_answers(store: Store, name: str, policy: Policy) -> dict[str, Any]:

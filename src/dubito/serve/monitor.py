@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, replace
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -15,8 +14,7 @@ from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import policy_metrics
 from dubito.serve.auth import MonitorToken
-from dubito.serve.cascades import Arrivals, count_waiting
-from dubito.serve.model_answers import count_asked, model_actions
+from dubito.serve.model_answers import model_actions
 from dubito.serve.policy_metrics import LabelMetrics, MonitorReport
 from dubito.serve.schemas import ForecastMonitorResponse, MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
@@ -69,17 +67,17 @@ def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, Mo
         return policy_id, policy_metrics.monitor_values(own, policy, history)
     since = time.time() - days * DAY
     if isinstance(policy, Cascade):
-        waiting = service.store.read(partial(count_waiting, since=since))
+        waiting = service.store.count_waiting(since)
         first = next(iter(policy.tiers), None)
-        arrivals = service.store.read(partial(Arrivals.find, policy_id=policy_id, tier=first))
+        arrivals = service.store.find_arrivals(policy_id, first)
         since -= (rows.delay and rows.delay.seconds) or 0.0
         return policy_id, policy_metrics.monitor_cascade(
             own, policy, history, waiting, arrivals, since
         )
     report = policy_metrics.monitor_classes(own, policy, history)
     if models := model_actions(policy):
-        count = partial(count_asked, policy_id=policy_id, models=models, since=since)
-        report = replace(report, waiting=service.store.read(count))
+        waiting = service.store.count_asked(policy_id, models, since)
+        report = replace(report, waiting=waiting)
     return policy_id, report
 
 

@@ -27,10 +27,10 @@ from dubito.measure.regression import interval_scores
 from dubito.monitor.metrics import DistributionShift
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.outputs import MultiLabel, Probabilities, TopLabel
-from dubito.serve.cascades import Arrivals
 from dubito.serve.label_sets import action_matrix, answer_matrix
 from dubito.serve.store import AlarmHistory, StoredRows
 from dubito.serve.store.decisions import LabelDelay
+from dubito.serve.store.stages import Arrivals
 from dubito.serve.value_rows import StoredValues, targets
 from dubito.serve.weighted_estimates import (
     CALLER,

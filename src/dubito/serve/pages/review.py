@@ -17,8 +17,8 @@ from dubito.serve.auth import Form, ReviewToken
 from dubito.serve.cascades import VERDICTS
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.label_sets import encode_answers
+from dubito.serve.labels import apply_action, claim_row, describe_item
 from dubito.serve.pages.rendering import PageRoute, redirect, render
-from dubito.serve.review import apply_action, claim_row, describe_item
 from dubito.serve.schemas import check_name
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token

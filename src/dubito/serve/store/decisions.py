@@ -10,7 +10,7 @@ from hashlib import blake2b
 from itertools import chain
 from math import inf
 from random import random
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 import sqlalchemy as sa
@@ -166,7 +166,7 @@ class NewDecisions:
         }
         is_rejected = np.concatenate([new.is_rejected for new in others])
         return insert_new_rows(connection, decisions, joined) and insert_new_rows(
-            connection, reviews, review_columns(joined, is_rejected)
+            connection, reviews, _review_columns(joined, is_rejected)
         )
 
     def insert(self, connection: sa.Connection) -> dict[str, dict[str, Any]]:
@@ -184,7 +184,7 @@ class NewDecisions:
             columns = {name: [values[k] for k in new] for name, values in self.columns.items()}
             # Another process may insert some of them first: then look again.
             if insert_rows(connection, decisions, columns) == len(new):
-                insert_rows(connection, reviews, review_columns(columns, self.is_rejected[new]))
+                insert_reviews(connection, columns, self.is_rejected[new])
                 return found
 
 
@@ -384,7 +384,7 @@ def add_key(connection: sa.Connection, key: IdempotencyKey, created: float) -> N
         raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
 
 
-def review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
+def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
     """Return the review entries of rejected and audited rows.
 
     Audited rows get a random priority, so that those reviewed so far are a random sample.
@@ -399,6 +399,13 @@ def review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> 
         "is_open": [True] * len(rows),
         "lease_until": [0.0] * len(rows),
     }
+
+
+def insert_reviews(
+    connection: sa.Connection, columns: Mapping[str, list[Any]], is_rejected: BoolArray
+) -> None:
+    """Put rejected and audited rows into the review queue."""
+    insert_rows(connection, reviews, _review_columns(columns, is_rejected))
 
 
 def rows_by_id(
@@ -436,46 +443,6 @@ def find_decisions(connection: sa.Connection, ids: Sequence[str]) -> dict[str, d
     """
     query = sa.select(*(decisions.c[name] for name in RESPONSE_COLUMNS))
     return {row["id"]: dict(row) for row in rows_by_id(connection, query, decisions.c.id, ids)}
-
-
-class ModelAnswer(NamedTuple):
-    """What a model answered about a row, and what that led to: see `model_answers`.
-
-    `number` counts from 1, and `label` is the position of the class.
-    """
-
-    number: int
-    model: str
-    label: int
-    created: float
-    response: dict[str, Any]
-
-
-def find_model_answers(
-    connection: sa.Connection, ids: Sequence[str]
-) -> dict[str, list[ModelAnswer]]:
-    """Return what models that a policy asked answered, in order; ids without any are left out.
-
-    Parameters
-    ----------
-    connection : Connection
-        Supplied by `Store`.
-    ids : sequence of str
-        Ids of decisions; those of a cascade have none.
-
-    Returns
-    -------
-    dict of str to list of ModelAnswer
-        The answers by id.
-    """
-    found: dict[str, list[ModelAnswer]] = {}
-    is_answer = cascade_stages.c.sent.startswith('{"model"')  # and no stage of a cascade
-    query = sa.select(cascade_stages).where(is_answer).order_by(cascade_stages.c.number)
-    for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
-        sent, response = json.loads(row["sent"]), json.loads(row["response"])
-        one = ModelAnswer(row["number"], sent["model"], sent["label"], row["created"], response)
-        found.setdefault(row["decision_id"], []).append(one)
-    return found
 
 
 def decisions_since(connection: sa.Connection, since: float = 0.0) -> StoredRows:

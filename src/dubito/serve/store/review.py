@@ -18,13 +18,12 @@ from dubito.formatting import duration, quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.decisions import (
     Label,
-    ModelAnswer,
-    find_model_answers,
     label_columns,
     label_of,
     rows_by_id,
 )
 from dubito.serve.store.labels import add_labels
+from dubito.serve.store.stages import ModelAnswer, find_model_answers
 from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
 from dubito.serve.store.writer import insert_rows
 

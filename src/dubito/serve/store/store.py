@@ -28,7 +28,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from dubito.decide.policy.loading import policy_or_cascade_from_json
 from dubito.errors import BadValueError
 from dubito.serve.http_errors import CONFLICT, HTTPError
-from dubito.serve.store import decisions, labels, policies, review, tokens
+from dubito.serve.store import decisions, labels, policies, review, stages, tokens
 from dubito.serve.store.decisions import NewDecisions
 from dubito.serve.store.tables import metadata, secrets
 from dubito.serve.store.writer import PART_ROWS, GroupCommitWriter, Work
@@ -226,10 +226,15 @@ class Store:
 
     find_decisions = _reads(decisions.find_decisions)
     find_features = _reads(decisions.find_features)
-    find_model_answers = _reads(decisions.find_model_answers)
     decisions_since = _reads(decisions.decisions_since)
     alarm_history = _reads(decisions.alarm_history)
     label_delay = _reads(decisions.label_delay)
+
+    find_stages = _reads(stages.find_stages)
+    find_model_answers = _reads(stages.find_model_answers)
+    find_arrivals = _reads(stages.find_arrivals)
+    count_waiting = _reads(stages.count_waiting)
+    count_asked = _reads(stages.count_asked)
 
     find_labels = _reads(labels.find_labels)
     find_corrections = _reads(labels.find_corrections)
