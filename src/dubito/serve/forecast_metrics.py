@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import inf, isfinite, nan
 from typing import Any, final
 
 import numpy as np
-from sqlalchemy import Connection, select
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide.value import MeanInterval
 from dubito.measure import Interval
 from dubito.measure.groups import clopper_pearson
 from dubito.measure.regression import interval_scores
-from dubito.serve.service import DAY
-from dubito.serve.store.tables import forecasts, labels
 from dubito.serve.weighted_estimates import CALLER, LEVEL, N_RESAMPLES, Estimate
 
 MIN_TIMES = 5  # of forecasts with an outcome, below which metrics have no interval
@@ -97,16 +94,8 @@ class StoredForecasts:
     score: FloatArray
 
     @classmethod
-    def of(
-        cls, connection: Connection, days: float, level: float, n_classes: int
-    ) -> StoredForecasts:
-        """Read the forecasts that were stored in the last days; numbers have no classes."""
-        query = (
-            select(forecasts, labels.c.label, labels.c.answers)
-            .outerjoin(labels, labels.c.decision_id == forecasts.c.id)
-            .where(forecasts.c.created >= time.time() - days * DAY)
-        )
-        rows = connection.execute(query).all()
+    def of(cls, rows: Sequence[Any], level: float, n_classes: int) -> StoredForecasts:
+        """Return rows of the table with their outcomes as columns; numbers have no classes."""
         rows = sorted(
             rows, key=lambda row: (-inf if row.moment is None else row.moment, row.created)
         )

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import numpy as np
 from fastapi import APIRouter, Request
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
@@ -38,18 +38,23 @@ from dubito.serve.http_errors import CONFLICT, INVALID, NOT_FOUND, HTTPError
 from dubito.serve.rows import as_http_error, require_few
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import Store
-from dubito.serve.store.decisions import Label, digest_of, rows_by_id
+from dubito.serve.store.decisions import Label, digest_of
 from dubito.serve.store.labels import LabelCounts, add_labels, find_labels
-from dubito.serve.store.policies import checksum
-from dubito.serve.store.tables import forecast_events, forecasts
-from dubito.serve.store.writer import PART_ROWS, insert_rows
+from dubito.serve.store.policies import (
+    checksum,
+    find_forecasts,
+    insert_forecasts,
+    lock_log,
+    log_events,
+    write_event,
+)
+from dubito.serve.store.writer import PART_ROWS
 from dubito.serve.value_rows import encode_targets, finite, read_numbers
 
 router = APIRouter(prefix="/v1", tags=["forecasts"])
 CALLER = "POST /v1/forecasts"
 FILE = "file"  # the key of the checksum of the file that a state began with
 STATE = "state"  # of the digest of a forecast of which the state has the bounds alone
-LOG_LOCK = 7_230_992  # arbitrary, the same in every process
 MAX_EVENTS = 256  # after which the log begins with a new state
 MAX_HORIZON = 10_000
 FIELDS = {
@@ -95,12 +100,10 @@ class Forecaster:
 
         What this process applied without a commit is in no log: then the state is read anew.
         """
-        _lock(connection)
-        since = forecast_events.c.number >= self.number
-        query = select(forecast_events).order_by(forecast_events.c.number)
-        found = connection.execute(query.where(since)).all()
+        lock_log(connection)
+        found = log_events(connection, self.number)
         if not found or found[0].tag != self.tag:
-            found = connection.execute(query).all()
+            found = log_events(connection)
             self.online = OnlineConformal.from_dict(_read_state(found[0].content)[0])
         self.tag = ""
         for event in found[1:]:
@@ -111,7 +114,7 @@ class Forecaster:
         """Apply an event and write it to the log; return what was issued."""
         self.tag = ""  # until all is written
         issued = _apply(self.online, content)
-        _write_event(connection, self.number + 1, tag := uuid4().hex, json.dumps(content))
+        write_event(connection, self.number + 1, tag := uuid4().hex, json.dumps(content))
         self.number, self.tag = self.number + 1, tag
         if self.number % MAX_EVENTS == 0:
             self.compact(connection)
@@ -122,15 +125,15 @@ class Forecaster:
         self._catch_up(connection)
         file = _file_checksum(connection)
         self.number, self.tag = self.number + 1, uuid4().hex
-        _write_event(connection, self.number, self.tag, _state_content(self.online, file))
-        connection.execute(delete(forecast_events).where(forecast_events.c.number < self.number))
+        content = _state_content(self.online, file)
+        write_event(connection, self.number, self.tag, content, is_first=True)
 
     def add_forecasts(
         self, connection: Connection, rows: ForecastRows
     ) -> dict[str, Mapping[str, Any]]:
         """Issue and store what is new; return the columns of all rows by id."""
         self._catch_up(connection)
-        found = _find_forecasts(connection, rows.ids)
+        found = find_forecasts(connection, rows.ids)
         rows.require_same(found, self.level)
         new = rows.take([row for row, name in enumerate(rows.ids) if name not in found])
         if new.ids:
@@ -139,8 +142,8 @@ class Forecaster:
             except (BadTypeError, BadValueError) as error:
                 raise as_http_error(error, error.argument, error.fix) from error
             raw = self._intervals(_outputs(new.outputs))
-            _insert_forecasts(connection, new.columns | _issued_columns(raw, issued))
-            found |= _find_forecasts(connection, new.ids)
+            insert_forecasts(connection, new.columns | _issued_columns(raw, issued))
+            found |= find_forecasts(connection, new.ids)
         return found
 
     def _intervals(self, outputs: Any) -> FloatArray | None:
@@ -175,7 +178,7 @@ class Forecaster:
         codes: Sequence[Label] = (
             schemas.encode_labels(given, self.classes) if self.classes else encode_targets(given)
         )
-        found = self.store.read(partial(_find_forecasts, ids=ids))
+        found = self.store.find_forecasts(ids)
         for name in ids:
             if name not in found:
                 fix = "Send it to POST /v1/forecasts before its outcome"
@@ -195,8 +198,8 @@ class Forecaster:
 
     def report(self, days: float) -> ForecastReport:
         """Return the metrics of the forecasts that were stored in the last days."""
-        n_classes = len(self.classes)
-        rows = self.store.read(lambda c: StoredForecasts.of(c, days, self.level, n_classes))
+        stored = self.store.forecasts_since(time.time() - days * DAY)
+        rows = StoredForecasts.of(stored, self.level, len(self.classes))
         judged = rows.take(np.flatnonzero(rows.is_judged))
 
         def summary(connection: Connection) -> tuple[int, int, dict[str, float]]:
@@ -252,7 +255,7 @@ def deploy_state(store: Store, online: OnlineConformal, name: str) -> None:
 
 def _begin_log(connection: Connection, online: OnlineConformal, file: str, name: str) -> None:
     """Write the first state, with the forecasts that wait in it for their outcome."""
-    _lock(connection)
+    lock_log(connection)
     existing = _file_checksum(connection)
     if existing is not None:
         if existing != file:
@@ -260,7 +263,7 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
             fix = "Pass the file that it began with, or another --database"
             raise HTTPError(CONFLICT, problem, fix)
         return
-    _write_event(connection, 1, uuid4().hex, _state_content(online, file))
+    write_event(connection, 1, uuid4().hex, _state_content(online, file))
     named = [row for row, one in enumerate(online.waiting_ids_) if one is not None]
     ids = [schemas.check_name(online.waiting_ids_[row], "The id of each forecast") for row in named]
     if not named:
@@ -285,25 +288,7 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
     if online.kind_ != "classes":
         given = [repr(float(one)) for one in online.waiting_truth_[named][has_truth]]
         add_labels(connection, [ids[k] for k in np.flatnonzero(has_truth)], given)
-    _insert_forecasts(connection, columns)
-
-
-def _insert_forecasts(connection: Connection, columns: Mapping[str, list[Any]]) -> None:
-    """Store forecasts."""
-    created = [time.time()] * len(columns["id"])
-    insert_rows(connection, forecasts, {**columns, "created": created})
-
-
-def _lock(connection: Connection) -> None:
-    """Let no other process write to the log until the commit; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOG_LOCK})
-
-
-def _write_event(connection: Connection, number: int, tag: str, content: str) -> None:
-    """Append an event to the log."""
-    values = {"number": number, "tag": tag, "content": content}
-    connection.execute(insert(forecast_events).values(**values))
+    insert_forecasts(connection, columns)
 
 
 def _encoded(document: dict[str, Any]) -> str:
@@ -318,9 +303,8 @@ def _state_content(online: OnlineConformal, file: str | None) -> str:
 
 def _file_checksum(connection: Connection) -> str | None:
     """Return the checksum of the file that the log began with; None if there is no log."""
-    first = select(forecast_events.c.content).order_by(forecast_events.c.number).limit(1)
-    content = connection.execute(first).scalar()
-    return None if content is None else _read_state(content)[1]
+    found = log_events(connection, limit=1)
+    return _read_state(found[0].content)[1] if found else None
 
 
 def _read_state(content: str) -> tuple[dict[str, Any], str]:
@@ -550,12 +534,6 @@ def _issued_columns(raw: FloatArray | None, issued: Any) -> dict[str, list[Any]]
     return {name: finite(end) for name, end in ends.items()}
 
 
-def _find_forecasts(connection: Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Return stored forecasts by id."""
-    rows = rows_by_id(connection, select(forecasts), forecasts.c.id, ids)
-    return {row["id"]: row for row in rows}
-
-
 def _get_forecaster(service: Service) -> Forecaster:
     """Return the online state, or raise where the service has a policy."""
     if service.forecaster is None:
@@ -587,8 +565,7 @@ async def post_forecasts(
         n_rows = len(rows.ids)
         found: dict[str, Mapping[str, Any]] = {}
         if n_rows > PART_ROWS:  # nothing is stored if one differs
-            find = partial(_find_forecasts, ids=rows.ids)
-            known = await run_in_threadpool(service.store.read, find)
+            known = await run_in_threadpool(service.store.find_forecasts, rows.ids)
             rows.require_same(known, forecaster.level)
         for start in range(0, n_rows, PART_ROWS):  # others write in between
             part = rows.take(range(start, min(start + PART_ROWS, n_rows)))
@@ -614,7 +591,7 @@ def get_forecast(request: Request, forecast_id: str, token: LookupToken) -> dict
     service = get_service(request)
     forecaster, store = _get_forecaster(service), service.store
     name = schemas.check_name(forecast_id, "The id")
-    row = store.read(partial(_find_forecasts, ids=[name])).get(name)
+    row = store.find_forecasts([name]).get(name)
     if row is None:
         raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", "Use the id of a forecast")
     return {

@@ -1,24 +1,27 @@
-"""Policies in the database: uploaded, activated, rolled back."""
+"""What is served, in the database: policies, or the log of an online state and its forecasts."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.loading import AnyPolicy, policy_or_cascade_from_json
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
-from dubito.serve.store.tables import activations, forecast_events, policies
+from dubito.serve.store.decisions import rows_by_id
+from dubito.serve.store.tables import activations, forecast_events, forecasts, labels, policies
+from dubito.serve.store.writer import insert_rows, lock_until_commit
 
 ServedPolicy = AnyPolicy | Cascade
+LOG_LOCK = 7_230_992  # arbitrary, the same in every process
 FILE = "policy.json"  # what messages call a document
 ACTIVATIONS = (
     select(activations.c.id, activations.c.policy_id)
@@ -147,6 +150,67 @@ def find_document(connection: Connection, policy_id: int | None = None) -> tuple
 def has_forecasts(connection: Connection) -> bool:
     """Return whether the database serves forecasts, and so no policies."""
     return connection.execute(select(forecast_events.c.number).limit(1)).first() is not None
+
+
+def lock_log(connection: Connection) -> None:
+    """Let no other process write to the log of the online state until the commit."""
+    lock_until_commit(connection, LOG_LOCK)
+
+
+def log_events(
+    connection: Connection, since: int = 0, limit: int | None = None
+) -> Sequence[Row[Any]]:
+    """Return the events of the log of the online state from a number on: number, tag, content."""
+    query = select(forecast_events).where(forecast_events.c.number >= since)
+    return connection.execute(query.order_by(forecast_events.c.number).limit(limit)).all()
+
+
+def write_event(
+    connection: Connection, number: int, tag: str, content: str, *, is_first: bool = False
+) -> None:
+    """Append an event to the log; with `is_first`, the log begins with it."""
+    values = {"number": number, "tag": tag, "content": content}
+    connection.execute(insert(forecast_events).values(**values))
+    if is_first:
+        connection.execute(delete(forecast_events).where(forecast_events.c.number < number))
+
+
+def find_forecasts(connection: Connection, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Return stored forecasts by id; those that do not exist are left out.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of forecasts.
+    """
+    rows = rows_by_id(connection, select(forecasts), forecasts.c.id, ids)
+    return {row["id"]: row for row in rows}
+
+
+def insert_forecasts(connection: Connection, columns: Mapping[str, list[Any]]) -> None:
+    """Store forecasts."""
+    created = [time.time()] * len(columns["id"])
+    insert_rows(connection, forecasts, {**columns, "created": created})
+
+
+def forecasts_since(connection: Connection, since: float) -> Sequence[Row[Any]]:
+    """Return the forecasts that were stored at or after a time, with their outcomes.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    since : float
+        Seconds since 1970.
+    """
+    query = (
+        select(forecasts, labels.c.label, labels.c.answers)
+        .outerjoin(labels, labels.c.decision_id == forecasts.c.id)
+        .where(forecasts.c.created >= since)
+    )
+    return connection.execute(query).all()
 
 
 def list_policies(connection: Connection) -> list[StoredPolicy]:

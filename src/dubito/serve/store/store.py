@@ -31,7 +31,7 @@ from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store import decisions, labels, policies, review, stages, tokens
 from dubito.serve.store.decisions import NewDecisions
 from dubito.serve.store.tables import metadata, secrets
-from dubito.serve.store.writer import PART_ROWS, GroupCommitWriter, Work
+from dubito.serve.store.writer import PART_ROWS, GroupCommitWriter, Work, lock_until_commit
 
 MIGRATIONS = str(Path(__file__).parents[1] / "migrations")
 MIGRATION_LOCK = 7_230_991  # arbitrary, the same in every process
@@ -267,6 +267,8 @@ class Store:
     list_policies = _reads(policies.list_policies)
 
     has_forecasts = _reads(policies.has_forecasts)
+    find_forecasts = _reads(policies.find_forecasts)
+    forecasts_since = _reads(policies.forecasts_since)
 
     create_token = _writes(tokens.create_token)
     revoke_token = _writes(tokens.revoke_token)
@@ -444,9 +446,7 @@ def _migrate(engine: Engine) -> None:
     """Upgrade the schema; of several processes that start at once, one does it."""
     script = ScriptDirectory(MIGRATIONS, version_locations=[MIGRATIONS])
     with _writing(engine).begin() as connection:
-        if connection.dialect.name == "postgresql":
-            lock = text("SELECT pg_advisory_xact_lock(:lock)")
-            connection.execute(lock, {"lock": MIGRATION_LOCK})
+        lock_until_commit(connection, MIGRATION_LOCK)
         steps = EnvironmentContext(
             Config(), script, fn=lambda revision, _: script._upgrade_revs("head", revision)
         )

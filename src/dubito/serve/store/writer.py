@@ -12,7 +12,7 @@ from threading import Lock, Thread
 from time import perf_counter
 from typing import Any, Protocol, final
 
-from sqlalchemy import Connection, Dialect, Engine, Table
+from sqlalchemy import Connection, Dialect, Engine, Table, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 MAX_JOBS = 512  # per commit
@@ -170,6 +170,12 @@ def _inserted_together(connection: Connection, batches: list[Any]) -> bool:
         raise
     except Exception:
         return False  # a batch is invalid: it will fail when it is inserted alone
+
+
+def lock_until_commit(connection: Connection, number: int) -> None:
+    """Wait for a lock that one process holds until its commit; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": number})
 
 
 def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> int:
