@@ -234,7 +234,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: compare(Y, {"a": GOOD, "b": Normal(np.zeros(N), np.ones(N))}),
         BadTypeError,
-        r"`models\['b'\]` must hold outputs of a classifier, like .*a.*, got means .*\. Compare",
+        r"`models\['b'\]` must hold outputs of a classifier, like .*a.*, got normal distributions",
     ),
     (
         lambda: compare(

@@ -316,7 +316,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: detect_drift(Normal([0.0], [1.0]), P),
         BadValueError,
-        r"`current` must hold means and standard .*, like `reference`, got probabilities of 3",
+        r"`current` must hold normal distributions, like `reference`, got probabilities of 3",
     ),
     (
         lambda: detect_drift(

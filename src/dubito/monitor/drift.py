@@ -18,7 +18,7 @@ from dubito.decide import PriorEstimate, estimate_prior
 from dubito.decide.priors import log_posteriors, probabilities_of
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import level_percent
+from dubito.formatting import level_percent, quantity
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
 from dubito.measure.regression import (
@@ -150,8 +150,8 @@ class Drift:
 
     def __repr__(self) -> str:
         shifted = ", ".join(self.shifted) or "none"
-        rows = f"{self.n_reference:,} reference rows, {self.n_current:,} current rows"
-        return f"Drift({rows}, shifted: {shifted})"
+        rows = quantity(self.n_reference, "reference row"), quantity(self.n_current, "current row")
+        return f"Drift({', '.join(rows)}, shifted: {shifted})"
 
     def __str__(self) -> str:
         return "\n".join(drift_lines(self))

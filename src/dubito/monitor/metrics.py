@@ -31,17 +31,7 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.selective import RiskCoverageCurve
-from dubito.outputs import (
-    BaseClassOutputs,
-    BaseOutputs,
-    Logits,
-    Members,
-    Normal,
-    Probabilities,
-    Quantiles,
-    Samples,
-    TopLabel,
-)
+from dubito.outputs import BaseClassOutputs, BaseOutputs, Normal, Quantiles
 
 N_BINS, N_POSITIVE_BINS = 15, 10
 INTERVALS = (90, 80, 95, 50)  # whose score is compared, in percent: the first that models have
@@ -66,15 +56,9 @@ TITLES = {
     "mean_absolute_error": "mean absolute error",
     "mean_squared_error": "mean squared error",
 }
-OUTPUT_NAMES: dict[type, str] = {
-    Logits: "logits",
-    Probabilities: "probabilities",
-    Members: "predictions of ensemble members",
-    TopLabel: "confidences of top labels",
-    Normal: "means and standard deviations",
-    Quantiles: "quantiles",
-    Samples: "samples",
-}
+OUTPUT_NAMES = {  # where the name of the class is not enough
+    "Members": "ensemble members", "Normal": "normal distributions", "TopLabel": "top labels",
+}  # fmt: skip
 HIGHER_IS_BETTER = frozenset({"accuracy", "roc_auc", "average_precision", "brier_skill_score"})
 
 
@@ -154,12 +138,15 @@ def resampled_metrics(
 def describe_outputs(outputs: BaseOutputs) -> str:
     """Return the kind of outputs in words, for messages.
 
-    >>> describe_outputs(Probabilities([[0.9, 0.1]]))
-    'probabilities of 2 classes'
+    >>> from dubito import Logits
+    >>> describe_outputs(Normal([0.0], [1.0])), describe_outputs(Logits([[2.0, 1.0]]))
+    ('normal distributions', 'logits of 2 classes')
     """
-    if isinstance(outputs, BaseClassOutputs):
-        return f"{OUTPUT_NAMES[type(outputs)]} of {outputs.n_classes} classes"
-    return OUTPUT_NAMES.get(type(outputs), type(outputs).__name__)
+    kind = type(outputs).__name__
+    name = OUTPUT_NAMES.get(kind, kind.lower())
+    return (
+        f"{name} of {outputs.n_classes} classes" if isinstance(outputs, BaseClassOutputs) else name
+    )
 
 
 def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
