@@ -15,6 +15,7 @@ from dubito.arrays import (
     as_finite,
     as_floats,
     as_fractions,
+    as_number,
     contiguous,
     freeze,
     own,
@@ -240,3 +241,12 @@ def test_large_arrays_are_shared_and_labels_never() -> None:
     assert np.shares_memory(Samples(large[np.newaxis]).array, large)
     codes = np.zeros((1 << 23) + 1, np.int64)
     assert not np.shares_memory(Labels(codes).codes, codes)
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 3, np.inf, -np.inf, np.nan, True, "2", None])
+def test_a_number_outside_its_bounds_is_refused(value: Any) -> None:
+    assert as_number(np.float32(2), "one", "f", 1, 2, fix="Pass one=2") == 2.0
+    with pytest.raises(BadValueError) as caught:
+        as_number(value, "one", "f", 1, 2, fix="Pass one=2")
+    rule = "must be a finite number of at least 1 and at most 2"
+    assert str(caught.value) == f"f: `one` {rule}, got {value!r}. Pass one=2."

@@ -376,12 +376,21 @@ def as_fraction(
 
 
 def as_number(
-    value: Any, argument: str, caller: str, low: float = -np.inf, *, fix: str, is_open: bool = False
+    value: Any,
+    argument: str,
+    caller: str,
+    low: float = -np.inf,
+    most: float = np.inf,
+    *,
+    fix: str,
+    is_open: bool = False,
 ) -> float:
-    """Return a finite number of at least `low`, or above it if `is_open`."""
+    """Return a finite number of at least `low`, or above it if `is_open`, and of at most `most`."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and low <= value < np.inf) or (is_open and value == low):
+    is_within = is_number and low <= value <= most and -np.inf < value < np.inf
+    if not is_within or (is_open and value == low):
         bound = f" {'above' if is_open else 'of at least'} {low:g}" if low > -np.inf else ""
+        bound += f" and at most {most:g}" if most < np.inf else ""
         raise BadValueError(argument, caller, f"must be a finite number{bound}", repr(value), fix)
     return float(value)
 

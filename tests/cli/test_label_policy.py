@@ -153,7 +153,7 @@ def test_options_that_do_not_fit_are_refused(
     [
         ("action,a\nx,1\n", "its header must be label,false_positive"),
         ("label,false_negative\ntumor,cheap\n", "'cheap' in row 'tumor', column `false_negative`"),
-        ("label,false_negative\ntumor,-1\n*,1\n", "must be a positive number"),
+        ("label,false_negative\ntumor,-1\n*,1\n", "must be a finite number above 0"),
         (
             "label,false_negative\nnose,2\n*,1\n",
             "--costs costs.csv must name labels only (cough, fever and tumor), got 'nose'. Correct",

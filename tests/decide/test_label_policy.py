@@ -490,13 +490,13 @@ def test_decisions_that_are_all_alike_are_warned_about() -> None:
 @pytest.mark.parametrize(
     ("costs", "message"),
     [
-        ({"false_positive": 0}, r"`false_positive` must be a positive number.*got 0\."),
+        ({"false_positive": 0}, r"`false_positive` must be a finite number above 0.*got 0\."),
         ({"false_negative": float("nan")}, "got nan"),
         ({"false_negative": float("inf")}, "got inf"),
         ({"false_positive": "2"}, "got '2'"),
         ({"false_positive": True}, "got True"),
         ({"false_negative": [1, None, 2, 3]}, "got None"),
-        ({"review_row": -1}, "`review_row` must be a positive number"),
+        ({"review_row": -1}, "`review_row` must be a finite number above 0"),
         ({"review": {"cough": "cheap", "*": 1}}, "got 'cheap'"),
     ],
 )
@@ -534,7 +534,7 @@ def test_bad_arguments_of_a_fit_are_named() -> None:
         MultiLabelPolicy.fit(outputs, y, costs=LabelCosts(), f_beta=FBeta())
     with pytest.raises(BadTypeError, match="`y` must hold the labels"):
         MultiLabelPolicy.fit(outputs)
-    with pytest.raises(BadValueError, match=r"from 0\.001 to 1000, got 0"):
+    with pytest.raises(BadValueError, match=r"at least 0\.001 and at most 1000, got 0"):
         FBeta(0)
     with pytest.raises(BadValueError, match="average"):
         FBeta(1, "weighted")

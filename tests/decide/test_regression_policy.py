@@ -278,7 +278,7 @@ def test_the_file_holds_everything(policy: RegressionPolicy, tmp_path: Path) -> 
         ("review_cost", None, "`review_cost` must be given with max_width"),
         ("review_cost", 0, "above 0"),
         ("max_width", -1, "`max_width` must be a number from 0"),
-        ("levels", [0.1, 0.9], "`levels` must be given for Quantiles only"),
+        ("interval.fitted.levels_", [0.1, 0.9], "given for Quantiles only"),
         ("costs.errors", [0, 1], "at least 3 increasing"),
         ("costs.costs", [0.0, 1.0, 0.0], "fall and then rise"),
         ("costs.square", 1.0, "None beside breakpoints"),

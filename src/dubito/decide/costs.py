@@ -19,6 +19,7 @@ from dubito.arrays import (
     as_finite,
     as_floats,
     as_list,
+    as_number,
     freeze,
     require_everywhere,
 )
@@ -790,12 +791,8 @@ def as_costs(costs: Any, argument: str, caller: str) -> CostMatrix:
 
 def as_cost(value: Any, argument: str, caller: str) -> float:
     """Return one cost."""
-    plain = value.item() if isinstance(value, np.number) else value
-    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
-    if not is_number or not abs(plain) <= HIGHEST_COST:
-        rule = f"must be a number of at most {HIGHEST_COST:g} in size"
-        raise BadValueError(argument, caller, rule, repr(value), "Pass a cost such as 0.1")
-    return float(plain)
+    fix = "Pass a cost such as 0.1"
+    return as_number(value, argument, caller, -HIGHEST_COST, HIGHEST_COST, fix=fix)
 
 
 def _as_cell(value: Any, argument: str, caller: str) -> float | Expression:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, contiguous, require_choice
+from dubito.arrays import BoolArray, FloatArray, as_number, contiguous, require_choice
 from dubito.data.expressions import HIGHEST_COST
 from dubito.decide.actions import too_costly
 from dubito.decide.costs import read_cells
@@ -299,12 +299,8 @@ def _as_optional(value: Any, argument: str) -> float | None:
 
 def _as_cost(value: Any, argument: str) -> float:
     """Return one cost."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
-    if not is_number or not 0 < plain <= HIGHEST_COST:
-        rule = f"must be a positive number of at most {HIGHEST_COST:g}"
-        raise BadValueError(argument, CALLER, rule, repr(value), "Pass a cost such as 0.5")
-    return float(plain)
+    fix = "Pass a cost such as 0.5"
+    return as_number(value, argument, CALLER, 0, HIGHEST_COST, fix=fix, is_open=True)
 
 
 def _cell(given: Any, label: Any) -> str:
@@ -393,13 +389,9 @@ class FBeta(Record):
     average: Annotated[str, text] = "macro"
 
     def __post_init__(self) -> None:
-        beta = self.beta.item() if isinstance(self.beta, np.generic) else self.beta
-        is_number = isinstance(beta, int | float) and not isinstance(beta, bool)
-        if not is_number or not 1e-3 <= beta <= 1e3:
-            rule, fix = "must be a number from 0.001 to 1000", "Pass beta=1"
-            raise BadValueError("beta", "FBeta", rule, repr(self.beta), fix)
+        beta = as_number(self.beta, "beta", "FBeta", 1e-3, 1e3, fix="Pass beta=1")
         require_choice(self.average, AVERAGES, "average", "FBeta")
-        object.__setattr__(self, "beta", float(beta))
+        object.__setattr__(self, "beta", beta)
 
     def __str__(self) -> str:
         return f"{self.average} F{self.beta:g}"

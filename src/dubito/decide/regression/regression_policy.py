@@ -104,8 +104,6 @@ class RegressionPolicy(BaseBatchPolicy):
         Fitted; None for uncalibrated outputs.
     interval : ConformalRegressor
         Fitted on uncalibrated outputs, so that its guarantee holds.
-    levels : tuple of float or None
-        The levels of `Quantiles`, None for other outputs.
     rearrange : bool
         Whether the fit was on `Quantiles(..., rearrange=True)`: crossing quantiles of new files
         and requests are then sorted, too.
@@ -142,7 +140,6 @@ class RegressionPolicy(BaseBatchPolicy):
     review_cost: Annotated[float | None, optional(number(0, HIGHEST_COST))]
     max_width: Annotated[float | None, optional(number(0, WIDEST))]
     max_relative_width: Annotated[float | None, optional(number(0, WIDEST))]
-    levels: Annotated[tuple[float, ...] | None, optional(list_of(number(0, 1)))]
     rearrange: Annotated[bool, boolean]
     n_draws: Annotated[int | None, optional(integer(2))]
     feature_names: Annotated[tuple[str, ...] | None, optional(list_of(text))]
@@ -276,7 +273,6 @@ class RegressionPolicy(BaseBatchPolicy):
         report = RegressionPolicyReport.of(evidence, config.rule, config.seed)
         for sentence in (*report.notes, *report.better_baselines):
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
-        levels = first.outputs.levels if isinstance(first.outputs, Quantiles) else None
         policy = cls(
             costs=costs,
             review_cost=config.rule.review_cost,
@@ -284,7 +280,6 @@ class RegressionPolicy(BaseBatchPolicy):
             max_relative_width=config.rule.max_relative_width,
             calibrator=fitted.calibrator,
             interval=fitted.interval,
-            levels=None if levels is None else tuple(levels.astype(np.float64).tolist()),
             rearrange=getattr(first.outputs, "rearranged", None) is not None,
             n_draws=first.outputs.array.shape[1] if isinstance(first.outputs, Samples) else None,
             ood=gate,
@@ -312,6 +307,11 @@ class RegressionPolicy(BaseBatchPolicy):
     def kind(self) -> str:
         """The kind of outputs: "Normal", "Samples" or "Quantiles"."""
         return self.interval.kind_
+
+    @property
+    def levels(self) -> tuple[float, ...] | None:
+        """The levels of `Quantiles`, None for other outputs."""
+        return self.interval.levels_
 
     @property
     def n_columns(self) -> int | None:
@@ -396,7 +396,7 @@ class RegressionPolicy(BaseBatchPolicy):
 
     def _known(self, outputs: Any, caller: str) -> Regression:
         """Return outputs of the kind and levels of the fit."""
-        return _as_fitted(outputs, self.kind, self.levels, "outputs", caller)
+        return self.interval._checked_outputs(_as_one_target(outputs, caller), caller)
 
     def _matrix(self, features: Any, n_rows: int, caller: str) -> FloatArray | None:
         """Return the features of rows where the gate needs them."""
@@ -412,17 +412,12 @@ class RegressionPolicy(BaseBatchPolicy):
             raise entry.at("interval").error(f"must be fitted on one of {', '.join(kinds)}", kind)
         if calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (kind, None):
             raise entry.at("calibrator").error(f"of {kind} of one target", "others")
-        levels = values["levels"]
-        if (levels is not None) != (kind == "Quantiles"):
-            raise entry.at("levels").error("given for Quantiles only", "otherwise")
         if (values["n_draws"] is not None) != (kind == "Samples"):
             raise entry.at("n_draws").error("given for Samples only", "otherwise")
-        if values["rearrange"] and levels is None:
+        if values["rearrange"] and kind != "Quantiles":
             raise entry.at("rearrange").error("False unless of Quantiles", "True")
-        if levels is not None and (np.diff([0.0, *levels, 1.0]) <= 0).any():
-            raise entry.at("levels").error("increasing between 0 and 1", "others")
         try:
-            interval.predict(_example(kind, levels, values["n_draws"]))
+            interval.predict(_example(kind, interval.levels_, values["n_draws"]))
         except (BadTypeError, BadValueError) as error:
             got = f"one whose {error.argument} {error.rule}"
             raise entry.at("interval").error("must need nothing but outputs", got) from error
@@ -434,7 +429,6 @@ class RegressionPolicy(BaseBatchPolicy):
             raise entry.at("review_cost").error("above 0", "0")
         if ood is not None and any(isinstance(one, str) for one in ood.scores):
             raise entry.at("ood").error("scores of features", "a score of class probabilities")
-        values["levels"] = None if levels is None else tuple(levels)
         values["feature_names"] = feature_names_of(values["feature_names"], ood, entry)
         return cls(**values)
 
@@ -591,25 +585,6 @@ def _as_one_target(outputs: Any, caller: str) -> Regression:
     return known
 
 
-def _as_fitted(
-    outputs: Any, kind: str, levels: Sequence[float] | None, argument: str, caller: str
-) -> Regression:
-    """Return predictive distributions of the kind and levels of a fit, or raise for others."""
-    known = _as_one_target(outputs, caller)
-    got = type(known).__name__
-    if got != kind:
-        rule, fix = f"must be {kind}, as during fit", "Pass outputs of this kind"
-        raise BadTypeError(argument, caller, rule, got, fix)
-    if isinstance(known, Quantiles) and levels is not None:
-        is_as_many = len(levels) == known.levels.size
-        if not (is_as_many and np.allclose(known.levels, levels, rtol=0, atol=1e-6)):
-            shown = ", ".join(f"{one:g}" for one in levels)
-            got = ", ".join(f"{one:g}" for one in known.levels.tolist())
-            rule = f"must have the levels {shown}, as during fit"
-            raise BadValueError(argument, caller, rule, got, "Pass the levels of the fit")
-    return known
-
-
 def _example(kind: str, levels: Sequence[float] | None, n_draws: int | None) -> Regression:
     """Return one row of the outputs that a policy takes."""
     if kind == "Normal":
@@ -653,7 +628,7 @@ def _fit_parts(
     if evaluate_on is None:
         evidence = _cross_fitted(batch, folds, fitted, gate, scores, config)
     else:
-        evidence = _evidence_on(evaluate_on, batch.outputs, fitted, gate, config)
+        evidence = _evidence_on(evaluate_on, fitted, gate, config)
     return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
 
 
@@ -687,15 +662,15 @@ def _cross_fitted(
 
 
 def _evidence_on(
-    evaluate_on: Shards, like: Any, fitted: _Fitted, gate: OODGate | None, config: _Config
+    evaluate_on: Shards, fitted: _Fitted, gate: OODGate | None, config: _Config
 ) -> ValueEvidence:
-    """Decide the rows of an evaluation set by what all training rows taught.
-
-    Its outputs must be `like` those of the fit.
-    """
+    """Decide the rows of an evaluation set by what all training rows taught."""
     batch = evaluation_rows(evaluate_on, config.seed, CALLER)
-    levels = like.levels.tolist() if isinstance(like, Quantiles) else None
-    known = _as_fitted(batch.outputs, type(like).__name__, levels, "evaluate_on", CALLER)
+    known = _as_one_target(batch.outputs, CALLER)
+    try:
+        known = fitted.interval._checked_outputs(known, CALLER)
+    except (BadTypeError, BadValueError) as error:
+        raise error.moved(argument="evaluate_on") from error
     batch = replace(batch, outputs=known)
     require_targets(batch, CALLER, "evaluate_on")
     is_ood = evaluation_flags(gate, known, batch, CALLER)
