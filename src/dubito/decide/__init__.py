@@ -62,7 +62,8 @@ from dubito.decide.reject import (
     reject_by_threshold,
     reject_threshold,
 )
-from dubito.decide.review import Reviewer, ReviewPlan, ReviewQueue, ReviewTeam
+from dubito.decide.review import Reviewer, ReviewTeam
+from dubito.decide.review_planning import ReviewPlan, ReviewQueue
 from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
 
 if TYPE_CHECKING:

@@ -27,16 +27,13 @@ from os import PathLike, fspath
 from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dubito.arrays import (
-    ArrayResult,
     FloatArray,
     IntArray,
     as_array,
     as_count,
-    as_floats,
     as_fraction,
     as_fractions,
     as_list,
@@ -58,6 +55,8 @@ from dubito.decide.costs import (
     read_json,
 )
 from dubito.decide.review_planning import (
+    ReviewPlan,
+    ReviewQueue,
     assigned_rows,
     exact_plan,
     is_optimal,
@@ -67,7 +66,6 @@ from dubito.decide.review_planning import (
 )
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadFileError, BadTypeError, BadValueError
-from dubito.formatting import HTMLTable, align_table, decimal, html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.kernels.expected_cost import share_rows
 from dubito.outputs import ClassName, Logits, Probabilities, as_names
@@ -866,208 +864,3 @@ def _shrunk(counts: FloatArray, prior: FloatArray, preference: float) -> FloatAr
     weight = np.exp(fit - special.logsumexp(fit))
     means = (alpha + counts) / (total + counts.sum(axis=1))[:, :, np.newaxis]
     return np.asarray(np.einsum("s,sgc->gc", weight, means))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReviewPlan(ArrayResult):
-    """Who reviews which row, and what it saves.
-
-    Returned by `ReviewTeam.plan`.
-
-    Attributes
-    ----------
-    reviewer : array of int
-        Index into `team.reviewers` per row, -1 where no one reviews it.
-    value : array of float
-        What the review is expected to save, 0 where there is none.
-    action : array of int
-        What is done without a review: an index into `actions`.
-    expected_cost : array of float
-        The expected cost of that.
-    values : array of float, rows x reviewers
-        What a review of each row by each reviewer is expected to save.
-    actions : tuple of str
-        The names of the actions.
-    team : ReviewTeam
-        The team, with the shadow prices of this plan.
-    """
-
-    reviewer: IntArray
-    value: FloatArray
-    action: IntArray
-    expected_cost: FloatArray
-    values: FloatArray
-    actions: tuple[str, ...]
-    team: ReviewTeam
-
-    def __len__(self) -> int:
-        return self.reviewer.size
-
-    @property
-    def shadow_prices(self) -> FloatArray:
-        """What one more review of each reviewer would save; 0 where capacity is left."""
-        return self.team.shadow_prices
-
-    @property
-    def hour_savings(self) -> FloatArray:
-        """What one more hour of each reviewer would save, NaN without `rows_per_hour`.
-
-        It is computed from what further reviews save, each a little less than the one before.
-        """
-        speeds = [one.rows_per_hour or 0.0 for one in self.team.reviewers]
-        saved = self.team.savings_of_more(self.values, self.reviewer, speeds)
-        return np.where(np.array(speeds) > 0, saved, np.nan)
-
-    @property
-    def used(self) -> IntArray:
-        """How many rows each reviewer gets."""
-        taken = self.reviewer[self.reviewer >= 0]
-        return np.bincount(taken, minlength=len(self.team.reviewers))
-
-    @property
-    def saving(self) -> float:
-        """The expected cost that all reviews save, net of their prices."""
-        return float(self.value.sum())
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the plan as the columns of a table, with names instead of indices.
-
-        Returns
-        -------
-        dict of str to array
-            `reviewer` (empty without one), `review_value`, `action_without_review`,
-            `cost_without_review`.
-        """
-        names = np.array([*self.team.names, ""])
-        return {
-            "reviewer": names[self.reviewer],
-            "review_value": self.value,
-            "action_without_review": np.array(self.actions)[self.action],
-            "cost_without_review": self.expected_cost,
-        }
-
-    def __str__(self) -> str:
-        table = align_table(self._table())
-        return "\n".join([self._verdict(), *(f"  {line.rstrip()}" for line in table)])
-
-    def _repr_html_(self) -> str:
-        head, *rows = self._table()
-        first = html_rows(self.columns(), len(self))._replace(folded="The first rows")
-        return html_view(self._verdict(), HTMLTable(head, rows), first)
-
-    def _table(self) -> list[list[str]]:
-        """Return a line for each reviewer: rows, capacity, and what they save."""
-        head = ["reviewer", "rows", "capacity", "saves", "one more row saves", "one more hour"]
-        rows, hours = [], self.hour_savings
-        for r, one in enumerate(self.team.reviewers):
-            saved = float(self.value[self.reviewer == r].sum())
-            hour = "" if one.rows_per_hour is None else decimal(hours[r])
-            more = decimal(one.shadow_price)
-            cells = [one.name, f"{self.used[r]:,}", f"{one.capacity:,}", decimal(saved), more, hour]
-            rows.append(cells)
-        if not any(row[-1] for row in rows):
-            head, rows = head[:-1], [row[:-1] for row in rows]
-        return [head, *rows]
-
-    def _verdict(self) -> str:
-        """Return what the reviews save, in a sentence."""
-        before = float(self.expected_cost.sum())
-        reviewed = quantity(int(self.used.sum()), "review")
-        text = f"{quantity(len(self))}, {reviewed}: expected cost {decimal(before)} without"
-        return f"{text} review, {decimal(before - self.saving)} with this plan."
-
-
-@final
-class ReviewQueue:
-    """Assigns rows to reviewers as they arrive, and never more than each can review.
-
-    A row goes to the reviewer with capacity left whose value net of the shadow price is highest, if
-    that is above 0. After each row the prices move: up for who was asked, down for who was not, so
-    that the capacity that is left lasts for the rows that are still expected (dual descent).
-
-    Made by `ReviewTeam.queue`.
-
-    Parameters
-    ----------
-    team : ReviewTeam
-        The reviewers, with the shadow prices to start from.
-    n_expected : int
-        How many rows are expected in the period of their capacities.
-
-    Attributes
-    ----------
-    prices : array of float
-        The shadow price of each reviewer, as it is now.
-    left : array of int
-        How many rows each can still review.
-    n_left : int
-        How many rows are still expected.
-
-    References
-    ----------
-    Balseiro, Lu and Mirrokni, "Dual mirror descent for online allocation problems", 2020.
-
-    Examples
-    --------
-    >>> from dubito.decide import ReviewTeam, Reviewer
-    >>> team = ReviewTeam([Reviewer("ann", capacity=1, error_rate=0.02, shadow_price=0.3)])
-    >>> queue = team.queue(n_expected=3)
-    >>> queue.assign(team.values([[0.9, 0.1], [0.5, 0.5], [0.5, 0.5]])).tolist()
-    [-1, 0, -1]
-    """
-
-    def __init__(self, team: ReviewTeam, n_expected: int) -> None:
-        self.team = team
-        self.n_left = as_count(n_expected, "n_expected", "ReviewTeam.queue", 1, example=1000)
-        self.prices = team.shadow_prices
-        self.left = team.capacities
-        self._step = 1.0 / np.sqrt(n_expected)
-        self._highest = float(self.prices.max())
-        speeds = [one.rows_per_hour or np.inf for one in team.reviewers]
-        self._speeds, self._hour, self._used = np.array(speeds), -np.inf, np.zeros(len(speeds))
-
-    def assign(self, values: Any, hours: Any = None) -> IntArray:
-        """Return the reviewer of each row, -1 for none, and count it.
-
-        Parameters
-        ----------
-        values : array, rows x reviewers
-            What `ReviewTeam.values` returns for the rows, in the order of their arrival.
-        hours : float or array, optional
-            When the rows arrive, in hours: then no one gets more than `rows_per_hour` rows from
-            one full hour to the next.
-
-        Returns
-        -------
-        array of int
-        """
-        caller = "ReviewQueue.assign"
-        rows = np.atleast_2d(as_floats(values, "values", caller).astype(np.float64))
-        if rows.ndim != 2 or rows.shape[1] != self.left.size:
-            rule, fix = f"must be rows x {self.left.size} reviewers", "Pass team.values(...)"
-            raise BadValueError("values", caller, rule, f"shape {rows.shape}", fix)
-        result = np.full(len(rows), -1)
-        known = as_floats(np.atleast_1d(np.nan if hours is None else hours), "hours", caller)
-        if known.shape not in ((1,), (len(rows),)):
-            rule, fix = "must be one number, or one per row", f"Pass {len(rows)} hours"
-            raise BadValueError("hours", caller, rule, f"shape {known.shape}", fix)
-        times = np.broadcast_to(np.floor(known), len(rows))
-        for i, row in enumerate(rows):
-            if times[i] > self._hour:
-                self._hour, self._used = float(times[i]), np.zeros(row.size)
-            is_free = (self.left > 0) & ((self._used < self._speeds) | np.isnan(times[i]))
-            net = np.where(is_free & (row > 0), row - self.prices, -np.inf)
-            best = int(net.argmax())
-            asked = np.zeros(net.size)
-            if net[best] > 0:
-                result[i] = best
-                self.left[best] -= 1
-                asked[best] = 1.0
-                self._used += asked
-            self._highest = max(self._highest, float(row.max()))
-            target = self.left / max(self.n_left, 1)
-            moved = self.prices + self._highest * self._step * (asked - target)
-            self.prices = np.maximum(moved, 0.0)
-            self.n_left = max(self.n_left - 1, 0)
-        return result
