@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,11 @@ from scipy import stats
 
 from dubito import Normal, Quantiles, Samples
 from dubito.calibrate import cross_validate_calibrator
-from dubito.calibrate.quantile_recalibration import CELL, QuantileRecalibration
+from dubito.calibrate.quantile_recalibration import (
+    CELL,
+    QuantileRecalibration,
+    select_regression_calibrator,
+)
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.errors import BadValueError
 from dubito.measure import interval_coverage
@@ -259,3 +264,23 @@ def test_levels_rise_between_0_and_1(levels: list[float], got: str) -> None:
         BadValueError, match=r"QuantileRecalibration\.observed: `levels` must increase"
     ):
         QuantileRecalibration().fit(Normal([0.0], [1.0]), [1.0]).observed(levels)
+
+
+@pytest.mark.parametrize(
+    ("crps", "coverage_of_simple", "chosen"),
+    [(0.985, 0.9, 1), (0.995, 0.9, 0), (0.995, 0.85, 1), (1.0001, 0.85, 0)],
+)
+def test_a_flexible_calibrator_must_be_clearly_better(
+    crps: float, coverage_of_simple: float, chosen: int
+) -> None:
+    def evidence(crps: float, covered: float) -> Any:
+        columns = {"coverage": np.array([covered]), "levels": np.array([0.9])}
+        after = SimpleNamespace(**columns, coverage_deviation=np.array([0.01]))
+        return SimpleNamespace(
+            before=SimpleNamespace(crps_title="CRPS"), after=after, relative_crps=crps
+        )
+
+    pair = {"simple": evidence(1.0, coverage_of_simple), "flexible": evidence(crps, 0.9)}
+    name, reason = select_regression_calibrator(pair)
+    assert name == [*pair][chosen]
+    assert "flexible is selected only if its CRPS is 1 % lower" in reason

@@ -5,6 +5,11 @@ import pytest
 from scipy import integrate, stats
 
 from dubito import Normal, Quantiles, Samples
+from dubito.calibrate import cross_validate_calibrator
+from dubito.calibrate.quantile_recalibration import (
+    regression_candidates,
+    select_regression_calibrator,
+)
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.errors import EmptyStateError
@@ -62,6 +67,28 @@ def test_metrics_match_plain_references() -> None:
     assert found[1].value == pytest.approx(np.mean([crps(k) for k in range(12)]), abs=1e-6)
 
 
+@pytest.mark.parametrize("power", [1.0, 3.0])
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_a_report_selects_what_calibrate_selects(power: float, has_groups: bool) -> None:
+    rng = np.random.default_rng(1)
+    levels, z = np.arange(1, 20) / 20, rng.normal(size=400)
+    y = np.sign(z) * np.abs(z) ** power
+    outputs = Quantiles(np.tile(stats.norm.ppf(levels), (400, 1)), levels)
+    rows = ArrayShards(Batch.of(y, outputs, groups=np.arange(400) % 40 if has_groups else None))
+    summary = RegressionSummary.of(rows)
+    evidence = {
+        type(one).__name__: cross_validate_calibrator(one, rows)
+        for one in regression_candidates(outputs)
+    }
+    chosen, reason = select_regression_calibrator(evidence)
+    assert chosen == ("VarianceScaling" if power == 1 else "QuantileRecalibration")
+    assert summary.after.name == chosen
+    assert summary.selection.lower() == f"{reason}.".lower()
+    score = summary.after.audit.continuous_ranked_probability_score
+    expected = evidence[chosen].after.continuous_ranked_probability_score
+    assert score == pytest.approx(expected, rel=1e-12)
+
+
 def test_calibrators_may_be_fitted_on_other_rows() -> None:
     y, outputs = made()
     rows, other = (
@@ -94,6 +121,9 @@ def test_samples_and_vector_targets_are_summarized() -> None:
     )
     found = RegressionSummary.of(ArrayShards(Batch.of(y, draws)))
     assert found.after.audit.coverage[-1] > found.before.audit.coverage[-1]
+    assert found.after.name == "QuantileRecalibration"  # draws become quantiles, as in `calibrate`
+    assert isinstance(found.before.batch.outputs, Quantiles)
+    assert all(now is not None for _, _, now in found.metrics)
     twice = Normal(np.stack([outputs.mean] * 2, axis=1), np.stack([outputs.std] * 2, axis=1))
     both = RegressionSummary.of(ArrayShards(Batch.of(np.stack([y, y], axis=1), twice)))
     alone = RegressionSummary.of(ArrayShards(Batch.of(y, outputs)))

@@ -217,6 +217,14 @@ class RegressionEvidence:
     n_rows: int
     n_folds: int
 
+    @property
+    def relative_crps(self) -> float:
+        """The CRPS after calibration in relation to that before."""
+        before, after = (
+            one.continuous_ranked_probability_score for one in (self.before, self.after)
+        )
+        return after / max(before, 1e-300)
+
     def to_dict(self) -> dict[str, Any]:
         """Return both audits and the numbers of rows and folds as JSON values.
 

@@ -1,4 +1,4 @@
-"""Quantile recalibration: quantiles at levels that hold.
+"""Quantile recalibration: quantiles at levels that hold; the choice between it and one factor.
 
 R maps a stated level to the observed frequency of targets below it: the empirical distribution of
 the probability integral transform, which needs no isotonic regression as it is increasing. Levels
@@ -13,25 +13,35 @@ the two nearest targets, if no weight is below 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_numbers
-from dubito.calibrate.regression import BaseRegressionCalibrator, cast_finite, small_blocks
+from dubito.calibrate.cross_validation import RegressionEvidence
+from dubito.calibrate.regression import (
+    BaseRegressionCalibrator,
+    VarianceScaling,
+    cast_finite,
+    small_blocks,
+)
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
 from dubito.formatting import percent, short_percent
 from dubito.measure.regression import Regression, values_of
+from dubito.measure.regression_audit import RegressionAudit
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import Entry, Omittable, declare, list_of
 from dubito.serialization.fitted import fitted
 
 DEFAULT_LEVELS = tuple(k / 20 for k in range(1, 20))
+DRAW_LEVELS = (0.025, *DEFAULT_LEVELS, 0.975)  # of quantiles that draws become
+CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
+FAR = 3.0  # standard errors of a coverage from the nominal one
 MAX_STATED_SCORE = 1e6  # larger normal scores are clipped
 MAX_OBSERVED_SCORE = 40.0  # no frequency that a float can represent has a larger normal score
 TINY = float(np.finfo(np.float64).tiny)  # knots may coincide
@@ -319,3 +329,45 @@ def _row_spread(values: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the standard deviation that the outermost quantiles of each row imply."""
     reach = ndtri(levels[-1]) - ndtri(levels[0])
     return np.asarray((values[:, -1] - values[:, 0]) / reach)
+
+
+def _largest_miss(audit: RegressionAudit) -> float:
+    """Return how far a coverage is from the nominal one at most, in standard errors."""
+    misses = np.abs(audit.coverage - audit.levels) / audit.coverage_deviation
+    return float(misses.max(initial=0.0))
+
+
+def regression_candidates(outputs: BaseOutputs) -> list[VarianceScaling | QuantileRecalibration]:
+    """Return the calibrators to select from for outputs of this kind, simple ones first.
+
+    They return what is calibrated in its own form: normal distributions, or quantiles at the same
+    levels. Draws become quantiles.
+    """
+    if isinstance(outputs, Normal):
+        return [VarianceScaling()]
+    if isinstance(outputs, Quantiles):
+        return [VarianceScaling(), QuantileRecalibration(outputs.levels.tolist())]
+    return [QuantileRecalibration(DRAW_LEVELS)]
+
+
+def select_regression_calibrator(evidence: Mapping[str, RegressionEvidence]) -> tuple[str, str]:
+    """Return the name of the selected calibrator, and why it is that one.
+
+    `evidence` has simple ones first. A more flexible one must have a CRPS that is 1 % lower, or as
+    low with a coverage clearly closer to the nominal one. A CRPS counts in relation to that of the
+    uncalibrated outputs in the same form: that of quantiles is lower than that of a density.
+    """
+    best, *others = evidence
+    if not others:
+        return best, "the calibrator for outputs of this kind"
+    for name in others:
+        misses = [_largest_miss(evidence[one].after) for one in (name, best)]
+        is_closer = misses[1] > FAR and misses[0] < misses[1] / 2
+        limit = (1.0 if is_closer else CLEARLY) * evidence[best].relative_crps
+        best = name if evidence[name].relative_crps < limit else best
+    changes = (f"{name} {100 * (one.relative_crps - 1):+.1f} %" for name, one in evidence.items())
+    title = next(iter(evidence.values())).before.crps_title
+    return best, (
+        f"held-out {title}: {', '.join(changes)}; {others[0]} is selected only if its CRPS is 1 % "
+        "lower, or equal with coverage clearly closer to nominal"
+    )

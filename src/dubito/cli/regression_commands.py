@@ -8,6 +8,11 @@ from typing import Any
 
 from dubito.calibrate import QuantileRecalibration, VarianceScaling, cross_validate_calibrator
 from dubito.calibrate.cross_validation import RegressionEvidence
+from dubito.calibrate.quantile_recalibration import (
+    DRAW_LEVELS,
+    regression_candidates,
+    select_regression_calibrator,
+)
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.cost_options import require_unused
 from dubito.cli.options import join_choices
@@ -24,31 +29,23 @@ from dubito.outputs import BaseOutputs, Normal, Quantiles
 RegressionCalibrator = QuantileRecalibration | VarianceScaling
 NAMES = ("auto", "VarianceScaling", "QuantileRecalibration")
 WORSE = 1.01  # a CRPS after calibration by this factor above that before is warned about
-FAR = 3.0  # standard errors of a coverage from the nominal one
-CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
 INTERVALS = (0.5, 0.8, 0.9, 0.95)  # whose coverage is printed, or the nearest ones
 KIND_OPTIONS = {
     "Normal": "--mean and --std",
     "Quantiles": "--quantiles 'q_*'",
     "Samples": "--samples 's_*'",
 }
-LEVELS = (0.025, *(k / 20 for k in range(1, 20)), 0.975)  # of quantiles of draws
 
 
 def calibrators_named(name: str, outputs: BaseOutputs) -> list[RegressionCalibrator]:
-    """Return the calibrator of this name, or for `auto` those to choose from, simple ones first.
-
-    They return what is calibrated in its own form: means with standard deviations, or quantiles at
-    the same levels. Draws become quantiles.
-    """
+    """Return the calibrator of this name, or for `auto` those to select from."""
     if name not in NAMES:
         rule = f"must be {join_choices(NAMES)} for a regression"
         raise BadValueError("", "--calibrator", rule, name, "Use auto")
-    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else None
-    if name == "VarianceScaling" or (name == "auto" and isinstance(outputs, Normal)):
-        return [VarianceScaling()]
-    by_level = QuantileRecalibration(levels or LEVELS)
-    return [VarianceScaling(), by_level] if name == "auto" and levels else [by_level]
+    if name == "auto":
+        return regression_candidates(outputs)
+    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DRAW_LEVELS
+    return [VarianceScaling() if name == "VarianceScaling" else QuantileRecalibration(levels)]
 
 
 def fit_calibrator(
@@ -61,33 +58,27 @@ def fit_calibrator(
         rows = moment_matched_shards(reader.rows(predictions))
         candidates = calibrators_named(name, next(rows.batches()).outputs)
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
-        evidence = [cross_validate_calibrator(one, rows) for one in candidates]
-        best = 0
-        if len(candidates) > 1 and _is_better(evidence[1], evidence[0]):
-            best, fitted = 1, candidates[1].fit(rows)
+        names = [type(one).__name__ for one in candidates]
+        tried = [cross_validate_calibrator(one, rows) for one in candidates]
+        chosen, reason = select_regression_calibrator(dict(zip(names, tried, strict=True)))
+        best = names.index(chosen)
+        fitted = candidates[best].fit(rows) if best else fitted
         n_rearranged = count_rearranged(rows) if options.rearrange else 0
     document = {**fitted.to_dict(), "columns": options.outputs}
     write_atomic(output, json.dumps(document, allow_nan=False))
-    names = [type(one).__name__ for one in candidates]
-    reason = "named" if name != "auto" else "the calibrator for outputs of this kind"
-    if len(candidates) > 1:
-        gains = zip(names, map(_gain, evidence), strict=True)
-        changes = ", ".join(f"{each} {100 * (gain - 1):+.1f} %" for each, gain in gains)
-        title = evidence[0].before.crps_title
-        reason = f"held-out {title}: {changes}; the second must be 1 % better than the first, "
-        reason += "or as good and clearly closer to the nominal coverage"
-    _warn_if_worse(evidence[best])
+    reason = reason if name == "auto" else "named"
+    _warn_if_worse(tried[best])
     if as_json:
-        scores = [{"name": each, **_scores(one)} for each, one in zip(names, evidence, strict=True)]
-        found: dict[str, Any] = {"chosen": names[best], "reason": reason, "leaderboard": scores}
+        scores = [{"name": each, **_scores(one)} for each, one in zip(names, tried, strict=True)]
+        found: dict[str, Any] = {"chosen": chosen, "reason": reason, "leaderboard": scores}
         found |= {"rearranged": n_rearranged} if options.rearrange else {}
-        say_json({**found, "evidence": evidence[best].to_dict(), "output": output})
+        say_json({**found, "evidence": tried[best].to_dict(), "output": output})
         return
-    say(f"{names[best]}: {fitted.summary()}.")
+    say(f"{chosen}: {fitted.summary()}.")
     if len(candidates) > 1:
         say(f"{reason[0].upper()}{reason[1:]}.")
     say()
-    _show_evidence(evidence[best])
+    _show_evidence(tried[best])
     say_rearranged(n_rearranged)
     say(f"\nWritten to {output}. Next:")
     options.say_next(f"calibrate --apply {output}", file, "calibrated.parquet")
@@ -101,31 +92,15 @@ def _scores(evidence: RegressionEvidence) -> dict[str, float]:
     return {"crps_before": before, "crps_after": after}
 
 
-def _gain(evidence: RegressionEvidence) -> float:
-    """Return the CRPS after calibration in relation to that before."""
-    scores = _scores(evidence)
-    return scores["crps_after"] / max(scores["crps_before"], 1e-300)
-
-
 def _warn_if_worse(evidence: RegressionEvidence) -> None:
     """Print a warning if calibration did not help on held-out rows."""
-    if _gain(evidence) > WORSE:
+    if evidence.relative_crps > WORSE:
         before, after = map(decimal, _scores(evidence).values())
         say_note(
             f"Calibration did not help on held-out rows: {evidence.before.crps_title} {after} "
             f"after it, {before} before. Calibrate on more than {quantity(evidence.n_rows)}, or "
             "use the uncalibrated outputs."
         )
-
-
-def _is_better(flexible: RegressionEvidence, simple: RegressionEvidence) -> bool:
-    """Whether a more flexible calibrator has a lower CRPS, or as low a one and better coverage."""
-    audits = [one.after for one in (flexible, simple)]
-    misses = [
-        float((abs(one.coverage - one.levels) / one.coverage_deviation).max()) for one in audits
-    ]
-    is_closer = misses[1] > FAR and misses[0] < misses[1] / 2
-    return _gain(flexible) < (1.0 if is_closer else CLEARLY) * _gain(simple)
 
 
 def _show_evidence(evidence: RegressionEvidence) -> None:

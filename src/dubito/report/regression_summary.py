@@ -11,13 +11,20 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
-from dubito.calibrate.quantile_recalibration import DEFAULT_LEVELS
+from dubito.calibrate.cross_validation import RegressionEvidence, make_folds, rows_to_fit
+from dubito.calibrate.quantile_recalibration import (
+    DRAW_LEVELS,
+    regression_candidates,
+    select_regression_calibrator,
+)
+from dubito.calibrate.regression import as_predictive
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, joined, sample_rows
 from dubito.decide import RegressionPolicy
 from dubito.decide.regression.value_decisions import ValueEvidence
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoError, DubitoWarning, EmptyStateError
+from dubito.formatting import sentence
 from dubito.measure import Interval, RegressionAudit
 from dubito.measure.regression import (
     central_interval,
@@ -29,18 +36,14 @@ from dubito.measure.regression import (
     squared_errors,
     values_of,
 )
-from dubito.outputs import Normal, Quantiles
+from dubito.outputs import Normal, Quantiles, Samples
 from dubito.report.summary import MAX_ROWS_MEASURED, Provenance
 from dubito.serialization.objects import clone
 
 N_FOLDS = 5
 MIN_ROWS = 10
 N_RESAMPLES = 500
-CLEARLY = 0.99  # a more flexible calibrator must lower the CRPS of a simpler one by this factor
-BY_CRPS = (
-    "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more than "
-    "1 %."
-)
+UNCALIBRATED = "uncalibrated", "unchanged"
 BY_COST = (
     "Selected is what the policy takes: with “auto” the calibrator whose decisions cost least on "
     "held-out rows, which need not be the one with the lowest CRPS."
@@ -50,17 +53,28 @@ BY_COST = (
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A calibrator, a summary of its parameters, and the rows calibrated out of sample."""
+    """A calibrator, a summary of its parameters, and the rows calibrated out of sample.
+
+    `uncalibrated` are the same rows before calibration, in the form of those after it.
+    """
 
     name: str
     summary: str
     batch: Batch
     audit: RegressionAudit
+    uncalibrated: Batch
 
     @classmethod
-    def of(cls, name: str, summary: str, batch: Batch) -> Candidate:
+    def of(cls, name: str, summary: str, batch: Batch, before: Batch | None = None) -> Candidate:
         """Audit the rows of a candidate."""
-        return cls(name, summary, batch, RegressionAudit.of(ArrayShards(batch)))
+        audit = RegressionAudit.of(ArrayShards(batch))
+        return cls(name, summary, batch, audit, batch if before is None else before)
+
+    @property
+    def evidence(self) -> RegressionEvidence:
+        """The audits of the rows before and after calibration."""
+        before = RegressionAudit.of(ArrayShards(self.uncalibrated))
+        return RegressionEvidence(before, self.audit, len(self.batch), N_FOLDS)
 
 
 @final
@@ -78,7 +92,7 @@ class RegressionSummary:
     chosen: int
     method: str
     provenance: Provenance
-    selection: str = BY_CRPS
+    selection: str
 
     @classmethod
     def of(
@@ -95,12 +109,19 @@ class RegressionSummary:
         rows = sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True)
         if not len(rows):
             raise EmptyStateError("A report")
-        candidates = [Candidate.of("uncalibrated", "unchanged", rows)]
+        candidates = [Candidate.of(*UNCALIBRATED, rows)]
         if len(rows if calibration is None else calibration) >= MIN_ROWS:
             candidates += _recalibrated(rows, calibration, seed)
         provenance = Provenance.of([rows, calibration], seed, command)
         method = _method(len(rows), calibration, len(candidates) > 1)
-        return cls(whole, tuple(candidates), _select(candidates), method, provenance)
+        names = {type(one).__name__ for one in regression_candidates(rows.outputs)}
+        evidence = {one.name: one.evidence for one in candidates if one.name in names}
+        name, reason = select_regression_calibrator(evidence) if evidence else (UNCALIBRATED[0], "")
+        chosen = [one.name for one in candidates].index(name)
+        if isinstance(rows.outputs, Samples):  # in the form that draws become by calibration
+            candidates[0] = Candidate.of(*UNCALIBRATED, candidates[chosen].uncalibrated)
+        reason = f"{name} is {reason}" if len(evidence) == 1 else reason
+        return cls(whole, tuple(candidates), chosen, method, provenance, sentence(reason))
 
     @classmethod
     def of_policy(
@@ -127,7 +148,7 @@ class RegressionSummary:
             chosen = np.random.default_rng(seed).choice(used, MAX_ROWS_MEASURED, replace=False)
             used = np.sort(chosen)
         rows = batch.take(used)
-        candidates, name = [Candidate.of("uncalibrated", "unchanged", rows)], ""
+        candidates, name = [Candidate.of(*UNCALIBRATED, rows)], ""
         if policy.calibrator is not None:
             name = type(policy.calibrator).__name__
             summary = policy.calibrator.summary().partition(";")[0]
@@ -171,21 +192,23 @@ def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Can
     """Return the rows after each calibrator, fitted on other rows."""
     found = []
     outputs = rows.outputs  # quantiles stay at their levels, so that scores can be compared
-    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DEFAULT_LEVELS
+    levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DRAW_LEVELS
     fitted_on = ArrayShards(rows if calibration is None else calibration)
     for calibrator in (VarianceScaling(), QuantileRecalibration(levels)):
         # About bounds: the metrics show the effect.
         with warnings.catch_warnings(action="ignore", category=DubitoWarning):
             try:
                 whole = clone(calibrator).fit(fitted_on)
+                before = whole._uncalibrated(as_predictive(outputs, "make_report"))
                 if calibration is None:
                     after = _cross_fitted(calibrator, rows, seed)
                 else:
-                    after = replace(rows, outputs=whole.transform(rows.outputs))
-                name = type(calibrator).__name__
-                found.append(Candidate.of(name, whole.summary().partition(";")[0], after))
+                    after = replace(rows, outputs=whole.transform(outputs))
             except DubitoError:
                 continue  # outputs without a spread, such as a single quantile
+        summary = whole.summary().partition(";")[0]
+        uncalibrated = replace(rows, outputs=before)
+        found.append(Candidate.of(type(calibrator).__name__, summary, after, uncalibrated))
     return found
 
 
@@ -193,22 +216,13 @@ def _cross_fitted(
     calibrator: VarianceScaling | QuantileRecalibration, rows: Batch, seed: int
 ) -> Batch:
     """Return rows after a calibrator fitted on the other folds."""
-    order = np.random.default_rng(seed).permutation(len(rows))
-    folds, parts = [np.sort(fold) for fold in np.array_split(order, N_FOLDS)], []
-    for fold in folds:
-        fitted = clone(calibrator).fit(ArrayShards(rows.take(np.setdiff1d(order, fold))))
-        held_out = rows.take(fold)
+    rows = rows_to_fit(rows, np.arange(len(rows)))
+    folds, parts = make_folds(rows, N_FOLDS, seed), []
+    for train, test in folds:
+        fitted = clone(calibrator).fit(ArrayShards(rows.take(train)))
+        held_out = rows.take(test)
         parts.append(replace(held_out, outputs=fitted.transform(held_out.outputs)))
-    return joined(parts).take(np.argsort(np.concatenate(folds)))
-
-
-def _select(candidates: list[Candidate]) -> int:
-    """Return the chosen candidate: variance scaling, unless another clearly has a lower CRPS."""
-    scores = [one.audit.continuous_ranked_probability_score for one in candidates]
-    best = min(len(candidates) - 1, 1)
-    for k in range(2, len(candidates)):
-        best = k if scores[k] < CLEARLY * scores[best] else best
-    return best
+    return joined(parts).take(np.argsort(np.concatenate([test for _, test in folds])))
 
 
 def _method(n_rows: int, calibration: Batch | None, is_done: bool) -> str:
@@ -218,8 +232,8 @@ def _method(n_rows: int, calibration: Batch | None, is_done: bool) -> str:
     if calibration is not None:
         return f"The calibrators were fitted on {len(calibration):,} other rows."
     return (
-        f"The calibrators were fitted {N_FOLDS} times on four fifths of the {n_rows:,} rows; every "
-        "metric “after” is measured on the held-out fifth."
+        f"The calibrators were cross-fitted on the {n_rows:,} rows; every metric “after” is "
+        "measured on rows held out of the fit."
     )
 
 

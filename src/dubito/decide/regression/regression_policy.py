@@ -19,7 +19,7 @@ from dubito.arrays import (
     draw_seed,
 )
 from dubito.calibrate.cross_validation import Fold, make_folds, rows_to_fit
-from dubito.calibrate.quantile_recalibration import QuantileRecalibration
+from dubito.calibrate.quantile_recalibration import DRAW_LEVELS, QuantileRecalibration
 from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, as_predictive
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
@@ -69,7 +69,7 @@ from dubito.serialization.objects import clone, estimator, record_of, stores_fie
 
 CALLER = "RegressionPolicy.fit"
 WIDEST = 1e300
-LEVELS = (0.005, 0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99, 0.995)
+LEVELS = (0.005, 0.01, *DRAW_LEVELS, 0.99, 0.995)
 N_INNER_FOLDS = 3  # that calibrators are compared on
 REASON_CLAUSES = (  # in the order of REASONS
     "its expected cost is lowest",

@@ -198,7 +198,7 @@ def _calibrators_section(summary: RegressionSummary) -> Section:
     text = (
         f"{summary.selection} The CRPS of quantiles is an average over their levels, which is "
         "slightly lower than that of a density."
-    )
+    ).lstrip()
     title = summary.before.audit.crps_title
     selected = summary.after
     table = Table.of(
