@@ -54,7 +54,7 @@ def test_each_kind_is_named(lead: float, n_ood: int, kind: str) -> None:
 
 def test_a_few_rows_in_perfect_order_prove_little() -> None:
     sure, unsure = [[0.99, 0.01]] * 2, [[0.6, 0.4]] * 2
-    assert diagnose_ood(sure, unsure).least_confidence.auroc == 1
+    assert diagnose_ood(sure, unsure).least_confidence.roc_auc == 1
     assert diagnose_ood(sure, unsure).kind == diagnose_ood(unsure, sure).kind == "inconclusive"
     assert (
         diagnose_ood(sure, sure).kind == diagnose_ood(sure[:1], unsure[:1]).kind == "inconclusive"
@@ -66,7 +66,7 @@ def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
     found = diagnose_ood(sure, sure)
     assert found.kind == "saturation"
     assert found.fraction_as_confident == found.fpr95 == 1
-    assert found.least_confidence.auroc == 0.5
+    assert found.least_confidence.roc_auc == 0.5
 
 
 def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, Floats]]]:
@@ -117,9 +117,9 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     flags = np.repeat([0, 1], [4000, 1000])
     for field, (of_known, of_strange) in pairs.items():
         expected = roc_auc_score(flags, np.concatenate([of_known, of_strange]))
-        assert getattr(found, field).auroc == pytest.approx(expected, abs=1e-12)
+        assert getattr(found, field).roc_auc == pytest.approx(expected, abs=1e-12)
         assert found.separations[field] is getattr(found, field)
-    areas = [one.auroc for one in found.separations.values()]
+    areas = [one.roc_auc for one in found.separations.values()]
     assert areas == sorted(areas, reverse=True)
 
 
@@ -151,9 +151,13 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
 )
 def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
     found = _separation(known, strange)
-    close([found.auroc, found.standard_error], plain_separation(known, strange), atol=1e-12)
+    close([found.roc_auc, found.standard_error], plain_separation(known, strange), atol=1e-12)
     turned = _separation(strange, known)
-    close([turned.auroc, turned.standard_error], [1 - found.auroc, found.standard_error], atol=1e-9)
+    close(
+        [turned.roc_auc, turned.standard_error],
+        [1 - found.roc_auc, found.standard_error],
+        atol=1e-9,
+    )
 
 
 @pytest.mark.slow
@@ -165,10 +169,10 @@ def test_the_standard_errors_are_those_of_many_draws() -> None:
         for _ in range(1500)
     ]
     chance, shifted = draws[:1500], draws[1500:]
-    spread = np.std([one.auroc for one in chance])
+    spread = np.std([one.roc_auc for one in chance])
     assert chance[0].chance_error == pytest.approx(spread, rel=0.06)
     assert np.mean([one.standard_error for one in chance]) == pytest.approx(spread, rel=0.06)
-    spread = np.std([one.auroc for one in shifted])
+    spread = np.std([one.roc_auc for one in shifted])
     assert np.mean([one.standard_error for one in shifted]) == pytest.approx(spread, rel=0.06)
 
 
@@ -249,7 +253,7 @@ def test_longer_features_are_reported() -> None:
     assert found.negative_feature_norm is not None
     assert found.negative_feature_norm.is_reversed
     assert found.unfamiliarity is not None
-    assert found.unfamiliarity.auroc == pytest.approx(0.5, abs=1e-3)
+    assert found.unfamiliarity.roc_auc == pytest.approx(0.5, abs=1e-3)
     assert found.ood_norm == pytest.approx(5 * (found.id_norm or 0))
 
 
@@ -261,7 +265,7 @@ def test_what_is_not_known_is_none() -> None:
     mixed = diagnose_ood(Logits(np.log(p[0])), Members(p[1:]), id_features=p[0], ood_features=p[1])
     assert mixed.energy is mixed.unfamiliarity is None
     assert mixed.negative_feature_norm is not None
-    assert mixed.least_confidence.auroc == pytest.approx(found.least_confidence.auroc)
+    assert mixed.least_confidence.roc_auc == pytest.approx(found.least_confidence.roc_auc)
 
 
 @pytest.mark.parametrize("which", ["id", "ood"])

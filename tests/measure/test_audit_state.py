@@ -41,7 +41,7 @@ def test_a_grid_leaves_all_but_the_ranking_exact() -> None:
 
 
 def assert_same_spread(batch: Batch) -> None:
-    by_rows = BootstrapState.of(batch, n_resamples=1000, seed=1).value
+    by_rows = BootstrapState.of(batch, n_resamples=1000, random_state=1).value
     by_moments = BootstrapMoments.of(batch).resampled(1000, seed=2)
     assert set(by_moments) == set(by_rows)
     for name, values in by_rows.items():

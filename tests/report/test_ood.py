@@ -31,8 +31,8 @@ def test_aurocs_and_detections_match_plain_references() -> None:
     assert (found.n_fitted, found.distance.size, found.is_by_class) == (100, 100, True)
     is_ood = np.repeat([0, 1], [100, 80])
     for area, a, b in (
-        (found.distance_auroc, found.distance, found.ood_distance),
-        (found.doubt_auroc, found.uncertainty, found.ood_uncertainty),
+        (found.distance_roc_auc, found.distance, found.ood_distance),
+        (found.confidence_roc_auc, found.uncertainty, found.ood_uncertainty),
     ):
         assert area == pytest.approx(roc_auc_score(is_ood, np.concatenate([a, b])))
     n_above = (found.distance >= found.ood_distance[:, np.newaxis]).sum(axis=1)
@@ -57,7 +57,7 @@ def test_without_features_only_confidence_is_used() -> None:
     found = _ood_scores(bare, made(30, shift=2.0, is_labeled=False), 0)
     assert found is not None
     assert (found.distance, found.detected, found.n_fitted) == (None, None, 0)
-    assert found.doubt_auroc is not None
+    assert found.confidence_roc_auc is not None
     assert _ood_scores(bare, None, 0) is None
     assert _ood_scores(made(39), None, 0) is None
 

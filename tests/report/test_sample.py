@@ -75,7 +75,7 @@ def test_many_classes_and_soft_labels_become_right_or_wrong() -> None:
     soft = draw_sample(Batch.of(rng.dirichlet([1, 1], 50), rng.dirichlet([1, 1], 50)), None, 0)
     top = draw_sample(Batch.of(None, TopLabel(rng.uniform(size=80), rng.uniform(size=80))), None, 0)
     for sample in (wide, soft, top):
-        assert class_names(sample.batch) == ("wrong", "right")
+        assert class_names(sample.batch) == ("wrong", "correct")
         rows, weight = sample.answers.rows, sample.weight
         for threshold in (0.1, 0.3, 0.6):
             is_kept = rows.confidence > threshold

@@ -28,11 +28,11 @@ P_CORRECT = "P(correct)"
 
 
 class Separation(NamedTuple):
-    """How well a score separates correct from wrong answers; `auroc` is None for one kind only."""
+    """How well a score separates correct from wrong answers; `roc_auc` is None without both."""
 
     name: str
     n_rows: int
-    auroc: Interval | None
+    roc_auc: Interval | None
 
 
 @final
@@ -99,10 +99,10 @@ class HeldOutAnswers:
     def separation_lines(self) -> list[str]:
         """Return the AUROC of each score as a table of text."""
         table = [("score", "rows", "AUROC", "95 % interval")]
-        for name, n_rows, auroc in self.separations():
+        for name, n_rows, area in self.separations():
             figures = ("-", "-")
-            if auroc is not None:
-                figures = (f"{auroc.value:.3f}", f"{auroc.low:.3f} to {auroc.high:.3f}")
+            if area is not None:
+                figures = (f"{area.value:.3f}", f"{area.low:.3f} to {area.high:.3f}")
             table.append((name, f"{n_rows:,}", *figures))
         about = "Correct answers score higher than wrong ones (AUROC, 0.5 if random):"
         return [about, "", *(f"  {line}".rstrip() for line in align_table(table))]

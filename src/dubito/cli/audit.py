@@ -178,7 +178,7 @@ class _Measured(NamedTuple):
         extra: dict[str, Any] = {} if self.paid is None else {"cost": asdict(self.paid)}
         if self.answers is not None:
             extra["scores"] = {
-                one.name: None if one.auroc is None else asdict(one.auroc)
+                one.name: None if one.roc_auc is None else asdict(one.roc_auc)
                 for one in self.answers.separations()
             }
         return extra

@@ -64,7 +64,7 @@ class Separation:
     error, as the two are correlated.
     """
 
-    auroc: float
+    roc_auc: float
     standard_error: float
     chance_error: float
     gain: float = 0.0
@@ -78,12 +78,12 @@ class Separation:
     @property
     def separates(self) -> bool:
         """Whether OOD rows have clearly larger scores."""
-        return self.auroc >= USEFUL_AUROC and self.auroc - self.margin > 0.5
+        return self.roc_auc >= USEFUL_AUROC and self.roc_auc - self.margin > 0.5
 
     @property
     def is_reversed(self) -> bool:
         """Whether OOD rows have clearly smaller scores."""
-        return self.auroc + self.margin < 0.5
+        return self.roc_auc + self.margin < 0.5
 
     @property
     def is_inconclusive(self) -> bool:
@@ -145,7 +145,7 @@ class OODDiagnosis:
         """The separation of every score that was measured, the best first."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         built_in = {name: one for name, one in values.items() if isinstance(one, Separation)}
-        return dict(sorted({**built_in, **self.fitted}.items(), key=lambda pair: -pair[1].auroc))
+        return dict(sorted({**built_in, **self.fitted}.items(), key=lambda pair: -pair[1].roc_auc))
 
     @property
     def recommended(self) -> str:
@@ -163,7 +163,7 @@ class OODDiagnosis:
     @property
     def verdict(self) -> str:
         """What happens, in a few sentences."""
-        auroc = f"AUROC {self.least_confidence.auroc:.3f}"
+        auroc = f"AUROC {self.least_confidence.roc_auc:.3f}"
         text = f"{self.kind.capitalize()}: {VERDICTS[self.kind].format(auroc=auroc)}"
         if self.kind != "inconclusive":
             text += f" {THRESHOLD} accepts {percent(self.fpr95)} of OOD inputs."
@@ -175,7 +175,7 @@ class OODDiagnosis:
         name, sentences = self.recommended, [ADVICE.get(self.kind, NO_SCORE)]
         if name != "least_confidence":
             best = self.separations[name]
-            found = f"{name} (AUROC {best.auroc:.3f}, {best.gain:.3f} above that of confidence)"
+            found = f"{name} (AUROC {best.roc_auc:.3f}, {best.gain:.3f} above that of confidence)"
             sentences = [f"Detect OOD inputs with {found}."]
         if self.kind not in ADVICE:
             sentences.append(NO_CALIBRATION)
@@ -186,7 +186,7 @@ class OODDiagnosis:
     def _repr_html_(self) -> str:
         head, *figures = _figure_cells(self)
         scores = [
-            (name, f"{one.auroc:.4f}", f"{one.standard_error:.4f}",
+            (name, f"{one.roc_auc:.4f}", f"{one.standard_error:.4f}",
              *(("", "") if name == "least_confidence"
                else (f"{one.gain:+.4f}", f"{one.gain_error:.4f}")))
             for name, one in self.separations.items()
@@ -384,7 +384,7 @@ def _feature_verdicts(found: OODDiagnosis) -> list[str]:
 
 def _feature_verdict(name: str, part: Separation, reversal: str) -> str:
     """Return whether norms, or angles, separate OOD inputs."""
-    auroc = f"AUROC {part.auroc:.3f}"
+    auroc = f"AUROC {part.roc_auc:.3f}"
     if part.separates:
         return f"{name} separate them ({auroc})."
     if part.is_reversed:
@@ -401,7 +401,7 @@ def _table(found: OODDiagnosis) -> list[str]:
     head = f"{'AUROC':>7} {'+-':>7} {'gain':>8} {'+-':>7}"
     lines += ["", f"  {'score':<{width}} {head}"]
     for name, one in found.separations.items():
-        figures = f"{one.auroc:>7.4f} {one.standard_error:>7.4f}"
+        figures = f"{one.roc_auc:>7.4f} {one.standard_error:>7.4f}"
         gain = "" if name == "least_confidence" else f" {one.gain:>+8.4f} {one.gain_error:>7.4f}"
         lines.append(f"  {name:<{width}} {figures}{gain}")
     lines.append(f"  ({SCORE_NOTE})")

@@ -267,7 +267,7 @@ class Audit:
             resamples = sums.resampled(n_drawn, seed)
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
-            settings: dict[str, Any] = {"n_resamples": n_drawn, "seed": seed}
+            settings: dict[str, Any] = {"n_resamples": n_drawn, "random_state": seed}
             settings["n_bins"] = n_confidence_bins
             resamples = total(partial(BootstrapState.of, **settings)).value
             if audits:

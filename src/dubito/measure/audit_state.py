@@ -159,7 +159,9 @@ class BootstrapState(State):
     shared = "edges"
 
     @classmethod
-    def of(cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0) -> Self:
+    def of(
+        cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, random_state: int = 0
+    ) -> Self:
         """Return the resamples of a batch.
 
         Parameters
@@ -170,8 +172,8 @@ class BootstrapState(State):
             Number of confidence bins of equal width.
         n_resamples : int, default=100
             Number of resamples.
-        seed : int, default=0
-            Seed of the draws.
+        random_state : int, default=0
+            Seed of the draws: the same for all batches that are added.
 
         Returns
         -------
@@ -179,11 +181,11 @@ class BootstrapState(State):
             The sums of each resample.
         """
         rows = {"": np.arange(len(batch))}
-        return cls._of_parts(batch, rows, n_bins, n_resamples, seed)[""]
+        return cls._of_parts(batch, rows, n_bins, n_resamples, random_state)[""]
 
     @classmethod
     def of_groups(
-        cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0
+        cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, random_state: int = 0
     ) -> GroupedState[Self]:
         """Return the resamples of each group: the rows of each resample of the whole batch.
 
@@ -195,8 +197,8 @@ class BootstrapState(State):
             Number of confidence bins of equal width.
         n_resamples : int, default=100
             Number of resamples.
-        seed : int, default=0
-            Seed of the draws.
+        random_state : int, default=0
+            Seed of the draws: the same for all batches that are added.
 
         Returns
         -------
@@ -204,7 +206,7 @@ class BootstrapState(State):
             A `BootstrapState` by the name of the group.
         """
         rows = rows_of_groups(batch)
-        return GroupedState(cls._of_parts(batch, rows, n_bins, n_resamples, seed))
+        return GroupedState(cls._of_parts(batch, rows, n_bins, n_resamples, random_state))
 
     @classmethod
     def _of_parts(

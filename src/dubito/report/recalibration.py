@@ -101,7 +101,7 @@ def held_out(batch: Batch, calibrator: BaseCalibrator, evidence: Evidence) -> Re
 
 
 def as_class_problem(batch: Batch) -> Batch:
-    """Return rows with outputs over classes: "wrong" and "right" for top labels.
+    """Return rows with outputs over classes: "wrong" and "correct" for top labels.
 
     Groups are dropped: here folds are drawn over rows, groups are only reported.
     """
@@ -113,7 +113,9 @@ def as_class_problem(batch: Batch) -> Batch:
         truth = Labels(
             freeze(np.zeros(len(batch), np.int64)), freeze(np.stack([1 - right, right], axis=1))
         )
-        outputs = Probabilities(np.stack([1 - confidence, confidence], axis=1), ("wrong", "right"))
+        outputs = Probabilities(
+            np.stack([1 - confidence, confidence], axis=1), ("wrong", "correct")
+        )
     return replace(batch, outputs=outputs, labels=truth, groups=None)
 
 

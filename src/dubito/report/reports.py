@@ -434,14 +434,13 @@ def _answers_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> 
     figures = None if policy is None else policy.report
     if policy is None:
         found = HeldOutAnswers.cross_fit(shards, page.seed, CALLER)
-    elif evidence is not None:
+    else:
+        if evidence is None:
+            rows = _labeled_sample(shards, page.seed)
+            evidence = policy.evidence_on(rows, "other rows than those of the fit")
+            figures = policy.report_on(evidence, page.seed)
         batch = replace(evidence.batch, weight=evidence.weight)
         found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
-    else:
-        batch = _labeled_sample(shards, page.seed)
-        figures = policy.report_on(policy.evidence_on(batch, REPORTED), page.seed)
-        p = policy.predict_proba(batch.outputs)[:, 1]
-        found = HeldOutAnswers(batch, p, "other rows than those of the fit")
     audit = Audit.of(ArrayShards(found.calibrated), random_state=page.seed)
     facts = (
         ("Rows", f"{len(found.batch):,}, {found.evaluation}"),

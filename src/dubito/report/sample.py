@@ -192,7 +192,7 @@ def draw_sample(
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
         rows = replace(batch, outputs=answers, labels=None)
-        table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
+        table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "correct"))
         table = table.with_reject(EXAMPLE_REVIEW, "review")
         return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)
     assert isinstance(outputs, BaseClassOutputs)

@@ -60,8 +60,8 @@ class OODScores:
     ood_distance: FloatArray | None
     ood_uncertainty: FloatArray | None
     detected: float | None
-    distance_auroc: float | None
-    doubt_auroc: float | None
+    distance_roc_auc: float | None
+    confidence_roc_auc: float | None
 
 
 def _ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:

@@ -32,7 +32,7 @@ def test_thresholds_count_held_out_answers() -> None:
     assert coverage == f"{100 * is_given.mean():.1f} %"
     assert risk == f"{100 * (1 - correct[is_given].mean()):.1f} %"
     # Rows are held out: the fit of all rows gives another P(correct).
-    assert list(found.separations())[-1].auroc is not None
+    assert list(found.separations())[-1].roc_auc is not None
     assert found.evaluation == "cross-fitted in 5 folds"
 
 

@@ -293,7 +293,7 @@ def _ood_figures(scores: OODScores) -> list[Block]:
             _unweighted("in-distribution rows", "known", scores.uncertainty),
             _unweighted("OOD rows", "ood", scores.ood_uncertainty),
         ]
-        text = f"{caption}{_auroc_text(scores.doubt_auroc)}"
+        text = f"{caption}{_auroc_text(scores.confidence_roc_auc)}"
         label = "1 - confidence, uncalibrated"
         figures.append(_histogram("OOD rows by confidence", label, populations, text))
     if scores.distance is not None:
@@ -303,7 +303,7 @@ def _ood_figures(scores: OODScores) -> list[Block]:
         if scores.ood_distance is not None:
             populations.append(_unweighted("OOD rows", "ood", scores.ood_distance))
             title = "OOD rows by distance"
-        text = f"{caption}{_auroc_text(scores.distance_auroc)}"
+        text = f"{caption}{_auroc_text(scores.distance_roc_auc)}"
         figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
     return figures
 

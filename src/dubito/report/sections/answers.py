@@ -179,14 +179,14 @@ def _score_blocks(answers: HeldOutAnswers) -> list[Block]:
     """Return how well each score separates correct from wrong answers."""
 
     def interval(one: Any) -> str:
-        return ABSENT if one.auroc is None else f"{one.auroc.low:.3f} to {one.auroc.high:.3f}"
+        return ABSENT if one.roc_auc is None else f"{one.roc_auc.low:.3f} to {one.roc_auc.high:.3f}"
 
     table = Table.of(
         "AUROC: the probability that a correct answer scores higher than a wrong one (0.5: chance)",
         answers.separations(),
         ("score", lambda one: one.name),
         ("rows", lambda one: f"{one.n_rows:,}"),
-        ("AUROC", lambda one: ABSENT if one.auroc is None else f"{one.auroc.value:.3f}"),
+        ("AUROC", lambda one: ABSENT if one.roc_auc is None else f"{one.roc_auc.value:.3f}"),
         ("95 % interval", interval),
     )
     text = "Each score alone, in the rows where it is known, and P(correct), which uses them all."
