@@ -385,7 +385,7 @@ def test_drift_of_a_regression_is_tested_as_scipy_does() -> None:
     assert coverage.current == pytest.approx(inside[1].mean())
     assert found.wasserstein == pytest.approx(stats.wasserstein_distance(a.mean, b.mean))
     assert {"bias", "absolute error", "CRPS", "coverage (90 %)", "PIT"} <= set(found.shifted)
-    assert "predictions are too low: retrain the model" in found.verdict
+    assert "Predictions are too low: retrain the model" in found.verdict
     assert "recalibrate on current rows" in found.verdict
     assert json.loads(json.dumps(found.to_dict()))["expected_accuracy"] is None
     assert "estimated accuracy" not in str(found)

@@ -178,9 +178,9 @@ def _error_text(found: Drift) -> str:
     sentences = []
     if shift := _significant(found, "bias"):
         before, now = shift.reference or 0.0, shift.current or 0.0
-        advice = f"predictions are too {'low' if now > 0 else 'high'}: retrain the model"
-        advice = "the bias is smaller" if abs(now) < abs(before) else advice
-        sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}: {advice}.")
+        advice = f"Predictions are too {'low' if now > 0 else 'high'}: retrain the model"
+        advice = "The bias is smaller" if abs(now) < abs(before) else advice
+        sentences.append(f"The mean error (target - prediction) went {_from_to(shift)}. {advice}.")
     for name in ("absolute error", "CRPS", "CRPS (from quantiles)"):
         if shift := _significant(found, name):
             verb = "rose" if _has_risen(found, name) else "fell"
