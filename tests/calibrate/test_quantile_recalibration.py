@@ -18,7 +18,7 @@ from dubito.calibrate.quantile_recalibration import (
     select_regression_calibrator,
 )
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.errors import BadValueError
+from dubito.errors import BadValueError, UnfittedError
 from dubito.measure import interval_coverage
 
 RNG = np.random.default_rng(2)
@@ -284,3 +284,13 @@ def test_a_flexible_calibrator_must_be_clearly_better(
     name, reason = select_regression_calibrator(pair)
     assert name == [*pair][chosen]
     assert "flexible is selected only if its CRPS is 1 % lower" in reason
+
+
+def test_a_fit_that_fails_leaves_nothing_behind() -> None:
+    rng = np.random.default_rng(0)
+    outputs, y = Normal(np.zeros(50), np.ones(50)), rng.normal(size=50)
+    calibrator = QuantileRecalibration().fit(outputs, y).set_params(levels=[0.5, 0.1])
+    with pytest.raises(BadValueError, match="levels"):
+        calibrator.fit(outputs, y)
+    with pytest.raises(UnfittedError):
+        calibrator.transform(outputs)

@@ -251,24 +251,18 @@ class BaseCalibrator(OutputContainers):
         }
         shards = labeled_shards(outputs, y, sample_weight, name, **known)
         first = labeled_outputs(next(shards.batches()), name, **known)
-        self._forget()
-        self.n_classes_, self.classes_ = first.n_classes, first.classes
         self._columns = column_names_of(outputs)
         # labeled_shards has counted missing labels in memory; CountedShards belong to an outer fit.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         stacklevel = 3 + (type(self).fit is not BaseCalibrator.fit)  # one more if overridden
-        try:
-            self._check_params()
-            with kept_threads(), cached(shards) as quick:
-                counted = None if is_counted else CountedShards(quick)
-                self._learn(counted or quick)
-                if self._needs_several_classes:
-                    self._warn_of_single_class(quick, stacklevel)
+        facts = {"n_classes_": first.n_classes, "classes_": first.classes}
+        with self._fitting(**facts), kept_threads(), cached(shards) as quick:
+            counted = None if is_counted else CountedShards(quick)
+            self._learn(counted or quick)
+            if self._needs_several_classes:
+                self._warn_of_single_class(quick, stacklevel)
             if counted:
                 warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel)
-        except BaseException:
-            self._forget()
-            raise
         return self
 
     def _warn_of_single_class(self, shards: Shards, stacklevel: int) -> None:

@@ -527,29 +527,17 @@ class MultiLabelCalibrator(OutputContainers):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = make_shards(
-            outputs,
-            y,
-            sample_weight=sample_weight,
-            groups=groups,
-            caller=name,
-            convert=as_multilabel,
-        )
+        columns = {"sample_weight": sample_weight, "groups": groups}
+        shards = make_shards(outputs, y, caller=name, convert=as_multilabel, **columns)
         first = next(shards.batches())
         known = as_multilabel(first.outputs, name)
         require_own_places(known, as_label_matrix(first.labels, name), "y", name)
-        self._forget()
-        self.n_labels_, self.label_names_ = known.n_labels, known.label_names
         self._columns = column_names_of(outputs)
-        try:
-            self._check_params()
-            with kept_threads(), cached(shards) as quick:
-                counted = CountedShards(quick)
-                self._learn(counted)
+        facts = {"n_labels_": known.n_labels, "label_names_": known.label_names}
+        with self._fitting(**facts), kept_threads(), cached(shards) as quick:
+            counted = CountedShards(quick)
+            self._learn(counted)
             warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3)
-        except BaseException:
-            self._forget()
-            raise
         return self
 
     def transform(self, outputs: Any) -> MultiLabel:

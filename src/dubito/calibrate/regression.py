@@ -12,6 +12,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
+from dubito.data.cache import cached
 from dubito.data.shards import Shards, make_shards
 from dubito.errors import (
     BadTypeError,
@@ -90,10 +91,8 @@ class BaseRegressionCalibrator(Serializable):
         if not weight > 0:
             raise EmptyStateError(name)
         warn_of_missing(int(n_missing), int(n_rows), name, stacklevel=3)
-        self._forget()
-        self.kind_, self.n_targets_ = known
-        self._check_params()
-        self._learn(shards)
+        with self._fitting(kind_=known[0], n_targets_=known[1]), cached(shards) as quick:
+            self._learn(quick)
         return self
 
     def transform(self, outputs: Any) -> Regression:

@@ -129,14 +129,8 @@ class BaseClassEstimator(BaseFeatureEstimator):
         name = type(self).__name__
         rows = feature_shards(features, y, sample_weight, name, use_labels=self.uses_labels)
         warn_of_missing(rows.n_missing, rows.n_rows, name, stacklevel=3)
-        self._forget()
-        self.n_features_, self.classes_ = rows.n_features, rows.classes
-        try:
-            self._check_params()
+        with self._fitting(n_features_=rows.n_features, classes_=rows.classes):
             self._learn(rows)
-        except BaseException:
-            self._forget()
-            raise
         return self
 
     @abstractmethod

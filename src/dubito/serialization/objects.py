@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property, partialmethod
@@ -216,6 +217,19 @@ class Serializable(_Estimator, ABC):
         for name in [*vars(self)]:
             if name.endswith("_") or isinstance(getattr(kind, name, None), cached_property):
                 delattr(self, name)
+
+    @contextmanager
+    def _fitting(self, **attributes: Any) -> Iterator[None]:
+        """Set the first attributes of a new fit; forget all of them if what follows fails."""
+        self._forget()
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        try:
+            self._check_params()
+            yield
+        except BaseException:
+            self._forget()
+            raise
 
     def _require_fitted(self, method: str) -> None:
         if not self.__sklearn_is_fitted__():
