@@ -580,3 +580,11 @@ def test_a_policy_is_evaluated_on_labels_in_any_order(policy: MultiLabelPolicy) 
     assert first.cost == second.cost
     assert first.cost.value != policy.report.cost.value
     assert first.evaluation == "here"
+    assert policy.action_names == ("automatic", "review labels", "review row")
+    assert policy.has_reviews
+    assert not fitted().has_reviews
+    assert policy.explain_batch(batch, 1) == policy.explain(batch.outputs, row=1)
+    columns, whole = policy.decide_batch(batch).columns(), policy.decide(batch.outputs).columns()
+    assert {name: one.tolist() for name, one in columns.items()} == {
+        name: one.tolist() for name, one in whole.items()
+    }

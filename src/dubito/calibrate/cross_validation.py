@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    final,
+    overload,
+)
+from warnings import catch_warnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +49,7 @@ from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
-from dubito.data.shards import ArrayShards, make_shards, sample_rows
+from dubito.data.shards import ArrayShards, Shards, make_shards, sample_rows
 from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import (
     HTMLTable,
@@ -64,11 +74,42 @@ if TYPE_CHECKING:
 
 
 CALLER = "cross_validate_calibrator"
-MAX_SAMPLES = 20_000
+N_FOLDS, MAX_SAMPLES = 5, 20_000  # of more rows, a random sample is cross-fitted
 N_BINS = 15  # of the expected calibration error
 COVERAGE_LEVEL = 0.9  # of the prediction interval whose coverage is reported
 
 Fold = tuple[IntArray, IntArray]  # rows to fit on, rows held out
+Result = TypeVar("Result")
+
+
+@final
+class Folds(list[Fold]):
+    """The rows to fit on and the rows held out, for each fold."""
+
+    @property
+    def order(self) -> IntArray:
+        """The rows in the order of the folds that hold them out."""
+        return np.concatenate([test for _, test in self])
+
+    @property
+    def fold_of(self) -> IntArray:
+        """The number of the fold of each row, in that order."""
+        return np.repeat(np.arange(len(self)), [test.size for _, test in self])
+
+    @property
+    def evaluation(self) -> str:
+        """How results by these folds were held out, in words."""
+        return f"cross-fitted in {len(self)} folds"
+
+    def map(self, held_out: Callable[[IntArray, IntArray], Result]) -> list[Result]:
+        """Return a result of each fold, from the rows to fit on and those held out."""
+        with _quiet_fits():
+            return [held_out(train, test) for train, test in self]
+
+
+def _quiet_fits() -> catch_warnings[None]:
+    """Return a context without warnings, which the fit on all rows gives."""
+    return catch_warnings(action="ignore", category=DubitoWarning)
 
 
 @final
@@ -357,9 +398,7 @@ def cross_validate_calibrator(
     else:
         rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
         raise not_a_calibrator(calibrator, CALLER, rule, fix)
-    batch = drop_unlabeled(sample_rows(rows, max_samples, seed, is_labeled=True))
-    require_two_rows(batch, argument, CALLER)
-    folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
+    batch, folds = draw_folds(rows, cv, seed, argument, CALLER, max_samples)
     if isinstance(calibrator, BaseRegressionCalibrator):
         return _regression_evidence(calibrator, batch, folds)
     if isinstance(calibrator, MultiLabelCalibrator):
@@ -367,7 +406,16 @@ def cross_validate_calibrator(
     return _classification_evidence(calibrator, batch, folds)
 
 
-def require_two_rows(batch: Batch, argument: str, caller: str) -> None:
+def draw_folds(
+    shards: Shards, cv: Any, seed: int, argument: str, caller: str, max_samples: int = MAX_SAMPLES
+) -> tuple[Batch, Folds]:
+    """Return labeled rows, of many a random sample, and folds: at most as many as rows."""
+    batch = drop_unlabeled(sample_rows(shards, max_samples, seed, is_labeled=True))
+    _require_two_rows(batch, argument, caller)
+    return batch, make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, caller)
+
+
+def _require_two_rows(batch: Batch, argument: str, caller: str) -> None:
     """Raise unless there are labeled rows to fit on and to evaluate."""
     if len(batch) < 2:
         fix = "Pass more rows: at least one to fit on and one to evaluate"
@@ -375,11 +423,11 @@ def require_two_rows(batch: Batch, argument: str, caller: str) -> None:
 
 
 def _classification_evidence(
-    calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
+    calibrator: BaseCalibrator, batch: Batch, folds: Folds
 ) -> CalibrationEvidence:
     """Return the metrics of a calibrator of classes."""
     logits = held_out_logits(clone(calibrator), batch, folds)
-    order = np.concatenate([test for _, test in folds])
+    order = folds.order
     held_out = batch.take(order)
     calibrated = np.concatenate([part.array for part in logits])
     is_answers = isinstance(held_out.outputs, Scores | TopLabel)
@@ -419,29 +467,31 @@ def answers_of(batch: Batch, p_correct: FloatArray) -> Batch:
     return replace(batch, outputs=unchecked(TopLabel, fields), labels=None)
 
 
+def label_losses(y: FloatArray, p: FloatArray) -> FloatArray:
+    """Return the log loss of each label, its probability floored."""
+    positive, negative = np.maximum(p, FLOOR), np.maximum(1 - p, FLOOR)
+    return np.asarray(-xlogy(y, positive) - xlogy(1 - y, negative))
+
+
 def _multilabel_evidence(
-    calibrator: MultiLabelCalibrator, batch: Batch, folds: Sequence[Fold]
+    calibrator: MultiLabelCalibrator, batch: Batch, folds: Folds
 ) -> CalibrationEvidence:
     """Return the metrics of a calibrator of several labels per row, over all known labels."""
     assert isinstance(batch.labels, LabelMatrix)
-    held_out = np.concatenate([test for _, test in folds])
+    held_out = folds.order
     y = batch.labels.values[held_out]
     is_known = ~np.isnan(y)
     rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
     y, labels = y[is_known], HeldOutLabels(batch.weight[rows], rows)
-    # The fit on all rows warns.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        parts = [
-            clone(calibrator)
-            .fit(rows_to_fit(batch, train))
-            ._predict_proba(batch.outputs.take(test))
-            for train, test in folds
-        ]
+
+    def probabilities(train: IntArray, test: IntArray) -> FloatArray:
+        fitted = clone(calibrator).fit(rows_to_fit(batch, train))
+        return fitted._predict_proba(batch.outputs.take(test))
+
+    parts = folds.map(probabilities)
     before = as_multilabel(batch.outputs, CALLER).array[held_out]
     both = [np.asarray(one, np.float64)[is_known] for one in (before, np.concatenate(parts))]
-    losses = [
-        -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR)) for p in both
-    ]
+    losses = [label_losses(y, p) for p in both]
     scores = [labels.mean((p - y) ** 2) for p in both]
     return labels.evidence(
         losses[0], losses[1], len(folds), brier_before=scores[0], brier_after=scores[1]
@@ -449,19 +499,17 @@ def _multilabel_evidence(
 
 
 def _regression_evidence(
-    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Sequence[Fold]
+    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Folds
 ) -> RegressionEvidence:
     """Return the audits of a calibrator of predictive distributions."""
-    before, after = [], []
-    for train, test in folds:
-        held_out = batch.take(test)
-        # The fit on all rows warns.
-        with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
+
+    def states(train: IntArray, test: IntArray) -> list[RegressionState]:
+        held_out, fitted = batch.take(test), clone(calibrator).fit(ArrayShards(batch.take(train)))
         outputs = as_predictive(held_out.outputs, CALLER)
-        before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
-        after.append(RegressionState.of(replace(held_out, outputs=fitted.transform(outputs))))
-    audits = [reduce(add, states).value for states in (before, after)]
+        both = fitted._uncalibrated(outputs), fitted.transform(outputs)
+        return [RegressionState.of(replace(held_out, outputs=one)) for one in both]
+
+    audits = [reduce(add, one).value for one in zip(*folds.map(states), strict=True)]
     return RegressionEvidence(audits[0], audits[1], len(batch), len(folds))
 
 
@@ -480,12 +528,11 @@ def held_out_logits(
 
     # Folds run in threads, except for a selection, which has threads of its own.
     is_selection = type(calibrator._unfitted_copy()).fit is not BaseCalibrator.fit
-    # The fit on all rows warns.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+    with _quiet_fits():
         return list((map if is_selection else map_in_order)(held_out, folds))
 
 
-def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrator") -> list[Fold]:
+def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrator") -> Folds:
     """Return the rows to fit on and those held out, for each fold, unlabeled rows left out.
 
     A number makes that many random folds, of whole groups if there are any (and no more folds than
@@ -500,7 +547,7 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
     if is_number(cv) and batch.groups is None:
         order = np.random.default_rng(seed).permutation(rows[is_used])
         parts = [np.sort(part) for part in np.array_split(order, cv)]
-        return [(np.setdiff1d(order, part), part) for part in parts]
+        return Folds((np.setdiff1d(order, part), part) for part in parts)
     from sklearn.model_selection import GroupKFold, check_cv  # slow to import
 
     if is_number(cv) and batch.groups is not None:
@@ -513,7 +560,7 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
     except (TypeError, ValueError, IndexError) as error:
         rule = "must be a number of folds, or a scikit-learn splitter that suits the rows"
         raise BadValueError("cv", caller, rule, f"{cv!r} ({error})", "Pass cv=5") from error
-    return [(train[is_used[train]], test[is_used[test]]) for train, test in found]
+    return Folds((train[is_used[train]], test[is_used[test]]) for train, test in found)
 
 
 def rows_to_fit(batch: Batch, rows: IntArray) -> Batch:
@@ -645,7 +692,7 @@ def decompose_loss(
     batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, caller))
     if len(batch) == 0:
         raise EmptyStateError(caller)
-    require_two_rows(batch, "y_true", caller)
+    _require_two_rows(batch, "y_true", caller)
     folds = make_folds(batch, min(n_folds, len(batch)), draw_seed(random_state, caller), caller)
     logits = held_out_logits(clone(model), batch, folds)
     states = (

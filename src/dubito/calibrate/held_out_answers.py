@@ -9,21 +9,21 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.calibrator import correct_answers, drop_unlabeled
+from dubito.calibrate.calibrator import correct_answers
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.calibrate.cross_validation import (
+    MAX_SAMPLES,
+    N_FOLDS,
     answers_of,
+    draw_folds,
     held_out_logits,
-    make_folds,
-    require_two_rows,
 )
 from dubito.data.batch import Batch
-from dubito.data.shards import Shards, sample_rows
+from dubito.data.shards import Shards
 from dubito.formatting import align_table, quantity
 from dubito.measure.intervals import Interval, auroc_interval
 from dubito.outputs import Scores
 
-N_FOLDS, MAX_SAMPLES = 5, 20_000
 P_CORRECT = "P(correct)"
 
 
@@ -47,17 +47,14 @@ class HeldOutAnswers:
     @classmethod
     def cross_fit(cls, shards: Shards, seed: int, caller: str) -> HeldOutAnswers:
         """Fit `ConfidenceCalibrator` without each fold; of more than 20,000 rows on a sample."""
-        batch = drop_unlabeled(sample_rows(shards, MAX_SAMPLES, seed, is_labeled=True))
-        require_two_rows(batch, "correct", caller)
-        folds = make_folds(batch, min(N_FOLDS, len(batch)), seed, caller)
+        batch, folds = draw_folds(shards, N_FOLDS, seed, "correct", caller)
         parts = held_out_logits(ConfidenceCalibrator(), batch, folds)
         odds = np.concatenate([part.array[:, 1] - part.array[:, 0] for part in parts])
-        order = np.concatenate([test for _, test in folds])
-        p = np.empty(len(order))
-        p[order] = 1 / (1 + np.exp(-odds))
+        p = np.empty(len(odds))
+        p[folds.order] = 1 / (1 + np.exp(-odds))
         n_rows = shards.sum(len) if len(batch) == MAX_SAMPLES else 0
         some = f" on a random sample of {len(batch):,} rows" if n_rows > len(batch) else ""
-        return cls(batch, p, f"cross-fitted in {len(folds)} folds{some}")
+        return cls(batch, p, f"{folds.evaluation}{some}")
 
     @property
     def scores(self) -> Scores:

@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.calibrator import FLOOR
+from dubito.calibrate.cross_validation import label_losses
 from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate
@@ -340,8 +339,7 @@ class _LabelRows:
     @property
     def losses(self) -> FloatArray:
         """The log loss of each label."""
-        positive, negative = np.maximum(self.p, FLOOR), np.maximum(1 - self.p, FLOOR)
-        return np.asarray(-xlogy(self.y, positive) - xlogy(1 - self.y, negative))
+        return label_losses(self.y, self.p)
 
     def mean_over_labels(self, values: FloatArray, names: Sequence[str]) -> Estimate:
         """Return the mean of a number per label, with a bootstrap over rows."""

@@ -7,10 +7,9 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.calibrate.calibrator import FLOOR
+from dubito.calibrate.cross_validation import label_losses
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix
 from dubito.decide.multilabel.label_costs import TIE, FBeta, LabelCosts
@@ -454,7 +453,6 @@ def _confusion(
 
 def _log_loss(y: FloatArray, p: FloatArray, weight: FloatArray) -> float:
     """Return the mean log loss of known labels."""
-    losses = -xlogy(y, np.maximum(p, FLOOR)) - xlogy(1 - y, np.maximum(1 - p, FLOOR))
     is_known = ~np.isnan(y)
-    total = weight @ is_known.sum(axis=1)
-    return float(weight @ np.where(is_known, losses, 0.0).sum(axis=1) / total)
+    losses = np.where(is_known, label_losses(y, p), 0.0)
+    return float(weight @ losses.sum(axis=1) / (weight @ is_known.sum(axis=1)))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, final
 import numpy as np
 from scipy.special import expit
 
-from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, freeze
+from dubito.arrays import FloatArray, IntArray, RandomState, as_count, draw_seed, freeze
 from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.data.batch import Batch
@@ -45,6 +45,7 @@ from dubito.formatting import (
     printable,
     quantity,
 )
+from dubito.kernels.blocks import kept_threads
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, optional, record
@@ -306,7 +307,8 @@ class MultiLabelPolicy(BaseBatchPolicy):
         def decided(rows: slice) -> MultiLabelDecisions:
             return rule.decide(self.calibrator._predict_proba(known.take(rows)))
 
-        return MultiLabelDecisions.by_block(decided, known.n_rows, known.n_labels)
+        with kept_threads():
+            return MultiLabelDecisions.by_block(decided, known.n_rows, known.n_labels)
 
     def explain(self, outputs: Any, *, row: int = 0) -> str:
         """Explain what is decided for each label of one row, and why.
@@ -517,20 +519,16 @@ def _cross_fitted(
 ) -> LabelEvidence:
     """Decide each row by what the other folds learned."""
     batch, folds = sample_folds(shards, seed, CALLER)
-    parts = []
-    # The fit on all rows warned.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        for train, test in folds:
-            rows = rows_to_fit(batch, train)
-            fitted = clone(calibrator).fit(rows)
-            own = rule
-            if rule.f_beta is not None:
-                own = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
-            parts.append(own.decide(fitted._predict_proba(batch.outputs.take(test))))
-    decisions = MultiLabelDecisions.joined(parts, len(batch))
-    order = np.concatenate([test for _, test in folds])
-    evaluation = f"cross-fitted in {len(folds)} folds"
-    return LabelEvidence(batch.take(order), decisions, evaluation)
+
+    def decided(train: IntArray, test: IntArray) -> MultiLabelDecisions:
+        rows = rows_to_fit(batch, train)
+        fitted, own = clone(calibrator).fit(rows), rule
+        if rule.f_beta is not None:
+            own = rule.with_thresholds(fitted._predict_proba(rows.outputs), rows.weight)
+        return own.decide(fitted._predict_proba(batch.outputs.take(test)))
+
+    decisions = MultiLabelDecisions.joined(folds.map(decided), len(batch))
+    return LabelEvidence(batch.take(folds.order), decisions, folds.evaluation)
 
 
 def _evidence_on(

@@ -24,7 +24,7 @@ from dubito.decide.reject import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
 from dubito.formatting import HTMLTable, by_action, html_rows, html_view, percent, quantity
-from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.scaling import softmax_rows
 from dubito.outputs import BaseOutputs, ClassName, Logits, Probabilities, unchecked
 
@@ -114,8 +114,7 @@ class BaseDecisions(ArrayResult):
             The rows of all blocks, in order, of the same class.
         """
         blocks = row_blocks(n_rows, n_columns, BLOCK_ENTRIES) or [slice(0, 0)]
-        with kept_threads():
-            return cls.joined(map_in_order(decide, blocks), n_rows)
+        return cls.joined(map_in_order(decide, blocks), n_rows)
 
     def take(self, rows: IntArray) -> Self:
         """Return the decisions on some rows.

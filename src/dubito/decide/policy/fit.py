@@ -20,7 +20,13 @@ from dubito.calibrate.calibrator import (
     labeled_outputs,
 )
 from dubito.calibrate.confidence import BASE_RATE, ConfidenceCalibrator, no_better
-from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
+from dubito.calibrate.cross_validation import (
+    MAX_SAMPLES,
+    N_FOLDS,
+    Folds,
+    held_out_logits,
+    make_folds,
+)
 from dubito.data.batch import Batch, column_names
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
@@ -62,8 +68,6 @@ from dubito.outputs import (
 from dubito.serialization.objects import clone
 
 CALLER = "Policy.fit"
-N_FOLDS = 5
-MAX_SAMPLES = 20_000  # of more rows, a random sample is cross-fitted: this, or twice that in halves
 EVALUATION_SET = "an evaluation set"  # as a report names it
 PASS_BATCH = "Pass Batch.of(y, outputs, features=...)"
 Z = 1.96  # standard errors to each side of a 95 % interval
@@ -203,7 +207,7 @@ class HeldOutRows:
     """Rows in the order of the folds that held them out, with their out-of-fold results."""
 
     batch: Batch
-    fold_of: IntArray
+    folds: Folds
     calibrated: Logits | Probabilities
     ood: OODGate | None
     ood_scores: FloatArray
@@ -216,14 +220,13 @@ class HeldOutRows:
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
-        order = np.concatenate([test for _, test in folds])
+        order = folds.order
         gate: OODGate | None = None
         scores: FloatArray = np.empty(len(batch))
         if config.ood is not None:
             gate, scores = config.ood.cross_fit(shards, batch, folds)
-        fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
         adapted = config.adapted(calibrated)
-        return cls(batch.take(order), fold_of, adapted, gate, scores[order], config)
+        return cls(batch.take(order), folds, adapted, gate, scores[order], config)
 
     @property
     def all_rows(self) -> IntArray:
@@ -250,7 +253,7 @@ class HeldOutRows:
     def is_ood(self) -> BoolArray | None:
         """Which rows are out-of-distribution by the OOD scores of the other folds."""
         gate = self.config.ood
-        return None if gate is None else gate.held_out_flags(self.ood_scores, self.fold_of)
+        return None if gate is None else gate.held_out_flags(self.ood_scores, self.folds.fold_of)
 
     def raw_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:
         """Return at which uncalibrated probability of the positive class each action ends.
@@ -328,9 +331,9 @@ class HeldOutRows:
         unbound = self.decide(self.config.rule(), self.all_rows)
         decisions = unbound
         if self.config.risk is not None:
-            parts = []
-            for fold in np.unique(self.fold_of):
-                is_here = self.fold_of == fold
+            parts, fold_of = [], self.folds.fold_of
+            for fold in np.unique(fold_of):
+                is_here = fold_of == fold
                 threshold = self.choose_threshold(np.flatnonzero(~is_here)).threshold
                 parts.append(self.decide(self.config.rule(threshold), np.flatnonzero(is_here)))
             decisions = Decisions.joined(parts, len(self.batch))
@@ -341,13 +344,13 @@ class HeldOutRows:
             unbound=None if decisions is unbound else unbound,
             row_costs=self.row_costs,
             weight=self.weight,
-            evaluation=f"cross-fitted in {self.fold_of.max() + 1} folds",
+            evaluation=self.folds.evaluation,
             current=self.config.current,
             pos_column=self.config.pos_column,
         )
 
 
-def sample_folds(shards: Shards, seed: int, caller: str) -> tuple[Batch, list[Fold]]:
+def sample_folds(shards: Shards, seed: int, caller: str) -> tuple[Batch, Folds]:
     """Return labeled rows to cross-fit on, and folds: five, or of many rows two random halves."""
     n_folds, n_rows = 2, 2 * MAX_SAMPLES
     batch = drop_unlabeled(sample_rows(shards, n_rows, seed, is_labeled=True))

@@ -34,6 +34,7 @@ from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import html_view
+from dubito.kernels.blocks import kept_threads
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, TopLabel, require_classes
 from dubito.serialization.array_fields import distribution
@@ -322,7 +323,8 @@ class Policy(BaseBatchPolicy):
             calibrated = self.calibrated(known.take(rows))
             return rule.decide(calibrated, some, by_row.take(rows))
 
-        return Decisions.by_block(decided, known.n_rows, known.n_classes)
+        with kept_threads():
+            return Decisions.by_block(decided, known.n_rows, known.n_classes)
 
     def explain(
         self, outputs: Any, features: Any = None, row_costs: Any = None, *, row: int = 0

@@ -544,7 +544,11 @@ class PolicyReport(BaseCostReport):
 
 
 def _truth_heads(classes: Sequence[str]) -> list[str]:
-    """Return the heads of columns of rows by their truth; an answer is wrong or correct."""
+    """Return the heads of columns of rows by their truth; an answer is wrong or correct.
+
+    >>> _truth_heads(["cat", "dog"]), _truth_heads(["wrong", "correct"])
+    (['true cat', 'true dog'], ['wrong', 'correct'])
+    """
     return [*classes] if classes == ["wrong", "correct"] else [f"true {name}" for name in classes]
 
 

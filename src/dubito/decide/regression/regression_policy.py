@@ -12,13 +12,14 @@ import numpy as np
 from dubito.arrays import (
     BoolArray,
     FloatArray,
+    IntArray,
     RandomState,
     as_count,
     as_fraction,
     as_number,
     draw_seed,
 )
-from dubito.calibrate.cross_validation import Fold, make_folds, rows_to_fit
+from dubito.calibrate.cross_validation import Folds, make_folds, rows_to_fit
 from dubito.calibrate.quantile_recalibration import DRAW_LEVELS, QuantileRecalibration
 from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, as_predictive
 from dubito.data.batch import Batch
@@ -634,7 +635,7 @@ def _fit_parts(
 
 def _cross_fitted(
     batch: Batch,
-    folds: Sequence[Fold],
+    folds: Folds,
     fitted: _Fitted,
     gate: OODGate | None,
     scores: FloatArray,
@@ -643,22 +644,19 @@ def _cross_fitted(
     """Decide each row by what the other folds learned; `scores` are out of fold, for the gate."""
     # The calibrator is chosen once and fitted anew in each fold: others have other levels.
     chosen = config._replace(calibrator=fitted.calibrator)
-    order = np.concatenate([test for _, test in folds])
-    is_ood = np.zeros(order.size, np.bool_)
+    is_ood = np.zeros(len(batch), np.bool_)
     if gate is not None:
-        fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
-        is_ood = gate.held_out_flags(scores[order], fold_of)
-    parts, ends = [], np.cumsum([0, *(test.size for _, test in folds)])
-    # The fit on all rows warned.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        for k, (train, test) in enumerate(folds):
-            rows = rows_to_fit(batch, train)
-            own = _fitted(ArrayShards(rows), rows, chosen)
-            outputs = _as_one_target(batch.outputs.take(test), CALLER)
-            parts.append(own.decide(config.rule, outputs, is_ood[ends[k] : ends[k + 1]]))
-    decisions, level = RegressionDecisions.joined(parts, order.size), float(fitted.interval.level)
-    evaluation = f"cross-fitted in {len(folds)} folds"
-    return ValueEvidence(batch.take(order), decisions, level, evaluation)
+        is_ood[folds.order] = gate.held_out_flags(scores[folds.order], folds.fold_of)
+
+    def decided(train: IntArray, test: IntArray) -> RegressionDecisions:
+        rows = rows_to_fit(batch, train)
+        own = _fitted(ArrayShards(rows), rows, chosen)
+        outputs = _as_one_target(batch.outputs.take(test), CALLER)
+        return own.decide(config.rule, outputs, is_ood[test])
+
+    decisions = RegressionDecisions.joined(folds.map(decided), folds.order.size)
+    level = float(fitted.interval.level)
+    return ValueEvidence(batch.take(folds.order), decisions, level, folds.evaluation)
 
 
 def _evidence_on(
@@ -696,9 +694,8 @@ def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
         return quantiles if _is_beyond(costs, batch.outputs) else VarianceScaling()
     folds = make_folds(batch, N_INNER_FOLDS, config.seed, CALLER)
     candidates = [VarianceScaling(), quantiles, None]
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        paid = [_held_out_costs(one, batch, folds, config.rule) for one in candidates]
-    weight = np.concatenate([batch.take(test).labeled_weight for _, test in folds])
+    paid = [_held_out_costs(one, batch, folds, config.rule) for one in candidates]
+    weight = batch.labeled_weight[folds.order]
     best = int(np.argmin([float(weight @ one) for one in paid[:-1]]))
     # Uncalibrated outputs misstate expected costs: they must save more than chance explains.
     saved = paid[best] - paid[-1]
@@ -710,7 +707,7 @@ def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
 def _held_out_costs(
     calibrator: BaseRegressionCalibrator | None,
     batch: Batch,
-    folds: Sequence[Fold],
+    folds: Folds,
     rule: ValueRule,
 ) -> FloatArray:
     """Return the cost of each row, fold by fold, decided after calibration by the other folds.
@@ -718,16 +715,17 @@ def _held_out_costs(
     Rows are reviewed by cost only: their intervals do not depend on the calibrator.
     """
     by_cost = ValueRule(rule.costs, rule.review_cost)
-    paid = []
-    for train, test in folds:
+
+    def paid(train: IntArray, test: IntArray) -> FloatArray:
         rows = batch.take(test)
         outputs = _as_one_target(rows.outputs, CALLER)
         if calibrator is not None:
             fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
             outputs = fitted.transform(rows.outputs)
         none = np.zeros(len(rows))
-        paid.append(by_cost.paid(by_cost.decide(outputs, none, none), values_of(rows)))
-    return np.concatenate(paid)
+        return by_cost.paid(by_cost.decide(outputs, none, none), values_of(rows))
+
+    return np.concatenate(folds.map(paid))
 
 
 def _review_warnings(evidence: ValueEvidence, rule: ValueRule) -> tuple[str, ...]:
