@@ -79,10 +79,8 @@ def _require_even(value: Any, argument: str, caller: str) -> None:
         return
     row = next((k for k, one in enumerate(value) if len(one) != len(value[0])), None)
     if row is not None:
-        rule, got = (
-            "has rows of different lengths:",
-            f"row 0 has {len(value[0])}, row {row} has {len(value[row])}",
-        )
+        rule = "has rows of different lengths:"
+        got = f"row 0 has {len(value[0])}, row {row} has {len(value[row])}"
         raise BadValueError(argument, caller, rule, got, "Pass rows of equal length")
 
 
@@ -386,13 +384,17 @@ def as_number(
     is_open: bool = False,
 ) -> float:
     """Return a finite number of at least `low`, or above it if `is_open`, and of at most `most`."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    is_within = is_number and low <= value <= most and -np.inf < value < np.inf
-    if not is_within or (is_open and value == low):
+    plain = value.item() if isinstance(value, np.number) else value
+    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+    is_within = is_number and low <= plain <= most and -np.inf < plain < np.inf
+    if not is_within or (is_open and plain == low):
         bound = f" {'above' if is_open else 'of at least'} {low:g}" if low > -np.inf else ""
         bound += f" and at most {most:g}" if most < np.inf else ""
-        raise BadValueError(argument, caller, f"must be a finite number{bound}", repr(value), fix)
-    return float(value)
+        rule = f"must be a finite number{bound}"
+        if -np.inf < low == -most:
+            rule = f"must be a number of at most {most:g} in absolute value"
+        raise BadValueError(argument, caller, rule, repr(value), fix)
+    return float(plain)
 
 
 def as_count(

@@ -477,7 +477,8 @@ def test_another_calibrators_dict_is_refused(case: Case) -> None:
     other = others[kind is TemperatureScaling]
     message = (
         f"{other.__name__}.from_dict: `values` must be a {other.__name__}, "
-        f"got '{kind.__name__}'. Use {kind.__name__}.from_dict."
+        f"got '{kind.__name__}'. Pass what {other.__name__}.to_dict returned, "
+        f"or use {kind.__name__}.from_dict."
     )
     with refused(BadValueError, message):
         other.from_dict(kept)

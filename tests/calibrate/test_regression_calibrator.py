@@ -283,7 +283,8 @@ def test_what_something_else_wrote_is_refused() -> None:
         VarianceScaling.from_dict(values)
     assert str(other.value) == (
         "VarianceScaling.from_dict: `values` must be a VarianceScaling, "
-        "got 'QuantileRecalibration'. Use QuantileRecalibration.from_dict."
+        "got 'QuantileRecalibration'. Pass what VarianceScaling.to_dict returned, "
+        "or use QuantileRecalibration.from_dict."
     )
     with pytest.raises(BadTypeError, match="got format 9"):
         QuantileRecalibration.from_dict({**values, "format": 9})

@@ -42,7 +42,7 @@ def test_remedies_are_of_the_command_line(run: Run, made: Path) -> None:
     assert "column `p_b`, row 1: must be non-negative, got -0.1." in done.stderr
     assert "Pass --logits if these are logits, or write 0" in done.stderr
     Path("other.csv").write_text("p_a,p_b,label\n0.5,0.5,a\n0.9,0.1,c\n")
-    assert "or leave the cell blank" in run("audit", "other.csv").stderr
+    assert "or pass --bad-rows bad.csv to set" in run("audit", "other.csv").stderr
 
 
 @pytest.mark.parametrize("case", ["classes", "binary", "top label", "regression", "weights"])

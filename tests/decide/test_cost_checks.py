@@ -51,8 +51,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     ),
     (
         lambda: CostMatrix([["fee"], [0, 1]]),
-        BadTypeError,
-        r"`costs` must be readable as a NumPy array, .*Pass rows of equal length",
+        BadValueError,
+        r"`costs` has rows of different lengths: row 0 has 1, .*Pass rows of equal length",
     ),
     (
         lambda: CostMatrix(I2, ["a"]),

@@ -10,7 +10,7 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 SHOWN = {  # what the outputs of a notebook contain, besides a plot
     "audit_and_calibrate": ("Over-confident", "No sign of miscalibration", "is better than"),
-    "pytorch_network": ("Mahalanobis distance", "T = ", "out-of-distribution input 300"),
+    "pytorch_network": ("Mahalanobis distance", "T = ", "out-of-distribution input (300 rows)"),
     "rare_events": ("P(fraud) is too low", "this policy saves", "rejects", "one more row saves"),
     "sets_and_intervals": ("Prediction sets at 95", "Coverage 89", "Over-confident"),
 }

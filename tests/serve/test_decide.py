@@ -632,7 +632,7 @@ def _decide_answers(api: Api, policy: Policy) -> None:
             {"scores": {"judge": [1.0], "logprob": ["x"]}},
             '`scores.logprob` must be a list of numbers, of at most 3.4e+38 or null, got "x" in',
         ),
-        ({"scores": {"judge": [1.0], "logprob": [None]}}, "`scores.logprob` must not be missing"),
+        ({"scores": {"judge": [1.0], "logprob": [None]}}, "`scores.logprob` was never missing"),
         ({"scores": {"judge": [1.0], "logprob": [-1.0, -2.0]}}, "the same number of rows"),
         ({"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": ["a", "b"]}, "number of rows"),
         (

@@ -46,7 +46,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Pass \w+\(array, classes=\['?0'?, '?1'?, \.\.\.\]\), or map the labels to these names": (
         "Name the columns by the labels, such as p_0 and p_1, or write class names into the labels"
     ),
-    r"Pass \w+\(array, classes=\[.*\]\) with the names .*": (
+    r"Pass \w+\(array, classes=\[.*\]\) with the names .*?(?=\.?$)": (
         "Name the columns by class, such as p_cat, or pass --classes for a column of lists"
     ),
 }

@@ -304,10 +304,8 @@ def _is_web_address(link: Any) -> bool:
 
 def as_http_error(error: BadTypeError | BadValueError, name: str, fix: str) -> HTTPError:
     """Return an error of the library in terms of a request field."""
-    row = "" if error.row is None else f" in row {error.row}"
-    column = "" if error.column is None else f", column {error.column}"
     got = "none" if error.got == "None" else error.got
-    return HTTPError(INVALID, f"`{name}` {error.rule}, got {got}{row}{column}", fix)
+    return HTTPError(INVALID, f"`{name}` {error.moved(got=got).problem}", fix)
 
 
 def require_few(number: int, limit: int, what: str = "rows") -> None:
