@@ -25,7 +25,6 @@ from dubito.arrays import (
 )
 from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels import blocks
 from dubito.outputs import Samples
 
 Floats = NDArray[np.floating[Any]]
@@ -39,7 +38,7 @@ each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.fixture(params=["1", "2"])
 def many_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUBITO_THREADS", request.param)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 8)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "8")
 
 
 @pytest.mark.parametrize(

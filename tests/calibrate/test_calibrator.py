@@ -50,7 +50,6 @@ from dubito.errors import (
     MissingLabelsWarning,
     UnfittedError,
 )
-from dubito.kernels import blocks
 from dubito.measure import get_scorer
 
 Floats = NDArray[np.float64]
@@ -176,7 +175,7 @@ def test_the_predicted_class_is_the_first_of_highest_probability(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted = case.fit(Logits(case.logits), case.y, case.weight)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 50 * case.logits.shape[1])
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(50 * case.logits.shape[1]))
     ulps = np.random.default_rng(2).integers(-2, 3, case.logits.shape)
     p = special.softmax(case.logits, axis=1)
     names = tuple(f"class {k}" for k in range(case.logits.shape[1]))
@@ -544,7 +543,7 @@ def test_a_stream_gives_what_arrays_give(
 ) -> None:
     held = case.predict(Logits(case.logits), case.y, case.weight)
     shards = streamed(case, tmp_path)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 60 * (case.logits.shape[1] + 2))
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(60 * (case.logits.shape[1] + 2)))
     assert sum(1 for _ in shards.batches()) == 5
     off = np.abs(case.predict(shards) - held)
     if case.name in GRIDDED:
@@ -560,7 +559,7 @@ def test_a_stream_tells_once_of_missing_labels(
 ) -> None:
     is_used = np.arange(300) % 3 > 0
     shards = streamed(case, tmp_path, ~is_used)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 60 * (case.logits.shape[1] + 2))
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(60 * (case.logits.shape[1] + 2)))
     assert sum(1 for _ in shards.batches()) == 5
     with pytest.warns(MissingLabelsWarning) as caught:
         partly = case.predict(shards)

@@ -99,7 +99,7 @@ def test_rows_in_many_blocks_are_the_same_rows(
 ) -> None:
     whole = OneVsRest(calibrator).fit(Logits(Z), Y)
     expected = whole.predict_proba(Logits(Z))
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 50 * N_CLASSES)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(50 * N_CLASSES))
     parts = OneVsRest(calibrator).fit(Logits(Z), Y)
     assert_allclose(parts.predict_proba(Logits(Z)), expected, atol=1e-12)
     assert (parts.n_changed_, parts.n_fell_back_) == (whole.n_changed_, whole.n_fell_back_)

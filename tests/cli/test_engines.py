@@ -38,7 +38,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dubito.data.files.SPAN_ENTRIES", 8 * 60)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "60")
 
 
 def write_days(folder: Path, scale: float = 3.0) -> None:

@@ -12,9 +12,7 @@ import pytest
 from pyarrow import ipc, parquet
 
 from dubito.data import Columns, read, scan
-from dubito.data.sources import formats
 from dubito.errors import BadFileError, BadValueError, DubitoError
-from dubito.kernels import blocks
 
 Write = Callable[[str, pa.Table], Any]
 
@@ -36,8 +34,7 @@ FORMATS = [*WITH_GAPS, "npy", "npz"]
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 64)
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 1000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "64")
 
 
 def good_columns() -> dict[str, list[Any]]:

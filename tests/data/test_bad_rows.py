@@ -13,9 +13,7 @@ from pyarrow import csv
 
 from dubito.data import BadRow, BadRows, Columns, Sink, read, scan
 from dubito.data.shards import joined
-from dubito.data.sources import formats
 from dubito.errors import BadFileError, BadTypeError, BadValueError
-from dubito.kernels import blocks
 
 Write = Callable[[str, pa.Table], Any]
 
@@ -48,8 +46,7 @@ def table_of(faults: dict[int, tuple[str, Any, str]]) -> pa.Table:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 64)
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 1000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "64")
 
 
 @pytest.mark.parametrize("form", FORMS)

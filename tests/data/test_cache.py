@@ -28,7 +28,6 @@ from dubito.data.cache import BatchFile, cached
 from dubito.data.files import FileShards
 from dubito.data.shards import fingerprint
 from dubito.errors import BadFileError
-from dubito.kernels import blocks
 from dubito.measure import AuditState
 from dubito.outputs import BaseOutputs
 
@@ -39,7 +38,7 @@ COLUMNS = Columns(label="y", logits="z_*", weight="w", group="g", id="i")
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileShards:
     """A text file of a few hundred rows, in many batches."""
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 300)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "300")
     n_rows = 500
     z = rng.normal(size=(3, n_rows))
     columns: dict[str, Any] = {f"z_{k}": z[k] for k in range(3)}

@@ -10,13 +10,12 @@ from pyarrow import parquet
 from dubito.data import BadRows, Columns, read, scan
 from dubito.data.table_queries import _number_types, common_columns, kept_types, nested_columns
 from dubito.errors import BadValueError
-from dubito.kernels import blocks
 
 
 def test_kept_columns_travel_with_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 64)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "64")
     p = np.random.default_rng(0).random(500)
     names = [f"n{k // 100}" for k in range(500)]  # other categories in each row group
     table = pa.table({"p": p, "name": pa.array(names).dictionary_encode(), "k": range(500)})

@@ -29,7 +29,6 @@ from dubito.data import (
     DirectorySink,
     Shards,
     Sink,
-    files,
     read,
     scan,
 )
@@ -85,7 +84,7 @@ def client() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SPAN_ENTRIES", 6 * 500)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "375")
 
 
 @pytest.fixture(scope="module")

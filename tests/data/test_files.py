@@ -17,7 +17,6 @@ from dubito.data import Batch, Columns, read, scan
 from dubito.data.files import _resized
 from dubito.data.labels import Labels, Targets
 from dubito.errors import BadValueError
-from dubito.kernels import blocks
 from dubito.measure import AuditState
 
 Write = Callable[[str, pa.Table], Any]
@@ -222,7 +221,7 @@ COLUMNS = Columns(label="y", logits="logit_*", weight="w")
 def test_streamed_equals_whole(
     write: Write, form: str, n_entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", n_entries)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(n_entries))
     table = predictions()
     shards = scan(write(form, table), COLUMNS)
     weight = table["w"].to_numpy()
@@ -238,7 +237,7 @@ def test_streamed_equals_whole(
 def test_digits_depend_on_neither_format_nor_threads(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 100)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "100")
     sums = []
     for form in [*TEXT_FILES, *NUMPY_FILES, *ARROW_FILES, *TABLES]:
         for threads in ("1", "2"):
@@ -273,7 +272,7 @@ def test_pieces_are_of_one_size_however_batches_are_cut(sizes: list[int], n_rows
 
 @pytest.mark.slow
 def test_few_batches_are_alive_at_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 14)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "14")
     monkeypatch.setenv("DUBITO_THREADS", "2")
     alive: weakref.WeakSet[Batch] = weakref.WeakSet()
     most = []
@@ -293,7 +292,7 @@ def test_few_batches_are_alive_at_once(write: Write, monkeypatch: pytest.MonkeyP
 def test_little_of_a_parquet_file_is_in_memory(
     tmp_path: Path, row_group_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 1 << 16)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(1 << 16))
     logits = rng.random(size=(1_000_000, 8), dtype=np.float32)
     table, path = table_of(logits, "logit_*", range(8)), tmp_path / "big.parquet"
     parquet.write_table(table, path, row_group_size=row_group_size, use_dictionary=False)

@@ -11,7 +11,6 @@ from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data.batch import RowStatistics, row_statistics
 from dubito.data.labels import Labels
 from dubito.errors import BadTypeError
-from dubito.kernels import blocks
 
 N_ROWS = 300
 rng = np.random.default_rng(0)
@@ -178,7 +177,7 @@ def test_blocks_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None
     outputs = Logits(rng.normal(size=(N_ROWS, 7)))
     y, _ = labels_of("soft", 7)
     whole = row_statistics(outputs, Labels.of(y, outputs))
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 50)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "50")
     for threads in ("1", "2"):
         monkeypatch.setenv("DUBITO_THREADS", threads)
         rows = row_statistics(outputs, Labels.of(y, outputs))

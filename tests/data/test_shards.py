@@ -13,7 +13,6 @@ from dubito import Logits, Members, TopLabel
 from dubito.data import ArrayShards, Batch, Shards, as_shards
 from dubito.data.shards import CountedShards, Sum, make_shards
 from dubito.errors import BadTypeError, EmptyStateError
-from dubito.kernels import blocks
 from dubito.measure import AuditState
 
 rng = np.random.default_rng(0)
@@ -27,7 +26,7 @@ def batch_of(n_rows: int) -> Batch:
 def test_blocks_hold_every_row_once_and_in_order(n_rows: int, n_entries: int) -> None:
     batch = batch_of(n_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_ENTRIES", n_entries)
+        patch.setenv("DUBITO_BLOCK_ENTRIES", str(n_entries))
         parts = [part.outputs for part in ArrayShards(batch).batches()]
     arrays = [part.array for part in parts if isinstance(part, Logits)]
     assert isinstance(batch.outputs, Logits)
@@ -37,7 +36,7 @@ def test_blocks_hold_every_row_once_and_in_order(n_rows: int, n_entries: int) ->
 
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_digits_do_not_depend_on_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 100)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "100")
     shards = ArrayShards(batch_of(1000))
     monkeypatch.setenv("DUBITO_THREADS", "3")
     expected = shards.sum(AuditState.of).to_dict()
@@ -49,7 +48,7 @@ def test_digits_do_not_depend_on_threads(threads: str, monkeypatch: pytest.Monke
     "outputs", [TopLabel([0.5] * 9, [1] * 9), Members(np.full((5, 9, 4), 0.25))]
 )
 def test_all_outputs_can_be_split(outputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 8)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "8")
     sizes = [len(part) for part in ArrayShards(Batch.of(None, outputs)).batches()]
     assert sum(sizes) == 9
     assert len(sizes) > 1

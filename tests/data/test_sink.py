@@ -15,7 +15,6 @@ from pyarrow import csv, feather, ipc, parquet
 from dubito.data import ArrayShards, Batch, Columns, EncodedLabels, Shards, Sink, scan
 from dubito.data import sink as module
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.kernels import blocks
 
 RNG = np.random.default_rng(0)
 N = 1000
@@ -72,7 +71,7 @@ READERS: dict[str, Callable[[Path], pa.Table]] = {
 def test_columns_come_back_as_they_were_in_every_format(
     tmp_path: Path, ending: str, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 120)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "120")
     monkeypatch.setattr(module, "GROUP_ROWS", 64)
     monkeypatch.setenv("DUBITO_THREADS", threads)
     path, told = tmp_path / f"out{ending}", list[int]()
@@ -150,7 +149,7 @@ def test_an_error_leaves_nothing_and_what_was_there(
         return columns_of(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_ENTRIES", 120)
+        patch.setenv("DUBITO_BLOCK_ENTRIES", "120")
         patch.setattr(module, "GROUP_ROWS", 64)
         with pytest.raises(error), Sink(path) as sink:
             ArrayShards(Batch.of(None, P)).write(failing, sink)

@@ -7,7 +7,6 @@ import pytest
 from dubito.calibrate import TemperatureScaling
 from dubito.data import ArrayShards, Batch, Columns, Sink, scan
 from dubito.decide import CostMatrix, Policy, write_decisions
-from dubito.kernels import blocks
 from dubito.outputs import Logits
 
 
@@ -58,7 +57,7 @@ def test_what_is_written_is_what_the_policy_decides(
 def test_files_are_streamed_and_rows_numbered_through(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 64)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "64")
     rng = np.random.default_rng(2)
     columns = {f"logit_{k}": rng.normal(size=90) for k in range(3)}
     columns |= {f"feature_{k}": rng.normal(size=90) for k in range(2)}

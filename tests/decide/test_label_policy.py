@@ -353,7 +353,7 @@ def test_blocks_of_rows_decide_like_all_rows(
     for one in (policy, samples):
         whole = one.decide(outputs)
         with monkeypatch.context() as patch:
-            patch.setattr("dubito.decide.policy.decide.BLOCK_ENTRIES", 44)
+            patch.setenv("DUBITO_BLOCK_ENTRIES", "44")
             parts = one.decide(outputs)
         single = [one.decide(outputs.take(slice(k, k + 1))) for k in range(5)]
         for name in ("action", "fallback", "review_row", "expected_cost", "review_value"):

@@ -302,7 +302,7 @@ def test_members_count_as_their_mean() -> None:
 def test_blocks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = fitted(features=X, risk=RiskBound(0.2), deploy_prior=[0.2, 0.3, 0.5])
     whole = policy.decide(Logits(NEW_Z), NEW_X)
-    monkeypatch.setattr("dubito.decide.policy.decide.BLOCK_ENTRIES", 60)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "60")
     same(policy.decide(Logits(NEW_Z), NEW_X), whole)
     monkeypatch.setenv("DUBITO_THREADS", "1")
     same(policy.decide(Logits(NEW_Z), NEW_X), whole)

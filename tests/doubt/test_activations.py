@@ -73,7 +73,7 @@ def test_norms_and_cosines_against_plain_loops(dtype: Precision) -> None:
 def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     z, w = layer()
     norms, closest, parts = feature_norm(z), familiarity(z, w), softmax_decomposition(z, w)
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 30)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "30")
     close(feature_norm(z), norms, rtol=1e-15)
     close(familiarity(z, w), closest, rtol=1e-14)
     close(softmax_decomposition(z, w).uncertainty_by_norm, parts.uncertainty_by_norm, rtol=1e-12)

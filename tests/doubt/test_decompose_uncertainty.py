@@ -22,7 +22,6 @@ from dubito.doubt.ensembles import (
     vote,
 )
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels import blocks
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -161,7 +160,7 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(
 ) -> None:
     array = made(3, 200, 5)
     whole = parts(decompose_uncertainty(array, by=by))
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 45)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "45")
     for one in (array, np.asfortranarray(array)):
         for found, expected in zip(parts(decompose_uncertainty(one, by=by)), whole, strict=True):
             assert (found == expected).all()

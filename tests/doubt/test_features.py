@@ -115,7 +115,7 @@ def test_streams_learn_what_arrays_do(uncertainty: BaseOODScore) -> None:
 def test_threads_and_the_order_of_new_rows_change_no_digit(
     uncertainty: BaseOODScore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 128)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "128")
     found = []
     for threads in ("1", "3"):
         monkeypatch.setenv("DUBITO_THREADS", threads)

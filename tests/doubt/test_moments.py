@@ -36,7 +36,7 @@ def expected_scatters(x: Any) -> Any:
 def test_sums_are_those_of_the_reference(
     shift: float, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", block)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(block))
     x = X + shift
     shards = feature_shards(x, LABELS, W, "caller")
     means = _class_means(shards, "caller")

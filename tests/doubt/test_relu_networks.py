@@ -56,7 +56,7 @@ def test_many_blocks_of_patterns_are_as_one(monkeypatch: pytest.MonkeyPatch) -> 
     rng = np.random.default_rng(0)
     known, new = rng.normal(size=(50, 9)), rng.normal(size=(30, 9))
     whole = activation_patterns(new, known)
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 100)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "100")
     parts = activation_patterns(new, known)
     assert (whole.n_shared == parts.n_shared).all()
     assert (whole.distance == parts.distance).all()

@@ -125,7 +125,7 @@ def test_probabilities_have_no_energy() -> None:
 def test_many_blocks_over_threads_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = Logits(some_logits(1_000, 30, np.float32))
     whole = uncertainty_scores(logits).entropy
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 700)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "700")
     monkeypatch.setenv("DUBITO_THREADS", "3")
     assert (uncertainty_scores(logits).entropy == whole).all()
 

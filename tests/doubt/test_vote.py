@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dubito import Members
 from dubito.doubt.ensembles import _top_classes, _vote_weights, vote
 from dubito.errors import BadValueError
-from dubito.kernels import blocks
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -202,7 +201,7 @@ def test_blocks_leave_every_digit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
     for by in ("mode", "mean", "confidence"):
         expected = vote(members, by=by)
         with monkeypatch.context() as patch:
-            patch.setattr(blocks, "BLOCK_ENTRIES", 31)
+            patch.setenv("DUBITO_BLOCK_ENTRIES", "31")
             for one in (members, turned):
                 found = vote(one, by=by)
                 assert (found.prediction == expected.prediction).all()

@@ -53,6 +53,18 @@ def test_a_wish_that_is_no_count_is_refused(monkeypatch: pytest.MonkeyPatch, wis
     monkeypatch.setenv("DUBITO_THREADS", wish)
     with pytest.raises(BadValueError, match="must be a positive integer"):
         n_threads()
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", wish)
+    with pytest.raises(BadValueError, match="`DUBITO_BLOCK_ENTRIES` must be a positive integer"):
+        row_blocks(3, 2)
+
+
+def test_environment_limits_the_entries_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "10")
+    assert [part.stop for part in row_blocks(12, 2)] == [5, 10, 12]
+    assert [part.stop for part in row_blocks(12, 2, 4)] == [2, 4, 6, 8, 10, 12]
+    assert [part.stop for part in row_blocks(12, 2, 100)] == [5, 10, 12]
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "")
+    assert row_blocks(12, 2) == [slice(0, 12)]
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 1000, BLOCK_ENTRIES, 2 * BLOCK_ENTRIES + 1])
@@ -215,7 +227,7 @@ def test_maps_work_in_a_process_forked_in_the_middle_of_one() -> None:
 def test_digits_do_not_depend_on_the_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, n_classes: int, is_logits: bool
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 1000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "1000")
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(np.ones(n_classes), 3000).astype(np.float32)
     y = rng.integers(0, n_classes, 3000)

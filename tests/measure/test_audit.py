@@ -142,7 +142,7 @@ def test_no_labels_are_refused() -> None:
 
 @pytest.mark.slow
 def test_the_digits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 1000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "1000")
     rng = np.random.default_rng(7)
     batch = Batch.of(rng.integers(0, 9, 2000), Logits(rng.normal(0, 2, (2000, 9))))
     monkeypatch.setenv("DUBITO_THREADS", "1")

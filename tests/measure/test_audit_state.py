@@ -23,7 +23,7 @@ def test_resamples_show_the_figures_of_an_audit() -> None:
 
 def test_streamed_intervals_are_those_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = audit(Y, Logits(LOGITS), n_resamples=60, random_state=5).intervals
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 2000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "2000")
     rows = ArrayShards(Batch.of(Y, Logits(LOGITS))).map(lambda batch: batch)  # streamed
     streamed = Audit.of(rows, n_resamples=60, random_state=5).intervals
     assert set(streamed) == set(whole)
@@ -78,7 +78,7 @@ def test_many_rows_in_memory_are_summed_in_blocks_and_ranked_exactly(
     batch = Batch.of(Y, Logits(ties), sample_weight=RNG.integers(0, 3, 3000), groups=Y % 2)
     whole = audit(Y, Logits(ties), sample_weight=batch.weight, n_resamples=0).to_dict()
     monkeypatch.setattr(import_module("dubito.measure.audit"), "MANY_ROWS", 1000)
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 2000)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "2000")
     found = Audit.of(ArrayShards(batch), n_resamples=40)
     for name in set(whole) - {"intervals", "groups", "group_comparison", "verdict"}:
         got = found.to_dict()[name]

@@ -26,7 +26,7 @@ def test_each_group_is_audited_as_if_alone() -> None:
 def test_groups_pool_over_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = Batch.of(Y, Logits(LOGITS), groups=GROUPS)
     whole = GroupedState.of(batch, of=AuditState.of).value
-    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 300)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "300")
     pooled = ArrayShards(batch).sum(partial(GroupedState.of, of=AuditState.of)).value
     assert list(pooled) == list(whole)
     for name, state in whole.items():

@@ -138,7 +138,7 @@ def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
     return None
 
 
-SPAN_ENTRIES = 1 << 23  # 32 MB of float32: more than a task's overhead, less than its memory
+SPAN_BLOCKS = 8  # 32 MB of float32: more than a task's overhead, less than its memory
 
 
 def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> FileShards:
@@ -208,7 +208,7 @@ def read_cells(
         numbers = [name for name in wanted if name not in texts]
         decimal = _decimal_of(opened, numbers)
         as_text = wanted if decimal != "." else [name for name in wanted if name in texts]
-        pieces = list(opened.batches(wanted, as_text, SPAN_ENTRIES))
+        pieces = list(opened.batches(wanted, as_text, SPAN_BLOCKS * blocks.block_entries()))
     if not pieces:
         raise BadFileError(opened.name, "it has no rows", "Check that it is the right file")
     table = pa.Table.from_batches(pieces)
@@ -317,7 +317,7 @@ class FileShards(Shards):
         list of FileSpan
             Shards of a part each, with the number of rows where the file states it.
         """
-        n_rows = SPAN_ENTRIES // self.columns.n_entries
+        n_rows = SPAN_BLOCKS * blocks.block_entries() // self.columns.n_entries
         return [
             FileSpan(
                 replace(
@@ -347,7 +347,7 @@ class FileShards(Shards):
         # Bad rows are found one by one in text, which a typed reader would refuse as a whole.
         is_typed = self.bad_rows is None and self.columns.decimal == "."
         texts = self.columns.texts if is_typed else wanted
-        n_rows = max(1, blocks.BLOCK_ENTRIES // self.columns.n_entries)
+        n_rows = max(1, blocks.block_entries() // self.columns.n_entries)
         # Decoding costs a call per column: a wide table is decoded several pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True

@@ -100,14 +100,25 @@ def n_threads() -> int:
     """Return the number of threads that kernels may use; fewer inside a map."""
     if hasattr(NESTED, "n_threads"):
         return int(NESTED.n_threads)
-    setting = os.environ.get("DUBITO_THREADS", "").strip()
-    if not setting and hasattr(os, "sched_getaffinity"):
+    setting = _read_setting("DUBITO_THREADS", example=2)
+    if setting is None and hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
+    return setting or os.cpu_count() or 1
+
+
+def block_entries() -> int:
+    """Return how many entries of a matrix a block of rows has at most."""
+    return _read_setting("DUBITO_BLOCK_ENTRIES", example=BLOCK_ENTRIES) or BLOCK_ENTRIES
+
+
+def _read_setting(name: str, example: int) -> int | None:
+    """Return a positive integer of the environment, None if it is not set."""
+    setting = os.environ.get(name, "").strip()
     if not setting:
-        return os.cpu_count() or 1
+        return None
     if not setting.isdecimal() or int(setting) < 1:
-        rule, fix = "must be a positive integer", "Set DUBITO_THREADS=2"
-        raise BadValueError("DUBITO_THREADS", "The environment", rule, repr(setting), fix)
+        rule, fix = "must be a positive integer", f"Set {name}={example}"
+        raise BadValueError(name, "The environment", rule, repr(setting), fix)
     return int(setting)
 
 
@@ -128,13 +139,14 @@ def kept_threads() -> Iterator[None]:
             KEPT.reset(token)
 
 
-def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) -> list[slice]:
+def row_blocks(n_rows: int, n_columns: int, most_entries: int | None = None) -> list[slice]:
     """Return the row ranges of blocks that cover `n_rows`; none for no rows.
 
     >>> row_blocks(3, 2)
     [slice(0, 3, None)]
     """
-    step = max(1, (block_entries or BLOCK_ENTRIES) // max(n_columns, 1))
+    limit = block_entries()
+    step = max(1, min(most_entries or limit, limit) // max(n_columns, 1))
     return [slice(low, min(low + step, n_rows)) for low in range(0, n_rows, step)]
 
 

@@ -17,7 +17,6 @@ from dubito.data import BadRows, Columns, read, scan
 from dubito.data.sources import open_source
 from dubito.data.sources.opening import _partition_of
 from dubito.errors import BadFileError, BadValueError
-from dubito.kernels import blocks
 from dubito.measure import AuditState
 
 COLUMNS = Columns(label="y", probabilities="p")
@@ -65,7 +64,7 @@ def test_sums_are_the_same_to_the_last_digit_however_files_are_cut(
     folder = tmp_path_factory.mktemp("cut")
     write_cut(folder, cuts, ".parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_ENTRIES", 22)
+        patch.setenv("DUBITO_BLOCK_ENTRIES", "22")
         sums = [scan(where, COLUMNS).sum(AuditState.of).to_dict() for where in (folder, WHOLE)]
     assert sums[0] == sums[1]
 

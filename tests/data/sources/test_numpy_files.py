@@ -12,7 +12,6 @@ from dubito import Logits
 from dubito.data import Columns, read, scan
 from dubito.data.labels import Labels
 from dubito.errors import BadFileError, BadTypeError, BadValueError
-from dubito.kernels import blocks
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([0, 1, 2, 2, 1, 0])
@@ -146,7 +145,7 @@ def test_an_array_cut_short_is_found(tmp_path: Path) -> None:
 def test_an_array_cut_while_it_is_read_is_an_error_and_no_signal(
     tmp_path: Path, order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 1 << 12)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(1 << 12))
     logits = np.zeros((200_000, 3), order=order)
     folder = save(tmp_path, "npy", logits=logits, y=np.zeros(len(logits)))
     batches = scan(folder, COLUMNS).batches()

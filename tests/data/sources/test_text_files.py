@@ -8,7 +8,7 @@ import pytest
 
 from dubito.data import BadRows, Batch, Columns, read, scan
 from dubito.data.labels import Labels
-from dubito.data.sources import formats, open_source
+from dubito.data.sources import open_source
 from dubito.errors import BadFileError, BadValueError
 
 COLUMNS = Columns(label="y", logits="z_*")
@@ -96,7 +96,7 @@ def test_a_row_may_be_wider_than_a_usual_block(tmp_path: Path) -> None:
 def test_line_ends_in_quotes_may_stand_at_the_end_of_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 500)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "62")
     rows = "".join(f'{i % 2},1,2,"a\n{"b" * (i % 7)}\nc"\n' for i in range(300))
     batch = read_text(tmp_path / "f.csv", "y,z_0,z_1,note\n" + rows)
     assert codes_of(batch) == [0, 1] * 150
@@ -113,7 +113,7 @@ def test_line_ends_in_quotes_may_stand_at_the_end_of_a_block(
 def test_text_among_numbers_is_found_in_a_later_block(
     tmp_path: Path, row: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 500)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "62")
     path = tmp_path / "f.csv"
     path.write_text("y,z_0,z_1\n" + "1,0.5,2\n" * 300 + f"{row}\n" * 2)
     with pytest.raises(BadValueError) as caught:
@@ -125,7 +125,7 @@ def test_text_among_numbers_is_found_in_a_later_block(
 def test_a_row_of_too_few_cells_is_counted_by_rows_not_lines(
     tmp_path: Path, n_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 500)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "62")
     path = tmp_path / "f.csv"
     path.write_text("y,z_0,z_1,note\n" + '1,0.5,2,"a\nb"\n\n' * n_before + "1,0.5\n")
     with pytest.raises(BadFileError, match=f"row {n_before} has 2 cells, the header has 4"):
@@ -186,7 +186,7 @@ def test_a_comma_between_commas_names_the_remedy(tmp_path: Path) -> None:
 def test_a_line_that_expands_without_end_is_refused(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK_BYTES", 1 << 20)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(1 << 17))
     cell = b'"x\n"\t' if "tsv" in ending else b'"x\n",'
     for text in (b"a" * (1 << 21), b"\n" * (1 << 21), cell * (1 << 18)):
         path = tmp_path / f"f.{ending}"

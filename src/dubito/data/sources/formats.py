@@ -208,16 +208,16 @@ class ParquetSource(BaseSource):
     def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
         metadata, wanted = self.metadata(), list(columns)
         groups = range(metadata.num_row_groups) if self.groups is None else self.groups
-        n_entries = _most_entries(metadata, groups, wanted)
+        n_entries, limit = _most_entries(metadata, groups, wanted), blocks.block_entries()
         n_blocks = COLUMN_GROUP_BLOCKS if len(wanted) > blocks.n_threads() else GROUP_BLOCKS
         if is_url(self.name):
             for group in groups:
                 yield from self.streamed([group], wanted, n_rows, metadata)
-        elif n_entries > n_blocks * blocks.BLOCK_ENTRIES:
+        elif n_entries > n_blocks * limit:
             yield from self.streamed(list(groups), wanted, n_rows, metadata)
         else:
             runs = _runs_of(metadata, groups, n_rows)
-            n_ahead = BLOCKS_AHEAD * blocks.BLOCK_ENTRIES // max(n_entries, blocks.BLOCK_ENTRIES)
+            n_ahead = BLOCKS_AHEAD * limit // max(n_entries, limit)
             whole = partial(self.whole, columns=wanted, metadata=metadata)
             for table in blocks.map_in_order(whole, runs, n_ahead):
                 yield from table.to_batches(n_rows)
@@ -333,7 +333,8 @@ def _open_ipc(
 
 COMPRESSIONS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
-BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
+ENTRY_BYTES = 8  # of text; a row must fit into a block: about half a million numbers do
+MIN_BLOCK_BYTES = 256  # whatever the setting, so that a header fits
 
 
 @final
@@ -364,7 +365,7 @@ class TextSource(BaseSource):
         self, columns: Names, texts: Names, on_bad_row: Callable[[Any], str] | None = None
     ) -> Iterator[arrow_csv.CSVStreamingReader]:
         """Open the file. The number of a bad row is known only with a single thread."""
-        reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
+        reading = arrow_csv.ReadOptions(block_size=_block_bytes(), use_threads=on_bad_row is None)
         parse_options = arrow_csv.ParseOptions(
             delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_bad_row
         )
@@ -434,7 +435,7 @@ def _first_cells(lines: Iterable[str], separator: str) -> list[str]:
 
 def _noted(read: io.TextIOWrapper, lines: list[str], name: str) -> Iterator[str]:
     """Yield lines and note them, up to a block: a compressed line may expand without end."""
-    n_left = BLOCK_BYTES
+    n_left = _block_bytes()
     while line := read.readline(n_left):
         n_left -= len(line)
         if n_left <= 0:
@@ -443,9 +444,14 @@ def _noted(read: io.TextIOWrapper, lines: list[str], name: str) -> Iterator[str]
         yield line
 
 
+def _block_bytes() -> int:
+    """Return how many bytes of text are read at once."""
+    return max(ENTRY_BYTES * blocks.block_entries(), MIN_BLOCK_BYTES)
+
+
 def _too_long(name: str, what: str) -> BadFileError:
     """Return the error for a line that does not fit into a block."""
-    problem = f"{what} has more than {BLOCK_BYTES >> 20} MB"
+    problem = f"{what} has more than {_block_bytes() >> 20} MB"
     return BadFileError(name, problem, "Check that it is a table with one row per line")
 
 
