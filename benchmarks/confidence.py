@@ -180,10 +180,12 @@ def main() -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--quick", action="store_true", help="a small generated set")
+    parser.add_argument(
+        "--quick", action="store_true", help="few splits; generated rows without a folder"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    if (options.folder is None) != options.quick:
+    if options.folder is None and not options.quick:
         parser.error("pass a folder, or --quick")
     sets = list(load_sets(options.folder))
     if not sets:

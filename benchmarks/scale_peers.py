@@ -91,7 +91,8 @@ def by_audit(path: Path) -> dict[str, float]:
 
 
 # What each alternative needs besides pyarrow, and its function.
-PEERS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]] = {
+Peers = dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]]
+PEERS: Peers = {
     "dubito, all of an audit": ((), by_audit),
     "pandas in chunks": (("pandas",), by_pandas),
     "torchmetrics": (("pandas", "torchmetrics"), by_torchmetrics),
@@ -99,12 +100,12 @@ PEERS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]] = {
 }
 
 
-def peers_table(path: Path, n_rows: int) -> str:
+def peers_table(path: Path, n_rows: int, peers: Peers = PEERS) -> str:
     """Return a table of each alternative, its seconds and its results."""
     lines = [f"alternatives, {PLAIN.title}, {n_rows:,} rows"]
     lines.append(f"{'':<24} {'seconds':>9} {'x audit':>8} {'log loss':>10} {'ECE':>8}")
     first = None
-    for name, (needed, call) in PEERS.items():
+    for name, (needed, call) in peers.items():
         if missing := [package for package in needed if find_spec(package) is None]:
             lines.append(f"{name:<24} {', '.join(missing)} not installed")
             continue

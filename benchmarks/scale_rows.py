@@ -34,6 +34,7 @@ class Shape:
     title: str
     n_classes: int
     is_list: bool
+    group_entries: int = GROUP_ENTRIES
 
     @property
     def columns(self) -> Columns:
@@ -43,7 +44,7 @@ class Shape:
     @property
     def group_rows(self) -> int:
         """The number of rows of a row group."""
-        return max(1, GROUP_ENTRIES // self.n_classes)
+        return max(1, self.group_entries // self.n_classes)
 
 
 LISTS = Shape("fixed-size lists of 10", 10, is_list=True)

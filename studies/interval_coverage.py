@@ -17,7 +17,7 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.measure import calibration_test, confidence_interval
 from dubito.measure.intervals import CATALOG
 
-FIGURES = [
+METRICS = [
     "log_loss",
     "brier_score",
     "accuracy",
@@ -41,15 +41,16 @@ def main() -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="20 sets instead of 500")
-    is_quick = parser.parse_args().quick
-    n_sets, n_truth = (20, 100_000) if is_quick else (500, 2_000_000)
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=METRICS)
+    options = parser.parse_args()
+    n_sets, n_truth = (20, 100_000) if options.quick else (500, 2_000_000)
     rng = np.random.default_rng(0)
     logits, y = simulated(rng, n_truth)
     sets = [simulated(rng, N_ROWS) for _ in range(n_sets)]
     print(f"{n_sets} sets of {N_ROWS:,} rows, 10 classes; intervals of 95 %, 200 resamples\n")
     print(f"{'':<30} {'calibrated':>22} {'logits x 1.2':>22}")
     print(f"{'':<30} {'truth':>11} {'held':>10} {'truth':>11} {'held':>10}")
-    for name in FIGURES:
+    for name in options.metrics:
         line = f"{name:<30}"
         for scale in (1.0, 1.2):
             metric = CATALOG[name].function

@@ -59,6 +59,7 @@ class Study(Generic[Setting]):
     n_seeds: int = 3
     cache_name: str | None = None
     has_cifar: bool = False
+    docs: Path = DOCS
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
         """Run what is not cached yet, print the tables, and write them with the figure.
@@ -69,7 +70,7 @@ class Study(Generic[Setting]):
         seeds = tuple(range(options.seeds))
         is_full = not options.quick and len(seeds) >= self.n_seeds
         is_full &= not self.has_cifar or options.cifar is not None
-        output = options.o or (DOCS if is_full else Path(tempfile.mkdtemp()))
+        output = options.o or (self.docs if is_full else Path(tempfile.mkdtemp()))
         requested = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
         start = time.monotonic()
         folder = requested.cache_folder(self.cache_name or self.name)
@@ -82,7 +83,7 @@ class Study(Generic[Setting]):
         report.write(output, self.name)
         print(report.text)
         print(f"\n{output / self.name}.md and .png, {time.monotonic() - start:.0f} s")
-        if output == DOCS and is_full:
+        if output == self.docs and is_full:
             put_into_readme(self.name, report.text)
 
     def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -18,8 +18,7 @@ def test_the_benchmark_compares_methods(
     assert "generated: 3 models, 300 rows to fit, 600 to test" in printed
     (one,) = confidence.load_sets(None)
     np.savez(tmp_path / "cascade_some.npz", confidence_test=one[1], correct_test=one[2])
-    monkeypatch.setattr(confidence, "N_SPLITS", 2)
-    monkeypatch.setattr(sys, "argv", ["confidence", str(tmp_path), "--json"])
+    monkeypatch.setattr(sys, "argv", ["confidence", str(tmp_path), "--quick", "--json"])
     confidence.main()
     found = json.loads(capsys.readouterr().out)
     rows = found["figures"]["some"]

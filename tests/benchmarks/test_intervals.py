@@ -22,8 +22,7 @@ def test_the_benchmark_compares_methods(
     for name in ("y", "quantiles", "mean", "std", "features"):
         arrays[f"cal_{name}"], arrays[f"test_{name}"] = np.split(getattr(one, name), [600])
     np.savez(tmp_path / "reg_some.npz", **arrays)
-    monkeypatch.setattr(intervals, "N_SPLITS", 3)
-    monkeypatch.setattr(sys, "argv", ["intervals", str(tmp_path), "--json"])
+    monkeypatch.setattr(sys, "argv", ["intervals", str(tmp_path), "--quick", "--json"])
     intervals.main()
     found = json.loads(capsys.readouterr().out)
     for kind in ("Quantiles", "Normal"):

@@ -23,8 +23,7 @@ def test_the_benchmark_compares_methods(
         zip(("probs_cal", "labels_cal", "probs_test", "labels_test"), one[1:], strict=True)
     )
     np.savez(tmp_path / "multilabel_some.npz", **arrays)
-    monkeypatch.setattr(multilabel, "N_HALVES", 50)
-    monkeypatch.setattr(sys, "argv", ["multilabel", str(tmp_path), "--json"])
+    monkeypatch.setattr(sys, "argv", ["multilabel", str(tmp_path), "--quick", "--json"])
     multilabel.main()
     printed = json.loads(capsys.readouterr().out)
     figures = printed["calibration"]["some"]

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ from benchmarks.scale_rows import LISTS, PLAIN, WIDE, Shape
 from dubito.data import read
 
 
-def test_both_layouts_hold_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_rows, "GROUP_ENTRIES", 3000)
+def test_both_layouts_hold_the_same_rows(tmp_path: Path) -> None:
     rows = []
-    for shape in (LISTS, PLAIN):
+    for layout in (LISTS, PLAIN):
+        shape = replace(layout, group_entries=3000)
         scale_rows.write_rows(tmp_path / "f.parquet", 1000, shape)
         rows.append(read(tmp_path / "f.parquet", shape.columns))
         assert scale_rows.read_by_batches(tmp_path / "f.parquet") == 1000
@@ -24,9 +25,8 @@ def test_both_layouts_hold_the_same_rows(tmp_path: Path, monkeypatch: pytest.Mon
     assert 0.3 < rows[0].rows.correct.mean() < rows[0].rows.confidence.mean()
 
 
-def test_groups_of_rows_are_turned_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_rows, "GROUP_ENTRIES", 3000)
-    scale_rows.write_rows(tmp_path / "f.parquet", 600, LISTS)
+def test_groups_of_rows_are_turned_copies(tmp_path: Path) -> None:
+    scale_rows.write_rows(tmp_path / "f.parquet", 600, replace(LISTS, group_entries=3000))
     rows = read(tmp_path / "f.parquet", LISTS.columns).rows
     first, second = rows.confidence[:300], rows.confidence[300:]
     assert (first != second).mean() > 0.9
@@ -55,11 +55,11 @@ def test_pandas_finds_what_an_audit_finds(tmp_path: Path) -> None:
     assert theirs == pytest.approx(ours, rel=1e-6)
 
 
-def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_reported(tmp_path: Path) -> None:
     scale_rows.write_rows(tmp_path / "f.parquet", 100, PLAIN)
     peers = {"audit": ((), scale_peers.by_audit), "x": (("no_such_package",), scale_peers.by_audit)}
-    monkeypatch.setattr(scale_peers, "PEERS", peers)
-    assert "no_such_package not installed" in scale_peers.peers_table(tmp_path / "f.parquet", 100)
+    table = scale_peers.peers_table(tmp_path / "f.parquet", 100, peers)
+    assert "no_such_package not installed" in table
 
 
 @pytest.mark.parametrize("shape", [LISTS, WIDE], ids=["few", "many"])

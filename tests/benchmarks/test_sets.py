@@ -30,10 +30,8 @@ def test_it_runs_on_a_folder_and_on_generated_rows(
 ) -> None:
     p, y = generated(300, 10)
     np.savez(tmp_path / "cifar100_made.npz", logprobs=np.log(p), labels=y)
-    monkeypatch.setattr("benchmarks.sets.N_HALVES", 2)
-    monkeypatch.setattr("benchmarks.sets.PEERS", {})
     monkeypatch.setattr("benchmarks.sets.speeds", lambda *_: {"dubito LAC": (0.1, 0.2)})
-    monkeypatch.setattr(sys, "argv", ["sets", str(tmp_path), "--json"])
+    monkeypatch.setattr(sys, "argv", ["sets", str(tmp_path), "--quick", "--json"])
     main()
     found = json.loads(capsys.readouterr().out)["sets"]["made"]
     assert found.keys() == OURS.keys()

@@ -8,8 +8,8 @@ from studies import interval_coverage
 def test_the_study_prints_what_was_held_and_rejected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["interval_coverage", "--quick"])
-    monkeypatch.setattr(interval_coverage, "FIGURES", ["log_loss", "accuracy"])
+    command = ["interval_coverage", "--quick", "--metrics", "log_loss", "accuracy"]
+    monkeypatch.setattr(sys, "argv", command)
     interval_coverage.main()
     printed = capsys.readouterr().out
     assert "log_loss" in printed

@@ -136,7 +136,6 @@ def test_only_whole_runs_are_published(
 ) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("<!-- throws -->\n<!-- end of throws -->\n")
-    monkeypatch.setattr(study, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(
         study, "put_into_readme", lambda name, text: put_into_readme(name, text, readme)
     )
@@ -145,7 +144,9 @@ def test_only_whole_runs_are_published(
         return [Throw(seed, tmp_path / "log") for seed in options.seeds]
 
     places = ["--cache", str(tmp_path), "--processes", "1"]
-    Study("throws", settings, thrown, summarize, n_seeds=2, has_cifar=True).main([*places, *given])
+    docs = tmp_path / "docs"
+    throws = Study("throws", settings, thrown, summarize, n_seeds=2, has_cifar=True, docs=docs)
+    throws.main([*places, *given])
     assert (tmp_path / "docs" / "throws.md").is_file() == is_full
     assert ("| throw |" in readme.read_text()) == is_full
 
