@@ -57,7 +57,8 @@ def test_pandas_finds_what_an_audit_finds(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_reported(tmp_path: Path) -> None:
     scale_rows.write_rows(tmp_path / "f.parquet", 100, PLAIN)
-    peers = {"audit": ((), scale_peers.by_audit), "x": (("no_such_package",), scale_peers.by_audit)}
+    audit = scale_peers.by_audit
+    peers: scale_peers.Peers = {"audit": ((), audit), "x": (("no_such_package",), audit)}
     table = scale_peers.peers_table(tmp_path / "f.parquet", 100, peers)
     assert "no_such_package not installed" in table
 
