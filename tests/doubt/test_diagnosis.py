@@ -128,11 +128,10 @@ def test_what_tells_ood_inputs_apart_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
     assert unseen.negative_feature_norm is not None
-    assert not unseen.negative_feature_norm.separates
-    assert not unseen.negative_feature_norm.is_reversed
+    assert unseen.negative_feature_norm.conclusion not in ("separated", "reversed")
     assert next(iter(digits.separations)) == "energy"
     assert digits.negative_feature_norm is not None
-    assert digits.negative_feature_norm.separates
+    assert digits.negative_feature_norm.conclusion == "separated"
 
 
 def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
@@ -230,13 +229,11 @@ def test_one_row_of_each_has_the_error_of_chance_only() -> None:
 
 
 def test_what_is_clear_is_so_by_the_larger_error() -> None:
-    assert Separation(0.7, 0.05, 0.09).separates
-    assert not Separation(0.7, 0.05, 0.11).separates
-    assert Separation(0.7, 0.05, 0.11).is_inconclusive
-    assert not Separation(0.59, 0.01, 0.01).separates
-    assert not Separation(0.59, 0.01, 0.01).is_inconclusive
-    assert Separation(0.3, 0.09, 0.05).is_reversed
-    assert not Separation(0.3, 0.11, 0.05).is_reversed
+    assert Separation(0.7, 0.05, 0.09).conclusion == "separated"
+    assert Separation(0.7, 0.05, 0.11).conclusion == "inconclusive"
+    assert Separation(0.59, 0.01, 0.01).conclusion == "overlapping"
+    assert Separation(0.3, 0.09, 0.05).conclusion == "reversed"
+    assert Separation(0.3, 0.11, 0.05).conclusion == "inconclusive"
 
 
 def test_longer_features_are_reported() -> None:
@@ -251,7 +248,7 @@ def test_longer_features_are_reported() -> None:
     )
     assert found.kind == "extrapolation"
     assert found.negative_feature_norm is not None
-    assert found.negative_feature_norm.is_reversed
+    assert found.negative_feature_norm.conclusion == "reversed"
     assert found.unfamiliarity is not None
     assert found.unfamiliarity.roc_auc == pytest.approx(0.5, abs=1e-3)
     assert found.ood_norm == pytest.approx(5 * (found.id_norm or 0))

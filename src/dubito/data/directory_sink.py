@@ -452,6 +452,5 @@ def _differences(before: Any, now: dict[str, Any]) -> str:
     """Return the settings that differ, with both values."""
     old = before if isinstance(before, dict) else {}
     names = sorted(name for name in {*old, *now} if old.get(name) != now.get(name))
-    return (
-        ", ".join(f"{name} {now.get(name)!r} (was {old.get(name)!r})" for name in names) or "none"
-    )
+    texts = [f"{name} {now.get(name)!r} (was {old.get(name)!r})" for name in names]
+    return ", ".join(texts) or "none"

@@ -178,17 +178,14 @@ class _Parser:
             raise self._error()
 
     def _sum(self) -> None:
-        """Read a sum of products."""
-        self._product()
-        while sign := self._sign("+-"):
-            self._product()
-            self.steps.append((sign, 2))
+        """Read a sum of products of factors."""
+        self._chain("+-", lambda: self._chain("*/", self._factor))
 
-    def _product(self) -> None:
-        """Read a product of factors."""
-        self._factor()
-        while sign := self._sign("*/"):
-            self._factor()
+    def _chain(self, signs: str, operand: Callable[[], None]) -> None:
+        """Read operands between which one of some signs stands."""
+        operand()
+        while sign := self._sign(signs):
+            operand()
             self.steps.append((sign, 2))
 
     def _factor(self) -> None:

@@ -75,8 +75,7 @@ class _TextWriter:
 
 def _in_quotes(texts: pa.Array) -> pa.Array:
     """Return text in double quotes, those within it doubled."""
-    escaped = pc.replace_substring(texts, '"', '""')
-    return pc.binary_join_element_wise('"', escaped, '"', "")
+    return pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
 
 
 WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
@@ -191,9 +190,8 @@ class Sink:
         if not columns:
             return
         table = _table_of(columns, self.name, self.digits)
-        names = {
-            name: tuple(c.names) for name, c in columns.items() if isinstance(c, EncodedLabels)
-        }
+        encoded = {name: c for name, c in columns.items() if isinstance(c, EncodedLabels)}
+        names = {name: tuple(column.names) for name, column in encoded.items()}
         if self.writer is None:
             self.schema, self.names = table.schema, names
             self.writer = self.open_writer(self.file, table.schema)
@@ -331,10 +329,10 @@ def _table_of(columns: Mapping[str, Any], where: str, digits: int | None) -> pa.
         if len(array) != n_rows:
             rule, fix = f"must be as long as `{first}` ({n_rows} rows)", "Provide one value per row"
             raise BadValueError(name, where, rule, f"{len(array)} rows", fix)
-    repeated = {
-        name: pa.repeat(text, n_rows) for name, text in columns.items() if isinstance(text, str)
+    ordered = {
+        name: arrays[name] if name in arrays else pa.repeat(text, n_rows)
+        for name, text in columns.items()
     }
-    ordered = {name: (arrays | repeated)[name] for name in columns}
     if is_text_file:
         ordered = {quoted_formula(name): _quoted(array) for name, array in ordered.items()}
     return pa.table(ordered)

@@ -61,9 +61,8 @@ def row_count(source: Any) -> int | None:
     opened = open_source(source)
     with file_errors(opened.name):
         spans = opened.spans(sys.maxsize)
-        counts = [
-            _line_count(span.source) if span.n_rows is None else span.n_rows for span in spans
-        ]
+        known = ((span.source, span.n_rows) for span in spans)
+        counts = [_line_count(source) if n_rows is None else n_rows for source, n_rows in known]
     return None if None in counts else sum(filter(None, counts))
 
 

@@ -118,8 +118,7 @@ def parse_times(
         odd = next(one for one, has in has_zone.items() if has != next(iter(has_zone.values())))
         rule, fix = "must have a time zone in all rows or in none", "Write all in UTC, e.g. with Z"
         raise BadValueError(name, where, rule, repr(str(odd)), fix, places[odd])
-    in_zone = any(has_zone.values())
-    is_day = in_zone and is_local and _are_local_days(list(dates.values()))
+    is_day = any(has_zone.values()) and is_local and _are_local_days(list(dates.values()))
     stamps = {one: np.datetime64(_naive(found, is_day), "us") for one, found in dates.items()}
     texts = {one: _date_text(found) for one, found in dates.items()}
     values = np.array([stamps[one] for one in cells], dtype="datetime64[us]")

@@ -23,6 +23,7 @@ from dubito.formatting import HTMLTable, html_view, percent, wrapped
 from dubito.measure.detection import roc_auc
 
 SCORE_NOTE = "AUROC 0.5 is chance; gain over least confidence; +- standard error"
+Conclusion = Literal["separated", "reversed", "inconclusive", "overlapping"]
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "inconclusive"]
 
 NORMAL = NormalDist()
@@ -39,6 +40,18 @@ VERDICTS: dict[Kind, str] = {
     "partial saturation": "confidence separates OOD inputs only in part ({auroc}).",
     "saturation": f"{NOT} about as confident as in-distribution inputs.",
     "extrapolation": f"{NOT} more confident than in-distribution inputs.",
+}
+KINDS: dict[Conclusion, Kind] = {
+    "reversed": "extrapolation",
+    "inconclusive": "inconclusive",
+    "overlapping": "saturation",
+    "separated": "separation",
+}
+FEATURE_VERDICTS: dict[Conclusion, str] = {
+    "separated": "{name} separate them ({auroc}).",
+    "reversed": "OOD features {reversal}, which increases softmax confidence ({auroc}).",
+    "inconclusive": "{name} are inconclusive with so few rows ({auroc}).",
+    "overlapping": "{name} do not separate them ({auroc}).",
 }
 THRESHOLD = "A threshold that accepts 95 % of in-distribution inputs"
 NO_BETTER = "no other score measured here is clearly better"
@@ -76,19 +89,16 @@ class Separation:
         return N_ERRORS * max(self.standard_error, self.chance_error)
 
     @property
-    def separates(self) -> bool:
-        """Whether OOD rows have clearly larger scores."""
-        return self.roc_auc >= USEFUL_AUROC and self.roc_auc - self.margin > 0.5
+    def conclusion(self) -> Conclusion:
+        """Whether OOD rows have clearly larger scores, clearly smaller ones, or neither.
 
-    @property
-    def is_reversed(self) -> bool:
-        """Whether OOD rows have clearly smaller scores."""
-        return self.roc_auc + self.margin < 0.5
-
-    @property
-    def is_inconclusive(self) -> bool:
-        """Whether there are too few rows for a conclusion."""
-        return self.margin > MAX_MARGIN and not self.separates and not self.is_reversed
+        "inconclusive" if there are too few rows to tell.
+        """
+        if self.roc_auc >= USEFUL_AUROC and self.roc_auc - self.margin > 0.5:
+            return "separated"
+        if self.roc_auc + self.margin < 0.5:
+            return "reversed"
+        return "inconclusive" if self.margin > MAX_MARGIN else "overlapping"
 
 
 @final
@@ -158,7 +168,8 @@ class OODDiagnosis:
         measured = self.separations
         name, best = next(iter(measured.items()))
         is_better = best.gain > NORMAL.inv_cdf(1 - LEVEL / (2 * len(measured))) * best.gain_error
-        return name if best.separates and is_better else "least_confidence"
+        is_useful = best.conclusion == "separated"
+        return name if is_useful and is_better else "least_confidence"
 
     @property
     def verdict(self) -> str:
@@ -251,6 +262,7 @@ def diagnose_ood(
     a, b = known.least_confidence, ood.least_confidence
     by_confidence = _separation(a, b)
     fpr95 = float((b <= np.quantile(a, ACCEPTED, method="higher")).mean())
+    kind = KINDS[by_confidence.conclusion]
 
     def compared(id_scores: FloatArray, ood_scores: FloatArray) -> Separation:
         gain, error = paired_gain((id_scores, a), (ood_scores, b))
@@ -265,7 +277,7 @@ def diagnose_ood(
         rule, fix = "must be given with scores fitted on features", "Pass those of both kinds"
         raise BadValueError("id_features", CALLER, rule, "None", fix)
     return OODDiagnosis(
-        kind=_kind(by_confidence, fpr95),
+        kind="partial saturation" if kind == "separation" and fpr95 > 0.5 else kind,
         n_id=a.size,
         n_ood=b.size,
         id_confidence=1 - float(np.median(a)),
@@ -353,17 +365,6 @@ def _fractions_below(values: FloatArray, limits: FloatArray) -> FloatArray:
     return ranks / (2 * values.size)
 
 
-def _kind(by_confidence: Separation, fpr95: float) -> Kind:
-    """Return what happens to the confidence of OOD rows."""
-    if by_confidence.is_reversed:
-        return "extrapolation"
-    if by_confidence.is_inconclusive:
-        return "inconclusive"
-    if not by_confidence.separates:
-        return "saturation"
-    return "partial saturation" if fpr95 > 0.5 else "separation"
-
-
 def _feature_verdicts(found: OODDiagnosis) -> list[str]:
     """Return whether feature norms and angles separate OOD inputs."""
     by_norm, by_angle = found.negative_feature_norm, found.unfamiliarity
@@ -376,22 +377,15 @@ def _feature_verdicts(found: OODDiagnosis) -> list[str]:
         return sentences
     closer = "point closer to the weights of some class"
     sentences.append(_feature_verdict("Feature angles", by_angle, closer))
-    parts = (by_norm, by_angle)
-    if not any(part.separates or part.is_reversed or part.is_inconclusive for part in parts):
+    if by_norm.conclusion == by_angle.conclusion == "overlapping":
         sentences.append("OOD and in-distribution features overlap in the last layer.")
     return sentences
 
 
 def _feature_verdict(name: str, part: Separation, reversal: str) -> str:
     """Return whether norms, or angles, separate OOD inputs."""
-    auroc = f"AUROC {part.roc_auc:.3f}"
-    if part.separates:
-        return f"{name} separate them ({auroc})."
-    if part.is_reversed:
-        return f"OOD features {reversal}, which increases softmax confidence ({auroc})."
-    if part.is_inconclusive:
-        return f"{name} are inconclusive with so few rows ({auroc})."
-    return f"{name} do not separate them ({auroc})."
+    auroc, verdict = f"AUROC {part.roc_auc:.3f}", FEATURE_VERDICTS[part.conclusion]
+    return verdict.format(name=name, auroc=auroc, reversal=reversal)
 
 
 def _table(found: OODDiagnosis) -> list[str]:

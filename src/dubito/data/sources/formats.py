@@ -179,8 +179,7 @@ def _table_of(frame: nw.DataFrame[Any]) -> pa.Table:
     try:
         table = frame.to_arrow()
     except (pa.ArrowException, TypeError):
-        columns = {str(name): _array_of(frame[name].to_list()) for name in frame.columns}
-        return pa.table(columns)
+        return pa.table({str(name): _array_of(frame[name].to_list()) for name in frame.columns})
     return table.select(range(len(frame.columns)))  # without the index of pandas
 
 
@@ -233,11 +232,9 @@ class ParquetSource(BaseSource):
         """Yield row groups that are too large to be held, or far, so many rows at a time."""
         # Near, all of a file would be kept in memory; far, a request a page would take too long.
         is_far = is_url(self.name)
-        buffer_size = 0 if is_far else 1 << 16
+        buffers = {"pre_buffer": is_far, "buffer_size": 0 if is_far else 1 << 16}
         with open_file(self.name) as opened:
-            file = parquet.ParquetFile(
-                opened, metadata=metadata, pre_buffer=is_far, buffer_size=buffer_size
-            )
+            file = parquet.ParquetFile(opened, metadata=metadata, **buffers)
             is_shared = blocks.n_threads() > 1
             yield from file.iter_batches(n_rows, groups, columns=columns, use_threads=is_shared)
 
@@ -490,8 +487,7 @@ class ArraySource(BaseSource):
         with ExitStack() as opened:
             arrays = [self.rows_of(column, opened) for column in columns]
             for low in range(0, n_all, n_rows):
-                rows = slice(low, min(low + n_rows, n_all))
-                pieces = [arrow_of(read(rows)) for read in arrays]
+                pieces = [arrow_of(read(slice(low, min(low + n_rows, n_all)))) for read in arrays]
                 yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
 
     def columns_like(self, column: str) -> list[str]:

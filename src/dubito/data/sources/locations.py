@@ -140,9 +140,7 @@ def _local_files(name: str) -> list[str] | None:
             for match, files in zip(matched, found, strict=True)
             for file in ([match] if files is None else files)
         ]
-    if not os.path.isdir(name):
-        return None
-    return list(_walked(name))
+    return list(_walked(name)) if os.path.isdir(name) else None
 
 
 def _walked(folder: str) -> Iterator[str]:
@@ -158,8 +156,7 @@ def _walked(folder: str) -> Iterator[str]:
                 continue
             seen.add(real)
             yield from (os.path.join(place, name) for name in names)
-            below = (os.path.join(place, name) for name in folders)
-            links += filter(os.path.islink, below)
+            links += filter(os.path.islink, (os.path.join(place, name) for name in folders))
         waiting = sorted(links)
 
 

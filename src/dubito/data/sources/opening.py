@@ -295,8 +295,7 @@ def _open_many(name: str, files: list[str]) -> BaseSource:
         fix = (
             "Use a directory or pattern of Parquet, Arrow or CSV files, or a directory of NPY files"
         )
-        is_pattern = locations.is_pattern(name)
-        problem = "no table matches it" if is_pattern else "it contains no tables"
+        problem = "no table matches it" if locations.is_pattern(name) else "it contains no tables"
         raise BadFileError(name, problem, fix)
     if len(kinds) > 1:
         fix = f"Use a pattern such as {locations.folder_of(name)}/*{kinds[-1]}"
