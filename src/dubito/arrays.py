@@ -1,7 +1,7 @@
 """Validation: from anything array-like to a checked NumPy array."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -73,11 +73,10 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
 
 def _require_even(value: Any, argument: str, caller: str) -> None:
     """Raise for nested lists whose rows have different lengths."""
-    if not (
-        isinstance(value, list | tuple) and all(isinstance(row, list | tuple) for row in value)
-    ):
+    lists = value if isinstance(value, list | tuple) else ()
+    if not all(isinstance(row, list | tuple) for row in lists):
         return
-    row = next((k for k, one in enumerate(value) if len(one) != len(value[0])), None)
+    row = next((k for k, one in enumerate(lists) if len(one) != len(lists[0])), None)
     if row is not None:
         rule = "has rows of different lengths:"
         got = f"row 0 has {len(value[0])}, row {row} has {len(value[row])}"
@@ -161,6 +160,16 @@ def restored(array: NDArray[Any], given: Any) -> Any:
     return array if origin is None else origin.restored(array)
 
 
+def column_names_of(table: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a dict, data frame or structured array, or None."""
+    if isinstance(table, Mapping):
+        return tuple(map(str, table))
+    columns = getattr(table, "column_names", getattr(table, "columns", None))
+    if columns is None:
+        columns = getattr(getattr(table, "dtype", None), "names", None)
+    return None if columns is None else tuple(map(str, columns))
+
+
 def as_frame(array: NDArray[Any], library: str, columns: Iterable[str], index: Any = None) -> Any:
     """Return a matrix as a data frame of pandas (with an index, if given) or polars."""
     if library == "polars":
@@ -193,10 +202,16 @@ def as_numbers(
     n_rows: int | None = None,
     like: str = "the outputs",
     shape: str = "one number per row",
+    *,
+    dimensions: tuple[int, ...] = (1,),
+    fix: str | None = None,
 ) -> FloatArray:
-    """Return a flat array of finite numbers, of a length if `n_rows` is given."""
+    """Return an array of finite numbers, flat by default, of so many rows if `n_rows` is given.
+
+    `shape` describes the dimensions that are allowed, such as "rows x classes".
+    """
     array = as_finite(as_floats(value, argument, caller), argument, caller)
-    require_dimensions(array, (1,), argument, caller, shape)
+    require_dimensions(array, dimensions, argument, caller, shape, fix)
     if n_rows is not None:
         require_rows(array, n_rows, argument, caller, like)
     return array

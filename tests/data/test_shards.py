@@ -54,6 +54,23 @@ def test_all_outputs_can_be_split(outputs: Any, monkeypatch: pytest.MonkeyPatch)
     assert len(sizes) > 1
 
 
+def test_only_rows_in_memory_are_at_hand_as_one_batch() -> None:
+    batch = batch_of(20)
+    assert ArrayShards(batch).in_memory is batch
+    assert ArrayShards(batch).map(lambda part: part).in_memory is None
+
+
+def test_rows_in_memory_are_pooled_and_converted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 30)
+    held, streamed = ArrayShards(batch_of(20)), ArrayShards(batch_of(20)).map(lambda part: part)
+    assert held.pool(lambda part: [len(part)]) == [20]
+    assert streamed.pool(lambda part: [len(part)]) == [10, 10]
+    converted = held.convert(lambda part: part.take(np.arange(12)))
+    assert converted.in_memory is not None
+    assert [len(part) for part in converted.batches()] == [10, 2]
+    assert [len(part) for part in streamed.convert(lambda part: part).batches()] == [10, 10]
+
+
 def test_no_rows_are_one_empty_batch() -> None:
     assert ArrayShards(batch_of(0)).sum(len) == 0
 

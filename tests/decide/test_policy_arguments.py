@@ -8,9 +8,9 @@ import pytest
 from sklearn.base import clone
 
 from dubito import Logits, MultiLabel, Normal
+from dubito.arrays import column_names_of
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
-from dubito.data.batch import column_names
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.fit import (
@@ -108,7 +108,7 @@ def test_names_of_features() -> None:
     assert as_feature_names([1, 2], None, first) == ("1", "2")
     assert as_feature_names(None, frame.to_numpy(), first) is None
     assert as_feature_names(["x"], None, Batch.of([0, 1], P)) is None
-    assert column_names(pa.table({"a": [1.0], "b": [2.0]})) == ("a", "b")
+    assert column_names_of(pa.table({"a": [1.0], "b": [2.0]})) == ("a", "b")
     with pytest.raises(BadValueError) as caught:
         as_feature_names(["x"], frame, first)
     assert str(caught.value) == (

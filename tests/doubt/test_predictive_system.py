@@ -192,7 +192,7 @@ class Streamed(Shards):
         (
             lambda: ConformalPredictiveSystem().fit(Streamed()),
             BadTypeError,
-            "must be in memory, got a stream",
+            r"must be in memory, got a stream. Use arrays, or read\(source, columns\)",
         ),
     ],
 )

@@ -15,9 +15,9 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     as_array,
-    as_finite,
     as_floats,
     as_numbers,
+    column_names_of,
     contiguous,
     freeze,
     require_dimensions,
@@ -293,9 +293,8 @@ class Batch:
     @cached_property
     def rows(self) -> RowStatistics:
         """The statistics of each row; computed once."""
-        return row_statistics(
-            self.outputs, self.labels if isinstance(self.labels, Labels) else None
-        )
+        labels = self.labels if isinstance(self.labels, Labels) else None
+        return row_statistics(self.outputs, labels)
 
     def beside(self, source: str | None) -> dict[str, Any]:
         """Return what is written beside results: the file, the id of each row, kept columns.
@@ -355,9 +354,8 @@ class Batch:
         first_row, kept = 0, self.kept
         if isinstance(rows, slice):
             first_row = range(len(self))[rows].start
-            kept = None if kept is None else kept[rows]
-        elif kept is not None:
-            kept = kept.take(rows)
+        if kept is not None:
+            kept = kept[rows] if isinstance(rows, slice) else kept.take(rows)
         held: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         return Batch(
             outputs=self.outputs.take(rows),
@@ -410,15 +408,18 @@ def make_batch(
             fix = f"The order of the arguments is {caller}({argument}, outputs)"
             raise error.moved(fix=fix) from error
         raise
-    n_rows = wrapped.n_rows
+    n_rows, matrix = wrapped.n_rows, None
     values: dict[str, Any] = {
         name: as_column(one, n_rows, name, caller) for name, one in columns.items()
     }
+    if features is not None:
+        form: dict[str, Any] = {"shape": "rows x features", "dimensions": (2,)}
+        matrix = freeze(as_numbers(features, "features", caller, n_rows, **form))
     return Batch(
         outputs=wrapped,
         labels=_as_labels(y_true, wrapped, argument, caller),
         weight=as_weights(sample_weight, n_rows, caller),
-        features=_as_features(features, n_rows, caller),
+        features=matrix,
         row_costs=None if row_costs is None else as_row_costs(row_costs, n_rows, caller),
         **values,
     )
@@ -476,27 +477,15 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     return freeze(array)
 
 
-def column_names(table: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a dict, data frame or structured array, or None."""
-    if isinstance(table, Mapping):
-        return tuple(map(str, table))
-    columns = getattr(table, "column_names", getattr(table, "columns", None))
-    if columns is None:
-        columns = getattr(getattr(table, "dtype", None), "names", None)
-    return None if columns is None else tuple(map(str, columns))
-
-
 def as_row_costs(row_costs: Any, n_rows: int, caller: str) -> NDArray[Any]:
     """Return columns as a structured array, and numbers or whole cost tables of rows as floats.
 
     Columns of a data frame that are no numbers are left out.
     """
-    names, argument = column_names(row_costs), "row_costs"
+    names = column_names_of(row_costs)
     if names is None:
-        array = as_finite(as_floats(row_costs, argument, caller), argument, caller)
         shape = "one number per row or rows x actions x classes"
-        require_dimensions(array, (1, 3), argument, caller, shape)
-        require_rows(array, n_rows, argument, caller)
+        array = as_numbers(row_costs, "row_costs", caller, n_rows, shape=shape, dimensions=(1, 3))
         return freeze(array.astype(np.float64))
     columns: dict[str, FloatArray] = {}
     for name in names:
@@ -519,16 +508,6 @@ def as_row_costs(row_costs: Any, n_rows: int, caller: str) -> NDArray[Any]:
 def _ones(n_rows: int) -> FloatArray:
     """Return unit weights, read-only and shared by blocks of the same size."""
     return freeze(np.ones(n_rows))
-
-
-def _as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
-    """Return rows x features of finite floats, or None."""
-    if features is None:
-        return None
-    array = as_floats(features, "features", caller)
-    require_dimensions(array, (2,), "features", caller, "rows x features")
-    require_rows(array, n_rows, "features", caller)
-    return freeze(as_finite(array, "features", caller))
 
 
 def as_column(values: Any, n_rows: int, argument: str, caller: str) -> NDArray[Any] | None:

@@ -79,11 +79,6 @@ class BoundColumns:
         return list(dict.fromkeys(name for columns in self.found.values() for name in columns))
 
     @property
-    def to_read(self) -> list[str]:
-        """All columns to read, each once: those with a role, and those to keep."""
-        return list(dict.fromkeys([*self.needed, *self.keep]))
-
-    @property
     def n_entries(self) -> int:
         """The number of values per row in these columns."""
         return sum(self.widths.get(name, 1) for name in self.needed)
@@ -104,11 +99,10 @@ class BoundColumns:
         """Return a batch; errors name the file, the column and the row within the file."""
         try:
             outputs = self.outputs(piece)
-            has = self.found.__contains__
             values = {
                 argument: self.cells(piece, role).values()
                 for argument, role in VALUES.items()
-                if has(role)
+                if role in self.found
             }
             if isinstance(outputs, Scores):  # which hold their groups
                 values.pop("groups", None)
@@ -116,26 +110,23 @@ class BoundColumns:
                 self.labels(piece, outputs),
                 outputs,
                 sample_weight=self.weights(piece),
-                features=self.matrix(piece, "features") if has("features") else None,
-                row_costs=self.row_costs(piece) if has("row_costs") else None,
+                features=self.matrix(piece, "features") if "features" in self.found else None,
+                row_costs=self.row_costs(piece) if "row_costs" in self.found else None,
                 **values,
             )
-            kept = self.kept(piece) if self.keep else None
-            return replace(batch, kept=kept, first_row=first_row)
+            return replace(batch, kept=self.kept(piece) if self.keep else None, first_row=first_row)
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
 
     def weights(self, piece: pa.Table) -> FloatArray | None:
         """Return the weights of rows, 0 where it is not known whether a top label is correct."""
-        has_weight = "weight" in self.found
-        weight = self.cells(piece, "weight").numbers() if has_weight else None
+        weight = self.cells(piece, "weight").numbers() if "weight" in self.found else None
         if self.kind != "confidence":
             return weight
         is_blank = self.cells(piece, "correct").is_blank
         if not is_blank.any():
             return weight
-        ones = np.ones(piece.num_rows) if weight is None else weight
-        return np.where(is_blank, 0.0, ones)
+        return np.where(is_blank, 0.0, 1.0 if weight is None else weight)
 
     def kept(self, piece: pa.Table) -> pa.Table:
         """Return the columns to keep; what a text file has as numbers is parsed if need be."""
@@ -145,8 +136,7 @@ class BoundColumns:
             cells = piece.column(name)
             if self.has_types or name in texts or not is_text(cells.type):
                 return cells
-            kind = self.keep[name] or pa.float64()
-            return self.column(piece, name).parsed_numbers().cast(kind)
+            return self.column(piece, name).parsed_numbers().cast(self.keep[name] or pa.float64())
 
         return pa.table({name: column(name) for name in self.keep})
 
@@ -165,21 +155,18 @@ class BoundColumns:
             # Validated as rows x members, so that errors name the row.
             members = Normal(self.matrix(piece, "mean"), self.matrix(piece, "std"))
             return RegressionMembers(members.mean.T, members.std.T)
-        matrix = self.matrix(piece, self.kind)
-        if self.kind in ("probabilities", "multilabel"):
-            matrix = self.fractions(matrix)
-        return self.wrapped(freeze(matrix))
-
-    def wrapped(self, matrix: FloatArray) -> BaseOutputs:
-        """Return the declared outputs that are one matrix."""
+        matrix = freeze(self.matrix(piece, self.kind))
         if self.kind == "probabilities":
-            return Probabilities(matrix, self.classes, normalize=self.declared.normalize)
+            normalize = self.declared.normalize
+            return Probabilities(self.fractions(matrix), self.classes, normalize=normalize)
+        if self.kind == "multilabel":
+            return MultiLabel(self.fractions(matrix), self.classes)
         if self.kind == "quantiles":
             return Quantiles(matrix, self.levels, self.declared.rearrange)
         if self.kind == "samples":
             return Samples(matrix)
-        makers = {"multilabel": MultiLabel, "multilabel_logits": MultiLabel.from_logits}
-        return makers.get(self.kind, Logits)(matrix, self.classes)
+        make = MultiLabel.from_logits if self.kind == "multilabel_logits" else Logits
+        return make(matrix, self.classes)
 
     def scores(self, piece: pa.Table) -> Scores:
         """Return scores of answers, with their groups: these are pooled, and not left out whole."""
@@ -190,13 +177,13 @@ class BoundColumns:
             place = names.index(confidence)
             matrix[:, place] = self.fractions(matrix[:, place])
         for name, column in zip(names, matrix.T, strict=True):
+            is_missing, is_fraction = np.isnan(column), (column >= 0) & (column <= 1)
             if name in self.declared.known_scores:
                 rule, fix = "was never missing during fit", "Leave the row out"
-                require_everywhere(~np.isnan(column), column, name, self.where, rule, fix)
+                require_everywhere(~is_missing, column, name, self.where, rule, fix)
             if name in self.declared.fraction_scores and name != confidence:
-                is_fine = np.isnan(column) | ((column >= 0) & (column <= 1))
                 rule = "must be between 0 and 1, as during fit"
-                fix = "Write fractions, as for the fit"
+                fix, is_fine = "Write fractions, as for the fit", is_missing | is_fraction
                 require_everywhere(is_fine, column, name, self.where, rule, fix)
         groups = self.cells(piece, "group").values() if "group" in self.found else None
         return Scores(freeze(matrix), names, groups, confidence)
@@ -204,16 +191,15 @@ class BoundColumns:
     def row_costs(self, piece: pa.Table) -> dict[str, FloatArray]:
         """Return the columns that costs depend on, for which all expressions are defined."""
         names = self.found["row_costs"]
-        columns = {
-            name: as_numbers(self.column(piece, name).numbers(), name, self.where) for name in names
-        }
+        found = {name: self.column(piece, name).numbers() for name in names}
+        columns = {name: as_numbers(values, name, self.where) for name, values in found.items()}
         for one in self.expressions:
             one.evaluate(columns, piece.num_rows, "")
         return columns
 
     def fractions(self, numbers: FloatArray) -> FloatArray:
         """Return percentages as fractions, and fractions unchanged."""
-        return numbers / 100 if self.declared.percent else numbers
+        return freeze(numbers / 100) if self.declared.percent else numbers
 
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
@@ -232,8 +218,7 @@ class BoundColumns:
         if label.is_list:
             return label.matrix(outputs.n_classes, has_gaps=True)
         if label.is_whole_numbers and names_of(outputs) == tuple(range(outputs.n_classes)):
-            numbers = label.numbers()
-            return Labels(freeze(codes_of(numbers, outputs, label.name, self.where)))
+            return Labels(freeze(codes_of(label.numbers(), outputs, label.name, self.where)))
         values, positions = label.distinct()
         gaps = frozenset() if self.has_types else parsing.GAPS
         values = parsing.labels(values, names_of(outputs), gaps)
@@ -302,6 +287,18 @@ class BoundColumns:
 MULTI = ("multilabel", "multilabel_logits")
 REGRESSION = ("mean", "quantiles", "samples")
 KINDS = ("logits", "probabilities", *MULTI, "confidence", "scores", *REGRESSION)
+# Options of some kinds of outputs, and what these are called.
+OPTIONS = (
+    ("normalize", ("probabilities",), "probabilities"),
+    ("rearrange", ("quantiles",), "quantiles"),
+    ("levels", ("quantiles",), "quantiles"),
+    ("uncertain", MULTI, "multilabel outputs"),
+    (
+        "percent",
+        ("probabilities", "multilabel", "confidence"),
+        "probabilities, multilabel or confidence",
+    ),
+)
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 # Roles of one or more columns, and of one each.
 SEVERAL = ("logits", "probabilities", *MULTI, "scores", *REGRESSION, "std", "label", "features")
@@ -431,11 +428,13 @@ class Columns:
         }
         if kind == "scores":
             found[kind] = list(dict.fromkeys([*found.get("confidence", ()), *found[kind]]))
-        expressions = self._row_cost_expressions(names, where)
-        needed = [name for one in expressions for name in one.columns]
+        given = [self.row_costs] if isinstance(self.row_costs, str) else self.row_costs or ()
+        # The name of a column stands for itself.
+        texts = [quoted_name(one) if one in names else str(one) for one in given]
+        expressions = tuple(Expression.parse(one, "row_costs", where) for one in texts)
         if self.row_costs is not None:
-            wanted = list(dict.fromkeys(needed))
-            found["row_costs"] = patterns.matching(wanted, names, "row_costs", where)
+            needed = list(dict.fromkeys(name for one in expressions for name in one.columns))
+            found["row_costs"] = patterns.matching(needed, names, "row_costs", where)
         _require_apart(found, kind, where)
         if self.only_labels is not None:
             found[kind] = self._selected(kind, found[kind], where)
@@ -450,11 +449,10 @@ class Columns:
             raise BadValueError("label", where, rule, got, "Pass one column of targets")
         if self.label is not None and patterns.is_several(self.label) and kind not in REGRESSION:
             noun = "label" if kind in MULTI else "class"
-            is_part = self.only_labels is not None
-            labels = patterns.in_order_of(
-                classes, self.label, found["label"], where, noun, is_part=is_part
+            labels, is_part = found["label"], self.only_labels is not None
+            found["label"] = patterns.in_order_of(
+                classes, self.label, labels, where, noun, is_part=is_part
             )
-            found["label"] = labels
         for name in self.keep:
             if name not in names:
                 patterns.matching(name, names, "keep", where)  # raises, and names the nearest
@@ -502,8 +500,7 @@ class Columns:
         ordered = stds
         if all(isinstance(one, str) and "*" in one for one in (self.mean, self.std)):
             members = patterns.class_names(self.mean, means)
-            what = "standard deviations"
-            ordered = patterns.named_columns(members, self.std, stds, where, what)
+            ordered = patterns.named_columns(members, self.std, stds, where, "standard deviations")
         if len(means) != len(stds):
             rule, got = f"must have one column for each of {len(means)} means", f"{len(stds)}"
             fix = "Pass columns of the same members, such as mean='mean_*', std='std_*'"
@@ -517,12 +514,6 @@ class Columns:
             rule, fix = "requires several columns of multilabel outputs", "Leave it out"
             raise BadValueError("only_labels", where, rule, f"{kind}={wanted!r}", fix)
         return patterns.named_columns(self.only_labels or (), wanted, columns, where, "outputs")
-
-    def _row_cost_expressions(self, names: Sequence[str], where: str) -> tuple[Expression, ...]:
-        """Return the expressions of row costs; the name of a column stands for itself."""
-        given = [self.row_costs] if isinstance(self.row_costs, str) else self.row_costs or ()
-        texts = [quoted_name(one) if one in names else str(one) for one in given]
-        return tuple(Expression.parse(one, "row_costs", where) for one in texts)
 
     def _kind(self, where: str) -> str:
         """Return the declared kind of outputs, one of `KINDS`."""
@@ -543,25 +534,19 @@ class Columns:
             got = " and ".join(alone or given) or "none of them"
             fix = "Pass logits='logit_*' or probabilities='p_*'"
             raise BadValueError("columns", where, rule, got, fix)
-        if self.normalize and given != ["probabilities"]:
-            rule, fix = "requires probabilities", "Leave it out"
-            raise BadValueError("normalize", where, rule, given[0], fix)
-        if (self.levels is not None or self.rearrange) and given != ["quantiles"]:
-            option = "rearrange" if self.rearrange else "levels"
-            raise BadValueError(option, where, "requires quantiles", given[0], "Leave it out")
+        [kind] = given
         if self.uncertain is not None:
             require_policy(self.uncertain, where)
-            if given[0] not in MULTI:
-                rule, got = "requires multilabel outputs", f"{self.uncertain} with {given[0]}"
-                raise BadValueError("uncertain", where, rule, got, "Leave it out")
-        kinds = ("probabilities", "multilabel", "confidence")
-        if self.percent and given[0] not in kinds and self.confidence is None:
-            rule, fix = "requires probabilities, multilabel or confidence", "Leave it out"
-            raise BadValueError("percent", where, rule, given[0], fix)
-        if given[0] in ("confidence", "scores") and self.label is not None:
-            rule, fix = f"cannot be combined with {given[0]}", "Use `correct` only"
+        for option, kinds, what in OPTIONS:
+            is_set = all(getattr(self, option) is not unset for unset in (None, False))
+            has_confidence = option == "percent" and self.confidence is not None
+            if is_set and kind not in kinds and not has_confidence:
+                got = f"{self.uncertain} with {kind}" if option == "uncertain" else kind
+                raise BadValueError(option, where, f"requires {what}", got, "Leave it out")
+        if kind in ("confidence", "scores") and self.label is not None:
+            rule, fix = f"cannot be combined with {kind}", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)
-        return given[0]
+        return kind
 
     def _class_names(
         self, kind: str, outputs: list[str], where: str

@@ -97,8 +97,7 @@ def _decoded(shards: FileShards, most: int | None) -> Decoded:
 
 def _counted(rows: Decoded) -> Counts:
     """Return how many batches and rows there are, and which rows are bad."""
-    n_rows = sum(map(len, rows.batches)) + len(rows.bad)
-    return Counts(len(rows.batches), n_rows, rows.bad)
+    return Counts(len(rows.batches), sum(map(len, rows.batches)) + len(rows.bad), rows.bad)
 
 
 def _nth(rows: Decoded, k: int) -> Batch:
@@ -371,8 +370,7 @@ class DaskShards(Shards):
                 kept: list[Any] = self.client.compute(self.tables)
             else:
                 shards = [span.shards for span in self.spans]
-                decoded = partial(_decoded, most=self.most)
-                kept = self.client.map(decoded, shards, pure=False)
+                kept = self.client.map(partial(_decoded, most=self.most), shards, pure=False)
             self.tell(kept)
             self.counts = self.client.gather(self.client.map(_counted, kept, pure=False))
         if not any(counts.n_batches for counts in self.counts):
@@ -407,9 +405,8 @@ class DaskShards(Shards):
             task.add_done_callback(lambda _: step(1))
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        for kept, numbering, counts in zip(
-            self.load(), self.numberings(), self.counts, strict=True
-        ):
+        rows = self.load()
+        for kept, numbering, counts in zip(rows, self.numberings(), self.counts, strict=True):
             for k in range(counts.n_batches):
                 yield partial(self.fetch, kept, k, numbering)
 
@@ -448,10 +445,9 @@ class DaskShards(Shards):
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         kept = self.load()
         with self.reaching():
-            level = firsts = self.client.map(
-                partial(_added, function), kept, self.numberings(), pure=False, priority=1
-            )
-            self.tell(firsts)
+            add_up = partial(_added, function)
+            level = self.client.map(add_up, kept, self.numberings(), pure=False, priority=1)
+            self.tell(level)
             while len(level) > 1:
                 groups = [level[k : k + FAN_IN] for k in range(0, len(level), FAN_IN)]
                 level = self.client.map(_total, groups, pure=False, priority=2)

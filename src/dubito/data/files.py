@@ -205,8 +205,7 @@ def read_cells(
             raise missing_column(name, opened.schema.names, roles.get(name, ""), opened.name)
     wanted = list(dict.fromkeys(columns))
     with file_errors(opened.name):
-        numbers = [name for name in wanted if name not in texts]
-        decimal = _decimal_of(opened, numbers)
+        decimal = _decimal_of(opened, [name for name in wanted if name not in texts])
         as_text = wanted if decimal != "." else [name for name in wanted if name in texts]
         pieces = list(opened.batches(wanted, as_text, SPAN_BLOCKS * blocks.block_entries()))
     if not pieces:
@@ -343,7 +342,8 @@ class FileShards(Shards):
         pyarrow.Table
             The next rows, with the columns that are needed.
         """
-        wanted, keep = self.columns.to_read, self.columns.keep
+        keep = self.columns.keep
+        wanted = list(dict.fromkeys([*self.columns.needed, *keep]))
         # Bad rows are found one by one in text, which a typed reader would refuse as a whole.
         is_typed = self.bad_rows is None and self.columns.decimal == "."
         texts = self.columns.texts if is_typed else wanted
@@ -376,8 +376,7 @@ class FileSpan(NamedTuple):
 
 def _cast(batch: pa.RecordBatch, keep: Mapping[str, pa.DataType | None]) -> pa.RecordBatch:
     """Return a batch with the columns to keep in their types."""
-    fields = [(one.name, keep.get(one.name) or one.type) for one in batch.schema]
-    schema = pa.schema(fields)
+    schema = pa.schema([(one.name, keep.get(one.name) or one.type) for one in batch.schema])
     return batch if schema.types == batch.schema.types else batch.cast(schema)
 
 

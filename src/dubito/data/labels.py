@@ -37,6 +37,13 @@ POLICIES = ("ignore", "multi-class", "zeros", "ones", "soft")
 UncertainPolicy = Literal["ignore", "multi-class", "zeros", "ones", "soft"] | float
 
 
+def as_label_column(y: Any, argument: str, caller: str) -> NDArray[Any]:
+    """Return labels as an array, in which numbers and NaN among names are not text."""
+    array = as_array(y, argument, caller)
+    is_mixed = array.dtype.kind == "U" and isinstance(y, list | tuple)
+    return np.array(y, dtype=object) if is_mixed else array
+
+
 def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
     """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
     if y.dtype.kind in "biuf" and _is_numbered(outputs):
@@ -224,9 +231,7 @@ class Labels(BaseLabels):
         argument, caller : str
             The names for error messages.
         """
-        array = as_array(y, argument, caller)
-        if array.dtype.kind == "U" and isinstance(y, list | tuple):
-            array = np.array(y, dtype=object)  # NumPy turned numbers and NaN among names into text
+        array = as_label_column(y, argument, caller)
         fix = "Align both in the same row order"
         if array.shape[0] == 1 and outputs.n_classes == 2:
             fix += "; one dimension is a single column, so pass one row as array[np.newaxis]"
@@ -253,8 +258,7 @@ class Labels(BaseLabels):
         require_everywhere(is_fraction, array, argument, caller, "must be between 0 and 1", fix)
         if np.isin(known, (0.0, 1.0)).all():
             return cls(freeze(np.where(is_missing, MISSING, known).astype(np.int64)))
-        soft = np.column_stack([1 - values, values])
-        return cls.of_probabilities(soft, argument, caller)
+        return cls.of_probabilities(np.column_stack([1 - values, values]), argument, caller)
 
     @classmethod
     def of_probabilities(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
@@ -381,15 +385,13 @@ def make_label_matrix(
     array = as_array(y, argument, caller)
     if array.dtype.kind in "OU":
         array = _numbers_of_marks(array, argument, caller)
-    if array.dtype.kind == "b":
-        array = array.astype(np.float64)
-    values = as_floats(array, argument, caller).astype(np.float64)
+    values = array if array.dtype.kind == "b" else as_floats(array, argument, caller)
+    values = values.astype(np.float64)
     require_rows(values, outputs.n_rows, argument, caller)
     shape = f"rows x {outputs.n_labels} labels"
-    fix = None
-    if values.ndim == 1 and outputs.n_labels > 1:
-        fix = "Pass one column per label; for one class per row, use Probabilities(...)"
-    require_dimensions(values, (2,), argument, caller, shape, fix=fix)
+    several = "Pass one column per label; for one class per row, use Probabilities(...)"
+    fix = several if values.ndim == 1 and outputs.n_labels > 1 else None
+    require_dimensions(values, (2,), argument, caller, shape, fix)
     if values.shape[1] != outputs.n_labels:
         rule, fix = f"must be {shape}", "Pass one column per label"
         raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
@@ -410,8 +412,7 @@ def make_label_matrix(
     elif isinstance(uncertain, int | float):
         values[is_uncertain] = uncertain
     elif uncertain == "soft":
-        n_known = np.maximum((~np.isnan(values)).sum(axis=0), 1)
-        frequency = np.nansum(values, axis=0) / n_known
+        frequency = np.nansum(values, axis=0) / np.maximum((~np.isnan(values)).sum(axis=0), 1)
         values[is_uncertain] = np.broadcast_to(frequency, values.shape)[is_uncertain]
     return LabelMatrix(freeze(values))
 

@@ -107,6 +107,43 @@ class Shards(ABC, Generic[Item]):
         """
         return MappedShards(self, function)
 
+    @property
+    def in_memory(self) -> Item | None:
+        """All rows as one batch if they are held in memory, None if they are streamed."""
+        return None
+
+    def convert(self, function: Callable[[Item], Result]) -> Shards[Result]:
+        """Return shards of `function(batch)`; rows in memory are converted at once, and held.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a batch, of which rows are independent, and returns rows that can be cut again.
+
+        Returns
+        -------
+        Shards
+            In memory if these are, otherwise lazy as from `map`.
+        """
+        return self.map(function)
+
+    def pool(self, function: Callable[[Item], Sum]) -> Sum:
+        """Return `function` of all rows at once if they are in memory, else its sum over batches.
+
+        For states that are exact on rows in memory, such as rankings.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a batch and returns what can be added.
+
+        Returns
+        -------
+        object
+            What the function returned, or the sum in the order of the batches.
+        """
+        return self.sum(function)
+
     def apply(self, function: Callable[[int, Item], Result]) -> Iterator[Result]:
         """Yield `function(number, batch)` for each batch, in order, using threads.
 
@@ -191,8 +228,7 @@ class MappedShards(Shards[Result], Generic[Result, Item]):
     function: Callable[[Item], Result]
 
     def parts(self) -> Iterator[Callable[[], Result]]:
-        function = self.function
-        return (partial(_composed, function, make) for make in self.source.parts())
+        return (partial(_composed, self.function, make) for make in self.source.parts())
 
     # The lambdas below hold the function alone: the source cannot travel to a cluster's workers.
     def apply(self, function: Callable[[int, Result], Other]) -> Iterator[Other]:
@@ -235,6 +271,16 @@ class ArrayShards(Shards[Block]):
         batch = self.batch
         blocks = row_blocks(len(batch), batch.n_columns, self.block_entries) or [slice(0, 0)]
         return (partial(batch.take, rows) for rows in blocks)
+
+    @property
+    def in_memory(self) -> Block:
+        return self.batch
+
+    def convert(self, function: Callable[[Block], Any]) -> Shards[Any]:
+        return ArrayShards(function(self.batch))
+
+    def pool(self, function: Callable[[Block], Sum]) -> Sum:
+        return function(self.batch)
 
 
 # The column of a file that holds what an argument would.
@@ -309,9 +355,8 @@ def make_shards(
     """
     if not isinstance(outputs, Shards | Batch):
         wrapped = outputs if convert is None else convert(outputs, caller)
-        return ArrayShards(
-            make_batch(y, wrapped, caller=caller, argument=label_argument, **columns)
-        )
+        batch = make_batch(y, wrapped, caller=caller, argument=label_argument, **columns)
+        return ArrayShards(batch)
     kind = "a batch" if isinstance(outputs, Batch) else "shards"
     for name, value in {label_argument: y, **columns}.items():
         if value is not None:
@@ -402,20 +447,21 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool 
         low, high = np.searchsorted(chosen, ends[number : number + 2])
         return taken(batch, chosen[low:high] - ends[number])
 
-    if isinstance(shards, ArrayShards):
-        return taken(shards.batch, _choice(n_in(shards.batch), n_rows, seed))
+    if (held := shards.in_memory) is not None:
+        return taken(held, sample_of(n_in(held), n_rows, seed))
     ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
-    chosen = _choice(ends[-1], n_rows, seed)
+    chosen = sample_of(ends[-1], n_rows, seed)
     return joined(list(shards.apply(part)))
 
 
 def load_rows(shards: Shards, n_rows: int = SAMPLE_ROWS, seed: int = 0) -> Batch:
     """Return rows in memory unchanged, and of any others a random sample of at most `n_rows`."""
-    return shards.batch if isinstance(shards, ArrayShards) else sample_rows(shards, n_rows, seed)
+    held = shards.in_memory
+    return sample_rows(shards, n_rows, seed) if held is None else held
 
 
-def _choice(total: int, n_rows: int, seed: int) -> IntArray:
-    """Return the numbers of the sampled rows, in order."""
+def sample_of(total: int, n_rows: int, seed: int) -> IntArray:
+    """Return the numbers of `n_rows` random rows of all, in order; of fewer rows, all."""
     if total <= n_rows:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
@@ -433,8 +479,7 @@ def joined(batches: Iterable[Batch], n_rows: int | None = None) -> Batch:
     for batch in chain([first], stream):
         kept += [] if batch.kept is None else [batch.kept]
         for key, array in _arrays_by_row(batch):
-            is_outputs = key[0] == "outputs"
-            axis = batch.outputs.axes.index("row") if is_outputs else 0
+            axis = batch.outputs.axes.index("row") if key[0] == "outputs" else 0
             columns.setdefault(key, _Column(axis, n_rows)).add(array)
 
     def whole(name: str) -> Any:

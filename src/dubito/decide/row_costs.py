@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_array, as_numbers, contiguous, freeze
-from dubito.data.batch import as_row_costs, column_names
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    as_array,
+    as_numbers,
+    column_names_of,
+    contiguous,
+    freeze,
+)
+from dubito.data.batch import as_row_costs
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.labels import Labels
 from dubito.decide.answerers import Answerer
@@ -295,7 +303,7 @@ def _columns_of(
     row_costs: Any, names: tuple[str, ...], n_rows: int, caller: str
 ) -> dict[str, NDArray[Any]]:
     """Return the columns that costs need, as numbers."""
-    held = column_names(row_costs)
+    held = column_names_of(row_costs)
     if held is None:
         if len(names) > 1:
             rule = f"must have the columns {_listed(names)}"

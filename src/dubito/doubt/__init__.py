@@ -16,10 +16,7 @@ from dubito.doubt.activations import (
     unfamiliarity,
 )
 from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets, SetDiagnosis
-from dubito.doubt.conformal.conditional_coverage import (
-    ConditionalCoverage,
-    conditional_coverage,
-)
+from dubito.doubt.conformal.conditional_coverage import ConditionalCoverage, conditional_coverage
 from dubito.doubt.conformal.online import OnlineConformal
 from dubito.doubt.conformal.predictive_system import (
     ConformalPredictiveSystem,

@@ -17,7 +17,6 @@ from dubito.arrays import (
     as_floats,
     as_numbers,
     require_choice,
-    require_dimensions,
 )
 from dubito.doubt.features import MAX_SCORE, as_feature_matrix, unit_rows_and_norms
 from dubito.doubt.scores import least_confidence
@@ -272,8 +271,7 @@ def as_layer(
 
 def as_weights(weights: Any, n_features: int, caller: str, min_classes: int = 0) -> FloatArray:
     """Return the weights of a last layer, of shape (n_classes, n_features)."""
-    w = as_finite(as_floats(weights, "weights", caller), "weights", caller)
-    require_dimensions(w, (2,), "weights", caller, "classes x features")
+    w = as_numbers(weights, "weights", caller, shape="classes x features", dimensions=(2,))
     if w.shape[1] != n_features:
         is_transposed = w.shape[0] == n_features
         fix = "Pass weights.T" if is_transposed else "Pass the features that the layer takes"
@@ -497,8 +495,7 @@ def ray_confidence(
     fastest = slope.argmax(axis=1)[:, np.newaxis]
     lead = np.take_along_axis(slope, fastest, axis=1) - slope
     is_fastest = lead <= error + np.take_along_axis(error, fastest, axis=1)
-    limit = _confidence(np.where(is_fastest, offset, -np.inf))
-    return RayConfidence(confidence, limit, slope)
+    return RayConfidence(confidence, _confidence(np.where(is_fastest, offset, -np.inf)), slope)
 
 
 def _as_layers(

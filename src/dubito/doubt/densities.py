@@ -22,28 +22,16 @@ from dubito.arrays import (
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.data.shards import Shards, make_shards, sample_rows
+from dubito.doubt import gaussians
 from dubito.doubt.features import (
     BaseFeatureScore,
     BaseOODScore,
     FeatureShards,
     as_feature_matrix,
+    as_label_array,
     map_rows,
 )
-from dubito.doubt.gaussians import (
-    BaseGaussians,
-    DiagonalGaussians,
-    FittedGaussians,
-    PerClassGaussians,
-    SharedGaussians,
-    Whitening,
-    as_shrinkage,
-    fit_diagonal,
-    fit_per_class,
-    fit_shared,
-    require_covariance,
-    require_summable,
-    squared_norms,
-)
+from dubito.doubt.gaussians import BaseGaussians, FittedGaussians, PerClassGaussians, Whitening
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, NormalMixture, Probabilities, Samples, unchecked
@@ -62,9 +50,9 @@ from dubito.serialization.fitted import fitted
 
 # By covariance: the fit, the densities, and the sizes of the covariance before the last.
 KINDS: dict[str, tuple[Callable[..., FittedGaussians], type[BaseGaussians], tuple[str, ...]]] = {
-    "shared": (fit_shared, SharedGaussians, ("n_features_",)),
-    "per_class": (fit_per_class, PerClassGaussians, ("classes_", "n_features_")),
-    "diagonal": (fit_diagonal, DiagonalGaussians, ("classes_",)),
+    "shared": (gaussians.fit_shared, gaussians.SharedGaussians, ("n_features_",)),
+    "per_class": (gaussians.fit_per_class, PerClassGaussians, ("classes_", "n_features_")),
+    "diagonal": (gaussians.fit_diagonal, gaussians.DiagonalGaussians, ("classes_",)),
 }
 TINY = float(np.finfo(np.float64).tiny)  # smallest prior or variance, so that its log is finite
 
@@ -78,7 +66,7 @@ def _covariance_check(value: Any, entry: Entry) -> FloatArray:
     covariance: FloatArray = check(value, entry)
     if kind != "diagonal":
         for matrix in covariance.reshape(-1, *covariance.shape[-2:]):
-            require_covariance(matrix, entry)
+            gaussians.require_covariance(matrix, entry)
     return covariance
 
 
@@ -86,8 +74,7 @@ def _covariance_check(value: Any, entry: Entry) -> FloatArray:
 def _shrinkage_check(value: Any, entry: Entry) -> FloatArray:
     """Check the shrinkage of each class, or the single one of a shared covariance."""
     size = 1 if entry.beside["kind_"] == "shared" else "classes_"
-    shrinkage: FloatArray = array(size, low=0, high=1)(value, entry)
-    return shrinkage
+    return np.asarray(array(size, low=0, high=1)(value, entry))
 
 
 @final
@@ -163,7 +150,7 @@ class ClassConditionalDensity(BaseOODScore):
         ndarray of shape (n_rows, n_classes)
             Log likelihoods, in the order of `classes_`.
         """
-        return self._map(self._log_likelihoods, features, "log_likelihoods")
+        return self._map(lambda x: self._gaussians.log_likelihoods(x), features, "log_likelihoods")
 
     def log_density(self, features: Any) -> FloatArray:
         """Return log p(x).
@@ -193,7 +180,7 @@ class ClassConditionalDensity(BaseOODScore):
         Probabilities
             Class probabilities, with columns named by `classes_`.
         """
-        posteriors = self._map(self._posteriors, features, "posteriors")
+        posteriors = self._map(lambda x: softmax(self._joint(x), axis=1), features, "posteriors")
         # Unchecked: a single column would be read as the positive class of two.
         return unchecked(Probabilities, {"array": posteriors, "classes": self.classes_})
 
@@ -214,25 +201,22 @@ class ClassConditionalDensity(BaseOODScore):
         labels : ndarray of shape (n_samples,)
             The classes, 0 if the fit had no labels.
         """
-        self._require_fitted("sample")
-        caller = f"{type(self).__name__}.sample"
+        caller = self._require_fitted("sample")
         n_rows = as_count(n_samples, "n_samples", caller, example=100)
         random = np.random.default_rng(draw_seed(random_state, caller))
         codes = random.choice(self.priors_.size, n_rows, p=self.priors_)
         noise = random.standard_normal((n_rows, self.n_features_))
         classes = (0,) if self.classes_ is None else self.classes_
-        is_mixed = len({type(name) for name in classes}) > 1
-        names = np.array(classes, dtype=object if is_mixed else None)
-        return self._gaussians.from_noise(codes, noise), names[codes]
+        return self._gaussians.from_noise(codes, noise), as_label_array(classes)[codes]
 
     def _check_params(self) -> None:
         name = type(self).__name__
         require_choice(self.covariance, tuple(KINDS), "covariance", name)
-        as_shrinkage(self.shrinkage, name)
+        gaussians.as_shrinkage(self.shrinkage, name)
 
     def _learn(self, rows: FeatureShards) -> None:
         name = type(self).__name__
-        fitted = KINDS[self.covariance][0](rows, as_shrinkage(self.shrinkage, name), name)
+        fitted = KINDS[self.covariance][0](rows, gaussians.as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_, self.shrinkage_ = fitted
         self.priors_ = rows.weights / rows.weights.sum()
         self.kind_ = self.covariance
@@ -244,18 +228,12 @@ class ClassConditionalDensity(BaseOODScore):
     def _gaussians(self) -> BaseGaussians:
         return KINDS[self.kind_][1](self.means_, self.covariance_)
 
-    def _log_likelihoods(self, features: FloatArray) -> FloatArray:
-        return self._gaussians.log_likelihoods(features)
-
     def _joint(self, features: FloatArray) -> FloatArray:
         """Return log p(x, class)."""
-        return self._log_likelihoods(features) + np.log(self.priors_)
+        return self._gaussians.log_likelihoods(features) + np.log(self.priors_)
 
     def _log_density(self, features: FloatArray) -> FloatArray:
         return np.asarray(logsumexp(self._joint(features), axis=1))
-
-    def _posteriors(self, features: FloatArray) -> FloatArray:
-        return np.asarray(softmax(self._joint(features), axis=1))
 
 
 MAX_ROWS = 100_000  # that a mixture is fitted on; a random sample of shards with more
@@ -328,7 +306,7 @@ class JointDensity(BaseFeatureScore):
                 got = " x ".join(map(str, getattr(self, name).shape))
                 raise entry.at(name).error(" x ".join(map(str, shape)), got)
         for k, covariance in enumerate(self.covariances_):
-            require_covariance(covariance, entry.at(f"covariances_[{k}]"))
+            gaussians.require_covariance(covariance, entry.at(f"covariances_[{k}]"))
         with np.errstate(all="ignore"):
             try:
                 is_valid = self._conditional.is_finite()
@@ -358,9 +336,13 @@ class JointDensity(BaseFeatureScore):
         n_components, seed = int(self.n_components), draw_seed(self.random_state, name)
         rows, targets = _rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
-        is_known = ~targets.is_missing
-        both = np.column_stack([rows, targets.values]).astype(np.float64)[is_known]
-        _require_enough_rows(len(both), n_components, name)
+        both = np.column_stack([rows, targets.values]).astype(np.float64)[~targets.is_missing]
+        if not len(both):
+            raise EmptyStateError(name)
+        least = max(2, n_components)
+        if len(both) < least:
+            rule = f"must have at least {least} rows for {n_components} components"
+            raise BadValueError("features", name, rule, f"{len(both)}", "Lower n_components")
         mixture = _fitted_mixture(both, n_components, seed, name)
         self._forget()
         self.n_features_ = rows.shape[1]
@@ -475,8 +457,7 @@ class JointDensity(BaseFeatureScore):
         return np.asarray(-logsumexp(self._conditional.joint(features), axis=1))
 
     def _n_entries(self) -> int:
-        n_targets = self.n_targets_ or 1
-        return self.n_features_ + self.weights_.size * (n_targets + 1)
+        return self.n_features_ + self.weights_.size * ((self.n_targets_ or 1) + 1)
 
     def _without_target_axis(self, values: FloatArray) -> FloatArray:
         """Return values without the last axis if `y` had one dimension."""
@@ -540,7 +521,7 @@ class ConditionalMixture:
         residuals = y[:, np.newaxis] - self.means(x)
         constant = y.shape[1] * np.log(2 * np.pi)
         distances = [
-            squared_norms(residuals[:, k] @ one.matrix) + one.log_determinant
+            gaussians.squared_norms(residuals[:, k] @ one.matrix) + one.log_determinant
             for k, one in enumerate(self.noise)
         ]
         conditional = -0.5 * (np.stack(distances, axis=1) + constant)
@@ -555,7 +536,7 @@ class ConditionalMixture:
         """Return weights, means and standard deviations, with the components on the first axis."""
         parts = np.moveaxis(components, 1, 0)
         weights, means = parts[..., 0], parts[..., 1:]
-        stds = np.sqrt([squared_norms(noise.factor) for noise in self.noise])
+        stds = np.sqrt([gaussians.squared_norms(noise.factor) for noise in self.noise])
         return weights, means, np.broadcast_to(stds[:, np.newaxis], means.shape)
 
     def draw(self, x: FloatArray, n_draws: int, random: np.random.Generator) -> FloatArray:
@@ -586,15 +567,6 @@ def _rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, T
     return batch.features, batch.labels
 
 
-def _require_enough_rows(n_rows: int, n_components: int, caller: str) -> None:
-    """Raise unless there are enough rows for the components."""
-    if not n_rows:
-        raise EmptyStateError(caller)
-    if n_rows < max(2, n_components):
-        rule = f"must have at least {max(2, n_components)} rows for {n_components} components"
-        raise BadValueError("features", caller, rule, f"{n_rows}", "Lower n_components")
-
-
 def _fitted_mixture(
     rows: FloatArray, n_components: int, seed: int, caller: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -603,7 +575,8 @@ def _fitted_mixture(
     from sklearn.mixture import GaussianMixture
 
     with np.errstate(over="ignore", invalid="ignore"):
-        center, scale = require_summable(np.stack([rows.mean(axis=0), rows.std(axis=0)]), caller)
+        moments = np.stack([rows.mean(axis=0), rows.std(axis=0)])
+        center, scale = gaussians.require_summable(moments, caller)
     scale = np.where(scale > CONSTANT * np.abs(center), scale, 1.0)
     mixture = GaussianMixture(
         n_components, max_iter=MAX_ITERATIONS, reg_covar=MIN_VARIANCE, random_state=seed

@@ -12,21 +12,14 @@ from dubito.arrays import (
     ArrayResult,
     FloatArray,
     IntArray,
-    as_array,
     as_floats,
     as_number,
     contiguous,
     require_choice,
 )
 from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels import uncertainty as kernels
 from dubito.kernels.blocks import row_blocks, run_in_order
-from dubito.kernels.uncertainty import (
-    entropy_parts,
-    mean_tops,
-    tally_rows,
-    top_rows,
-    variance_parts,
-)
 from dubito.outputs import (
     BaseOutputs,
     Members,
@@ -36,7 +29,7 @@ from dubito.outputs import (
     Samples,
 )
 
-KERNELS = {"entropy": entropy_parts, "variance": variance_parts}
+KERNELS = {"entropy": kernels.entropy_parts, "variance": kernels.variance_parts}
 METHODS = ("mode", "mean", "confidence", "certainty")
 DECOMPOSE, VOTE = "decompose_uncertainty", "vote"
 
@@ -166,11 +159,13 @@ def vote(
     wrapped, shape = _as_members(members, VOTE)
     winner, agreement = np.empty(wrapped.n_rows, np.int64), np.empty(wrapped.n_rows)
     if by == "mean":
-        _fill_rows(mean_tops, wrapped.array, (winner, agreement))
+        _fill_rows(kernels.mean_tops, wrapped.array, (winner, agreement))
     else:
         votes, confidence = _top_classes(wrapped)
         weights = _vote_weights(wrapped, confidence, by, limit)
-        tally_rows(contiguous(votes), contiguous(weights), wrapped.n_classes, winner, agreement)
+        kernels.tally_rows(
+            contiguous(votes), contiguous(weights), wrapped.n_classes, winner, agreement
+        )
     return Vote(winner.reshape(shape), agreement.reshape(shape))
 
 
@@ -204,13 +199,12 @@ def _as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
     if isinstance(members, list | tuple) and any(isinstance(m, BaseOutputs) for m in members):
         wrapped = Members.of(members)
         return wrapped, (wrapped.n_rows,)
-    array = as_floats(as_array(members, "members", caller), "members", caller)
+    array = as_floats(members, "members", caller)
     if array.ndim < 3 or array.shape[-1] == 0:
         rule, fix = "must be passes x rows x classes", "Use np.stack([pass_1, pass_2, ...])"
         raise BadValueError("members", caller, rule, f"shape {array.shape}", fix)
-    shape = array.shape[1:-1]
-    n_rows = int(np.prod(shape))
-    return Members(array.reshape(array.shape[0], n_rows, array.shape[-1])), shape
+    n_passes, *shape, n_classes = array.shape
+    return Members(array.reshape(n_passes, int(np.prod(shape)), n_classes)), tuple(shape)
 
 
 def _fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence[Any]) -> None:
@@ -291,7 +285,7 @@ def _top_classes(members: Members) -> tuple[IntArray, FloatArray]:
 
     def fill(item: tuple[int, slice]) -> None:
         i, rows = item
-        top_rows(contiguous(members.array[i, rows]), votes[i, rows], confidence[i, rows])
+        kernels.top_rows(contiguous(members.array[i, rows]), votes[i, rows], confidence[i, rows])
 
     blocks = row_blocks(n_rows, n_classes)
     run_in_order(fill, [(i, rows) for i in range(n_passes) for rows in blocks])
@@ -323,7 +317,7 @@ def _require_certainty(members: Members) -> FloatArray:
         raise BadValueError("members.certainty", VOTE, rule, "None", fix)
     is_negative = members.certainty < 0
     if is_negative.any():
-        member, row = (int(place) for place in np.argwhere(is_negative)[0])
+        member, row = np.argwhere(is_negative)[0].tolist()
         got, fix = f"{members.certainty[member, row]} of pass {member}", "Use np.exp(-log_variance)"
         raise BadValueError("members.certainty", VOTE, "must not be negative", got, fix, row)
     return members.certainty

@@ -20,6 +20,7 @@ from dubito.arrays import (
     require_bool,
     require_random_state,
 )
+from dubito.data.shards import sample_of
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards, unit_rows_and_norms
 from dubito.doubt.gaussians import (
     SharedGaussians,
@@ -298,7 +299,8 @@ class NearestNeighborDistance(BaseOODScore):
         name = type(self).__name__
         self.n_neighbors_, self.is_normalized_ = int(self.n_neighbors), bool(self.normalize)
         sizes = list(rows.shards.apply(lambda _, block: len(block)))
-        chosen = _sampled_rows(sum(sizes), self.max_samples, draw_seed(self.random_state, name))
+        seed, n_rows = draw_seed(self.random_state, name), sum(sizes)
+        chosen = sample_of(n_rows, n_rows if self.max_samples is None else self.max_samples, seed)
         if chosen.size < self.n_neighbors:
             rule = f"must have at least n_neighbors={self.n_neighbors} rows"
             raise BadValueError("features", name, rule, f"{chosen.size}", "Lower n_neighbors")
@@ -363,13 +365,6 @@ def _require_unit_rows(rows: FloatArray, entry: Entry) -> None:
             raise entry.error("rows of length 1", f"a longer one, number {row}")
 
 
-def _sampled_rows(n_rows: int, max_samples: int | None, seed: int) -> IntArray:
-    """Return the sorted indices of the rows to keep."""
-    if max_samples is None or n_rows <= max_samples:
-        return np.arange(n_rows)
-    return np.sort(np.random.default_rng(seed).choice(n_rows, max_samples, replace=False))
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchRows:
@@ -394,10 +389,8 @@ class SearchRows:
         center, scale = np.zeros(reference.shape[1]), 1.0
         if not is_unit:
             unit = max_entry or 1.0  # sums of unscaled rows might overflow
-            center = sum(
-                ((reference[rows] / np.float64(unit)).sum(axis=0) for rows in blocks), center
-            )
-            center = center / len(reference) * unit
+            sums = ((reference[rows] / np.float64(unit)).sum(axis=0) for rows in blocks)
+            center = sum(sums, center) / len(reference) * unit
             furthest = max(np.abs(reference[rows] / 2 - center / 2).max() for rows in blocks)
             scale = float(furthest) * 2 or unit
         narrow = reference

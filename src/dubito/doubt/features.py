@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dubito.arrays import (
     FloatArray,
     IntArray,
-    as_array,
     as_finite,
     as_floats,
     freeze,
@@ -20,7 +20,7 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch, as_weights
-from dubito.data.labels import MISSING, Labels, distinct, is_absent, names_of
+from dubito.data.labels import MISSING, Labels, as_label_column, distinct, is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, Sum, make_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
@@ -58,8 +58,7 @@ class BaseFeatureEstimator(Serializable):
 
     def _checked_features(self, features: Any, method: str) -> FloatArray:
         """Return finite features with the columns of the fit."""
-        self._require_fitted(method)
-        caller = f"{type(self).__name__}.{method}"
+        caller = self._require_fitted(method)
         array = as_feature_matrix(features, caller)
         if array.shape[1] != self.n_features_:
             rule = f"must have {self.n_features_} columns, as during fit"
@@ -264,19 +263,28 @@ def feature_shards(
         else _feature_arrays(features, y if use_labels else None, sample_weight, caller)
     )
     n_codes = 1 if classes is None else len(classes)
-    counts = shards.sum(lambda rows: _Counts.of(rows, n_codes))
-    if not counts.weights.any():
+
+    def counts(rows: FeatureRows) -> FloatArray:
+        if rows.n_columns != n_features:
+            raise StateMismatchError("numbers of features", n_features, rows.n_columns)
+        is_missing = rows.codes == MISSING
+        weight = np.where(is_missing, 0.0, rows.weight)
+        weights = np.bincount(np.maximum(rows.codes, 0), weight, n_codes)
+        return np.append([len(rows), np.count_nonzero(is_missing)], weights)
+
+    n_rows, n_missing, *weights = shards.sum(counts).tolist()
+    if not any(weights):
         raise EmptyStateError(caller, is_labeled=classes is not None)
-    used = np.flatnonzero(counts.weights)
+    used = np.flatnonzero(weights)
     new_codes = np.full(n_codes + 1, MISSING)  # the last entry is where a missing label points
     new_codes[used] = np.arange(used.size)
     return FeatureShards(
         shards=shards.map(lambda rows: _usable_rows(rows, new_codes)),
         n_features=n_features,
-        n_rows=counts.n_rows,
-        n_missing=counts.n_missing,
+        n_rows=int(n_rows),
+        n_missing=int(n_missing),
         classes=None if classes is None else tuple(classes[k] for k in used),
-        weights=freeze(counts.weights[used]),
+        weights=freeze(np.array(weights)[used]),
     )
 
 
@@ -302,15 +310,14 @@ def _sharded_features(
     def read(batch: Batch) -> FeatureRows:
         return _rows_in(batch if use_labels else replace(batch, labels=None), caller)
 
-    first = shards.batch if isinstance(shards, ArrayShards) else next(shards.batches(), None)
+    # A batch in memory is cut anew: its blocks are sized by outputs, far narrower than features.
+    source, first = shards.convert(read), next(shards.batches(), None)
     if first is None:
         raise EmptyStateError(caller, is_labeled=False)
-    rows, outputs = read(first), first.outputs
     has_labels = use_labels and first.labels is not None
+    outputs = first.outputs
     classes = names_of(outputs) if has_labels and isinstance(outputs, BaseClassOutputs) else None
-    # A batch in memory is cut anew: its blocks are sized by outputs, far narrower than features.
-    source = ArrayShards(rows) if isinstance(shards, ArrayShards) else shards.map(read)
-    return source, rows.n_columns, classes
+    return source, read(first).n_columns, classes
 
 
 def _rows_in(batch: Batch, caller: str) -> FeatureRows:
@@ -335,28 +342,10 @@ def _usable_rows(rows: FeatureRows, new_codes: IntArray) -> FeatureRows:
     return replace(usable, codes=new_codes[usable.codes])
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counts:
-    """What the first pass over the rows counts."""
-
-    n_features: int
-    n_rows: int
-    n_missing: int
-    weights: FloatArray
-
-    @classmethod
-    def of(cls, rows: FeatureRows, n_codes: int) -> _Counts:
-        is_missing = rows.codes == MISSING
-        weight = np.where(is_missing, 0.0, rows.weight)
-        weights = np.bincount(np.maximum(rows.codes, 0), weight, n_codes).astype(np.float64)
-        return cls(rows.n_columns, len(rows), int(np.count_nonzero(is_missing)), weights)
-
-    def __add__(self, other: _Counts) -> _Counts:
-        if self.n_features != other.n_features:
-            raise StateMismatchError("numbers of features", self.n_features, other.n_features)
-        n_rows, n_missing = self.n_rows + other.n_rows, self.n_missing + other.n_missing
-        return _Counts(self.n_features, n_rows, n_missing, self.weights + other.weights)
+def as_label_array(names: tuple[Any, ...]) -> NDArray[Any]:
+    """Return class labels as an array, of objects if they are of several types."""
+    is_mixed = len({type(name) for name in names}) > 1
+    return np.array(names, dtype=object if is_mixed else None)
 
 
 def _encode_labels(
@@ -369,9 +358,7 @@ def _encode_labels(
     """
     if y is None:
         return np.zeros(n_rows, np.int64), None
-    array = as_array(y, "y", caller)
-    if array.dtype.kind == "U" and isinstance(y, list | tuple):
-        array = np.array(y, dtype=object)  # NumPy turns numbers and NaN among names into text
+    array = as_label_column(y, "y", caller)
     several = "Leave `y` out if a row has several labels, or pass one column of it"
     fix = several if array.ndim == 2 and array.shape[1] > 1 else None
     require_dimensions(array, (1,), "y", caller, "one label per row", fix)

@@ -213,9 +213,8 @@ def _shrunk_covariance(
     None it is the oracle approximating shrinkage for normal data (Chen et al., "Shrinkage
     algorithms for MMSE covariance estimation", 2010).
     """
-    variances, is_constant = _usable_variances(
-        np.diag(covariance), fallback, scale, shrinkage, caller
-    )
+    own = np.diag(covariance)
+    variances, is_constant = _usable_variances(own, fallback, scale, shrinkage, caller)
     std = np.sqrt(variances)
     correlations = covariance / std / std[:, np.newaxis]
     correlations[is_constant] = correlations[:, is_constant] = 0.0
@@ -320,8 +319,7 @@ def fit_diagonal(rows: FeatureShards, shrinkage: float | None, caller: str) -> F
     squares = _squared_deviations(rows, means, caller)
     total = squares.sum(axis=0) / means.weights.sum()
     pooled, _ = _usable_variances(total, total, means.scale, 1.0, caller)
-    automatic = 1 / (1 + means.weights)
-    used = automatic if shrinkage is None else np.full(rows.n_classes, shrinkage)
+    used = 1 / (1 + means.weights) if shrinkage is None else np.full(rows.n_classes, shrinkage)
     variances = [
         (1 - w) * _usable_variances(own, pooled, means.scale, w, caller)[0] + w * pooled
         for own, w in zip(squares / means.weights[:, np.newaxis], used, strict=True)
@@ -418,8 +416,6 @@ def _class_scatters(rows: FeatureShards, means: _ClassMeans, caller: str) -> Flo
 
 def _class_sums(block: FeatureRows, values: FloatArray, rows: FeatureShards) -> FloatArray:
     """Return the weighted sum of `values` over the rows of each class."""
-    starts = np.arange(len(block) + 1)
-    shape = (rows.n_classes, len(block))
-    return np.asarray(
-        scipy.sparse.csc_array((block.weight, block.codes, starts), shape=shape) @ values
-    )
+    starts, shape = np.arange(len(block) + 1), (rows.n_classes, len(block))
+    members = scipy.sparse.csc_array((block.weight, block.codes, starts), shape=shape)
+    return np.asarray(members @ values)

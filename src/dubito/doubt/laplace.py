@@ -22,7 +22,13 @@ from dubito.arrays import (
     require_choice,
 )
 from dubito.doubt.activations import as_bias, as_weights
-from dubito.doubt.features import BaseClassEstimator, FeatureRows, FeatureShards, feature_shards
+from dubito.doubt.features import (
+    BaseClassEstimator,
+    FeatureRows,
+    FeatureShards,
+    as_label_array,
+    feature_shards,
+)
 from dubito.doubt.gaussians import require_covariance, require_summable
 from dubito.errors import BadValueError, DubitoWarning
 from dubito.outputs import Members
@@ -52,16 +58,15 @@ def _class_labels(value: Any, entry: Entry) -> NDArray[Any]:
     names = class_names()(value, entry)
     if names is None or len(names) < 2:
         raise entry.error("a list of at least 2 names", "none" if names is None else "1")
-    return _as_label_array(names)
+    return as_label_array(names)
 
 
 @states(lambda: any_of(*(schema_of(array(*(None,) * n, low=-MOST, high=MOST)) for n in (1, 2))))
 def _precision(value: Any, entry: Entry) -> FloatArray:
     """Check for a precision: a matrix, or its diagonal."""
-    sizes = (None, None) if entry.beside["kind_"] == "full" else (None,)
-    low = -MOST if entry.beside["kind_"] == "full" else float(np.finfo(np.float64).tiny)
-    found: FloatArray = array(*sizes, low=low, high=MOST)(value, entry)
-    return found
+    is_full = entry.beside["kind_"] == "full"
+    low = -MOST if is_full else float(np.finfo(np.float64).tiny)
+    return np.asarray(array(*(None,) * (1 + is_full), low=low, high=MOST)(value, entry))
 
 
 @final
@@ -269,7 +274,7 @@ class BayesianLogisticRegression(BaseClassEstimator):
             got = "no labels" if rows.classes is None else f"{rows.classes[0]!r} only"
             fix = "Pass one label per row, of several classes"
             raise BadValueError("y", name, "must have at least 2 classes", got, fix)
-        self.classes_ = _as_label_array(rows.classes)
+        self.classes_ = as_label_array(rows.classes)
         n_inputs = rows.n_features + bool(self.fit_intercept)
         _require_covariance_size(rows.n_classes * n_inputs, self.covariance, name)
         self._set(self._mode(rows, np.zeros((rows.n_classes, n_inputs))), rows, name)
@@ -454,9 +459,3 @@ def _require_covariance_size(n_weights: int, covariance: str, caller: str) -> No
         rule = f"cannot be 'full' for more than {MAX_PARAMETERS:,} weights"
         fix = 'Use covariance="diagonal"'
         raise BadValueError("covariance", caller, rule, f"{n_weights:,} weights", fix)
-
-
-def _as_label_array(names: tuple[Any, ...]) -> NDArray[Any]:
-    """Return class labels as an array, of objects if they are of several types."""
-    is_mixed = len({type(name) for name in names}) > 1
-    return np.array(names, dtype=object if is_mixed else None)

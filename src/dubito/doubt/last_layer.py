@@ -139,7 +139,11 @@ class ReAct(BaseLastLayerScore):
         as_fraction(self.quantile, "quantile", type(self).__name__, is_open=True, fix=fix)
 
     def _learn_rows(self, rows: FeatureShards) -> None:
-        ranked = rows.sum(_activations).ranked
+        def activations(block: FeatureRows) -> CalibrationScores:
+            values = block.features.astype(np.float64).ravel()
+            return CalibrationScores.of(values, np.repeat(block.weight, block.n_columns))
+
+        ranked = rows.sum(activations).ranked
         # Ranks are whole numbers without weights: rounding must not move one past the quantile.
         needed = self.quantile * ranked.weight.sum() * (1 - 1e-12)
         self.limit_ = float(ranked.score[np.argmax(np.cumsum(ranked.weight) >= needed)])
@@ -147,12 +151,6 @@ class ReAct(BaseLastLayerScore):
     def _score_rows(self, features: FloatArray) -> FloatArray:
         clipped = np.minimum(features.astype(np.float64), self.limit_)
         return -np.asarray(logsumexp(self.logits(clipped), axis=1))
-
-
-def _activations(rows: FeatureRows) -> CalibrationScores:
-    """Return all activations of some rows, with the weights of their rows."""
-    values = rows.features.astype(np.float64).ravel()
-    return CalibrationScores.of(values, np.repeat(rows.weight, rows.n_columns))
 
 
 @final
@@ -288,8 +286,7 @@ class DecisionBoundaryDistance(BaseLastLayerScore):
         spread = np.linalg.norm(features - self.mean_, axis=1)
         # Features at the mean are as typical as can be, also on a boundary.
         typical = np.full(len(features), -np.inf)
-        n_others = logits.shape[1] - 1
-        np.divide(-distances, n_others * spread, out=typical, where=spread > 0)
+        np.divide(-distances, (logits.shape[1] - 1) * spread, out=typical, where=spread > 0)
         return typical
 
     @cached_property

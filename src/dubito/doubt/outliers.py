@@ -17,7 +17,7 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch, as_weights
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.detection import RankingState
@@ -138,8 +138,7 @@ class ConformalOutlierDetector(Serializable):
         ndarray of shape (n_rows,)
             (1 + the number of calibration scores at least as large) / (1 + their total number).
         """
-        self._require_fitted("p_value")
-        values = _as_scores(scores, "scores", f"{type(self).__name__}.p_value")
+        values = _as_scores(scores, "scores", self._require_fitted("p_value"))
         at_least = np.append(np.cumsum(self.weight_[::-1])[::-1], 0.0)
         return np.asarray((1 + at_least[np.searchsorted(self.scores_, values)]) / (1 + at_least[0]))
 
@@ -181,14 +180,12 @@ def _ranked_shards(
         raise BadTypeError("sample_weight", caller, rule, type(sample_weight).__name__, fix)
     require_choice(of, ("outputs", "features", "batch"), "of", caller)
 
-    def scores_and_weights(batch: Batch) -> tuple[FloatArray, FloatArray]:
+    def calibration_scores(batch: Batch) -> CalibrationScores:
         values = _as_scores(score(batch if of == "batch" else getattr(batch, of)), "score", caller)
         require_rows(values, len(batch), "score", caller, "the batch")
-        return values, batch.weight
+        return CalibrationScores.of(values, batch.weight)
 
-    if isinstance(shards, ArrayShards):
-        return rank_scores(*scores_and_weights(shards.batch))
-    return shards.sum(lambda batch: CalibrationScores.of(*scores_and_weights(batch))).ranked
+    return shards.pool(calibration_scores).ranked
 
 
 def _as_scores(value: Any, argument: str, caller: str) -> FloatArray:

@@ -113,6 +113,5 @@ def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:
     """
     outputs = object.__new__(kind)
     for name, value in fields.items():
-        one = freeze(value) if isinstance(value, np.ndarray) else value
-        object.__setattr__(outputs, name, one)
+        object.__setattr__(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)
     return outputs

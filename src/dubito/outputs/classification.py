@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -22,6 +22,8 @@ from dubito.arrays import (
     as_fractions,
     as_list,
     as_normalized,
+    as_numbers,
+    column_names_of,
     either,
     freeze,
     own,
@@ -56,9 +58,11 @@ class BaseClassOutputs(BaseOutputs):
     def _set(self, array: FloatArray, given: Any, classes: Any) -> None:
         """Set the validated array, what it was read from, and the names of its columns."""
         if classes is not None:
-            fix, kind = "Give each class a name of its own, such as ['cat', 'dog']", type(self)
-            n_classes = array.shape[-1]
-            classes = as_names(classes, n_classes, "classes", "class", kind.__name__, fix)
+            fix, name = (
+                "Give each class a name of its own, such as ['cat', 'dog']",
+                type(self).__name__,
+            )
+            classes = as_names(classes, array.shape[-1], "classes", "class", name, fix)
         set_fields(self, array=array, origin=Origin.of(given), classes=classes)
 
 
@@ -169,9 +173,9 @@ class Members(BaseClassOutputs):
             raise BadValueError("array", "Members", rule, f"shape {floats.shape}", fix)
         _require_passes(floats.shape[0], "array", "Members")
         passes = list(floats)
-        logits = "Use Members.of([Logits(one), ...]) for logits"
+        fix = "Use Members.of([Logits(one), ...]) for logits"
         checked = [
-            _as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
+            _as_probabilities(one, f"array[{i}]", "Members", fix) for i, one in enumerate(passes)
         ]
         is_unchanged = all(new is old for new, old in zip(checked, passes, strict=True))
         self._set(own(floats if is_unchanged else np.stack(checked), array), array, classes)
@@ -256,8 +260,8 @@ class TopLabel(BaseOutputs):
             raise BadTypeError("correct", "TopLabel", "must be booleans or numbers", got, fix)
         hits = as_fractions(hits, "correct", "TopLabel", "Use 1 for correct and 0 for wrong")
         require_rows(hits, top.shape[0], "correct", "TopLabel", "the confidence")
-        confidence, right = (freeze(one.astype(np.float64)) for one in (top, hits))
-        set_fields(self, confidence=confidence, correct=right)
+        confidence, correct = (freeze(one.astype(np.float64)) for one in (top, hits))
+        set_fields(self, confidence=confidence, correct=correct)
 
 
 @final
@@ -305,8 +309,7 @@ class Scores(BaseClassOutputs):
         groups: Any = None,
         confidence: str | int | None = None,
     ) -> None:
-        if names is None:
-            names = _score_names(array)
+        names = column_names_of(array) if names is None else names
         listed = None if names is None else tuple(map(str, names))
         origin = Origin.of(array)
         if listed is not None and not isinstance(array, np.ndarray | list | tuple):
@@ -351,14 +354,6 @@ class Scores(BaseClassOutputs):
         return Probabilities(np.column_stack([1 - p, p]), self.classes)
 
 
-def _score_names(table: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a dict, a data frame or a structured array."""
-    if isinstance(table, Mapping):
-        return tuple(map(str, table))
-    columns = getattr(table, "column_names", getattr(table, "columns", None))
-    return None if columns is None else tuple(map(str, columns))
-
-
 def _score_columns(table: Any, names: Iterable[str]) -> list[FloatArray]:
     """Return the columns of scores of a table, which must have equally many rows."""
     columns = {name: as_floats(table[name], name, "Scores") for name in names}
@@ -377,8 +372,7 @@ def _require_scores(matrix: FloatArray, names: tuple[str, ...] | None) -> None:
     """Raise unless each row has a finite score, and each column a name of its own."""
     n_scores = matrix.shape[1]
     if names is not None:
-        fix = "Give each score a name of its own"
-        as_names(names, n_scores, "names", "score", "Scores", fix)
+        as_names(names, n_scores, "names", "score", "Scores", "Give each score a name of its own")
     is_known = np.isfinite(matrix) | (np.isnan(matrix) & (n_scores > 1))
     rule = "must be finite" + (", or NaN where it is missing" if n_scores > 1 else "")
     fix = "Replace an infinite score by the lowest or highest finite one"
@@ -386,10 +380,8 @@ def _require_scores(matrix: FloatArray, names: tuple[str, ...] | None) -> None:
         fix += ", and leave out rows without a score"
     require_everywhere(is_known, matrix, "array", "Scores", rule, fix)
     has_any = np.asarray(~np.isnan(matrix).all(axis=1))
-    fix = "Leave such rows out"
-    require_everywhere(
-        has_any, matrix[:, 0], "array", "Scores", "must have a score in each row", fix
-    )
+    rule, fix = "must have a score in each row", "Leave such rows out"
+    require_everywhere(has_any, matrix[:, 0], "array", "Scores", rule, fix)
 
 
 def _score_column(
@@ -565,9 +557,7 @@ def as_names(
         raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
     if min(len(set(plain)), len(set(map(str, plain)))) < len(plain):
         pairs = ((one, other) for k, other in enumerate(plain) for one in plain[:k])
-        one, other = next(
-            pair for pair in pairs if pair[0] == pair[1] or len({*map(str, pair)}) < 2
-        )
+        one, other = next((a, b) for a, b in pairs if a == b or str(a) == str(b))
         got = f"{one!r} twice" if repr(one) == repr(other) else f"{one!r} and {other!r}"
         raise BadValueError(argument, caller, "must be distinct, also as text", got, fix)
     return plain
@@ -611,9 +601,9 @@ class BaseMultiLabel(BaseOutputs):
 
     def __init__(self, array: Any, label_names: Iterable[ClassName] | None = None) -> None:
         caller = type(self).__name__
-        floats = as_finite(as_floats(array, "array", caller), "array", caller)
         shape = " x ".join(f"{axis}{'es' if axis == 'pass' else 's'}" for axis in self.axes)
-        require_dimensions(floats, (len(self.axes),), "array", caller, shape)
+        dimensions = (len(self.axes),)
+        floats = as_numbers(array, "array", caller, shape=shape, dimensions=dimensions)
         is_fraction = (floats >= 0) & (floats <= 1)
         rule = "must be between 0 and 1"
         fix = LOGITS if (floats < 0).any() else PERCENTAGES
@@ -692,8 +682,8 @@ class MultiLabel(BaseMultiLabel):
         [[0.5, 0.88]]
         """
         caller = "MultiLabel.from_logits"
-        odds = as_finite(as_floats(logits, "logits", caller), "logits", caller)
-        require_dimensions(odds, (2,), "logits", caller, "rows x labels")
+        shape = "rows x labels"
+        odds = as_numbers(logits, "logits", caller, shape=shape, dimensions=(2,))
         names = _as_label_names(label_names, logits, odds.shape[1], caller)
         p = np.exp(-np.logaddexp(0, -odds))
         fields = {"array": p, "label_names": names, "odds": own(odds, logits)}
@@ -866,5 +856,4 @@ def _as_label_names(
     names = column_names(given) if names is None else names
     if names is None:
         return None
-    fix = "Name each label once"
-    return as_names(names, n_labels, "label_names", "label", caller, fix)
+    return as_names(names, n_labels, "label_names", "label", caller, "Name each label once")

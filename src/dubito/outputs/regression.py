@@ -22,7 +22,6 @@ from dubito.arrays import (
     own,
     require_bool,
     require_choice,
-    require_dimensions,
     require_everywhere,
 )
 from dubito.errors import BadValueError
@@ -53,8 +52,8 @@ class Normal(BaseOutputs):
     std: FloatArray
 
     def __init__(self, mean: Any, std: Any) -> None:
-        means = as_finite(as_floats(mean, "mean", "Normal"), "mean", "Normal")
-        require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
+        shape = "rows, or rows x targets"
+        means = as_numbers(mean, "mean", "Normal", shape=shape, dimensions=(1, 2))
         means, stds = _with_stds(means, mean, std, ("mean", "std"), "Normal")
         set_fields(self, mean=means, std=stds)
 
@@ -80,8 +79,8 @@ class Samples(BaseOutputs):
     array: FloatArray
 
     def __init__(self, array: Any) -> None:
-        draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
-        require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
+        shape = "rows x draws (x targets)"
+        draws = as_numbers(array, "array", "Samples", shape=shape, dimensions=(2, 3))
         set_fields(self, array=own(draws, array))
 
 
@@ -124,14 +123,13 @@ class Quantiles(BaseOutputs):
 
     def __init__(self, array: Any, levels: Any, rearrange: bool = False) -> None:
         require_bool(rearrange, "rearrange", "Quantiles")
-        values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
-        require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
+        shape = "rows x levels (x targets)"
+        values = as_numbers(array, "array", "Quantiles", shape=shape, dimensions=(2, 3))
         checked = as_levels(levels, "Quantiles")
         if checked.size != values.shape[1]:
             rule = f"must have one level for each of {values.shape[1]} columns"
-            raise BadValueError(
-                "levels", "Quantiles", rule, f"{checked.size}", "Name every column's level"
-            )
+            got, fix = f"{checked.size}", "Name every column's level"
+            raise BadValueError("levels", "Quantiles", rule, got, fix)
         is_crossed = values[:, 1:] < values[:, :-1]
         rows = np.asarray(is_crossed.any(axis=tuple(range(1, values.ndim))))
         if rows.any() and not rearrange:
@@ -144,6 +142,24 @@ class Quantiles(BaseOutputs):
     def n_rearranged(self) -> int:
         """The number of rows whose quantiles crossed and were sorted."""
         return 0 if self.rearranged is None else int(self.rearranged.sum())
+
+
+def require_one_target(outputs: Normal | Samples | Quantiles, caller: str, fix: str) -> None:
+    """Raise unless outputs are of one target per row.
+
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Outputs of a regression.
+    caller : str
+        The public function that was called, for error messages.
+    fix : str
+        The remedy that the error states.
+    """
+    shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
+    if len(shape) == len(outputs.axes):
+        rule, got = "must have one target", f"{shape[-1]} targets"
+        raise BadValueError("outputs", caller, rule, got, fix)
 
 
 def _crossed(
@@ -228,9 +244,8 @@ class BaseMixture(BaseOutputs):
         ndarray of the shape of `y`
             Log densities in float64.
         """
-        logs = _family(self.family).log_density(self._standardized(y, "log_density")) - np.log(
-            self.stds
-        )
+        z = self._standardized(y, "log_density")
+        logs = _family(self.family).log_density(z) - np.log(self.stds)
         highest = logs.max(axis=0)
         return np.asarray(np.log(self._average(np.exp(logs - highest))) + highest)
 
@@ -472,8 +487,7 @@ def _with_stds(
     if std.shape != means.shape:
         rule, got = f"must have the shape of `{of_means}`, {means.shape}", f"shape {std.shape}"
         raise BadValueError(name, caller, rule, got, _shape_remedy(name, std, means))
-    rule, fix = "must be positive", "Set a floor, such as 1e-6"
-    require_everywhere(std > 0, std, name, caller, rule, fix)
+    require_everywhere(std > 0, std, name, caller, "must be positive", "Set a floor, such as 1e-6")
     return own(means, given), own(std, stds)
 
 

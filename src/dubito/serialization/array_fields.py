@@ -140,5 +140,4 @@ def require_increasing(values: NDArray[Any], entry: Entry, least: float = 0.0) -
 
 def require_each(is_fine: BoolArray, values: NDArray[Any], entry: Entry, rule: str) -> None:
     """Raise at the first number that breaks a rule."""
-    phrase = as_verb_phrase(rule)
-    require_everywhere(is_fine, values, entry.name, entry.caller, phrase, RESTORE)
+    require_everywhere(is_fine, values, entry.name, entry.caller, as_verb_phrase(rule), RESTORE)

@@ -34,8 +34,7 @@ def encode_document(document: dict[str, Any], caller: str, max_bytes: int = MAX_
       "a": [1, 2],
     """
     try:
-        checked = {**document, CHECKSUM: _checksum(document)}
-        text = _rendered(_packed(checked)) + "\n"
+        text = _rendered(_packed({**document, CHECKSUM: _checksum(document)})) + "\n"
         size = len(text.encode())
     except ValueError as error:
         rule, fix = "must hold only finite numbers and valid text", "Rename what JSON cannot hold"
@@ -163,8 +162,7 @@ def _unpack(value: Any, depth: int = 0) -> Any:
         if _is_packed(value):
             return _unpacked_array(value)
         return {name: _unpack(entry, depth + 1) for name, entry in value.items()}
-    is_list = isinstance(value, list)
-    return [_unpack(entry, depth + 1) for entry in value] if is_list else value
+    return [_unpack(entry, depth + 1) for entry in value] if isinstance(value, list) else value
 
 
 def _unpacked_array(value: dict[str, Any]) -> NDArray[Any]:

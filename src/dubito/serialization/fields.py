@@ -109,8 +109,7 @@ def any_of(*schemas: Schema) -> Schema:
     >>> any_of({"type": "null"}, {"anyOf": [{"type": "number"}, {"type": "string"}]})
     {'anyOf': [{'type': 'null'}, {'type': 'number'}, {'type': 'string'}]}
     """
-    parts = [part for one in schemas for part in one.get("anyOf", [one])]
-    return {"anyOf": parts}
+    return {"anyOf": [part for one in schemas for part in one.get("anyOf", [one])]}
 
 
 def list_schema(items: Schema, size: int | str | None = None, least: int = 0) -> Schema:
@@ -285,8 +284,7 @@ def optional(inner: Check) -> Check:
 
 def converted(convert: Callable[[Any], Any], inner: Check) -> Check:
     """Check as another does, and convert what it returns."""
-    accepted = states(lambda: schema_of(inner))
-    return accepted(lambda value, entry: convert(inner(value, entry)))
+    return states(lambda: schema_of(inner))(lambda value, entry: convert(inner(value, entry)))
 
 
 def list_of(inner: Check, size: int | str | None = None, least: int = 0) -> Check:

@@ -172,6 +172,7 @@ class Serializable(_Estimator, ABC):
 
     fitted_fields: ClassVar[Mapping[str, Check]] = declare()
     param_fields: ClassVar[Mapping[str, Check]] = declare()
+    first_method: ClassVar[str] = "fit"  # which has to be called before others
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters and fitted attributes as plain values, ready for JSON.
@@ -231,11 +232,14 @@ class Serializable(_Estimator, ABC):
             self._forget()
             raise
 
-    def _require_fitted(self, method: str) -> None:
+    def _require_fitted(self, method: str) -> str:
+        """Return what errors call a method, or raise unless the estimator is fitted."""
+        name = type(self).__name__
         if not self.__sklearn_is_fitted__():
             from dubito.serialization.unfitted import UnfittedEstimatorError
 
-            raise UnfittedEstimatorError(type(self).__name__, method)
+            raise UnfittedEstimatorError(name, method, self.first_method)
+        return f"{name}.{method}"
 
     def __sklearn_is_fitted__(self) -> bool:
         return bool(self._learned())

@@ -10,7 +10,15 @@ import numpy as np
 from scipy.special import expit
 
 from dubito import calibrate
-from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, draw_seed, freeze
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_fraction,
+    column_names_of,
+    draw_seed,
+    freeze,
+)
 from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.calibrator import (
     BaseCalibrator,
@@ -27,7 +35,7 @@ from dubito.calibrate.cross_validation import (
     held_out_logits,
     make_folds,
 )
-from dubito.data.batch import Batch, column_names
+from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.decide.actions import SMALLEST, action_intervals, cost_warnings, too_costly
@@ -490,7 +498,7 @@ def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...]
     """Return the names of features: as given, or those of a data frame's columns."""
     if first.features is None:
         return None
-    found = column_names(features) if names is None else tuple(str(name) for name in names)
+    found = column_names_of(features) if names is None else tuple(str(name) for name in names)
     n_features = first.features.shape[1]
     if found is not None and len(found) != n_features:
         rule, fix = f"must have {n_features} names, one per feature", "Name every column"

@@ -8,8 +8,15 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, as_fraction, require_rows
-from dubito.data.batch import Batch, column_names
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_fraction,
+    column_names_of,
+    require_rows,
+)
+from dubito.data.batch import Batch
 from dubito.data.expressions import HIGHEST_COST
 from dubito.data.shards import ArrayShards, Shards
 from dubito.decide.costs import CostMatrix, as_cost
@@ -259,7 +266,7 @@ class OODGate(Serializable):
         if features is None:
             rule, fix = "must be given for the OOD gate", "Pass the features of the rows"
             raise BadTypeError("features", caller, rule, "None", fix)
-        found = column_names(features)
+        found = column_names_of(features)
         if None not in (found, names) and found != names:
             rule, fix = f"must have the columns {names}", "Order the columns as during fit"
             raise BadValueError("features", caller, rule, f"{found}", fix)

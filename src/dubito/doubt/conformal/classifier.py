@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal, Self, final
 
 import numpy as np
@@ -224,8 +225,7 @@ class ConformalClassifier(BaseConformalPredictor):
         PredictionSets
             The sets; they hold every class if there were too few calibration rows.
         """
-        self._require_fitted("predict")
-        caller = f"{type(self).__name__}.predict"
+        caller = self._require_fitted("predict")
         wrapped = self._as_outputs(outputs, caller)
         require_classes(wrapped, self.n_classes_, self.classes_, caller)
         limits, group = self._limits(groups, wrapped.n_rows, density_ratio, caller)
@@ -259,8 +259,7 @@ class ConformalClassifier(BaseConformalPredictor):
             is_same = not self.is_grouped_ and density_ratio is None
             column = np.zeros(self.n_classes_, dtype=np.int64)
             return np.ascontiguousarray(limits[: 1 if is_same else None, np.newaxis]), column
-        if groups is not None:
-            raise _groups_error(caller)
+        _require_no_groups(groups, caller)
         ratio = self._ratio_of_rows(density_ratio, n_rows, caller)
         names = list(self.thresholds_)
         columns = [self._thresholds_of(name, ratio, slice(None)) for name in names]
@@ -269,6 +268,17 @@ class ConformalClassifier(BaseConformalPredictor):
             self._warn_of_large_ratios(np.isinf(limits).any(axis=0), stacklevel=4)
         position = {name: i for i, name in enumerate(names)}
         return np.ascontiguousarray(limits.T), np.array([position[g] for g in self.class_groups_])
+
+    @property
+    def _is_randomized(self) -> bool:
+        """Whether scores are randomized; those of LAC cannot be."""
+        is_wanted = self.method in TUNED if self.randomize is None else bool(self.randomize)
+        return is_wanted and self.method != "lac"
+
+    @property
+    def _may_be_empty(self) -> bool:
+        """Whether sets may be empty, by default those of LAC and APS."""
+        return self.method not in TUNED if self.allow_empty is None else bool(self.allow_empty)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -303,7 +313,7 @@ class ConformalClassifier(BaseConformalPredictor):
         name = type(self).__name__
         scorer: Self = clone(self)
         scorer.random_state = seed = draw_seed(self.random_state, name)
-        scorer.randomize = _is_randomized(self.method, self.randomize)
+        scorer.randomize = self._is_randomized
         is_open = self.penalty is None or (self.method == "raps" and self.k_reg is None)
         is_tuned = self.method in TUNED and is_open
         if not is_tuned and self.conditional != "cluster":
@@ -316,12 +326,11 @@ class ConformalClassifier(BaseConformalPredictor):
             n_rows = int(np.count_nonzero(batch.labeled_weight))
             n_tuning = min(int(n_rows * TUNING_FRACTION), MAX_TUNING) if n_rows >= MIN_TUNED else 0
             part, rest = _split_rows(batch, n_tuning, rng)
-            tuned = _tune(self, batch.take(part), seed)
-            scorer.penalty, scorer.k_reg = tuned
+            scorer.penalty, scorer.k_reg = _tune(self, batch.take(part), seed)
             batch, ratio = batch.take(rest), None if ratio is None else ratio[rest]
         if self.conditional == "cluster":
-            part, groups = _cluster_classes(scorer._all_scores(batch), batch, self.level, rng)
-            scorer._clusters = groups
+            scores = scorer._all_scores(batch)
+            part, scorer._clusters = _cluster_classes(scores, batch, self.level, rng)
             rest = np.setdiff1d(np.arange(len(batch)), part)
             batch, ratio = batch.take(rest), None if ratio is None else ratio[rest]
         return scorer, ArrayShards(batch), ratio
@@ -334,15 +343,15 @@ class ConformalClassifier(BaseConformalPredictor):
         name = type(self).__name__
         outputs = self._as_outputs(batch.outputs, name)
         _require_labels(batch.labels, name)
-        if self.conditional is not None and batch.groups is not None:
-            raise _groups_error(name)
+        if self.conditional is not None:
+            _require_no_groups(batch.groups, name)
         groups = [str(one) for one in names_of(outputs)] if self.conditional == "class" else None
         return {
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
             "method_": self.method,
-            "is_randomized_": _is_randomized(self.method, self.randomize),
-            "allow_empty_": _may_be_empty(self.method, self.allow_empty),
+            "is_randomized_": self._is_randomized,
+            "allow_empty_": self._may_be_empty,
             "random_state_": draw_seed(self.random_state, name),
             "penalty_": float(self.penalty or 0) if self.method in TUNED else 0.0,
             "k_reg_": float(self.k_reg or 0) if self.method == "raps" else 0.0,
@@ -361,7 +370,7 @@ class ConformalClassifier(BaseConformalPredictor):
     def _scores(self, batch: Batch) -> FloatArray:
         name = type(self).__name__
         outputs, seed = self._as_outputs(batch.outputs, name), draw_seed(self.random_state, name)
-        uniforms = _uniforms(outputs, _is_randomized(self.method, self.randomize), seed)
+        uniforms = _uniforms(outputs, self._is_randomized, seed)
         scores = np.empty(outputs.n_rows)
         score_labels(
             contiguous(outputs.array),
@@ -370,7 +379,7 @@ class ConformalClassifier(BaseConformalPredictor):
             METHODS.index(self.method),
             np.array([self.penalty or 0.0, self.k_reg or 0.0]),
             uniforms,
-            not _may_be_empty(self.method, self.allow_empty),
+            not self._may_be_empty,
             scores,
         )
         return scores
@@ -416,9 +425,8 @@ class PredictionSets:
         level = "" if self.level is None else f" at {short_percent(self.level)}"
         verdict = f"Prediction sets{level} of {quantity(n_rows)}"
         verdict += f": {self.sizes.mean():.3g} classes on average." if n_rows else "."
-        counts = [
-            (f"{k}", f"{n:,}", percent(n / n_rows)) for k, n in enumerate(sizes.tolist()) if n
-        ]
+        counted = [(size, n) for size, n in enumerate(sizes.tolist()) if n]
+        counts = [(f"{size}", f"{n:,}", percent(n / n_rows)) for size, n in counted]
         shown = [join_words([str(one) for one in self.names(k)], 8) for k in range(min(n_rows, 10))]
         rows = html_rows({"set": np.array(shown, dtype=object)}, n_rows)
         return html_view(verdict, HTMLTable(("size", "rows", ""), counts), rows)
@@ -441,8 +449,7 @@ class PredictionSets:
         list
             Names, or column indices if classes have no names.
         """
-        every = names_of(self._columns())
-        return [every[column] for column in np.flatnonzero(self.contains[row])]
+        return [self._class_names[column] for column in np.flatnonzero(self.contains[row])]
 
     def coverage(self, y: Any) -> float:
         """Return the fraction of rows whose label is in their set.
@@ -500,8 +507,8 @@ class PredictionSets:
         known = self.sizes[codes >= 0]
         by_size = CoverageTable.of(known, is_covered, nominal, min_rows, np.max)
         by_class = CoverageTable.of(codes[codes >= 0], is_covered, nominal, 1, np.mean)
-        names, coverage = tuple(names_of(self._columns())), float(is_covered.mean())
-        return SetDiagnosis(nominal, coverage, float(known.mean()), by_size, by_class, names)
+        means = float(is_covered.mean()), float(known.mean())
+        return SetDiagnosis(nominal, *means, by_size, by_class, self._class_names)
 
     def _covered(self, y: Any, caller: str) -> tuple[BoolArray, IntArray]:
         """Return whether each labeled row is covered, and the labels of all rows, -1 if missing."""
@@ -510,8 +517,12 @@ class PredictionSets:
         is_known = ~labels.is_missing
         if not is_known.any():
             raise EmptyStateError("Coverage")
-        codes = np.where(is_known, labels.codes, -1)
-        return self.contains[is_known, labels.codes[is_known]], codes
+        return self.contains[is_known, labels.codes[is_known]], np.where(is_known, labels.codes, -1)
+
+    @property
+    def _class_names(self) -> tuple[ClassName, ...]:
+        """The names of the classes, or their column numbers."""
+        return names_of(self._columns())
 
     def _columns(self) -> Probabilities:
         """Return outputs of the same shape and classes, against which labels are read."""
@@ -555,8 +566,7 @@ class CoverageTable:
         deviation = float(summarize(np.abs(coverage - level)))
         drawn = np.random.default_rng(0).binomial(n_rows, level, (N_SIMULATED, n_rows.size))
         simulated = summarize(np.abs(drawn / n_rows - level), axis=1)
-        n_beyond = np.count_nonzero(simulated >= deviation - 1e-12)
-        p_value = (n_beyond + 1) / (N_SIMULATED + 1)
+        p_value = (np.count_nonzero(simulated >= deviation - 1e-12) + 1) / (N_SIMULATED + 1)
         return cls(strata, n_rows, coverage, deviation, float(simulated.mean()), float(p_value))
 
     def __repr__(self) -> str:
@@ -633,20 +643,11 @@ def _require_labels(labels: Any, caller: str) -> Labels:
     return labels
 
 
-def _groups_error(caller: str) -> BadTypeError:
-    """Return the error of groups beside thresholds by class."""
-    rule, fix = "must be None if `conditional` is set", "Use either groups or conditional"
-    return BadTypeError("groups", caller, rule, "groups", fix)
-
-
-def _is_randomized(method: Method, randomize: bool | None) -> bool:
-    """Return whether scores are randomized; those of LAC cannot be."""
-    return method != "lac" and (method in TUNED if randomize is None else bool(randomize))
-
-
-def _may_be_empty(method: Method, allow_empty: bool | None) -> bool:
-    """Return whether sets may be empty, by default those of LAC and APS."""
-    return method not in TUNED if allow_empty is None else bool(allow_empty)
+def _require_no_groups(groups: Any, caller: str) -> None:
+    """Raise if there are groups beside thresholds by class."""
+    if groups is not None:
+        rule, fix = "must be None if `conditional` is set", "Use either groups or conditional"
+        raise BadTypeError("groups", caller, rule, "groups", fix)
 
 
 def _uniforms(outputs: Logits | Probabilities, is_randomized: bool, seed: int) -> FloatArray:
@@ -664,8 +665,7 @@ def _uniforms(outputs: Logits | Probabilities, is_randomized: bool, seed: int) -
 
 def _split_rows(batch: Batch, n_rows: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Return a random choice of labeled rows, and all others."""
-    labeled = np.flatnonzero(batch.labeled_weight)
-    part = np.sort(rng.choice(labeled, n_rows, replace=False))
+    part = np.sort(rng.choice(np.flatnonzero(batch.labeled_weight), n_rows, replace=False))
     return part, np.setdiff1d(np.arange(len(batch)), part)
 
 
@@ -726,15 +726,13 @@ def _tune(sets: ConformalClassifier, batch: Batch, seed: int) -> tuple[float, in
     if not len(batch):
         default = 0.01 if sets.method == "raps" else 0.1
         return (default if sets.penalty is None else sets.penalty), sets.k_reg or 5
-    ranked = _RankedRows.of(batch, _is_randomized(sets.method, sets.randomize), seed)
-    found = []
-    for penalty in penalties:
-        for k_reg in free_ranks:
-            size, deviation = ranked.evaluate(sets, penalty, k_reg)
-            found.append((deviation, size, penalty, k_reg))
-    best = min(found)[0]
-    even = [one[1:] for one in found if one[0] <= best + EVEN]
-    return min(even)[1:]
+    ranked = _RankedRows.of(batch, sets._is_randomized, seed)
+    found = [
+        (*ranked.evaluate(sets, penalty, k_reg), penalty, k_reg)
+        for penalty, k_reg in product(penalties, free_ranks)
+    ]
+    lowest = min(deviation for deviation, *_ in found)
+    return min(one[1:] for one in found if one[0] <= lowest + EVEN)[1:]
 
 
 @final
@@ -764,8 +762,8 @@ class _RankedRows:
     def evaluate(
         self, sets: ConformalClassifier, penalty: float, k_reg: int
     ) -> tuple[float, float]:
-        """Return the mean size of sets, and how much coverage deviates over their sizes."""
-        is_filled = not _may_be_empty(sets.method, sets.allow_empty)
+        """Return how much coverage deviates over the sizes of sets, and their mean size."""
+        is_filled = not sets._may_be_empty
         ranks = np.broadcast_to(self.rank, self.uniforms.shape)
         scores = self._scores(sets.method, ranks, penalty, k_reg)
         scores = np.where(is_filled & (self.rank == 1), -np.inf, scores)
@@ -782,7 +780,7 @@ class _RankedRows:
         covered = np.bincount(size.ravel(), (scores <= limit).ravel())
         is_stratum = count >= min(MIN_STRATUM * size.size, count.max())
         deviation = np.abs(covered[is_stratum] / count[is_stratum] - sets.level)
-        return float(size.mean()), float(deviation.max())
+        return float(deviation.max()), float(size.mean())
 
     def _scores(self, method: Method, rank: IntArray, penalty: float, k_reg: int) -> FloatArray:
         """Return the score of the class of a rank in each row, for each uniform number."""

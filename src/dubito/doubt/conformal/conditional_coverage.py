@@ -218,8 +218,7 @@ def _by_width(
     width = np.round(width / unit, 9) * unit
     ranked = np.sort(width)
     edges = np.unique(ranked[np.arange(1, n_bins) * total // n_bins])
-    bins = np.searchsorted(edges, width)
-    _, bins = np.unique(bins, return_inverse=True)
+    _, bins = np.unique(np.searchsorted(edges, width), return_inverse=True)
     counts, covered = np.bincount(bins), np.bincount(bins, is_covered)
     parts = tuple(
         WidthBin(float(width[bins == k].min()), float(width[bins == k].max()), int(n), float(c / n))
@@ -250,8 +249,7 @@ def _worst_slab(
     scaled = (features - features.mean(axis=0)) / np.where(std > 0, std, 1.0)
     directions = rng.normal(size=(n_directions, features.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    places = scaled[search] @ directions.T
-    ranks = np.argsort(places, axis=0)
+    ranks = np.argsort(scaled[search] @ directions.T, axis=0)
     k, first, last = _lowest_mean_run(is_covered[search][ranks].T.astype(np.float64), least)
     rows = search[ranks[first:last, k]]
     place = scaled @ directions[k]

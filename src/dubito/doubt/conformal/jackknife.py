@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import column_or_1d
 
 from dubito.arrays import FloatArray, as_finite, as_floats, as_fraction, freeze
-from dubito.doubt.conformal.regressor import PredictionIntervals
+from dubito.doubt.conformal.regressor import PredictionIntervals, uncrossed
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import row_blocks
 from dubito.serialization.unfitted import require_fitted
@@ -171,11 +171,7 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
                 errors = self.errors_[:, np.newaxis]
                 high[rows] = _ranked(own + errors, rank)
                 low[rows] = -_ranked(errors - own, rank)
-        is_crossed = low > high
-        middle = np.where(is_crossed, low, 0) / 2 + np.where(is_crossed, high, 0) / 2
-        return PredictionIntervals(
-            freeze(np.where(is_crossed, middle, low)), freeze(np.where(is_crossed, middle, high))
-        )
+        return PredictionIntervals(*map(freeze, uncrossed(low, high)))
 
     def _splits(self, inputs: Any, y: FloatArray) -> Any:
         """Return the splits of rows."""
@@ -185,8 +181,7 @@ class JackknifePlusRegressor(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             if not 2 <= self.cv <= y.size:
                 rule, fix = f"must be from 2 to {y.size}, the number of rows", "Use cv=None"
                 raise BadValueError("cv", NAME, rule, f"{self.cv}", fix)
-            folds = KFold(int(self.cv), shuffle=True, random_state=self.random_state)
-            return folds.split(inputs)
+            return KFold(int(self.cv), shuffle=True, random_state=self.random_state).split(inputs)
         try:
             return check_cv(self.cv, y).split(inputs, y)
         except (TypeError, ValueError) as error:

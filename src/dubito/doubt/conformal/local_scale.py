@@ -71,11 +71,8 @@ def stated_spread(outputs: BaseOutputs, level: float) -> Spread:
                 center = np.clip(point_of_rows(outputs), values[:, low], values[:, high])
                 center = center.astype(np.float64)
                 return Spread(center, center - values[:, low], values[:, high] - center, True)
-        is_spread = isinstance(outputs, Normal) or (
-            isinstance(outputs, Samples) and outputs.array.shape[1] > 1
-        )
-        if is_spread:
-            assert isinstance(outputs, Normal | Samples)
+        is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
+        if isinstance(outputs, Normal | Samples) and not is_point:
             center, std = mean_and_std(outputs)
             return Spread(center, std, std, False)
         one = np.ones(outputs.n_rows)
@@ -122,17 +119,15 @@ class LocalScale(Record):
             unit = float(np.average(np.abs(errors), weights=weight)) if weight.any() else 0.0
             widths = (stated.below + stated.above) / 2
             middle = float(np.median(stated.center))
-            deviation, spread = (
-                float(one) or 1.0 for one in (np.std(stated.center), widths.mean())
-            )
+            spreads = np.std(stated.center), widths.mean()
+            deviation, spread = (float(one) or 1.0 for one in spreads)
         facts = middle, deviation, spread, unit
         if not (np.isfinite(facts).all() and min(facts[1:]) >= TINY):
             return None
         start = cls(middle, deviation, spread, unit, SCALE_PRIOR, SKEWNESS_PRIOR, np.zeros(2))
         terms, skewness_terms = start._terms(stated)
-        errors = errors / unit
         used = weight > 0
-        errors, weight = errors[used], weight[used]
+        errors, weight = errors[used] / unit, weight[used]
         terms, skewness_terms = terms[used], skewness_terms[used]
         scale, _ = _fit_two_pieces(terms, skewness_terms, weight, errors)
         shift = _shift(terms[:, [0, 3]], errors, weight, np.exp(terms @ scale))

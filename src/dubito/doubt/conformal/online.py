@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dubito.arrays import (
     BoolArray,
@@ -24,40 +25,11 @@ from dubito.arrays import (
 from dubito.data.batch import as_column
 from dubito.data.labels import Labels, Targets
 from dubito.data.times import duration, time_text
+from dubito.doubt.conformal import panel
 from dubito.doubt.conformal.classifier import PredictionSets
-from dubito.doubt.conformal.panel import (
-    LONG_GAP,
-    NOUNS,
-    distinct_keys,
-    find_gaps,
-    find_steps,
-    is_sorted,
-    read_forecasts,
-    read_horizons,
-    read_series,
-    read_times,
-    time_kind,
-    times_after,
-)
 from dubito.doubt.conformal.regressor import PredictionIntervals
-from dubito.errors import BadTypeError, BadValueError, UnfittedError
-from dubito.kernels.online_updates import (
-    ACI,
-    HUGE,
-    IDENTITY,
-    LOG,
-    LOG1P,
-    N_BINS,
-    ONE_SIDED,
-    PI,
-    POINTS,
-    SPREAD,
-    SQRT,
-    TRACKING,
-    OnlineState,
-    run_online,
-    settle_online,
-)
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels import online_updates as kernels
 from dubito.outputs import Probabilities
 from dubito.outputs.classification import as_class_matrix, require_classes
 from dubito.serialization.array_fields import array
@@ -75,8 +47,9 @@ from dubito.serialization.fields import (
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
-METHODS = {"aci": ACI, "tracking": TRACKING, "pi": PI}
-TRANSFORMS = {"identity": IDENTITY, "log1p": LOG1P, "sqrt": SQRT, "log": LOG}
+METHODS = {"aci": kernels.ACI, "tracking": kernels.TRACKING, "pi": kernels.PI}
+TRANSFORMS = {"identity": kernels.IDENTITY, "log1p": kernels.LOG1P}
+TRANSFORMS |= {"sqrt": kernels.SQRT, "log": kernels.LOG}
 AUTO_TRANSFORMS = ("identity", "log1p")
 RATES = {"aci": 0.01, "tracking": 0.2, "pi": 0.2}
 CANDIDATES = (  # sides, method and rate
@@ -85,7 +58,7 @@ CANDIDATES = (  # sides, method and rate
     (2, "tracking", 0.2),
     (2, "pi", 0.6),
 )
-KINDS = {"points": POINTS, "spread": SPREAD, "classes": ONE_SIDED}
+KINDS = {"points": kernels.POINTS, "spread": kernels.SPREAD, "classes": kernels.ONE_SIDED}
 BLOCK = 16_384  # rows that are held with what every candidate issued for them
 UNKNOWN = MOST  # the outcome that is not known yet, and the time at which it will be
 LATER = MOST / 4  # when outcomes are known, as long as no step is
@@ -218,7 +191,7 @@ class OnlineConformal(Serializable):
     )
     cells_: FloatArray = fitted(array("cell_series_", None, low=-MOST, high=MOST))
     pools_: FloatArray = fitted(array("horizons_", None, low=-MOST, high=MOST))
-    trees_: FloatArray = fitted(array("horizons_", None, N_BINS, low=0))
+    trees_: FloatArray = fitted(array("horizons_", None, kernels.N_BINS, low=0))
     choice_: FloatArray = fitted(array(None, low=0, high=MOST))
     waiting_ids_: list[str | None] = fitted(list_of(optional(text)))
     waiting_cells_: IntArray = fitted(_WAITING(low=0, is_whole=True))
@@ -226,6 +199,8 @@ class OnlineConformal(Serializable):
     waiting_truth_: FloatArray = fitted(_WAITING(low=-MOST, high=MOST))
     waiting_: FloatArray = fitted(_WAITING(None, low=-MOST, high=MOST))
     waiting_scores_: FloatArray = fitted(_WAITING(None, low=0))
+
+    first_method = "predict"
 
     def __init__(
         self,
@@ -240,10 +215,6 @@ class OnlineConformal(Serializable):
         self.transform = transform
         self.rate = rate
         self.max_waiting = max_waiting
-
-    def _require_fitted(self, method: str) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise UnfittedError(type(self).__name__, method, "predict")
 
     @property
     def n_waiting(self) -> int:
@@ -293,9 +264,9 @@ class OnlineConformal(Serializable):
         caller = "OnlineConformal.predict"
         with self._unchanged_by_errors():
             rows = self._rows(outputs, series, horizon, ids, caller)
-        n = len(rows["cells"])
-        rows |= {"known": np.full(n, UNKNOWN), "truth": np.full(n, UNKNOWN)}
-        return self._result(self._process(rows, np.full(n, UNKNOWN / 2)), rows["scores"])
+        unknown = np.full(len(rows["cells"]), UNKNOWN)
+        rows |= {"known": unknown, "truth": unknown}
+        return self._result(self._process(rows, unknown / 2), rows["scores"])
 
     def update(
         self, y: Any, *, series: Any = None, horizon: Any = 0, ids: Any = None
@@ -317,20 +288,19 @@ class OnlineConformal(Serializable):
         self
             With what was learned.
         """
-        caller = "OnlineConformal.update"
-        self._require_fitted("update")
+        caller = self._require_fitted("update")
         n = _n_truths(y, caller)
         rows = self._waiting_rows(series, horizon, ids, n, caller)
         truth = self._truths(y, self.waiting_scores_[rows], caller)
         is_known = truth != UNKNOWN
         self.n_dropped_ += int(n - np.count_nonzero(is_known))
-        chosen = rows[is_known]
+        truth, chosen = truth[is_known], rows[is_known]
         cells, out = self.waiting_cells_[chosen], self.waiting_[chosen]
-        pools, delays = self.cell_pools_[cells], self._delays(cells)
-        self._count(truth[is_known], out, np.arange(len(out)))
+        self._count(truth, out, np.arange(len(out)))
         fixed = self._state(), KINDS[self.kind_], self._alpha
-        settle_online(*fixed, cells, pools, delays, truth[is_known], out)
-        self._keep_waiting(np.setdiff1d(np.arange(self.n_waiting), rows))
+        pools, delays = self.cell_pools_[cells], self._delays(cells)
+        kernels.settle_online(*fixed, cells, pools, delays, truth, out)
+        self._keep_waiting(np.delete(np.arange(self.n_waiting), rows))
         return self
 
     def schedule(self, y: Any, *, ids: Any) -> OnlineConformal:
@@ -348,8 +318,7 @@ class OnlineConformal(Serializable):
         self
             With the outcomes.
         """
-        caller = "OnlineConformal.schedule"
-        self._require_fitted("schedule")
+        caller = self._require_fitted("schedule")
         rows = self._waiting_rows(None, 0, ids, _n_truths(y, caller), caller)
         self.waiting_truth_[rows] = self._truths(y, self.waiting_scores_[rows], caller)
         return self
@@ -373,8 +342,7 @@ class OnlineConformal(Serializable):
         issued : PredictionIntervals or PredictionSets
             The intervals or sets as issued.
         """
-        caller = "OnlineConformal.waiting"
-        rows = self._waiting_rows(None, 0, ids, len(ids), caller)
+        rows = self._waiting_rows(None, 0, ids, len(ids), self._require_fitted("waiting"))
         out = self.waiting_[rows]
         issued = self._result(out[:, 4:6], self.waiting_scores_[rows])
         return self.waiting_truth_[rows] != UNKNOWN, out[:, :2], issued
@@ -396,11 +364,11 @@ class OnlineConformal(Serializable):
         is_other_forecast, is_other_truth : ndarray of shape (n_rows,)
             Outcomes differ where `schedule` or `replay` was given another one.
         """
-        caller = "OnlineConformal.find_changed"
+        caller = self._require_fitted("find_changed")
         rows = self._waiting_rows(None, 0, ids, len(ids), caller)
         is_other = np.zeros(rows.size, dtype=bool)
         if outputs is not None:
-            _, low, high, scores, _ = read_forecasts(outputs, self.level, caller)
+            _, low, high, scores, _ = panel.read_forecasts(outputs, self.level, caller)
             given = scores if self.kind_ == "classes" else np.column_stack([low, high])
             held = self.waiting_scores_ if self.kind_ == "classes" else self.waiting_[:, :2]
             scale = np.abs(held[rows]).max(axis=1, keepdims=True)
@@ -429,10 +397,9 @@ class OnlineConformal(Serializable):
         is_too_late : ndarray of shape (n_rows,)
             The others.
         """
-        caller = "OnlineConformal.find_late"
-        self._require_fitted("find_late")
+        caller = self._require_fitted("find_late")
         n = len(time)
-        times = read_times(time, n, "time", caller)
+        times = panel.read_times(time, n, "time", caller)
         lookup, pairs = self._lookup(), _read_pairs(series, horizon, n, caller)
         cells = [lookup.get(pair, -1) for pair in pairs]
         rows = zip(cells, times.tolist(), strict=True)
@@ -442,9 +409,9 @@ class OnlineConformal(Serializable):
             own = np.array([self.cell_series_[one] if one >= 0 else -1 for one in cells], np.int64)
             longest = max((one for one in self.steps_ if one is not None), default=0.0)
             found = np.where(own >= 0, self._row_steps(own), longest)
-            until = times_after(times, np.array([step + 1.0 for _, step in pairs]), found)
+            until = panel.times_after(times, np.array([step + 1.0 for _, step in pairs]), found)
         else:
-            until = read_times(known, n, "known", caller)
+            until = panel.read_times(known, n, "known", caller)
         can_be_issued = is_missing & (until > (self.time_ or 0.0))
         return can_be_issued, is_missing & ~can_be_issued
 
@@ -501,21 +468,25 @@ class OnlineConformal(Serializable):
             start = 0.0 if self.time_ is None else self.time_ + 1
             made: FloatArray = start + np.arange(n, dtype=np.float64)
             if time is not None:
-                made = read_times(time, n, "time", caller)
-            self._set_time_kind("numbers" if time is None else time_kind(time), "time", caller)
+                made = panel.read_times(time, n, "time", caller)
+            kind = "numbers" if time is None else panel.time_kind(time)
+            self._set_time_kind(kind, "time", caller)
             if known is None or ids is not None:
-                is_needed, can_wait = known is None, ids is not None
                 steps = self._find_steps(
-                    made, rows["cells"], time is None, is_needed, can_wait, caller
+                    made,
+                    rows["cells"],
+                    is_counted=time is None,
+                    is_needed=known is None,
+                    can_wait=ids is not None,
+                    caller=caller,
                 )
                 self._find_known()
             if known is None:
-                has_steps = any(one is not None for one in self.steps_)
-                later = times_after(made, rows["delays"], steps)
-                rows["known"] = later if has_steps else np.full(n, LATER)
+                later = panel.times_after(made, rows["delays"], steps)
+                rows["known"] = later if self._has_steps else np.full(n, LATER)
             else:
-                self._set_time_kind(time_kind(known), "known", caller)
-                rows["known"] = read_times(known, n, "known", caller)
+                self._set_time_kind(panel.time_kind(known), "known", caller)
+                rows["known"] = panel.read_times(known, n, "known", caller)
                 rule, fix = "must be after `time`", "Pass when the outcome was known"
                 require_everywhere(rows["known"] > made, rows["known"], "known", caller, rule, fix)
             times = made
@@ -526,12 +497,12 @@ class OnlineConformal(Serializable):
                 rule = f"must be at least {last}, where the outcome is known by then"
                 fix = "Pass rows in order of time, and each only once"
                 require_everywhere(rows["known"] > times, made, "time", caller, rule, fix)
-        order = None if is_sorted(times) else np.argsort(times, kind="stable")
+        order = None if panel.is_sorted(times) else np.argsort(times, kind="stable")
         bounds = np.empty((2, n)).T  # each bound in one piece
         for start in range(0, n, BLOCK):
             some = slice(start, start + BLOCK)
             chosen = some if order is None else order[some]
-            part = {name: _take(column, chosen) for name, column in rows.items()}
+            part = {name: column[chosen] for name, column in rows.items()}
             bounds[chosen] = self._process(part, times[chosen])
         if n:
             self.time_ = float(times.max())
@@ -614,16 +585,14 @@ class OnlineConformal(Serializable):
         self.time_, self.time_kind_, self.steps_ = None, None, []
         self.n_dropped_ = self.n_truths_ = self.n_covered_ = 0
         sizes, empty = self._sizes(), np.zeros(0, dtype=np.int64)
-        self.cell_series_, self.cell_pools_, self.waiting_cells_ = empty, empty, empty
-        self.cell_starts_, self.cell_times_ = np.zeros((2, 0))
-        self.gap_cells_, self.gaps_ = empty, np.zeros((0, 2))
-        self.cells_, self.pools_ = np.zeros((0, sizes["cells_"])), np.zeros((0, sizes["pools_"]))
-        self.trees_ = np.zeros((0, sizes["trees_"], N_BINS))
+        for name, size in sizes.items():
+            setattr(self, name, np.zeros((0, size)))
+        self.trees_ = np.zeros((0, sizes["trees_"], kernels.N_BINS))
         self.choice_ = np.zeros(sizes["choice_"])
         self.choice_[2] = 1.0  # the weights are out of date
+        self.cell_series_ = self.cell_pools_ = self.gap_cells_ = self.waiting_cells_ = empty
+        self.cell_starts_, self.cell_times_ = np.zeros((2, 0))
         self.waiting_ids_, self.waiting_known_, self.waiting_truth_ = [], *np.zeros((2, 0))
-        self.waiting_ = np.zeros((0, sizes["waiting_"]))
-        self.waiting_scores_ = np.zeros((0, sizes["waiting_scores_"]))
 
     def _sizes(self) -> dict[str, int]:
         """Return the number of columns of each array."""
@@ -640,14 +609,14 @@ class OnlineConformal(Serializable):
             "gaps_": 2,
         }
 
-    def _state(self) -> OnlineState:
+    def _state(self) -> kernels.OnlineState:
         """Return what kernels read and change in place."""
         names = self._transforms()
         table, first = [], 0
         for transform, n_sides, method, _ in self._candidates():
             table.append([names.index(transform), n_sides, METHODS[method], first])
             first += n_sides
-        return OnlineState(
+        return kernels.OnlineState(
             n_units=len(names),
             n_trackers=first + 1,
             transforms=np.array([TRANSFORMS[name] for name in names]),
@@ -663,15 +632,15 @@ class OnlineConformal(Serializable):
         self, outputs: Any, series: Any, horizon: Any, ids: Any, caller: str
     ) -> dict[str, Any]:
         """Return forecasts as columns; new series and horizons are added to the state."""
-        kind, low, high, scores, classes = read_forecasts(outputs, self.level, caller)
+        kind, low, high, scores, classes = panel.read_forecasts(outputs, self.level, caller)
         n = len(low)
         if not self.__sklearn_is_fitted__():
             self._check_params()
             self._begin(kind, scores.shape[1] or None, classes)
         elif kind != self.kind_:
-            rule = f"must be {NOUNS[self.kind_]}, as before"
+            rule = f"must be {panel.NOUNS[self.kind_]}, as before"
             fix = "Use one OnlineConformal per kind"
-            raise BadTypeError("outputs", caller, rule, NOUNS[kind], fix)
+            raise BadTypeError("outputs", caller, rule, panel.NOUNS[kind], fix)
         elif kind == "classes":
             require_classes(outputs, self.n_classes_ or 0, self.classes_, caller)
         if self.transform == "log" and kind != "classes":
@@ -681,13 +650,13 @@ class OnlineConformal(Serializable):
         columns = {"low": low, "high": high, "scores": scores, "ids": self._ids(ids, n, caller)}
         return {"cells": cells, "delays": delays, **columns}
 
-    def _ids(self, ids: Any, n: int, caller: str) -> list[str | None] | None:
+    def _ids(self, ids: Any, n: int, caller: str) -> NDArray[Any]:
+        """Return the identifiers of forecasts as text, None where there are none."""
         column = as_column(ids, n, "ids", caller)
         if column is None:
-            return None
+            return np.full(n, None)
         names = [str(one) for one in column.tolist()]
-        waiting = {one for one in self.waiting_ids_ if one is not None}
-        seen = dict[str, int]()
+        waiting, seen = set(self.waiting_ids_), dict[str, int]()
         for row, one in enumerate(names):
             if one in waiting:
                 rule, fix = "must be of no forecast that waits", "Call update() first"
@@ -695,23 +664,23 @@ class OnlineConformal(Serializable):
             if (first := seen.setdefault(one, row)) != row:
                 rule, fix = f"must not repeat: row {first} has the same id", "Pass one id per row"
                 raise BadValueError("ids", caller, rule, repr(one), fix, row)
-        return list(names)
+        return np.array(names, dtype=object)
 
     def _cells(self, series: Any, horizon: Any, n: int, caller: str) -> tuple[IntArray, FloatArray]:
         """Return the cell of each row, and its horizon plus 1; new ones are added."""
-        steps, step_codes = read_horizons(horizon, n, caller)
-        names, name_codes = read_series(as_column(series, n, "series", caller), n)
-        pairs: Any = range(len(names))
+        steps, step_codes = panel.read_horizons(horizon, n, caller)
+        names, name_codes = panel.read_series(as_column(series, n, "series", caller), n)
+        numbers: Any = range(len(names))
         codes = name_codes
         if len(steps) != 1 or not n:
-            pairs, codes = distinct_keys(name_codes * len(steps) + step_codes)
+            numbers, codes = panel.distinct_keys(name_codes * len(steps) + step_codes)
         known = self._lookup()
-        for name, step in ((names[one // len(steps)], steps[one % len(steps)]) for one in pairs):
+        pairs = [(names[one // len(steps)], steps[one % len(steps)]) for one in numbers]
+        for name, step in pairs:
             if (name, step) not in known:
                 known[name, step] = len(known)
                 self._add_cell(name, step)
-        found = [known[names[one // len(steps)], steps[one % len(steps)]] for one in pairs]
-        table = np.array(found, dtype=np.int64)
+        table = np.array([known[pair] for pair in pairs], dtype=np.int64)
         cells = codes if np.array_equal(table, np.arange(table.size)) else table[codes]
         delays = np.array(steps, dtype=np.float64) + 1
         return cells, np.broadcast_to(delays, n) if delays.size == 1 else delays[step_codes]
@@ -765,11 +734,11 @@ class OnlineConformal(Serializable):
     def _gaps(self, times: FloatArray, cells: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return the gaps between forecasts, and between these and the last before them."""
         if (self.cell_times_ == -MOST).all():
-            return find_gaps(times, cells)
+            return panel.find_gaps(times, cells)
         seen = np.unique(cells)
         seen = seen[self.cell_times_[seen] > -MOST]
         is_new = times >= self.cell_times_[cells]
-        return find_gaps(
+        return panel.find_gaps(
             np.concatenate([self.cell_times_[seen], times[is_new]]),
             np.concatenate([seen, cells[is_new]]),
         )
@@ -778,6 +747,7 @@ class OnlineConformal(Serializable):
         self,
         times: FloatArray,
         cells: IntArray,
+        *,
         is_counted: bool,
         is_needed: bool,
         can_wait: bool,
@@ -793,12 +763,16 @@ class OnlineConformal(Serializable):
             if is_needed and not can_wait and not starts.size and np.isnan(steps).all():
                 rule = "must be given if forecasts share a time"
                 raise BadValueError("known", caller, rule, "None", "Pass when outcomes are known")
-            of = self._series_of(gap_cells)
-            steps = find_steps(steps, starts, ends, of, self.time_kind_ == "dates")
+            own, is_dates = self._series_of(gap_cells), self.time_kind_ == "dates"
+            steps = panel.find_steps(steps, starts, ends, own, is_dates)
             if is_needed and any(self.horizons_):  # one step is known whatever its length
-                self._require_even_steps(*find_gaps(times, cells), steps, caller)
+                self._require_even_steps(*panel.find_gaps(times, cells), steps, caller)
         self.steps_ = [None if np.isnan(one) else float(one) for one in steps]
         return self._row_steps(series)
+
+    @property
+    def _has_steps(self) -> bool:
+        return any(one is not None for one in self.steps_)
 
     def _known_steps(self) -> FloatArray:
         """Return the step of each series, NaN where it is not known yet."""
@@ -807,11 +781,11 @@ class OnlineConformal(Serializable):
     def _find_known(self) -> None:
         """Find when outcomes are known whose forecasts came before the first step."""
         is_waiting = self.waiting_known_ == LATER
-        if is_waiting.any() and any(one is not None for one in self.steps_):
+        if is_waiting.any() and self._has_steps:
             cells = self.waiting_cells_[is_waiting]
             later = self._delays(cells), self._row_steps(self.cell_series_[cells])
             self.waiting_known_ = self.waiting_known_.copy()
-            self.waiting_known_[is_waiting] = times_after(self.cell_times_[cells], *later)
+            self.waiting_known_[is_waiting] = panel.times_after(self.cell_times_[cells], *later)
 
     def _delays(self, cells: IntArray) -> FloatArray:
         """Return the horizon of each row plus 1: the steps until its outcome is known."""
@@ -843,7 +817,7 @@ class OnlineConformal(Serializable):
         """Raise where several steps may take longer than as many usual ones."""
         gaps, steps = ends - starts, of_series[self.cell_series_[cells]]
         is_ahead = np.array(self.horizons_)[self.cell_pools_[cells]] > 0
-        is_long = is_ahead & (gaps > LONG_GAP * steps)
+        is_long = is_ahead & (gaps > panel.LONG_GAP * steps)
         if is_long.sum() > MAX_LONG * is_ahead.sum():
             row = int(np.argmax(is_long))
             name = self.series_[self.cell_series_[cells[row]]]
@@ -863,7 +837,7 @@ class OnlineConformal(Serializable):
                 self.gaps_[around, 1] = time
         self._add_gaps(*self._gaps(times, cells))
         steps = self._row_steps(self.cell_series_[self.gap_cells_])
-        is_long = np.diff(self.gaps_, axis=1)[:, 0] > LONG_GAP * steps
+        is_long = np.diff(self.gaps_, axis=1)[:, 0] > panel.LONG_GAP * steps
         self.gap_cells_, self.gaps_ = self.gap_cells_[is_long], self.gaps_[is_long]
         np.minimum.at(self.cell_starts_, cells, times)
         np.maximum.at(self.cell_times_, cells, times)
@@ -880,24 +854,22 @@ class OnlineConformal(Serializable):
 
     def _process(self, rows: dict[str, Any], times: FloatArray) -> FloatArray:
         """Issue rows in order of time, learn from outcomes known by then; return the bounds."""
-        n_before, n = self.n_waiting, len(times)
+        n_before = self.n_waiting
         cells = np.concatenate([self.waiting_cells_, rows["cells"]])
-        pools = self.cell_pools_[cells]
         known = np.concatenate([self.waiting_known_, rows["known"]])
         truth = np.concatenate([self.waiting_truth_, rows["truth"]])
         blank = np.zeros(n_before)
-        out = np.empty((n_before + n, self.waiting_.shape[1]))
+        out = np.empty((len(cells), self.waiting_.shape[1]))
         out[:n_before] = self.waiting_
-        scheduled = np.flatnonzero(truth != UNKNOWN)
-        order = scheduled
-        if not is_sorted(known[scheduled]):
-            order = scheduled[np.argsort(known[scheduled], kind="stable")]
-        n_settled = run_online(
+        order = np.flatnonzero(truth != UNKNOWN)
+        if not panel.is_sorted(known[order]):
+            order = order[np.argsort(known[order], kind="stable")]
+        n_settled = kernels.run_online(
             self._state(),
             KINDS[self.kind_],
             self._alpha,
             cells,
-            pools,
+            self.cell_pools_[cells],
             self._delays(cells),
             times.copy(),  # writable, as all others: for read-only arrays it would be compiled anew
             np.concatenate([blank, rows["low"]]),
@@ -909,14 +881,11 @@ class OnlineConformal(Serializable):
         )
         issued = out[n_before:, 4:6].copy()
         self._count(truth, out, order[:n_settled])
-        is_waiting = np.ones(len(cells), dtype=bool)
-        is_waiting[order[:n_settled]] = False
-        ids = [None] * n if rows["ids"] is None else rows["ids"]
-        self.waiting_ids_ = [*self.waiting_ids_, *ids]
+        remaining = np.delete(np.arange(len(cells)), order[:n_settled])
+        self.waiting_ids_ = [*self.waiting_ids_, *rows["ids"].tolist()]
         self.waiting_cells_, self.waiting_known_, self.waiting_truth_ = cells, known, truth
         self.waiting_ = out
         self.waiting_scores_ = np.concatenate([self.waiting_scores_, rows["scores"]])
-        remaining = np.flatnonzero(is_waiting)
         n_spare = max(remaining.size - int(self.max_waiting), 0)
         self.n_dropped_ += n_spare
         self._keep_waiting(remaining[n_spare:])
@@ -933,7 +902,7 @@ class OnlineConformal(Serializable):
         """Return the number of outcomes whose forecasts were corrected, and of those inside."""
         before, after = out[:, :2].take(rows, axis=0), out[:, 4:6].take(rows, axis=0)
         high, chosen = after[:, 1], truth.take(rows)
-        is_judged = (np.abs(high) < HUGE) & (after != before).any(axis=1)
+        is_judged = (np.abs(high) < kernels.HUGE) & (after != before).any(axis=1)
         is_inside = chosen <= high
         if self.kind_ != "classes":
             is_inside &= chosen >= after[:, 0]
@@ -973,27 +942,21 @@ class OnlineConformal(Serializable):
     def _result(
         self, bounds: FloatArray, scores: FloatArray
     ) -> PredictionIntervals | PredictionSets:
-        bounds = _unbounded(bounds)
+        """Return intervals, or sets of classes, with infinity for the largest bounds."""
+        if bounds.size and not (bounds.min() > -kernels.HUGE and bounds.max() < kernels.HUGE):
+            bounds = bounds.copy(order="K")
+            np.copyto(bounds, np.inf, where=bounds >= kernels.HUGE)
+            np.copyto(bounds, -np.inf, where=bounds <= -kernels.HUGE)
         low, high = (freeze(np.ascontiguousarray(one)) for one in bounds.T)
         if self.kind_ != "classes":
             return PredictionIntervals(low, high)
-        sets = freeze(scores <= bounds[:, 1:])
-        return PredictionSets(sets, self.classes_, self.level, high)
-
-
-def _unbounded(bounds: FloatArray) -> FloatArray:
-    """Return bounds with infinity for the largest."""
-    if bounds.size and not (bounds.min() > -HUGE and bounds.max() < HUGE):
-        bounds = bounds.copy(order="K")
-        np.copyto(bounds, np.inf, where=bounds >= HUGE)
-        np.copyto(bounds, -np.inf, where=bounds <= -HUGE)
-    return bounds
+        return PredictionSets(freeze(scores <= bounds[:, 1:]), self.classes_, self.level, high)
 
 
 def _read_pairs(series: Any, horizon: Any, n: int, caller: str) -> list[tuple[str, int]]:
     """Return the name of each row's series, and its horizon."""
-    steps, step_codes = read_horizons(horizon, n, caller)
-    names, codes = read_series(as_column(series, n, "series", caller), n)
+    steps, step_codes = panel.read_horizons(horizon, n, caller)
+    names, codes = panel.read_series(as_column(series, n, "series", caller), n)
     pairs = zip(codes.tolist(), step_codes.tolist(), strict=True)
     return [(names[i], steps[j]) for i, j in pairs]
 
@@ -1008,12 +971,3 @@ def _n_truths(y: Any, caller: str) -> int:
 def _with_row(values: FloatArray) -> FloatArray:
     """Return an array with one more row of zeros."""
     return np.concatenate([values, np.zeros((1, *values.shape[1:]))])
-
-
-def _take(column: Any, rows: Any) -> Any:
-    """Return some rows of an array or a list, if there is one."""
-    if column is None:
-        return None
-    if isinstance(column, list):
-        return column[rows] if isinstance(rows, slice) else [column[row] for row in rows]
-    return column[rows]

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_finite, as_floats, require_dimensions
+from dubito.arrays import FloatArray, IntArray, as_numbers
 from dubito.data.batch import as_column
 from dubito.data.times import MONTH
 from dubito.doubt.conformal.predictor import class_probabilities
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.regression import central_interval
-from dubito.outputs import BaseOutputs, Logits, Normal, Probabilities, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.outputs.classification import as_class_matrix
+from dubito.outputs.regression import require_one_target
 
 NOUNS = {
     "points": "point forecasts",
@@ -35,29 +36,18 @@ def read_forecasts(
 ) -> tuple[str, FloatArray, FloatArray, FloatArray, Any]:
     """Return the kind of forecasts, their bounds, the scores of classes and their names."""
     if isinstance(outputs, Normal | Samples | Quantiles):
-        shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
-        if len(shape) == len(outputs.axes):
-            rule, fix = "must have one target", "Use one OnlineConformal per target"
-            raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
-        low, high = (
-            np.array(end, dtype=np.float64) for end in central_interval(outputs, level, caller)
-        )
+        require_one_target(outputs, caller, "Use one OnlineConformal per target")
+        ends = central_interval(outputs, level, caller)
+        low, high = (np.array(end, dtype=np.float64) for end in ends)
         return "spread", low, high, np.zeros((len(low), 0)), None
     if isinstance(outputs, BaseOutputs):
         wrapped = as_class_matrix(outputs, "outputs", caller)
         zeros = np.zeros(wrapped.n_rows)
-        return "classes", zeros, zeros, _class_scores(wrapped), wrapped.classes
-    points = as_finite(as_floats(outputs, "outputs", caller), "outputs", caller)
+        p = np.maximum(class_probabilities(wrapped), LEAST_PROBABILITY)
+        return "classes", zeros, zeros, np.maximum(-np.log(p), 0.0), wrapped.classes
     fix = "Use Probabilities(array) for classes, Quantiles(array, levels) for quantiles"
-    require_dimensions(points, (1,), "outputs", caller, "one number per row", fix)
-    points = points.astype(np.float64)
+    points = as_numbers(outputs, "outputs", caller, fix=fix).astype(np.float64)
     return "points", points, points, np.zeros((len(points), 0)), None
-
-
-def _class_scores(outputs: Logits | Probabilities) -> FloatArray:
-    """Return -log p of each class, at least 0."""
-    p = np.maximum(class_probabilities(outputs), LEAST_PROBABILITY)
-    return np.asarray(np.maximum(-np.log(p), 0.0))
 
 
 def read_horizons(horizon: Any, n: int, caller: str) -> tuple[list[int], IntArray]:
@@ -103,9 +93,8 @@ def read_times(value: Any, n: int, argument: str, caller: str) -> FloatArray:
     elif found.dtype.kind in "OSU":
         rule, fix = "must be numbers or datetime64", "Convert dates to datetime64, in UTC"
         raise BadTypeError(argument, caller, rule, f"an array of {found.dtype}", fix)
-    times = as_finite(as_floats(found, argument, caller), argument, caller)
-    column = as_column(times, n, argument, caller)
-    return np.asarray(column, dtype=np.float64)
+    shape = "one value per row"
+    return as_numbers(found, argument, caller, n, shape=shape).astype(np.float64, copy=False)
 
 
 def time_kind(value: Any) -> str:

@@ -12,16 +12,15 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     RandomState,
-    as_finite,
-    as_floats,
     as_fraction,
+    as_numbers,
     draw_seed,
     freeze,
-    require_rows,
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import stated_spread
+from dubito.doubt.conformal.predictor import READ_ROWS
 from dubito.doubt.conformal.regressor import (
     MIN_ROWS,
     POINTS,
@@ -44,9 +43,7 @@ SPREAD_METHODS: tuple[Method, ...] = ("normalized", "absolute", "adaptive")
 # Supported methods by kind of outputs: the default for few rows first.
 METHODS: dict[str, tuple[Method, ...]] = {
     POINTS: ("absolute", "adaptive"),
-    "Normal": SPREAD_METHODS,
-    "Samples": SPREAD_METHODS,
-    "Quantiles": SPREAD_METHODS,
+    **dict.fromkeys(("Normal", "Samples", "Quantiles"), SPREAD_METHODS),
 }
 LARGEST = 8e307  # scores beyond this are clipped: they and their differences stay finite
 TINY = float(np.finfo(np.float64).tiny)
@@ -154,10 +151,9 @@ class ConformalPredictiveSystem(BaseConformalRegression):
         if ratio is not None:
             rule, fix = "must be None", "Use ConformalRegressor for intervals under covariate shift"
             raise BadTypeError("density_ratio", name, rule, "ratios", fix)
-        if not isinstance(shards, ArrayShards):
-            rule, fix = "must be in memory", "Use arrays, or FileShards.load()"
-            raise BadTypeError("outputs", name, rule, "a stream", fix)
-        batch, used = self._checked_rows(shards)
+        if shards.in_memory is None:
+            raise BadTypeError("outputs", name, "must be in memory", "a stream", READ_ROWS)
+        batch, used = self._checked_rows(shards.in_memory)
         default = METHODS[kind_of(batch.outputs)][0]
         scorer.method_ = self.method or ("adaptive" if used.size >= MIN_ROWS else default)
         scorer.level_, scorer.local_scale_ = float(self.level), None
@@ -205,10 +201,9 @@ class _Scores:
     def cdf(self, scores: FloatArray, tau: FloatArray) -> FloatArray:
         """Return the conformal distribution function at some scores."""
         reached = np.append(0.0, np.cumsum(self.weight))
-        first = np.searchsorted(self.scores, scores, "left")
-        last = np.searchsorted(self.scores, scores, "right")
-        ties = reached[last] - reached[first]
-        return np.asarray((reached[first] + tau * (ties + 1)) / (self.total + 1))
+        below = reached[np.searchsorted(self.scores, scores, "left")]
+        ties = reached[np.searchsorted(self.scores, scores, "right")] - below
+        return np.asarray((below + tau * (ties + 1)) / (self.total + 1))
 
     def quantile(self, levels: FloatArray) -> FloatArray:
         """Return scores at levels, linear between ranks k / (n + 1)."""
@@ -226,10 +221,8 @@ class _Scores:
         low = self.scores[is_low][-1] if is_low.any() else -np.inf
         high = self.scores[is_high][0] if is_high.any() else np.inf
         # Where a score was clipped is not known, so an interval that ends there has no end.
-        return (
-            float(low) if low > -LARGEST else -np.inf,
-            float(high) if high < LARGEST else np.inf,
-        )
+        is_known = low > -LARGEST, high < LARGEST
+        return float(low) if is_known[0] else -np.inf, float(high) if is_known[1] else np.inf
 
 
 @final
@@ -269,8 +262,7 @@ class PredictiveDistributions(ArrayResult):
         ndarray of shape (n_rows,)
         """
         caller = "PredictiveDistributions.cdf"
-        values = as_finite(as_floats(y, "y", caller), "y", caller).astype(np.float64)
-        require_rows(values, self.center.size, "y", caller, "the rows")
+        values = as_numbers(y, "y", caller, self.center.size, "the rows").astype(np.float64)
         places = np.broadcast_to(np.asarray(tau, dtype=np.float64), values.shape)
         if not ((places >= 0) & (places <= 1)).all():
             raise BadValueError("tau", caller, "must be from 0 to 1", f"{tau}", "Use tau=0.5")

@@ -22,7 +22,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_column
 from dubito.data.labels import is_absent
-from dubito.data.shards import ArrayShards, Shards, make_shards
+from dubito.data.shards import Shards, make_shards
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import (
     BadTypeError,
@@ -37,15 +37,7 @@ from dubito.measure.detection import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import (
-    MOST,
-    Entry,
-    boolean,
-    dict_of,
-    number,
-    optional,
-    record,
-)
+from dubito.serialization.fields import MOST, Entry, boolean, dict_of, number, optional, record
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
@@ -53,6 +45,7 @@ MAX_SCORES = 1_000_000  # distinct scores that are held exactly
 ALL = "all"  # the name of the only group where rows have none
 NEARLY_1 = 1 - 1e-9  # of a sum, up to rounding
 MAX_RATIO = 100.0  # the highest density ratio by default; the lowest is 1 / 100
+READ_ROWS = "Use arrays, or read(source, columns) of dubito.data"  # instead of a stream
 N_FOLDS = 5  # of the classifier that estimates density ratios
 
 
@@ -127,10 +120,7 @@ class BaseConformalPredictor(Serializable):
         shards = make_shards(outputs, y, groups=groups, caller=name, convert=self._as_outputs)
         ratio = _ratio_of_shards(density_ratio, shards, name)
         scorer, shards, ratio = self._prepare(shards, ratio)
-        if isinstance(shards, ArrayShards):
-            counted = scorer._count(shards.batch, ratio)
-        else:
-            counted = shards.sum(scorer._count)
+        counted = shards.pool(lambda batch: scorer._count(batch, ratio))
         states = {group: scores.ranked for group, scores in counted.scores.states.items()}
         if not any(state.weight.any() for state in states.values()):
             raise EmptyStateError(name)
@@ -142,8 +132,8 @@ class BaseConformalPredictor(Serializable):
         self.weighted_scores_ = None
         self.n_rows_ = {group: float(state.weight.sum()) for group, state in states.items()}
         mean_ratio = dict.fromkeys(states, 1.0)
-        if ratio is not None and isinstance(shards, ArrayShards):
-            self.n_rows_, mean_ratio = scorer._effective_rows(shards.batch, ratio)
+        if ratio is not None and (held := shards.in_memory) is not None:
+            self.n_rows_, mean_ratio = scorer._effective_rows(held, ratio)
             self.weighted_scores_ = {group: _finite_scores(one) for group, one in states.items()}
         self.thresholds_ = {
             group: _threshold(state, level, mean_ratio[group]) for group, state in states.items()
@@ -208,7 +198,7 @@ class BaseConformalPredictor(Serializable):
         """Return the names of the groups with a threshold each, and the index of each row's."""
         return _group_names(batch.groups, len(batch))
 
-    def _count(self, batch: Batch, ratio: FloatArray | None = None) -> _CountedScores:
+    def _count(self, batch: Batch, ratio: FloatArray | None) -> _CountedScores:
         """Return the scores of a batch, by group."""
         batch = replace(batch, outputs=self._as_outputs(batch.outputs, type(self).__name__))
         facts = {**self._facts(batch), "is_grouped_": batch.groups is not None}
@@ -232,10 +222,8 @@ class BaseConformalPredictor(Serializable):
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the effective number of rows by group (Kish), and their mean ratio."""
         names, positions = self._row_groups(batch)
-        count, sums, squares = (
-            np.bincount(positions, batch.labeled_weight * ratio**power, len(names))
-            for power in range(3)
-        )
+        weights = (batch.labeled_weight * ratio**power for power in range(3))
+        count, sums, squares = (np.bincount(positions, one, len(names)) for one in weights)
         effective = sums**2 / np.where(squares > 0, squares, 1.0)
         mean = np.where(sums > 0, sums / np.maximum(count, 1e-100), 1.0)
         by_group = [dict(zip(names, one.tolist(), strict=True)) for one in (effective, mean)]
@@ -444,10 +432,10 @@ def _ratio_of_shards(density_ratio: Any, shards: Shards, caller: str) -> FloatAr
     """Return the density ratio of calibration rows, which must be in memory."""
     if density_ratio is None:
         return None
-    if not isinstance(shards, ArrayShards):
-        rule, fix = "must be None where rows are streamed", "Use arrays, or FileShards.load()"
-        raise BadTypeError("density_ratio", caller, rule, type(density_ratio).__name__, fix)
-    return _as_ratio(density_ratio, len(shards.batch), caller)
+    if (held := shards.in_memory) is None:
+        rule, got = "must be None where rows are streamed", type(density_ratio).__name__
+        raise BadTypeError("density_ratio", caller, rule, got, READ_ROWS)
+    return _as_ratio(density_ratio, len(held), caller)
 
 
 def _as_ratio(density_ratio: Any, n_rows: int, caller: str) -> FloatArray:
@@ -594,15 +582,12 @@ def estimate_density_ratio(
         raise BadValueError("new_features", caller, rule, f"{both[1].shape[1]}", fix)
     n_rows = len(both[0])
     is_new = np.repeat([0, 1], [n_rows, len(both[1])])
-    model = (
-        make_pipeline(StandardScaler(), LogisticRegression()) if classifier is None else classifier
-    )
-    folds = StratifiedKFold(
-        min(N_FOLDS, *np.bincount(is_new)), shuffle=True, random_state=random_state
-    )
-    p = cross_val_predict(
-        clone(model), np.concatenate(both), is_new, cv=folds, method="predict_proba"
-    )
+    if classifier is None:
+        classifier = make_pipeline(StandardScaler(), LogisticRegression())
+    n_folds = min(N_FOLDS, *np.bincount(is_new))
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=random_state)
+    rows = np.concatenate(both)
+    p = cross_val_predict(clone(classifier), rows, is_new, cv=folds, method="predict_proba")
     with np.errstate(divide="ignore"):
         odds = p[:, 1] / p[:, 0] * (n_rows / len(both[1]))
     ratio = np.clip(odds, 1 / max_ratio, max_ratio)

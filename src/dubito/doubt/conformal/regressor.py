@@ -15,9 +15,8 @@ from dubito.arrays import (
     IntArray,
     RandomState,
     as_count,
-    as_finite,
-    as_floats,
     as_fraction,
+    as_numbers,
     draw_seed,
     freeze,
     require_bool,
@@ -29,23 +28,21 @@ from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.local_scale import LocalScale, Spread, stated_spread, weighted_quantile
-from dubito.doubt.conformal.predictor import BaseConformalPredictor, require_as_fitted, rows_needed
+from dubito.doubt.conformal.predictor import (
+    READ_ROWS,
+    BaseConformalPredictor,
+    require_as_fitted,
+    rows_needed,
+)
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.formatting import html_rows, html_view, quantity
 from dubito.kernels.blocks import row_blocks, run_in_order
 from dubito.measure.regression import Regression, central_interval, interval_scores, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
+from dubito.outputs.regression import require_one_target
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import (
-    MOST,
-    Entry,
-    boolean,
-    list_of,
-    number,
-    one_of,
-    optional,
-)
+from dubito.serialization.fields import MOST, Entry, boolean, list_of, number, one_of, optional
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, record_of
 
@@ -130,10 +127,9 @@ class BaseConformalRegression(BaseConformalPredictor):
             raise BadValueError("outputs", caller, rule, got, fix)
         return known
 
-    def _checked_rows(self, shards: ArrayShards) -> tuple[Batch, IntArray]:
+    def _checked_rows(self, batch: Batch) -> tuple[Batch, IntArray]:
         """Return the rows of a fit, and which of them have a target and a weight."""
-        name = type(self).__name__
-        batch = replace(shards.batch, outputs=_as_regression(shards.batch.outputs, name))
+        batch = replace(batch, outputs=_as_regression(batch.outputs, type(self).__name__))
         self._require_rows(batch)
         return batch, np.flatnonzero(batch.labeled_weight > 0)
 
@@ -154,9 +150,8 @@ class BaseConformalRegression(BaseConformalPredictor):
 
     def _learn_scale(self, batch: Batch) -> None:
         """Set the center and the scale that are learned from some rows."""
-        self.local_scale_ = LocalScale.learn(
-            batch.outputs, values_of(batch), batch.weight, float(self.level)
-        )
+        y, level = values_of(batch), float(self.level)
+        self.local_scale_ = LocalScale.learn(batch.outputs, y, batch.weight, level)
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         facts = {"kind_": kind_of(batch.outputs), "levels_": _levels_of(batch.outputs)}
@@ -351,17 +346,17 @@ class ConformalRegressor(BaseConformalRegression):
         scorer.bin_edges_ = scorer.local_scale_ = None
         scorer.symmetric_, scorer.level_ = bool(self.symmetric), self._threshold_level()
         scorer.bin_by_ = self.bin_by
-        if not isinstance(shards, ArrayShards):
+        if shards.in_memory is None:
             needs = {
                 "method='adaptive'": self.method == "adaptive",
                 "symmetric=False": not self.symmetric,
                 "n_bins": self.n_bins is not None,
             }
             for setting in (one for one, is_set in needs.items() if is_set):
-                rule, fix = f"must be in memory with {setting}", "Use arrays, or FileShards.load()"
-                raise BadTypeError("outputs", name, rule, "a stream", fix)
+                rule = f"must be in memory with {setting}"
+                raise BadTypeError("outputs", name, rule, "a stream", READ_ROWS)
             return scorer, shards, ratio
-        batch, used = self._checked_rows(shards)
+        batch, used = self._checked_rows(shards.in_memory)
         scorer.method_ = scorer._chosen_method(batch.take(used))
         is_changed = scorer.method_ == "adaptive" or not self.symmetric or self.n_bins is not None
         if not is_changed or not used.size:
@@ -545,7 +540,7 @@ class PredictionIntervals(ArrayResult):
         -------
         ndarray of bool, shape (n_rows,)
         """
-        values = as_finite(as_floats(y, "y", "contains"), "y", "PredictionIntervals.contains")
+        values = as_numbers(y, "y", "PredictionIntervals.contains")
         return np.asarray((self.low <= values) & (values <= self.high))
 
     def coverage(self, y: Any) -> float:
@@ -650,27 +645,27 @@ def _widened(bands: _Bands, lower: FloatArray, upper: FloatArray) -> tuple[Float
             step = np.where(is_infinite, np.inf, np.where(is_infinite, 0.0, thresholds) * unit)
             step = step + ROUNDING * (largest + np.abs(step))
             bounds.append(bound + sign * step)
-    is_crossed = bounds[0] > bounds[1]
+    return uncrossed(*bounds)
+
+
+def uncrossed(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return bounds, both of them the center where they cross."""
+    is_crossed = low > high
     with np.errstate(over="ignore", invalid="ignore"):
-        center = bounds[0] / 2 + bounds[1] / 2
-    return np.where(is_crossed, center, bounds[0]), np.where(is_crossed, center, bounds[1])
+        center = low / 2 + high / 2
+    return np.where(is_crossed, center, low), np.where(is_crossed, center, high)
 
 
 def _as_regression(outputs: Any, caller: str) -> Regression:
     """Return outputs of one target per row; an array of predictions becomes one draw each."""
     if not isinstance(outputs, BaseOutputs):
-        points = as_floats(outputs, "outputs", caller)
-        require_dimensions(points, (1,), "outputs", caller, "one number per row")
-        as_finite(points, "outputs", caller)
+        points = as_numbers(outputs, "outputs", caller)
         return unchecked(Samples, {"array": points[:, np.newaxis]})
     if not isinstance(outputs, Normal | Samples | Quantiles):
         rule = "must be Normal, Samples, Quantiles or an array of predictions"
         fix = outputs.remedy or "Use ConformalClassifier for classes"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
-    shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
-    if len(shape) == len(outputs.axes):
-        rule, fix = "must have one target", "Fit one predictor per target"
-        raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
+    require_one_target(outputs, caller, "Fit one predictor per target")
     return outputs
 
 

@@ -300,7 +300,7 @@ def _p_values(sums: FloatArray, n_rows: float, limit: float) -> FloatArray:
 
 def _n_before_failure(is_fine: BoolArray) -> int:
     """Return how many entries come before the first that is not fine."""
-    return is_fine.size if is_fine.all() else int(np.argmin(is_fine))
+    return int(np.argmin(np.append(is_fine, False)))
 
 
 @final
@@ -423,10 +423,8 @@ class MultiLabelRiskControl(Serializable):
             self._threshold(known.array[:, some], labels.values[:, some], batch.weight)
             for some in columns
         ]
-        thresholds, n_rows = (np.array(one, np.float64) for one in zip(*found, strict=True))
-        self.thresholds_, self.n_rows_ = (
-            freeze(np.broadcast_to(one, known.n_labels).copy()) for one in (thresholds, n_rows)
-        )
+        pairs = np.broadcast_to(np.array(found, np.float64), (known.n_labels, 2))
+        self.thresholds_, self.n_rows_ = (freeze(column.copy()) for column in pairs.T)
         self._warn_about_bounds(known)
         is_known = ~np.isnan(labels.values[batch.weight > 0])
         never = [str(known.names[k]) for k in np.flatnonzero(~is_known.any(axis=0))]
@@ -456,8 +454,7 @@ class MultiLabelRiskControl(Serializable):
         PredictionSets
             `contains` is rows x labels.
         """
-        self._require_fitted("predict")
-        caller = f"{type(self).__name__}.predict"
+        caller = self._require_fitted("predict")
         known = as_multilabel(outputs, caller)
         known = in_fitted_order(known, self.n_labels_, self.label_names_, caller)
         return PredictionSets(freeze(known.array >= self.thresholds_), self.label_names_)
