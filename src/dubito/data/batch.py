@@ -413,8 +413,10 @@ def make_batch(
         name: as_column(one, n_rows, name, caller) for name, one in columns.items()
     }
     if features is not None:
-        form: dict[str, Any] = {"shape": "rows x features", "dimensions": (2,)}
-        matrix = freeze(as_numbers(features, "features", caller, n_rows, **form))
+        shape = "rows x features"
+        matrix = freeze(
+            as_numbers(features, "features", caller, n_rows, shape=shape, dimensions=(2,))
+        )
     return Batch(
         outputs=wrapped,
         labels=_as_labels(y_true, wrapped, argument, caller),

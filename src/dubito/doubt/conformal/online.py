@@ -48,8 +48,12 @@ from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 METHODS = {"aci": kernels.ACI, "tracking": kernels.TRACKING, "pi": kernels.PI}
-TRANSFORMS = {"identity": kernels.IDENTITY, "log1p": kernels.LOG1P}
-TRANSFORMS |= {"sqrt": kernels.SQRT, "log": kernels.LOG}
+TRANSFORMS = {
+    "identity": kernels.IDENTITY,
+    "log1p": kernels.LOG1P,
+    "sqrt": kernels.SQRT,
+    "log": kernels.LOG,
+}
 AUTO_TRANSFORMS = ("identity", "log1p")
 RATES = {"aci": 0.01, "tracking": 0.2, "pi": 0.2}
 CANDIDATES = (  # sides, method and rate
