@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -61,73 +60,56 @@ async def answer_stages(
     return None
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class CascadeRows:
-    """The rows of a request by id."""
+def _parse(
+    content: Any, cascade: Cascade, settings: Settings, key: IdempotencyKey | None
+) -> dict[str, SentRow]:
+    """Return the rows of a body by id; missing ids are random, or derived from the key."""
+    fields = schemas.validate(schemas.CascadeRequest, content)
+    n_rows = _count_rows(fields)
+    if not n_rows:
+        raise HTTPError(INVALID, "The body must have rows: `ids` or `confidences`", EXAMPLE)
+    require_few(n_rows, settings.max_rows)
+    confidences, costs, answers = (
+        values_by_model(getattr(fields, name), name, n_rows, EXAMPLE, cascade.models)
+        for name in FIELDS
+    )
+    for row, given in enumerate(answers):
+        without = next((name for name in given if name not in confidences[row]), None)
+        if without is not None:
+            problem = f"`answers.{without}[{row}]` has no confidence"
+            raise HTTPError(INVALID, problem, f"Send `confidences.{without}[{row}]` with it")
+    ids = as_unique_ids(fields.ids, n_rows, key and key.id)
+    links = as_links(fields.links, n_rows)
+    each = map(SentRow, confidences, costs, answers, links)
+    return dict(zip(ids, each, strict=True))
 
-    rows: dict[str, SentRow]
-    key: IdempotencyKey | None = None
 
-    @classmethod
-    def of(
-        cls, content: Any, cascade: Cascade, settings: Settings, key: IdempotencyKey | None = None
-    ) -> CascadeRows:
-        """Validate a body; missing ids are random, or derived from the idempotency key."""
-        fields = schemas.validate(schemas.CascadeRequest, content)
-        n_rows = _count_rows(fields)
-        if not n_rows:
-            raise HTTPError(INVALID, "The body must have rows: `ids` or `confidences`", EXAMPLE)
-        require_few(n_rows, settings.max_rows)
-        confidences, costs, answers = (
-            values_by_model(getattr(fields, name), name, n_rows, EXAMPLE, cascade.models)
-            for name in FIELDS
-        )
-        for row, given in enumerate(answers):
-            without = next((name for name in given if name not in confidences[row]), None)
-            if without is not None:
-                problem = f"`answers.{without}[{row}]` has no confidence"
-                fix = f"Send `confidences.{without}[{row}]` with it"
-                raise HTTPError(INVALID, problem, fix)
-        ids = as_unique_ids(fields.ids, n_rows, key and key.id)
-        links = as_links(fields.links, n_rows)
-        each = zip(confidences, costs, answers, links, strict=True)
-        return cls(dict(zip(ids, (SentRow(*one) for one in each), strict=True)), key)
+def _plan(
+    sent: Mapping[str, SentRow],
+    cascade: Cascade,
+    policy_id: int,
+    service: Service,
+    key: IdempotencyKey | None,
+) -> tuple[list[dict[str, Any]], list[NewStages]]:
+    """Return the responses, and what is to be stored, part by part.
 
-    def plan(
-        self, stored: Mapping[str, list[Stage]], cascade: Cascade, policy_id: int, service: Service
-    ) -> tuple[list[dict[str, Any]], list[NewStages]]:
-        """Return the answers, and what is to be stored, part by part.
+    Raises if something differs from what is stored.
+    """
+    stored = service.store.find_stages(list(sent))
+    repeated = {name: _repeated(name, row, stored[name]) for name, row in sent.items()}
+    ids = [name for name, stage in repeated.items() if stage is None]
+    whole = [SentRow.merge([*(one.sent for one in stored[name]), sent[name]]) for name in ids]
+    steps = _next_steps(whole, cascade)
+    new = {
+        name: Stage(len(stored[name]), policy_id, sent[name], step)
+        for name, step in zip(ids, steps, strict=True)
+    }
 
-        Raises if something differs from what is stored.
-        """
-        repeated = {name: _repeated(name, one, stored) for name, one in self.rows.items()}
-        ids = [name for name, stage in repeated.items() if stage is None]
-        earlier = {name: stored.get(name, []) for name in ids}
-        whole = [
-            SentRow.merge([*(one.sent for one in earlier[name]), self.rows[name]]) for name in ids
-        ]
-        steps = _next_steps(whole, cascade)
-        answers = dict(zip(ids, steps, strict=True))
-        columns: dict[str, list[Any]] = {
-            "decision_id": ids,
-            "number": [one[-1].number + 1 if one else 0 for one in earlier.values()],
-            "policy_id": [policy_id] * len(ids),
-            "next_model": [step["next_model"] for step in steps],
-            "sent": [json.dumps(self.rows[name]._asdict()) for name in ids],
-            "response": [json.dumps(step) for step in steps],
-        }
+    def follow(part: dict[str, list[Any]], rows: slice) -> Follow:
+        return _decisions(part, whole[rows], steps[rows], cascade, service).insert
 
-        def follow(part: dict[str, list[Any]], rows: slice) -> Follow | None:
-            decided = _decisions(part, whole[rows], steps[rows], cascade, service)
-            return None if decided is None else decided.insert
-
-        return [
-            {"id": name, "policy": policy_id, **answers[name]}
-            if stage is None
-            else {"id": name, "policy": stage.policy_id, **stage.response}
-            for name, stage in repeated.items()
-        ], NewStages.parts(columns, follow, self.key)
+    found = [(stage or new[name]).response_for(name) for name, stage in repeated.items()]
+    return found, NewStages.parts(new, follow, key)
 
 
 def _count_rows(fields: schemas.CascadeRequest) -> int:
@@ -183,12 +165,11 @@ def values_by_model(
     return rows
 
 
-def _repeated(name: str, sent: SentRow, stored: Mapping[str, list[Stage]]) -> Stage | None:
+def _repeated(name: str, sent: SentRow, stages: Sequence[Stage[SentRow]]) -> Stage[SentRow] | None:
     """Return the stage of a row that a request repeats; None if it adds an output.
 
     Raises if something differs from what is stored, or if the row is decided.
     """
-    stages = stored.get(name, [])
     if not stages:
         return None
     known = SentRow.merge([one.sent for one in stages]).confidences
@@ -198,12 +179,11 @@ def _repeated(name: str, sent: SentRow, stored: Mapping[str, list[Stage]]) -> St
             raise HTTPError(CONFLICT, problem, "Use another id, or send the same output")
     added = [model for model in sent.confidences if model not in known]
     if added:
-        last = stages[-1]
-        if last.is_last:
-            problem = f"Id {name!r} is decided: {last.response['action']}"
-            problem += f". The output of {added[0]} was not asked for"
-            raise HTTPError(CONFLICT, problem, "Use another id to decide it again")
-        return None
+        if stages[-1].next_model is not None:
+            return None
+        problem = f"Id {name!r} is decided: {stages[-1].response['action']}"
+        problem += f". The output of {added[0]} was not asked for"
+        raise HTTPError(CONFLICT, problem, "Use another id to decide it again")
     same = [k for k, one in enumerate(stages) if sent.confidences.keys() & one.sent.confidences]
     if not same:  # nothing was sent: what was answered to that, or else last
         same = [len(stages) - 1 if stages[0].sent.confidences else 0]
@@ -263,22 +243,20 @@ def _decisions(
     steps: Sequence[Mapping[str, Any]],
     cascade: Cascade,
     service: Service,
-) -> NewDecisions | None:
+) -> NewDecisions:
     """Return the rows for which no further model is called, and the draw of the audit."""
     settings = service.settings
     last = [k for k, step in enumerate(steps) if step["next_model"] is None]
-    if not last:
-        return None
     steps, rows = [steps[k] for k in last], [rows[k] for k in last]
-    is_review = np.array([step["action"] == REVIEW for step in steps])
+    is_review = np.array([step["action"] == REVIEW for step in steps], np.bool_)
     probability = [step["p_correct"] or 0.0 for step in steps]
     content = [np.array([1 - p, p], "<f4").tobytes() for p in probability]
     n, audited = len(last), settings.audit_probability
+    names = {"decision_id": "id", "policy_id": "policy_id", "created": "created"}
+    names["position"] = "position"
     return NewDecisions(
         columns={
-            "id": [stages["decision_id"][k] for k in last],
-            "policy_id": [stages["policy_id"][k] for k in last],
-            "created": [stages["created"][k] for k in last],
+            **{new: [stages[old][k] for k in last] for old, new in names.items()},
             "digest": [digest_of(json.dumps(row, sort_keys=True)) for row in rows],
             "is_logits": [False] * n,
             "outputs": content,
@@ -293,10 +271,7 @@ def _decisions(
             "is_audit": settings.draw_audit(service.rng, n).tolist(),
             "row_costs": [json.dumps(_paid(row, cascade)) for row in rows],
             "link": [row.link for row in rows],
-            "features": [None] * n,
             "audit_probability": [audited] * n,
-            "position": [stages["position"][k] for k in last],
-            "label_actions": [None] * n,
         },
         is_rejected=is_review,
     )
@@ -336,26 +311,19 @@ async def decide_rows(
         The idempotency key of the request.
     """
     policy_id, policy = cascade
-
-    def plan(rows: CascadeRows) -> tuple[list[dict[str, Any]], list[NewStages]]:
-        stored = service.store.find_stages(list(rows.rows))
-        return rows.plan(stored, policy, policy_id, service)
-
-    parse = partial(CascadeRows.of, cascade=policy, settings=service.settings, key=key)
+    parse = partial(_parse, cascade=policy, settings=service.settings, key=key)
+    plan = partial(_plan, cascade=policy, policy_id=policy_id, service=service, key=key)
     return await answer_stages(service, body, parse, plan) or []
 
 
 def describe_stored(store: Store, name: str) -> dict[str, Any]:
     """Return the last step of a row with its stages and its label."""
-    stages = store.find_stages([name]).get(name)
-    if stages is None:
+    stages = store.find_stages([name])[name]
+    if not stages:
         raise no_decision(name)
-    last = stages[-1]
     return {
-        "id": name,
-        "policy": last.policy_id,
-        "created": last.created,
-        **last.response,
+        **stages[-1].response_for(name),
+        "created": stages[-1].created,
         "link": SentRow.merge([one.sent for one in stages]).link,
         "stages": [
             {"policy": one.policy_id, "created": one.created, **one.sent._asdict(), **one.response}
@@ -382,18 +350,17 @@ def encode_verdicts(labels: Sequence[Any], place: str = "labels[{}]") -> list[in
 
 def require_decided(store: Store, ids: Sequence[str]) -> None:
     """Raise unless no further model is to be called for rows that get a label."""
-    stored = store.find_stages(ids)
-    for name in ids:
-        if name not in stored:
+    for name, stages in store.find_stages(ids).items():
+        if not stages:
             raise no_decision(name, "Send it to POST /v1/decide before its label")
-        if (model := stored[name][-1].response["next_model"]) is not None:
+        if (model := stages[-1].next_model) is not None:
             problem = f"Id {name!r} waits for the output of {model}"
             raise HTTPError(CONFLICT, problem, "Send that before the label of the last answer")
 
 
 def describe_models(row_id: str, cascade: Cascade, service: Service) -> list[dict[str, Any]]:
     """Return what the models said of a row, for its reviewer; in blind mode the answers alone."""
-    stages = service.store.find_stages([row_id]).get(row_id, [])
+    stages = service.store.find_stages([row_id])[row_id]
     whole, is_blind = SentRow.merge([one.sent for one in stages]), service.settings.blind
     order = [name for name in cascade.models if name in whole.confidences]
     return [

@@ -453,18 +453,18 @@ def get_decision(request: Request, decision_id: str, token: LookupToken) -> dict
     if isinstance(policy, RegressionPolicy):
         return facts | store.label_history(name, float)
     classes = policy.classes
-    answers = store.answers_of(name)
-    given = [(reviewer, code) for reviewer, code, _ in answers]
-    facts |= model_answers.describe_answers(store, name, policy)
+    given, asked = store.answers_of(name), store.find_model_answers([name])[name]
+    facts |= model_answers.describe_answers(asked, policy)
     after = None
     if given and service.team is not None:
-        after = service.team.outcome(row, given)
+        after = service.team.outcome(row, [(reviewer, code) for reviewer, code, _ in given])
     elif given:
-        after = model_answers.review_outcome(policy, row, facts["action"], given[-1][1], store)
+        _, code, _ = given[-1]
+        after = model_answers.review_outcome(policy, row, asked, facts["action"], code)
     return facts | {
         "reviewer_answers": [
             {"reviewer": reviewer, "label": classes[code], "created": created}
-            for reviewer, code, created in answers
+            for reviewer, code, created in given
         ],
         "probabilities_after_review": None if after is None else after.probabilities,
         "action_after_review": None if after is None else after.action,

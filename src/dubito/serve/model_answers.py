@@ -9,9 +9,8 @@ it.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeGuard, final
@@ -34,7 +33,7 @@ from dubito.serve.service import Service
 from dubito.serve.store import ReviewItem, Store
 from dubito.serve.store.decisions import IdempotencyKey, insert_reviews, read_row_costs
 from dubito.serve.store.policies import ServedPolicy
-from dubito.serve.store.stages import Follow, ModelAnswer, NewStages
+from dubito.serve.store.stages import Follow, NewStages, SentAnswer, Stage
 
 EXAMPLE = 'Send for example {"ids": ["order-17"], "answers": {"large": ["cat"]}}'
 
@@ -85,7 +84,7 @@ def _answerers(policy: Policy) -> dict[str, Answerer]:
 
 
 def stored_posterior(
-    policy: Policy, probabilities: bytes, reason: int, answers: Sequence[ModelAnswer]
+    policy: Policy, probabilities: bytes, reason: int, answers: Sequence[SentAnswer]
 ) -> FloatArray:
     """Return the probabilities of a stored row, given what models answered.
 
@@ -171,8 +170,8 @@ def _plan(
     ids = list(given)
     stored = service.store.find_decisions(ids)
     earlier = service.store.find_model_answers(ids)
-    found: dict[str, dict[str, Any]] = {}
-    alike: dict[tuple[int, tuple[str, ...]], dict[str, list[ModelAnswer]]] = defaultdict(dict)
+    stages: dict[str, Stage[SentAnswer]] = {}
+    alike: dict[tuple[int, tuple[str, ...]], dict[str, list[SentAnswer]]] = defaultdict(dict)
     for name, (model, answer) in given.items():
         if name not in stored:
             raise no_decision(name, "Send its outputs to POST /v1/decide first")
@@ -182,58 +181,56 @@ def _plan(
             problem = f"Id {name!r} was decided by a policy that asks no model"
             raise HTTPError(CONFLICT, problem, "Use the id of a row whose `next_model` is a model")
         [code] = schemas.encode_labels([answer], policy.classes)
-        known = earlier.get(name, [])
-        repeated = _repeated(name, model, code, known, policy)
+        sent, known = SentAnswer(model, code), earlier[name]
+        repeated = _repeated(name, sent, known, policy)
         if repeated is not None:
-            found[name] = {"id": name, "policy": policy_id, **repeated.response}
+            stages[name] = repeated
             continue
-        waits_for = known[-1].response["next_model"] if known else None
-        if not known:
-            waits_for = model_actions(policy).get(stored[name]["action"])
+        first_model = model_actions(policy).get(stored[name]["action"])
+        waits_for = known[-1].next_model if known else first_model
         if waits_for != model:
             problem = f"Id {name!r} waits for the answer of {waits_for}, not of {model[:50]}"
             if waits_for is None:
                 problem = f"Id {name!r} is decided: the answer of {model[:50]} was not asked for"
             raise HTTPError(CONFLICT, problem, "Send the answer of the model in `next_model`")
-        new = ModelAnswer(len(known) + 1, model, code, 0.0, {})
-        sequence = tuple(one.model for one in (*known, new))
-        alike[policy_id, sequence][name] = [*known, new]
-    decided: dict[str, tuple[int, ModelAnswer]] = {}
+        answers = [*(one.sent for one in known), sent]
+        alike[policy_id, tuple(one.model for one in answers)][name] = answers
+    new: dict[str, Stage[SentAnswer]] = {}
     for (policy_id, asked), rows in alike.items():
         policy = service.catalog.policy(policy_id)
         assert isinstance(policy, Policy)
-        for name, response in _decide_again(policy, asked, rows, stored).items():
-            decided[name] = policy_id, rows[name][-1]._replace(response=response)
-            found[name] = {"id": name, "policy": policy_id, **response}
-    return [found[name] for name in ids], _new_stages(decided, key)
+        first = [stored[name] for name in rows]
+        responses = _decide_again(policy, asked, list(rows.values()), first)
+        for (name, answers), response in zip(rows.items(), responses, strict=True):
+            new[name] = Stage(len(answers), policy_id, answers[-1], response)
+    stages |= new
+    found = [stages[name].response_for(name) for name in ids]
+    return found, NewStages.parts(new, _queue_reviewed(list(new.values())), key)
 
 
 def _repeated(
-    name: str, model: str, code: int, known: Sequence[ModelAnswer], policy: Policy
-) -> ModelAnswer | None:
+    name: str, sent: SentAnswer, known: Sequence[Stage[SentAnswer]], policy: Policy
+) -> Stage[SentAnswer] | None:
     """Return the stage that an answer repeats; raise if the model answered otherwise before."""
-    for one in known:
-        if one.model == model and one.label != code:
-            before, now = policy.classes[one.label], policy.classes[code]
-            problem = f"Id {name!r} has the answer {str(before)!r} of {model}, got {str(now)!r}"
-            raise HTTPError(CONFLICT, problem, "Use another id, or send the same answer")
-        if one.model == model:
-            return one
-    return None
+    same = next((one for one in known if one.sent.model == sent.model), None)
+    if same is not None and same.sent != sent:
+        before, now = (f"{policy.classes[one.label]}" for one in (same.sent, sent))
+        problem = f"Id {name!r} has the answer {before!r} of {sent.model}, got {now!r}"
+        raise HTTPError(CONFLICT, problem, "Use another id, or send the same answer")
+    return same
 
 
 def _decide_again(
     policy: Policy,
     asked: tuple[str, ...],
-    rows: Mapping[str, Sequence[ModelAnswer]],
-    stored: Mapping[str, Mapping[str, Any]],
-) -> dict[str, dict[str, Any]]:
-    """Return what is decided after the answers of the same models, by id."""
-    first = [stored[name] for name in rows]
+    answers: Sequence[Sequence[SentAnswer]],
+    first: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return what is decided after the answers of the same models, from the first decisions."""
     p = np.array(
         [
-            stored_posterior(policy, one["probabilities"], one["reason"], answers)
-            for one, answers in zip(first, rows.values(), strict=True)
+            stored_posterior(policy, one["probabilities"], one["reason"], given)
+            for one, given in zip(first, answers, strict=True)
         ]
     )
     costs = _without(policy.costs, asked)
@@ -242,16 +239,15 @@ def _decide_again(
     rule, others = DecisionRule(costs, policy.rule.frequencies), without_reject(costs)
     decided = rule.decide(outputs, None, cost_columns(costs, row_costs))
     fallback = optimal_actions(outputs, others, cost_columns(others, row_costs))
-    models = set(model_actions(policy).values())
-    is_rejected, found = decided.is_rejected, {}
-    for k, name in enumerate(rows):
-        action = costs.actions[decided.action[k]]
-        positive = float(p[k, policy.pos_column]) if len(policy.classes) == 2 else None
-        found[name] = {
+    models, is_rejected = model_actions(policy).values(), decided.is_rejected
+    actions = [costs.actions[code] for code in decided.action]
+    has_positive = len(policy.classes) == 2
+    return [
+        {
             "action": action,
             "class": policy.classes[decided.predicted_class[k]],
             "probability": float(decided.probability[k]),
-            "probability_positive": positive,
+            "probability_positive": float(p[k, policy.pos_column]) if has_positive else None,
             "expected_cost": float(decided.expected_cost[k]),
             "reason": REASONS[decided.reason[k]],
             "review_value": float(decided.review_value[k]),
@@ -259,48 +255,37 @@ def _decide_again(
             "next_model": action if action in models else None,
             "probabilities": p[k].tolist(),
         }
-    return found
+        for k, action in enumerate(actions)
+    ]
 
 
-def _new_stages(
-    decided: Mapping[str, tuple[int, ModelAnswer]], key: IdempotencyKey | None
-) -> list[NewStages]:
-    """Return what is to be stored of the answers, part by part."""
-    answers = [one for _, one in decided.values()]
-    responses = [one.response for one in answers]
-    columns: dict[str, list[Any]] = {
-        "decision_id": list(decided),
-        "number": [one.number for one in answers],
-        "policy_id": [policy_id for policy_id, _ in decided.values()],
-        "next_model": [one["next_model"] for one in responses],
-        "sent": [json.dumps({"model": one.model, "label": one.label}) for one in answers],
-        "response": [json.dumps(one) for one in responses],
-    }
+def _queue_reviewed(
+    stages: Sequence[Stage[SentAnswer]],
+) -> Callable[[dict[str, list[Any]], slice], Follow]:
+    """Return what puts rows that go to review after the answers into the queue, part by part."""
 
-    def follow(part: dict[str, list[Any]], which: slice) -> Follow:
-        """Return what puts the rows that go to review into the queue."""
-        some = responses[which]
+    def follow(part: dict[str, list[Any]], rows: slice) -> Follow:
+        some = [one.response for one in stages[rows]]
         is_sent = [one["next_model"] is None and one["fallback_action"] is not None for one in some]
-        sent = {
+        queued = {
             "id": part["decision_id"],
             "created": part["created"],
-            "is_audit": [False] * len(is_sent),
+            "is_audit": [False] * len(some),
             "review_value": [one["review_value"] for one in some],
         }
-        return partial(insert_reviews, columns=sent, is_rejected=np.array(is_sent, np.bool_))
+        return partial(insert_reviews, columns=queued, is_rejected=np.array(is_sent, np.bool_))
 
-    return NewStages.parts(columns, follow, key)
+    return follow
 
 
-def describe_answers(store: Store, name: str, policy: Policy) -> dict[str, Any]:
+def describe_answers(answers: Sequence[Stage[SentAnswer]], policy: Policy) -> dict[str, Any]:
     """Return the last decision about a row whose models answered, and their answers."""
-    answers = store.find_model_answers([name]).get(name, [])
     last = answers[-1].response if answers else {}
     return last | {
         "model_answers": [
             {
-                "model": one.model,
-                "label": policy.classes[one.label],
+                "model": one.sent.model,
+                "label": policy.classes[one.sent.label],
                 "created": one.created,
                 "action": one.response["action"],
                 "probabilities": one.response["probabilities"],
@@ -311,7 +296,11 @@ def describe_answers(store: Store, name: str, policy: Policy) -> dict[str, Any]:
 
 
 def review_outcome(
-    policy: Policy, decision: Mapping[str, Any], action: str, code: int, store: Store
+    policy: Policy,
+    decision: Mapping[str, Any],
+    answers: Sequence[Stage[SentAnswer]],
+    action: str,
+    code: int,
 ) -> Outcome | None:
     """Return what the answer of a reviewer leads to; None unless the action asks one who may err.
 
@@ -321,18 +310,18 @@ def review_outcome(
         The policy that decided the row.
     decision : mapping
         The columns of the first decision.
+    answers : sequence of Stage
+        What models answered since.
     action : str
         The last action, after the answers of models.
     code : int
         The class that the reviewer answered.
-    store : Store
-        Has the answers of models.
     """
     asked = _answerers(policy).get(action)
     if asked is None or asked.kind != "review":
         return None
-    answers = store.find_model_answers([decision["id"]]).get(decision["id"], [])
-    p = stored_posterior(policy, decision["probabilities"], decision["reason"], answers)
+    given = [one.sent for one in answers]
+    p = stored_posterior(policy, decision["probabilities"], decision["reason"], given)
     p = asked.updated(p[np.newaxis], np.array([code]))[0]
     return outcome_of(policy, p, decision["row_costs"])
 
@@ -349,7 +338,7 @@ def updated_item(item: ReviewItem, policy: Policy, store: Store) -> ReviewItem:
     """Return a claimed row as it is after the answers of models, if there are any."""
     if not _asks_models(policy):
         return item
-    answers = store.find_model_answers([item.id]).get(item.id, [])
+    answers = store.find_model_answers([item.id])[item.id]
     if not answers:
         return item
     last = answers[-1].response

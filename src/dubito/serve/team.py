@@ -488,7 +488,7 @@ class TeamQueue:
         """
         names = ("id", "policy_id", "probabilities", "reason", "is_audit", "row_costs", "created")
         row = WaitingRow(**{name: decision[name] for name in names}, answers=list(answers))
-        row.model_answers = self.store.find_model_answers([row.id]).get(row.id, ())
+        row.model_answers = [one.sent for one in self.store.find_model_answers([row.id])[row.id]]
         [posterior], _ = self._valued(self._team(), [row])
         policy = self.catalog.policy(row.policy_id)
         assert isinstance(policy, Policy)

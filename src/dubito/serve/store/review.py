@@ -23,7 +23,7 @@ from dubito.serve.store.decisions import (
     rows_by_id,
 )
 from dubito.serve.store.labels import add_labels
-from dubito.serve.store.stages import ModelAnswer, find_model_answers
+from dubito.serve.store.stages import SentAnswer, find_model_answers
 from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
 from dubito.serve.store.writer import insert_rows
 
@@ -398,7 +398,7 @@ class WaitingRow:
     created: float
     holder: str | None = None
     answers: list[tuple[str, int]] = field(default_factory=list)
-    model_answers: Sequence[ModelAnswer] = ()
+    model_answers: Sequence[SentAnswer] = ()
     passed: set[str] = field(default_factory=set)
 
     @property
@@ -453,7 +453,7 @@ def waiting_rows(
 def _with_model_answers(connection: Connection, found: dict[str, WaitingRow]) -> list[WaitingRow]:
     """Return rows with what models that the policy asked answered."""
     for name, given in find_model_answers(connection, list(found)).items():
-        found[name].model_answers = given
+        found[name].model_answers = [one.sent for one in given]
     return list(found.values())
 
 

@@ -6,10 +6,10 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.orm import aliased
 
 from dubito.arrays import FloatArray
@@ -40,21 +40,39 @@ class SentRow(NamedTuple):
         return merged
 
 
+class SentAnswer(NamedTuple):
+    """What a model that a policy asks answered: the position of the class."""
+
+    model: str
+    label: int
+
+
+Sent = TypeVar("Sent", SentRow, SentAnswer)
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A request about a row: what it added, and what it was answered."""
+class Stage(Generic[Sent]):
+    """A request about a row: what it added, and what it was answered.
+
+    Those of a cascade are numbered from 0, the answers of models that a policy asks from 1.
+    """
 
     number: int
     policy_id: int
-    created: float
-    sent: SentRow
+    sent: Sent
     response: dict[str, Any]
+    created: float = 0.0
 
     @property
-    def is_last(self) -> bool:
-        """Whether no further model is to be called."""
-        return self.response["next_model"] is None
+    def next_model(self) -> str | None:
+        """The model whose output the row waits for; None if the row is decided."""
+        model: str | None = self.response["next_model"]
+        return model
+
+    def response_for(self, decision_id: str) -> dict[str, Any]:
+        """Return the response to the request, of a row."""
+        return {"id": decision_id, "policy": self.policy_id, **self.response}
 
 
 @final
@@ -63,26 +81,35 @@ class NewStages:
     """The stages that a request adds, as database columns, and what stores what follows."""
 
     stages: dict[str, list[Any]]
-    follow: Follow | None
+    follow: Follow
     key: IdempotencyKey | None
 
     @classmethod
     def parts(
         cls,
-        columns: Mapping[str, list[Any]],
-        follow: Callable[[dict[str, list[Any]], slice], Follow | None],
+        stages: Mapping[str, Stage[Any]],
+        follow: Callable[[dict[str, list[Any]], slice], Follow],
         key: IdempotencyKey | None,
     ) -> list[NewStages]:
-        """Divide stages into parts, between which others write; the first one has the key.
+        """Divide stages by id into parts, between which others write; the first one has the key.
 
         `follow` gets the columns and the rows of a part, and returns what stores what follows.
         """
-        ids, now = columns["decision_id"], time.time()
-        whole = {**columns, "created": [now] * len(ids), "position": list(range(len(ids)))}
+        ids, each = list(stages), stages.values()
+        columns: dict[str, list[Any]] = {
+            "decision_id": ids,
+            "number": [one.number for one in each],
+            "policy_id": [one.policy_id for one in each],
+            "created": [time.time()] * len(ids),
+            "position": list(range(len(ids))),
+            "next_model": [one.next_model for one in each],
+            "sent": [json.dumps(one.sent._asdict()) for one in each],
+            "response": [json.dumps(one.response) for one in each],
+        }
         new = []
         for start in range(0, max(len(ids), key is not None), PART_ROWS):
             rows = slice(start, start + PART_ROWS)
-            part = {name: values[rows] for name, values in whole.items()}
+            part = {name: values[rows] for name, values in columns.items()}
             new.append(cls(part, follow(part, rows), None if start else key))
         return new
 
@@ -95,13 +122,12 @@ class NewStages:
             if n_new < len(self.stages["decision_id"]):
                 nested.rollback()
                 return False
-            if self.follow is not None:
-                self.follow(connection)
+            self.follow(connection)
         return True
 
 
-def find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[Stage]]:
-    """Return the stages of rows by id, in order; ids without any are left out.
+def find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[Stage[SentRow]]]:
+    """Return the stages of rows by id, in order; empty for ids without any.
 
     Parameters
     ----------
@@ -110,30 +136,13 @@ def find_stages(connection: Connection, ids: Sequence[str]) -> dict[str, list[St
     ids : sequence of str
         Ids of rows of a cascade.
     """
-    found: dict[str, list[Stage]] = {}
-    query = select(cascade_stages).order_by(cascade_stages.c.number)
-    for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
-        sent, response = SentRow(**json.loads(row["sent"])), json.loads(row["response"])
-        stage = Stage(row["number"], row["policy_id"], row["created"], sent, response)
-        found.setdefault(row["decision_id"], []).append(stage)
-    return found
+    return _find(connection, ids, SentRow, select(cascade_stages))
 
 
-class ModelAnswer(NamedTuple):
-    """What a model answered about a row, and what that led to: see `model_answers`.
-
-    `number` counts from 1, and `label` is the position of the class.
-    """
-
-    number: int
-    model: str
-    label: int
-    created: float
-    response: dict[str, Any]
-
-
-def find_model_answers(connection: Connection, ids: Sequence[str]) -> dict[str, list[ModelAnswer]]:
-    """Return what models that a policy asked answered, in order; ids without any are left out.
+def find_model_answers(
+    connection: Connection, ids: Sequence[str]
+) -> dict[str, list[Stage[SentAnswer]]]:
+    """Return what models that a policy asked answered, in order; empty for ids without any.
 
     Parameters
     ----------
@@ -141,19 +150,21 @@ def find_model_answers(connection: Connection, ids: Sequence[str]) -> dict[str, 
         Supplied by `Store`.
     ids : sequence of str
         Ids of decisions; those of a cascade have none.
-
-    Returns
-    -------
-    dict of str to list of ModelAnswer
-        The answers by id.
     """
-    found: dict[str, list[ModelAnswer]] = {}
     is_answer = cascade_stages.c.sent.startswith('{"model"')  # and no stage of a cascade
-    query = select(cascade_stages).where(is_answer).order_by(cascade_stages.c.number)
+    return _find(connection, ids, SentAnswer, select(cascade_stages).where(is_answer))
+
+
+def _find(
+    connection: Connection, ids: Sequence[str], kind: type[Sent], query: Select[Any]
+) -> dict[str, list[Stage[Sent]]]:
+    """Return the stages of a query by id, in order."""
+    found: dict[str, list[Stage[Sent]]] = {name: [] for name in ids}
+    query = query.order_by(cascade_stages.c.number)
     for row in rows_by_id(connection, query, cascade_stages.c.decision_id, ids):
-        sent, response = json.loads(row["sent"]), json.loads(row["response"])
-        one = ModelAnswer(row["number"], sent["model"], sent["label"], row["created"], response)
-        found.setdefault(row["decision_id"], []).append(one)
+        sent, response = kind(**json.loads(row["sent"])), json.loads(row["response"])
+        stage = Stage(row["number"], row["policy_id"], sent, response, row["created"])
+        found[row["decision_id"]].append(stage)
     return found
 
 
