@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from dubito.decide import Policy
+from dubito.formatting import decimal
 from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.report.svg import draw_svg
 from dubito.serve.pages.monitor_blocks import (
     _chart,
+    _Metric,
     _reliability,
     comparison_blocks,
     metric_blocks,
@@ -153,6 +155,7 @@ def test_policies_are_listed_newest_first() -> None:
 
 
 UNKNOWN = Estimate(None, "no labels")
+LOG_LOSS = _Metric("", "log_loss", decimal, "Log loss")
 
 
 def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> ClassWindow:
@@ -161,7 +164,7 @@ def window(log_loss: Estimate, start: float = 0.0, end: float = 86_400.0) -> Cla
 
 def test_hints_count_in_english() -> None:
     one = replace(window(Estimate(Interval(0.5, 0.25, 0.75))), n_labels=1)
-    figure = _chart("Log loss", [one], [one.log_loss], [None])
+    figure = _chart(LOG_LOSS, [one])
     assert figure is not None
     assert "0.75), 1 label, around" in draw_svg(figure.charts[0])
 
@@ -170,8 +173,7 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
     day = 86_400.0
     windows = [window(known), window(UNKNOWN, day, 2 * day), window(known, 3 * day, 5 * day)]
-    losses = [one.log_loss for one in windows]
-    figure = _chart("Log loss", windows, losses, [0.4] * len(windows))
+    figure = _chart(LOG_LOSS._replace(reference=0.4), windows)
     assert figure is not None
     [chart] = figure.charts
     svg = draw_svg(chart)
@@ -189,12 +191,12 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
 
 
 def test_nothing_known_is_no_chart() -> None:
-    assert _chart("Cost", [window(UNKNOWN)], [UNKNOWN], [None]) is None
+    assert _chart(LOG_LOSS, [window(UNKNOWN)]) is None
 
 
 def test_windows_of_one_request_are_side_by_side() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
-    figure = _chart("Log loss", [window(known, 60.0, 60.0)] * 3, [known] * 3, [0.4] * 3)
+    figure = _chart(LOG_LOSS._replace(reference=0.4), [window(known, 60.0, 60.0)] * 3)
     assert figure is not None
     svg = draw_svg(figure.charts[0])
     assert len({part.split('"')[0] for part in svg.split('cx="')[1:]}) == 3

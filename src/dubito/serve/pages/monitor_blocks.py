@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,19 +97,9 @@ def describe_labels(rows: StoredRows, audit_fraction: float) -> tuple[str, str]:
     )
 
 
-def _source(report: AnyReport) -> str:
+def _source(report: AnyReport, noun: str = "rows") -> str:
     """Return which rows have the labels that metrics and alarms use."""
-    return "audited rows" if report.delay is None else "rows older than the usual delay"
-
-
-def _unknown(report: AnyReport, what: str) -> Verdict:
-    """Return the verdict without labels."""
-    delay = report.delay
-    if delay is not None and delay.seconds is None and delay.n_missing:
-        text = f"{delay.n_missing:,} of {quantity(delay.n_rows)} have no {what} yet"
-        return Verdict("Unknown.", (f"{text}, and metrics need 98 % of those of older rows.",))
-    which = "audited row" if delay is None else "row older than the usual delay"
-    return Verdict("Unknown.", (f"No {which} has a {what} yet.",))
+    return f"audited {noun}" if report.delay is None else f"{noun} older than the usual delay"
 
 
 def _verdict(
@@ -132,7 +123,13 @@ def _verdict(
     if found or shifted:
         headline = headline if found else "Inputs have shifted."
         return Verdict(headline, (*found, *shifted, guarantee), "bad")
-    return Verdict("No alarm.", (quiet, guarantee), "good") if n_labels else _unknown(report, what)
+    if n_labels:
+        return Verdict("No alarm.", (quiet, guarantee), "good")
+    delay = report.delay
+    if delay is not None and delay.seconds is None and delay.n_missing:
+        text = f"{delay.n_missing:,} of {quantity(delay.n_rows)} have no {what} yet"
+        return Verdict("Unknown.", (f"{text}, and metrics need 98 % of those of older rows.",))
+    return Verdict("Unknown.", (f"No {_source(report, 'row')} has a {what} yet.",))
 
 
 def verdict(report: MonitorReport[ClassWindow] | MonitorReport[CascadeWindow]) -> Verdict:
@@ -172,13 +169,11 @@ def values_verdict(report: MonitorReport[ValueWindow]) -> Verdict:
     coverage, bias = report.alarms["coverage"], report.alarms["bias"]
     sizes = {"over": "too narrow", "under": "too wide"}
     sides = {"over": "too high", "under": "too low"}
+    pairs = (("Prediction intervals", coverage, sizes), ("Predictions", bias, sides))
     found = [
         f"{what} are {words[alarm.direction or '']}, found after "
         f"{quantity(alarm.alarmed_after or 0, 'true value')} of {_source(report)}."
-        for what, alarm, words in (
-            ("Prediction intervals", coverage, sizes),
-            ("Predictions", bias, sides),
-        )
+        for what, alarm, words in pairs
         if alarm.has_alarmed
     ]
     headline = "Intervals do not hold." if coverage.has_alarmed else "Predictions are biased."
@@ -211,21 +206,17 @@ class _Metric(NamedTuple):
 
 
 def _cards(overall: Any, metrics: Sequence[_Metric]) -> Cards:
-    """Return the current metrics."""
-    return Cards(tuple(_card(m.card, getattr(overall, m.field), m.show, m.beside) for m in metrics))
+    """Return the current metrics, or why they are unavailable."""
+    return Cards(tuple(_card(one, getattr(overall, one.field)) for one in metrics))
 
 
-def _charts(windows: Sequence[Window], metrics: Sequence[_Metric]) -> list[Figure | None]:
-    """Return the charts of metrics over time."""
-    charts = []
-    for one in (metric for metric in metrics if metric.chart):
-        levels = [one.reference] * len(windows)
-        if isinstance(one.reference, str):
-            levels = [getattr(window, one.reference) for window in windows]
-        estimates = [getattr(window, one.field) for window in windows]
-        name, show = one.chart, one.show_axis
-        charts.append(_chart(name, windows, estimates, levels, show=show, dashed=one.dashed))
-    return charts
+def _card(metric: _Metric, estimate: Estimate) -> Card:
+    """Return a metric as a card, or the reason why it is unavailable."""
+    one, show = estimate.interval, metric.show
+    if one is None:
+        return Card(metric.card, "unknown", estimate.unavailable)
+    note = f"{show(one.low)} to {show(one.high)}"
+    return Card(metric.card, show(one.value), f"{note}; {metric.beside}".removesuffix("; "))
 
 
 def _calibration_metric(what: str, overall: ClassWindow | CascadeWindow) -> _Metric:
@@ -267,7 +258,7 @@ def label_metric_blocks(
         _Metric(without, "coverage", percent, "Coverage", beside=reviewed),
     )
     blocks: list[Block] = [_cards(overall, metrics), _summary(report, "answer")]
-    blocks += [*_label_table(labels), *_row(_charts(report.windows, metrics))]
+    blocks += [*_label_table(labels), *_charts(report.windows, metrics)]
     known = [(one.name, one.audit) for one in _worst_first(labels) if one.audit]
     if known:
         intro = (
@@ -337,7 +328,7 @@ def value_metric_blocks(
     )
     curve = _reliability(report.reliability, "Stated", "Observed fraction below", intro)
     cards, text = _cards(report.overall, metrics), _summary(report, "true value")
-    return [cards, text, *_row(_charts(report.windows, metrics)), *curve]
+    return [cards, text, *_charts(report.windows, metrics), *curve]
 
 
 def metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
@@ -357,7 +348,7 @@ def metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Bl
     intro = RELIABILITY.format(observed.lower())
     curve = _reliability(report.reliability, stated, observed, intro)
     text = _summary(report, "label", awaited="an answer")
-    return [_cards(overall, metrics), text, *_row(_charts(report.windows, metrics)), *curve]
+    return [_cards(overall, metrics), text, *_charts(report.windows, metrics), *curve]
 
 
 def _reliability(found: Reliability | None, what: str, observed: str, intro: str) -> list[Block]:
@@ -398,17 +389,6 @@ def _reliability(found: Reliability | None, what: str, observed: str, intro: str
     return [Text(intro), Row((Figure("Reliability", (chart,), caption, table),))]
 
 
-def _card(
-    name: str, estimate: Estimate, show: Callable[[float | None], str], beside: str = ""
-) -> Card:
-    """Return a metric as a card, or the reason why it is unavailable."""
-    if estimate.interval is None:
-        return Card(name, "unknown", estimate.unavailable)
-    one = estimate.interval
-    note = f"{show(one.low)} to {show(one.high)}"
-    return Card(name, show(one.value), f"{note}; {beside}" if beside else note)
-
-
 def _ranged(one: Interval, show: Callable[[float], str] = percent) -> str:
     """Return a number with its interval."""
     return f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
@@ -422,26 +402,22 @@ def _interval_marks(
     return Line([at, at], [one.low, one.high], "after"), points
 
 
-def _chart(
-    name: str,
-    windows: Sequence[Window],
-    estimates: Sequence[Estimate],
-    references: Sequence[float | None],
-    *,
-    show: Callable[[float], str] = plain,
-    dashed: str = "estimate at the time of the fit",
-) -> Figure | None:
+def _chart(metric: _Metric, windows: Sequence[Window]) -> Figure | None:
     """Return a chart of a metric per window, with intervals and a dashed reference.
 
     None if no window has the metric.
     """
+    estimates = [getattr(window, metric.field) for window in windows]
     if all(estimate.interval is None for estimate in estimates):
         return None
+    levels = [metric.reference] * len(windows)
+    if isinstance(metric.reference, str):
+        levels = [getattr(window, metric.reference) for window in windows]
     marks: list[Mark] = []
     heights: list[float] = []
     used = [window for window in windows if window.n_rows]
     x, places = _window_axis(used)
-    for window, place, estimate, level in zip(used, places, estimates, references, strict=False):
+    for window, place, estimate, level in zip(used, places, estimates, levels, strict=False):
         start, middle, until = place
         if level is not None:
             heights.append(level)
@@ -450,16 +426,31 @@ def _chart(
             heights += one.low, one.high
             around = datetime.fromtimestamp((window.start + window.end) / 2, UTC)
             about = f"{quantity(window.n_labels, 'label')}, around {around:%Y-%m-%d %H:%M}"
-            marks += _interval_marks(middle, one, show, about)
-    y = Axis.of(heights, name, show)
-    chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
+            marks += _interval_marks(middle, one, metric.show_axis, about)
     n_rows = quantity(max((window.n_rows for window in used), default=0))
     caption = f"A point is a window of {n_rows}."
-    if any(level is not None for level in references):
-        caption += f" Dashed: {dashed}."
+    if any(level is not None for level in levels):
+        caption += f" Dashed: {metric.dashed}."
     if n_missing := sum(estimate.interval is None for estimate in estimates):
         caption += f" Unknown in {n_missing} of {len(windows)} windows."
-    return Figure(name, (chart,), caption)
+    return _over_time(
+        metric.chart, x, Axis.of(heights, metric.chart, metric.show_axis), marks, caption
+    )
+
+
+def _over_time(
+    name: str, x: Axis, y: Axis, marks: Sequence[Mark], caption: str, table: Table | None = None
+) -> Figure:
+    """Return a chart of windows as a figure."""
+    chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
+    return Figure(name, (chart,), caption, table)
+
+
+def _charts(
+    windows: Sequence[Window], metrics: Sequence[_Metric], first: Figure | None = None
+) -> list[Block]:
+    """Return the charts of metrics over time side by side, those that have something to show."""
+    return _row([first, *(_chart(one, windows) for one in metrics if one.chart)])
 
 
 def _row(charts: Sequence[Figure | None]) -> list[Block]:
@@ -476,8 +467,8 @@ def _window_axis(used: Sequence[Window]) -> tuple[Axis, list[tuple[float, float,
     label = "arrived" if used and isinstance(used[0], CascadeWindow) else "decided"
     ends = [*(one.start for one in used[1:]), *(one.end for one in used[-1:])]
     middles = [(one.start + one.end) / 2 for one in used]
-    apart = min(np.diff(middles), default=used[-1].end - used[0].start if used else 0.0)
-    if used and apart <= CLOSEST * max(used[-1].end - used[0].start, 1.0):
+    length = used[-1].end - used[0].start if used else 0.0
+    if used and min(np.diff(middles), default=length) <= CLOSEST * max(length, 1.0):
         return _numbered_axis(used, label), [(k - 0.5, k, k + 0.5) for k in range(len(used))]
     times = [time for one in used for time in (one.start, one.end)]
     places = [(one.start, at, end) for one, at, end in zip(used, middles, ends, strict=True)]
@@ -547,9 +538,8 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
 
 def _compared_figures(report: Any) -> dict[str, Callable[[Any], str]]:
     """Return what is compared of policies of a kind, by name."""
-    own: dict[str, Callable[[Any], str]]
     if isinstance(report, PolicyReport):
-        own = {
+        own: dict[str, Callable[[Any], str]] = {
             "coverage": lambda r: _ranged(r.coverage),
             "error rate of decided rows": lambda r: "none" if r.risk is None else _ranged(r.risk),
             "log loss": lambda r: decimal(r.log_loss_after),
@@ -690,7 +680,7 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
         _Metric(width, "width", decimal, width),
         *([_Metric(score, "interval_score", decimal, score)] if has_score else []),
     ]
-    charts = [_forecast_chart(one, windows) for one in metrics]
+    charts = _row([_forecast_chart(one, windows) for one in metrics])
     warm_up = (
         f"; {quantity(report.n_warm_up, 'outcome')} of forecasts that were not corrected yet "
         f"{'is' if report.n_warm_up == 1 else 'are'} left out"
@@ -702,7 +692,7 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
         "windows with about as many times each, labeled by the first date: the axis counts "
         "windows, not days."
     )
-    return [_cards(overall, metrics), Text(text), *_row(charts), *_cell_blocks(report)]
+    return [_cards(overall, metrics), Text(text), *charts, *_cell_blocks(report)]
 
 
 def _forecast_chart(metric: _Metric, windows: Sequence[ForecastMetrics]) -> Figure | None:
@@ -728,12 +718,11 @@ def _forecast_chart(metric: _Metric, windows: Sequence[ForecastMetrics]) -> Figu
             marks += _interval_marks(k, one, show, about, "issued")
     x = _named_axis("Time of the forecasts", [one.start.partition("T")[0] for one in windows])
     y = Axis.of(heights, name, show) if level is None else Axis(0, 1, name, short_percent)
-    chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
     notes = {
         "Coverage": "Fraction of outcomes inside, by window.",
         "Interval score": "Width plus a penalty for each miss, by window: lower is better.",
     }
-    return Figure(name, (chart,), notes.get(name, f"{name}, by window."))
+    return _over_time(name, x, y, marks, notes.get(name, f"{name}, by window."))
 
 
 def _cell_blocks(report: ForecastReport) -> list[Block]:
@@ -795,7 +784,7 @@ def cascade_blocks(report: MonitorReport[CascadeWindow], cascade: Cascade) -> li
     )
     remark = " The cost is that of calls, wrong answers and rejected rows."
     text = _summary(report, "label", remark, "an output")
-    charts = _row([_action_chart(windows), *_charts(windows, metrics)])
+    charts = _charts(windows, metrics, _action_chart(windows))
     intro = RELIABILITY.format("accuracy")
     curve = _reliability(report.reliability, "P(correct)", "Accuracy", intro)
     return [_cards(overall, metrics), text, *_cascade_tables(overall, cascade), *charts, *curve]
@@ -828,16 +817,14 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
     used = [window for window in windows if window.n_rows]
     if not used:
         return None
-    names = list(used[0].actions)
-    answers = [name for name in names if name not in REJECT_STYLES]
+    names, answer_styles = list(used[0].actions), cycle(ANSWER_STYLES)
     marks: list[Mark] = []
     base = np.zeros(len(used))
     left, right = np.arange(len(used)) - 0.4, np.arange(len(used)) + 0.4
     for name in names:
+        style = REJECT_STYLES.get(name) or next(answer_styles)
         fractions = [one.actions[name] / one.n_rows for one in used]
         high = base + fractions
-        position = answers.index(name) % len(ANSWER_STYLES) if name in answers else 0
-        style = REJECT_STYLES.get(name, ANSWER_STYLES[position])
         hints = tuple(
             f"{name}: {one.actions[name]:,} of {quantity(one.n_rows)} ({percent(fraction)})"
             for one, fraction in zip(used, fractions, strict=True)
@@ -854,7 +841,6 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
         when = f"{days[0].year}" if is_long else f"{days[0]:%b %-d, %Y}"
         x = _named_axis(f"start of the window, {when} (UTC)", starts)
     y = Axis(0, 1, "Fraction of rows", short_percent)
-    chart = Chart("Actions over time", x, y, tuple(marks), height=220)
     counts = [(one.n_rows, *one.actions.values(), *one.calls.values()) for one in used]
     lines = tuple(
         (start, *(f"{n:,}" for n in row)) for start, row in zip(starts, counts, strict=True)
@@ -862,4 +848,4 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
     calls = [f"calls of {name}" for name in used[0].calls]
     table = Table("Rows by action", ("from (UTC)", "rows", *names, *calls), lines)
     caption = "A bar is a window of decided rows, consecutive by arrival."
-    return Figure("Actions", (chart,), caption, table)
+    return _over_time("Actions", x, y, marks, caption, table)
