@@ -120,7 +120,7 @@ def new(policy: Policy) -> Callable[..., NewDecisions]:
         settings = Settings(audit_fraction=audit_fraction)
         body = {"logits": list(rows.values()), "ids": list(rows), **more}
         request = DecisionRequest(
-            rows=RequestRows.of(body, policy.costs.n_classes, settings),
+            rows=RequestRows.of(body, policy, settings),
             policy_id=1,
             policy=policy,
             key=IdempotencyKey(key, 1, repr(body).encode()[:16]) if key else None,

@@ -16,7 +16,6 @@ import pytest
 from dubito import calibrate
 from dubito.calibrate import (
     BaseCalibrator,
-    ConfidenceCalibrator,
     IdentityCalibrator,
     TemperatureScaling,
 )
@@ -37,6 +36,7 @@ from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.decisions import IdempotencyKey
+from studies.common.serving import fitted_policy
 from tests.serve.conftest import SURE, TORN, Api, opened
 
 
@@ -116,8 +116,6 @@ def test_a_large_request_is_answered_like_small_ones(api: Api) -> None:
 
 
 def test_the_first_response_stays_when_the_policy_changes(api: Api) -> None:
-    from studies.common.serving import fitted_policy
-
     body = {"logits": [TORN], "ids": ["x"]}
     first = api.client.post("/v1/decide", json=body).json()
     with pytest.warns(DubitoWarning, match="'reject' costs .* and is never chosen"):
@@ -324,7 +322,7 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
     rng = np.random.default_rng(1)
     logits = (3 * rng.normal(size=(400, 3))).astype(np.float32)
     settings = Settings(audit_fraction=0.25)
-    rows = RequestRows.of({"logits": logits}, 3, settings)
+    rows = RequestRows.of({"logits": logits}, policy, settings)
     request = DecisionRequest(rows, 5, policy)
     [new] = decide_batch([request], settings, np.random.default_rng(0))
     wanted = policy.decide(Logits(logits))
@@ -356,7 +354,7 @@ def test_two_classes_have_a_positive_probability_and_costs_by_row_a_fallback() -
         outputs, 1 - y, costs=costs, calibrator=calibrator, row_costs=named, pos_label=0
     )
     content = {"probabilities": outputs, "row_costs": {"amount": amount}}
-    request = DecisionRequest(RequestRows.of(content, 2, Settings()), 1, policy)
+    request = DecisionRequest(RequestRows.of(content, policy, Settings()), 1, policy)
     [new] = decide_batch([request], Settings(), rng)
     answer = _response_columns(new.columns, lambda _: policy)
     assert answer["probability_positive"] == pytest.approx(p.tolist(), abs=1e-6)
@@ -424,7 +422,8 @@ def fitted(calibrator: BaseCalibrator, n_classes: int, **options: Any) -> Policy
 
 def request_rows(n_classes: int, n_rows: int, seed: int, **more: Any) -> RequestRows:
     logits = 3 * np.random.default_rng(seed).normal(size=(n_rows, n_classes))
-    return RequestRows.of({"logits": logits.tolist(), **more}, n_classes, Settings())
+    policy = fitted_policy(n_classes)
+    return RequestRows.of({"logits": logits.tolist(), **more}, policy, Settings())
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda one: type(one).__name__)
@@ -474,7 +473,7 @@ def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
         DecisionRequest(request_rows(3, 1, 0, row_costs={"fee": [2.0]}), 1, plain),
     ]
     assert [one.batch_kind for one in alone] == [None] * 6
-    shares = RequestRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
+    shares = RequestRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, plain, Settings())
     kinds = {DecisionRequest(row, 1, plain).batch_kind, DecisionRequest(row, 2, plain).batch_kind}
     assert len({*kinds, DecisionRequest(shares, 1, plain).batch_kind}) == 3
 
@@ -486,7 +485,7 @@ def test_a_missing_argument_is_reported_as_a_field() -> None:
         shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), row_costs=[1, 2]
     )
     settings = Settings()
-    rows = RequestRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)
+    rows = RequestRows.of({"probabilities": [[0.5, 0.5]]}, policy, settings)
     request = DecisionRequest(rows, 1, policy)
     with pytest.raises(HTTPError) as refused:
         decide_batch([request], settings, np.random.default_rng(0))
@@ -496,14 +495,14 @@ def test_a_missing_argument_is_reported_as_a_field() -> None:
     )
     assert "Policy" not in str(refused.value)
     body = {"probabilities": [[0.5, 0.5]] * 2, "row_costs": {"fee": [1, 1], "amount": [0.5, 9]}}
-    rows = RequestRows.of(body, 2, settings)
+    rows = RequestRows.of(body, policy, settings)
     [new] = decide_batch([DecisionRequest(rows, 1, policy)], settings, np.random.default_rng(0))
     assert new.columns["action"] == [0, 1]
     assert new.columns["expected_cost"] == [0.25, 0.5]
     stored = [json.loads(one) for one in new.columns["row_costs"]]
     assert stored == [{"fee": 1.0, "amount": 0.5}, {"fee": 1.0, "amount": 9.0}]
     body["row_costs"]["amount"] = [1, 1e300]  # type: ignore[index]
-    rows = RequestRows.of(body, 2, settings)
+    rows = RequestRows.of(body, policy, settings)
     with pytest.raises(HTTPError, match=r"`row_costs` must give a finite cost by .* row 1\. Send"):
         decide_batch([DecisionRequest(rows, 1, policy)], settings, np.random.default_rng(0))
 
@@ -644,10 +643,8 @@ def _decide_answers(api: Api, policy: Policy) -> None:
 def test_wrong_scores_are_refused(
     answer_policy: Policy, body: dict[str, Any], message: str
 ) -> None:
-    calibrator = answer_policy.calibrator
-    assert isinstance(calibrator, ConfidenceCalibrator)
     with pytest.raises(HTTPError, match=re.escape(message)) as raised:
-        RequestRows.of(body, 2, Settings(), answers=calibrator)
+        RequestRows.of(body, answer_policy, Settings())
     assert raised.value.status == 422
 
 

@@ -10,12 +10,13 @@ from dubito.outputs import Logits, Probabilities
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.rows import RequestRows, _as_matrix, _as_row_costs, as_http_error
 from dubito.serve.service import Settings
+from studies.common.serving import fitted_policy
 
-SETTINGS = Settings(max_rows=3, max_columns=4)
+POLICY, SETTINGS = fitted_policy(2), Settings(max_rows=3, max_columns=4)
 
 
 def parse(**body: Any) -> RequestRows:
-    return RequestRows.of(body, 2, SETTINGS)
+    return RequestRows.of(body, POLICY, SETTINGS)
 
 
 def test_the_body_declares_the_kind_of_outputs() -> None:
@@ -27,7 +28,7 @@ def test_the_body_declares_the_kind_of_outputs() -> None:
 def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
     first, second = parse(logits=[[1, 2], [3, 4]]), parse(logits=[[1, 2], [3, 4]])
     assert len({*first.ids, *second.ids}) == 4
-    keyed = [RequestRows.of({"logits": [[1, 2]]}, 2, SETTINGS, "key").ids for _ in range(2)]
+    keyed = [RequestRows.of({"logits": [[1, 2]]}, POLICY, SETTINGS, "key").ids for _ in range(2)]
     assert keyed[0] == keyed[1]
 
 

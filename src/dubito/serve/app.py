@@ -91,10 +91,8 @@ def create_app(store: Store, settings: Settings, reviewers: ReviewTeam | None = 
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Run the background tasks while the server runs, then close the store."""
     service: Service = app.state.service
-    tasks = [
-        asyncio.create_task(_repeat(service, "active policy", _follow_policy)),
-        asyncio.create_task(_repeat(service, "retention", _delete_old)),
-    ]
+    jobs = {"active policy": _follow_policy, "retention": _delete_old}
+    tasks = [asyncio.create_task(_repeat(service, *one)) for one in jobs.items()]
     gc.collect()
     gc.freeze()  # what is loaded now stays: a collection would search it while all requests wait
     try:
@@ -147,12 +145,9 @@ def _delete_old(service: Service) -> float:
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     """Answer with the problem and its remedy."""
-    status = TOO_LARGE if isinstance(error, TooLargeError) else INVALID
+    status, headers = TOO_LARGE if isinstance(error, TooLargeError) else INVALID, {}
     if isinstance(error, HTTPError):
-        status = error.status
-    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
-    if isinstance(error, HTTPError) and error.retry_after is not None:
-        headers["retry-after"] = f"{error.retry_after}"
+        status, headers = error.status, error.headers
     return JSONResponse({"detail": str(error)}, status, headers)
 
 

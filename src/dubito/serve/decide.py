@@ -34,7 +34,7 @@ from dubito.serve.auth import DecideToken, LookupToken
 from dubito.serve.http_errors import INVALID, HTTPError, no_decision
 from dubito.serve.rows import RequestRows, as_http_error
 from dubito.serve.service import INLINE_BYTES, Service, Settings, get_service
-from dubito.serve.store import NewDecisions, Token
+from dubito.serve.store import NewDecisions
 from dubito.serve.store.decisions import IdempotencyKey
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
@@ -212,8 +212,10 @@ async def decide(request: Request, token: DecideToken, rearrange: bool = False) 
     """
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
-    key, is_arrow = _idempotency_key(request, token, body), has_arrow_body(request)
-    steps = None
+    key, is_arrow, steps = None, has_arrow_body(request), None
+    if (text := request.headers.get("idempotency-key")) is not None:
+        name = schemas.check_name(text, "The header Idempotency-Key")
+        key = IdempotencyKey(name, token.id, blake2b(body, digest_size=16).digest())
     if (cascade := service.catalog.active_cascade) is not None:
         if is_arrow:
             raise HTTPError(INVALID, "A cascade takes no Arrow streams", "Send the rows as JSON")
@@ -243,15 +245,6 @@ async def decide(request: Request, token: DecideToken, rearrange: bool = False) 
     return Response(content, media_type=schemas.ARROW if is_arrow else "application/json")
 
 
-def _idempotency_key(request: Request, token: Token, body: bytes) -> IdempotencyKey | None:
-    """Return the idempotency key of a request, which is valid for its token only."""
-    text = request.headers.get("idempotency-key")
-    if text is None:
-        return None
-    name = schemas.check_name(text, "The header Idempotency-Key")
-    return IdempotencyKey(name, token.id, blake2b(body, digest_size=16).digest())
-
-
 def _decide_bulk(
     service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None, rearrange: bool
 ) -> tuple[dict[str, list[Any]], bytes]:
@@ -260,20 +253,24 @@ def _decide_bulk(
     [new] = decide_batch([parsed], service.settings, service.rng)
     found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
-    if is_arrow and "labels" in columns:
-        return columns, write_stream(label_sets.flat_columns(columns))
-    if is_arrow and "value" in columns:
-        return columns, write_stream(value_rows.flat_columns(columns))
-    if is_arrow:
-        # Columns of a stream have one type, also where all values are missing.
-        typed = {
-            "class": list(map(str, columns["class"])),
-            "probability_positive": np.array(columns["probability_positive"], np.float64),
-            "fallback_action": [one or "" for one in columns["fallback_action"]],
-            "next_model": [one or "" for one in columns["next_model"]],
-        }
-        return columns, write_stream({**columns, **typed})
-    return columns, _as_json(columns, _n_rearranged(parsed, rearrange))
+    n_rearranged = _n_rearranged(parsed, rearrange)
+    return columns, _as_stream(columns) if is_arrow else _as_json(columns, n_rearranged)
+
+
+def _as_stream(columns: dict[str, list[Any]]) -> bytes:
+    """Return decisions as an Arrow stream."""
+    if "labels" in columns:
+        return write_stream(label_sets.flat_columns(columns))
+    if "value" in columns:
+        return write_stream(value_rows.flat_columns(columns))
+    # Columns of a stream have one type, also where all values are missing.
+    typed = {
+        "class": list(map(str, columns["class"])),
+        "probability_positive": np.array(columns["probability_positive"], np.float64),
+        "fallback_action": [one or "" for one in columns["fallback_action"]],
+        "next_model": [one or "" for one in columns["next_model"]],
+    }
+    return write_stream({**columns, **typed})
 
 
 def _n_rearranged(parsed: DecisionRequest, rearrange: bool) -> int | None:
@@ -303,20 +300,8 @@ def _parse_request(
     """Return the validated rows of a body with the active policy."""
     settings = service.settings
     policy_id, policy = service.catalog.active
-    if rearrange and not isinstance(policy, RegressionPolicy):
-        problem = "?rearrange=true is for quantiles, and the policy takes none"
-        raise HTTPError(INVALID, problem, "Leave it out")
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
-    n_columns, options = 0, dict[str, Any]()
-    if isinstance(policy, MultiLabelPolicy):
-        n_columns, options = len(policy.label_names), {"has_labels": True}
-    elif isinstance(policy, RegressionPolicy):
-        options = {"values": policy, "rearrange": rearrange}
-    else:
-        n_columns = policy.costs.n_classes
-        if isinstance(policy.calibrator, ConfidenceCalibrator):
-            options = {"answers": policy.calibrator}
-    rows = RequestRows.of(content, n_columns, settings, key and key.id, **options)
+    rows = RequestRows.of(content, policy, settings, key and key.id, rearrange=rearrange)
     return DecisionRequest(rows, policy_id, policy, key)
 
 

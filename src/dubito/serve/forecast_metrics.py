@@ -54,6 +54,12 @@ class ForecastCell:
     current_width: float | None
     widening: float | None
 
+    @property
+    def coverage_or_inf(self) -> float:
+        """The coverage, infinite where it is unknown."""
+        found = self.metrics.coverage.interval
+        return inf if found is None else found.value
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -197,10 +203,4 @@ class StoredForecasts:
                 widening=width / raw if isfinite(width) and raw > 0 else None,
             )
             result.append(cell)
-        return tuple(sorted(result, key=_coverage_of))
-
-
-def _coverage_of(cell: ForecastCell) -> tuple[float, str, int]:
-    """Return what orders cells: the coverage, 1 where it is unknown."""
-    found = cell.metrics.coverage.interval
-    return (2.0 if found is None else found.value), cell.series, cell.horizon
+        return tuple(sorted(result, key=lambda one: (one.coverage_or_inf, one.series, one.horizon)))

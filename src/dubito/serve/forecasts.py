@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from math import isfinite
+from math import ceil, isfinite
 from os import PathLike, fspath
 from typing import Any, final
 from uuid import uuid4
@@ -28,6 +28,7 @@ from dubito.arrays import FloatArray
 from dubito.doubt import OnlineConformal
 from dubito.doubt.conformal.panel import read_forecasts
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import short_percent
 from dubito.measure.regression import central_interval
 from dubito.outputs import Logits, Normal, Probabilities, Quantiles, Samples
 from dubito.serialization.documents import decode_document, encode_document, read_text
@@ -74,7 +75,7 @@ KINDS: dict[tuple[str, ...], Callable[..., Any]] = {
     ("probabilities", "classes"): Probabilities,
     ("logits", "classes"): Logits,
 }
-OUTPUTS = tuple(dict.fromkeys(name for some in FIELDS.values() for names in some for name in names))
+OUTPUTS = [name for forms in FIELDS.values() for names in forms for name in names]
 
 
 @final
@@ -141,18 +142,14 @@ class Forecaster:
                 issued = self._record(connection, new.event)
             except (BadTypeError, BadValueError) as error:
                 raise as_http_error(error, error.argument, error.fix) from error
-            raw = self._intervals(_outputs(new.outputs))
-            insert_forecasts(connection, new.columns | _issued_columns(raw, issued))
+            outputs, ends = _outputs(new.outputs), None  # sets have no uncorrected intervals
+            if not self.classes:
+                ends = outputs, outputs
+            if self.kind == "spread":
+                ends = central_interval(outputs, self.level, CALLER)
+            insert_forecasts(connection, new.columns | _issued_columns(ends, issued))
             found |= find_forecasts(connection, new.ids)
         return found
-
-    def _intervals(self, outputs: Any) -> FloatArray | None:
-        """Return the uncorrected intervals; None for sets of classes."""
-        if self.classes:
-            return None
-        is_spread = self.kind == "spread"
-        ends = central_interval(outputs, self.level, CALLER) if is_spread else (outputs, outputs)
-        return np.column_stack(ends)
 
     def add_truths(
         self,
@@ -175,14 +172,13 @@ class Forecaster:
 
     def encode_truths(self, ids: Sequence[str], given: Sequence[Any]) -> Sequence[Label]:
         """Return outcomes as they are stored, or raise if a forecast does not exist."""
-        codes: Sequence[Label] = (
+        codes = (
             schemas.encode_labels(given, self.classes) if self.classes else encode_targets(given)
         )
         found = self.store.find_forecasts(ids)
         for name in ids:
             if name not in found:
-                fix = "Send it to POST /v1/forecasts before its outcome"
-                raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", fix)
+                raise _no_forecast(name, "Send it to POST /v1/forecasts before its outcome")
         return codes
 
     def truth_of(self, label: Label) -> Any:
@@ -284,8 +280,10 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
         "time": times,
         "moment": [_moment(one) for one in times],
     }
-    columns |= _issued_columns(None if online.kind_ == "classes" else raw, issued)
-    if online.kind_ != "classes":
+    if online.kind_ == "classes":
+        columns |= _issued_columns(None, issued)
+    else:
+        columns |= _issued_columns((raw[:, 0], raw[:, 1]), issued)
         given = [repr(float(one)) for one in online.waiting_truth_[named][has_truth]]
         add_labels(connection, [ids[k] for k in np.flatnonzero(has_truth)], given)
     insert_forecasts(connection, columns)
@@ -363,7 +361,7 @@ class ForecastRows:
         times = [schemas.check_name(str(one), "Each time") for one in sent.time]
         keys = list(zip(names, horizon, times, strict=True))
         ids = sent.ids or [f"{name}, {step}, {one}" for name, step, one in keys]
-        ids = [schemas.check_name(one, "Each id") for one in _per_row(ids, "ids", n_rows, None)]
+        ids = [schemas.check_name(one, "Each id") for one in _per_row(ids, "ids", n_rows)]
         if len(set(ids)) < n_rows:
             what = "series, horizon and time" if sent.ids is None else "id"
             problem = f"There must be one forecast per {what}"
@@ -465,7 +463,11 @@ def _read_outputs(
         raise HTTPError(INVALID, f"The body must have {wanted}, and no other forecasts", fix)
     first = next(iter(given))
     for name, values in given.items():
-        _require_numbers(values, name, None if name == "levels" else n_rows, fix)
+        if name == "levels":
+            read_numbers(values, name, None, fix, form="a list of numbers")
+        else:
+            is_list = name in ("points", "mean", "std")
+            read_numbers(_per_row(values, name, n_rows), name, None if is_list else 0, fix)
     if forecaster.classes:
         n_classes, n_columns = len(forecaster.classes), len(given[first][0])
         if n_columns != n_classes:
@@ -478,8 +480,7 @@ def _read_outputs(
             central_interval(outputs, forecaster.level, CALLER)
     except (BadTypeError, BadValueError) as error:
         if error.argument == "level":  # that of the state, which no forecast changes
-            problem = f"`{first}` cannot have intervals of {forecaster.level:g}: the level"
-            raise HTTPError(INVALID, f"{problem} {error.rule}", "Send more of them") from error
+            raise _too_few_for_level(outputs, forecaster.level) from error
         name = first if error.argument == "array" else error.argument
         fix = "Correct them in the model that forecasts"
         if "rearrange" in error.fix:
@@ -488,7 +489,20 @@ def _read_outputs(
     return given
 
 
-def _per_row(values: Any, name: str, n_rows: int, default: Any) -> list[Any]:
+def _too_few_for_level(outputs: Any, level: float) -> HTTPError:
+    """Return the error of quantiles or draws that determine no interval at the level of a state."""
+    intervals = f"for prediction intervals at {short_percent(level)}"
+    if isinstance(outputs, Quantiles):
+        ends = f"{(1 - level) / 2:g} and {(1 + level) / 2:g}"
+        got = ", ".join(f"{one:g}" for one in outputs.levels)
+        problem = f"`levels` must include {ends} {intervals}, got {got}"
+        return HTTPError(INVALID, problem, "Send the quantiles at these two levels as well")
+    n_draws, n_required = outputs.array.shape[1], ceil((1 + level) / (1 - level) - 1e-6)
+    problem = f"`samples` must have at least {n_required:,} draws per row {intervals}"
+    return HTTPError(INVALID, f"{problem}, got {n_draws:,}", "Send more draws")
+
+
+def _per_row(values: Any, name: str, n_rows: int, default: Any = None) -> list[Any]:
     """Return one value per row."""
     if values is None:
         return [default] * n_rows
@@ -497,15 +511,6 @@ def _per_row(values: Any, name: str, n_rows: int, default: Any) -> list[Any]:
         problem = f"`{name}` must be a list with one value for each of {n_rows} times, got {got}"
         raise HTTPError(INVALID, problem, "Send as many as `time` has")
     return values
-
-
-def _require_numbers(values: Any, name: str, n_rows: int | None, fix: str) -> None:
-    """Raise unless there is a list, for each row, of numbers that are not too large."""
-    if n_rows is not None:
-        _per_row(values, name, n_rows, None)
-    is_matrix = name in ("quantiles", "samples", "probabilities", "logits")
-    form = "a list of numbers" if n_rows is None else ""
-    read_numbers(values, name, 0 if is_matrix else None, fix, form=form)
 
 
 def _moment(value: str | int | float) -> float | None:
@@ -525,13 +530,21 @@ def _moment(value: str | int | float) -> float | None:
     return found if isfinite(found) else None
 
 
-def _issued_columns(raw: FloatArray | None, issued: Any) -> dict[str, list[Any]]:
+def _issued_columns(
+    uncorrected: tuple[FloatArray, FloatArray] | None, issued: Any
+) -> dict[str, list[Any]]:
     """Return intervals, or sets with the threshold of each, as columns of the table."""
-    if raw is None:
+    if uncorrected is None:
         members = [row.tobytes() for row in issued.contains.astype(np.uint8)]
         return {"members": members, "high": finite(issued.thresholds)}
-    ends = {"raw_low": raw[:, 0], "raw_high": raw[:, 1], "low": issued.low, "high": issued.high}
-    return {name: finite(end) for name, end in ends.items()}
+    names = ("raw_low", "raw_high", "low", "high")
+    ends = (*uncorrected, issued.low, issued.high)
+    return {name: finite(end) for name, end in zip(names, ends, strict=True)}
+
+
+def _no_forecast(name: str, fix: str) -> HTTPError:
+    """Return the error of an id that no forecast has."""
+    return HTTPError(NOT_FOUND, f"There is no forecast {name!r}", fix)
 
 
 def _get_forecaster(service: Service) -> Forecaster:
@@ -556,8 +569,7 @@ async def post_forecasts(
     body = await schemas.read_body(request, service.settings.max_bytes)
 
     def parse() -> ForecastRows:
-        content = schemas.parse_json(body, service.settings)
-        limit = service.settings.max_rows
+        content, limit = schemas.parse_json(body, service.settings), service.settings.max_rows
         return ForecastRows.of(content, forecaster, limit, rearrange=rearrange)
 
     async with service.turn(body):
@@ -573,12 +585,9 @@ async def post_forecasts(
             found |= await asyncio.wrap_future(service.store.submit(work))
     service.metrics.decisions.labels("forecast").inc(n_rows)
     request.state.n_rows = n_rows
-    return schemas.ForecastsResponse.model_validate(
-        {
-            "forecasts": [forecaster.describe(found[name]) for name in rows.ids],
-            "n_rearranged": rows.n_rearranged,
-        }
-    )
+    issued = [forecaster.describe(found[name]) for name in rows.ids]
+    content = {"forecasts": issued, "n_rearranged": rows.n_rearranged}
+    return schemas.ForecastsResponse.model_validate(content)
 
 
 @router.get(
@@ -593,7 +602,7 @@ def get_forecast(request: Request, forecast_id: str, token: LookupToken) -> dict
     name = schemas.check_name(forecast_id, "The id")
     row = store.find_forecasts([name]).get(name)
     if row is None:
-        raise HTTPError(NOT_FOUND, f"There is no forecast {name!r}", "Use the id of a forecast")
+        raise _no_forecast(name, "Use the id of a forecast")
     return {
         **{one: row[one] for one in ("created", "series", "horizon", "time")},
         **forecaster.describe(row),

@@ -45,6 +45,12 @@ class HTTPError(DubitoError, ValueError):
         self.status, self.problem, self.fix = status, problem, fix
         self.retry_after = retry_after
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the response."""
+        headers = {"www-authenticate": "Bearer"} if self.status == UNAUTHORIZED else {}
+        return headers if self.retry_after is None else {"retry-after": f"{self.retry_after}"}
+
     def __str__(self) -> str:
         return f"{self.problem}. {self.fix}."
 

@@ -15,7 +15,7 @@ from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.serve import policy_metrics
 from dubito.serve.auth import MonitorToken
 from dubito.serve.model_answers import model_actions
-from dubito.serve.policy_metrics import LabelMetrics, MonitorReport
+from dubito.serve.policy_metrics import MonitorReport
 from dubito.serve.schemas import ForecastMonitorResponse, MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.weighted_estimates import FORECAST_DAYS, MONITOR_DAYS, recent_rows
@@ -42,17 +42,9 @@ def get_monitor(
     policy_id, report = active_report(service, days)
     content = {one.name: getattr(report, one.name) for one in fields(report)}
     if report.labels is not None:
-        content["labels"] = {one.name: _describe_label(one) for one in report.labels}
+        content["labels"] = {one.name: one.description for one in report.labels}
     n_rows = report.overall.n_rows
     return MonitorResponse(policy=policy_id, days=days, n_rows=n_rows, **_as_json(content))
-
-
-def _describe_label(label: LabelMetrics) -> dict[str, Any]:
-    """Return the metrics of a label for a response."""
-    plain = {name: getattr(label, name) for name in LabelMetrics.__slots__ if name != "audit"}
-    names = ("base_rate", "mean_probability", "roc_auc", "expected_calibration_error")
-    found = {name: label.audit and label.audit.intervals.get(name) for name in names}
-    return {**plain, **found}
 
 
 def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, MonitorReport[Any]]:

@@ -40,7 +40,6 @@ from dubito.serve.store.policies import ServedPolicy, policy_content
 from dubito.serve.value_rows import outputs_of, targets
 from dubito.serve.weighted_estimates import (
     MONITOR_DAYS,
-    WeightedSample,
     propensity_weights,
     recent_rows,
     sample_by_weight,
@@ -99,8 +98,14 @@ class LabeledRows:
             raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file, and upload the policy")
         if isinstance(policies[0], MultiLabelPolicy):
             rows = _reviewed_wholly(rows)
-        same_kind, sample = _weighted_sample(rows)
-        labeled, weight = same_kind.take(sample.rows), sample.frequency
+        rows = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))  # as sent last
+        sample = propensity_weights(rows)
+        if not sample.is_available:
+            fix = "Use an audit fraction above 0, and label the rows that it draws"
+            if rows.delay is not None:
+                fix = "Send the labels of all rows to POST /v1/labels"
+            raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
+        labeled, weight = rows.take(sample.rows), sample.frequency
         features, note = None, ""
         gates = [gate for one in policies if (gate := _gate_of(one)) is not None]
         if gates:
@@ -119,18 +124,6 @@ class LabeledRows:
             caller=CALLER,
         )
         return cls(batch, note)
-
-
-def _weighted_sample(rows: StoredRows) -> tuple[StoredRows, WeightedSample]:
-    """Return the rows of the kind of outputs that came last, and a sample, or raise without one."""
-    same_kind = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))
-    sample = propensity_weights(same_kind)
-    if not sample.is_available:
-        fix = "Use an audit fraction above 0, and label the rows that it draws"
-        if rows.delay is not None:
-            fix = "Send the labels of all rows to POST /v1/labels"
-        raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
-    return same_kind, sample
 
 
 def _reviewed_wholly(rows: StoredRows) -> StoredRows:

@@ -51,6 +51,8 @@ from dubito.serve.weighted_estimates import (
     window_rows,
 )
 
+OF_AUDIT = ("base_rate", "mean_probability", "roc_auc", "expected_calibration_error")
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -161,6 +163,13 @@ class LabelMetrics:
     unavailable: str
     note: str
     alarm: SequentialAlarm
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The metrics for a response, with some of the audit."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "audit"}
+        intervals = {} if self.audit is None else self.audit.intervals
+        return plain | {name: intervals.get(name) for name in OF_AUDIT}
 
 
 @final
@@ -437,13 +446,10 @@ def monitor_values(
 ) -> MonitorReport[ValueWindow]:
     """Return metrics and shifts of the rows that a regression policy decided lately."""
     level, n_fitted = policy.interval.level, max(policy.report.n_rows, 1)
-    alarms = {}
-    seen = StoredValues.of(np.zeros((0, 0), np.float32))
-    if history.probabilities is not None:
-        seen = StoredValues.of(history.probabilities)
-    y = targets(list(history.answers))
-    above = np.where(y == seen.median, 0.5, (y > seen.median).astype(np.float64))
-    is_inside = ((seen.low <= y) & (y <= seen.high)).astype(np.float64)
+    alarms, stored = {}, history.probabilities
+    seen = StoredValues.of(np.zeros((0, 0), np.float32) if stored is None else stored)
+    y = targets(history.answers)
+    above, is_inside = 1 - seen.below(y, seen.median), seen.is_inside(y)
     for name, stated, observed in (("coverage", level, is_inside), ("bias", 0.5, above)):
         # What the policy claims was estimated from the rows of its fit.
         error = 3 * np.sqrt(stated * (1 - stated) / n_fitted)
@@ -469,11 +475,8 @@ def _value_reliability(rows: StoredRows, level: float) -> Reliability | None:
     labeled = rows.take(sample.rows)
     known, y = StoredValues.of(labeled.probabilities), targets(labeled.answers.tolist())
     stated = np.array([(1 - level) / 2, 0.5, (1 + level) / 2])
-    below = [
-        np.where(y == end, 0.5, (y < end).astype(np.float64))
-        for end in (known.low, known.median, known.high)
-    ]
-    return Reliability.of(stated, [(one, sample.weight) for one in below])
+    ends = (known.low, known.median, known.high)
+    return Reliability.of(stated, [(known.below(y, end), sample.weight) for end in ends])
 
 
 def _value_window(rows: StoredRows, policy: RegressionPolicy) -> ValueWindow:
@@ -487,10 +490,9 @@ def _value_window(rows: StoredRows, policy: RegressionPolicy) -> ValueWindow:
         paid = policy.costs.of_errors(known.value - y)
         if policy.review_cost is not None:
             paid = np.where(labeled.action == AUTOMATIC, paid, policy.review_cost)
-        is_inside = ((known.low <= y) & (y <= known.high)).astype(np.float64)
         scores = interval_scores(y, known.low, known.high, policy.interval.level)
-        columns = dict(zip(names, (is_inside, known.mean - y, scores, paid), strict=True))
-        for name, values in columns.items():
+        columns = (known.is_inside(y), known.mean - y, scores, paid)
+        for name, values in zip(names, columns, strict=True):
             found[name] = Estimate(None, "Some intervals are infinite.")
             if np.isfinite(values).all():
                 found[name] = mean_estimate(values, sample.weight)
@@ -548,18 +550,15 @@ def _p_correct(rows: StoredRows) -> FloatArray:
     return rows.probabilities.reshape(len(rows), 2)[:, 1].astype(np.float64)
 
 
-def _paid(rows: StoredRows, cascade: Cascade) -> dict[str, FloatArray]:
+def _paid(rows: StoredRows, models: Sequence[str]) -> FloatArray:
     """Return what the calls of each model cost, NaN where it was not called."""
-    return rows.columns_of(cascade.models)
+    columns = rows.columns_of(models)
+    return np.array(list(columns.values())).reshape(len(models), len(rows))
 
 
 def _is_called(rows: StoredRows, cascade: Cascade) -> BoolArray:
     """Return the rows for which a tier was called, so that there is an answer."""
-    paid = _paid(rows, cascade)
-    found = np.zeros(len(rows), np.bool_)
-    for name in cascade.tiers:
-        found |= ~np.isnan(paid[name])
-    return found
+    return np.asarray(~np.isnan(_paid(rows, cascade.tiers)).all(axis=0))
 
 
 def _is_answered(rows: StoredRows, cascade: Cascade) -> BoolArray:
@@ -573,7 +572,7 @@ def _realized_costs(labeled: StoredRows, cascade: Cascade) -> FloatArray:
 
     The error rate of a person's answer is that of the fit (`review_error_rate`).
     """
-    paid = sum((np.nan_to_num(one) for one in _paid(labeled, cascade).values()), np.zeros(1))
+    paid = np.nansum(_paid(labeled, cascade.models), axis=0)
     error = np.where(labeled.label == 1, 0.0, cascade.error_cost)
     names = np.array(cascade.actions, dtype=object)[labeled.action]
     review = (cascade.review_cost or 0.0) + cascade.review_error_rate * cascade.error_cost
@@ -599,12 +598,12 @@ def _cascade_window(rows: StoredRows, cascade: Cascade, arrived: FloatArray) -> 
             outputs = TopLabel(_p_correct(some), (some.label == 1).astype(np.float64))
             found |= _calibration(make_batch(None, outputs, caller=CALLER), weight[used])
     counts = np.bincount(rows.action, minlength=len(cascade.actions)).tolist()
-    n_tiers = len(cascade.tiers)
+    n_tiers, n_calls = len(cascade.tiers), (~np.isnan(_paid(rows, cascade.models))).sum(axis=1)
     return CascadeWindow(
         **_period(arrived, sample.rows.size),
         note=sample.note,
         actions=dict(zip(cascade.actions[n_tiers:], counts[n_tiers:], strict=True)),
-        calls={name: int((~np.isnan(one)).sum()) for name, one in _paid(rows, cascade).items()},
+        calls=dict(zip(cascade.models, n_calls.tolist(), strict=True)),
         answered=fraction_estimate(is_answered),
         p_correct=float(_p_correct(rows)[is_answered].mean()) if is_answered.any() else None,
         **found,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -17,6 +17,8 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.batch import Batch, make_batch
+from dubito.decide.multilabel.label_policy import MultiLabelPolicy
+from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
@@ -57,37 +59,20 @@ class RequestRows:
     def of(
         cls,
         content: Any,
-        n_classes: int,
+        policy: AnyPolicy,
         settings: Settings,
         key: str | None = None,
         *,
-        has_labels: bool = False,
-        values: RegressionPolicy | None = None,
         rearrange: bool = False,
-        answers: ConfidenceCalibrator | None = None,
     ) -> RequestRows:
-        """Validate a body; missing ids are random, or derived from the idempotency key.
+        """Validate a body for a policy; missing ids are random, or derived from the key.
 
-        With `has_labels`, columns are labels, each with a probability of its own; with `values`,
-        rows are predictive distributions for that policy, whose quantiles are sorted if
-        `rearrange`; with `answers`, scores for that calibrator.
+        If `rearrange`, quantiles that cross are sorted.
         """
         fields = validate(DecideRequest, content)
-        outputs: Logits | Probabilities | MultiLabel | Regression | Scores
-        if values is not None:
-            outputs = read_outputs(fields, values, rearrange=rearrange)
-            n_columns = n_classes
-            require_few(outputs.n_rows, settings.max_rows)
-        elif answers is not None:
-            outputs, n_columns = _as_scores(fields, answers, settings), n_classes
-        else:
-            outputs = _as_outputs(fields, settings, has_labels=has_labels)
-            n_columns = outputs.array.shape[1]
+        outputs = _as_outputs(fields, policy, settings, rearrange=rearrange)
         n_rows = outputs.n_rows
-        if n_columns != n_classes:
-            each = "label" if has_labels else "class"
-            problem = f"Rows must have {n_classes} columns, one per {each}, got {n_columns}"
-            raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
+        require_few(n_rows, settings.max_rows)
         features = None
         if fields.features is not None:
             features = _as_matrix(fields.features, "features", settings)
@@ -201,37 +186,51 @@ def _as_scores(
         raise as_http_error(error, "scores" if name == "array" else name, error.fix) from error
 
 
-def _require_one_kind(fields: DecideRequest) -> None:
-    """Raise unless there are either logits or probabilities, and nothing of a regression."""
-    numbers = [name for name in OF_OTHERS if getattr(fields, name) is not None]
-    if numbers:
-        problem = f"`{numbers[0]}` must not be sent to a policy that decides on classes"
+def _as_outputs(
+    fields: DecideRequest, policy: AnyPolicy, settings: Settings, *, rearrange: bool
+) -> Logits | Probabilities | MultiLabel | Regression | Scores:
+    """Return the model outputs of a request, declared as those that a policy was fitted on."""
+    if rearrange and getattr(policy, "levels", None) is None:
+        problem = "?rearrange=true is for quantiles, and the policy takes none"
+        raise HTTPError(INVALID, problem, "Leave it out")
+    if isinstance(policy, RegressionPolicy):
+        return read_outputs(fields, policy, rearrange=rearrange)
+    if isinstance(policy.calibrator, ConfidenceCalibrator):
+        return _as_scores(fields, policy.calibrator, settings)
+    unused = next((name for name in OF_OTHERS if getattr(fields, name) is not None), None)
+    if unused is not None:
+        problem = f"`{unused}` must not be sent to a policy that decides on classes"
         raise HTTPError(INVALID, problem, "Send `logits` or `probabilities`")
     if (fields.logits is None) == (fields.probabilities is None):
         problem = "The body must have either `logits` or `probabilities`"
         raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')
-
-
-def _as_outputs(
-    fields: DecideRequest, settings: Settings, *, has_labels: bool
-) -> Logits | Probabilities | MultiLabel:
-    """Return the model outputs, declared as logits or as probabilities: of classes or labels."""
-    _require_one_kind(fields)
-    unused = [one for one in ("features", "row_costs") if getattr(fields, one) is not None]
-    if has_labels and unused:
-        problem = f"`{unused[0]}` must not be sent to a policy of several labels per row"
-        raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
-    if fields.logits is not None:
-        logits = _as_matrix(fields.logits, "logits", settings)
-        return MultiLabel.from_logits(logits) if has_labels else Logits(logits)
-    kind = MultiLabel if has_labels else Probabilities
-    try:
-        return kind(_as_matrix(fields.probabilities, "probabilities", settings))
-    except BadValueError as error:
+    kinds: tuple[Callable[[FloatArray], Any], Callable[[FloatArray], Any]]
+    if isinstance(policy, MultiLabelPolicy):
+        for name in ("features", "row_costs"):
+            if getattr(fields, name) is not None:
+                problem = f"`{name}` must not be sent to a policy of several labels per row"
+                raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
+        each, names = "label", policy.label_names
+        kinds = MultiLabel.from_logits, MultiLabel
+        fix = "Send the probability of each label, from 0 to 1, or use `logits`"
+    else:
+        each, names = "class", policy.classes
+        kinds = Logits, Probabilities
         fix = "Send numbers from 0 to 1 that sum to 1 per row, or use `logits`"
-        if has_labels:
-            fix = "Send the probability of each label, from 0 to 1, or use `logits`"
+    outputs: Logits | Probabilities | MultiLabel
+    try:
+        if fields.logits is not None:
+            outputs = kinds[0](_as_matrix(fields.logits, "logits", settings))
+        else:
+            array = _as_matrix(fields.probabilities, "probabilities", settings)
+            outputs = kinds[1](array)
+    except BadValueError as error:
         raise as_http_error(error, "probabilities", fix) from error
+    n_columns = outputs.array.shape[1]
+    if n_columns != len(names):
+        problem = f"Rows must have {len(names)} columns, one per {each}, got {n_columns}"
+        raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
+    return outputs
 
 
 def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:

@@ -46,6 +46,14 @@ class StoredValues(NamedTuple):
             return cls(*np.zeros((5, 0)))
         return cls(*_doubles(rows).T)
 
+    def is_inside(self, y: FloatArray) -> FloatArray:
+        """Return 1 where a true value is in its interval, else 0."""
+        return ((self.low <= y) & (y <= self.high)).astype(np.float64)
+
+    def below(self, y: FloatArray, end: FloatArray) -> FloatArray:
+        """Return 1 where a true value is below a number, half on a tie, else 0."""
+        return np.where(y == end, 0.5, (y < end).astype(np.float64))
+
 
 def value_matrix(decided: RegressionDecisions) -> NDArray[np.float32]:
     """Return what is stored of decisions: see `StoredValues`."""
@@ -110,9 +118,6 @@ def read_outputs(fields: Any, policy: RegressionPolicy, *, rearrange: bool = Fal
         In double precision.
     """
     wanted, fix = FIELDS[policy.kind], f"Send for example {_example(policy)}"
-    if rearrange and policy.levels is None:
-        problem = "?rearrange=true is for quantiles, and the policy takes none"
-        raise HTTPError(INVALID, problem, "Leave it out")
     others = {"logits", "probabilities", "row_costs", *sum(FIELDS.values(), ())} - {*wanted}
     others |= {"levels"} if policy.levels is None else set()
     is_complete = all(getattr(fields, name) is not None for name in wanted)
@@ -142,13 +147,9 @@ def _require_levels(levels: Any, policy: RegressionPolicy) -> None:
     if levels is None or policy.levels is None:
         return
     sent = levels.tolist() if isinstance(levels, np.ndarray) else levels
-    is_list = isinstance(sent, list) and all(map(is_number, sent))
-    if not (
-        is_list
-        and len(sent) == len(policy.levels)
-        and np.allclose(sent, policy.levels, rtol=0, atol=1e-6)
-    ):
-        wanted = list(policy.levels)
+    wanted = list(policy.levels)
+    is_list = isinstance(sent, list) and all(map(is_number, sent)) and len(sent) == len(wanted)
+    if not is_list or not np.allclose(sent, wanted, rtol=0, atol=1e-6):
         got = repr(sent)[:80]
         problem = f"`levels` must be those that the policy was fitted on, {wanted}, got {got}"
         raise HTTPError(INVALID, problem, "Send quantiles at these levels")

@@ -150,7 +150,7 @@ def test_every_class_has_a_key_or_can_be_found(
     deploy_policy(store, policy)
     body = {"probabilities": shares[:1].tolist(), "ids": ["a"]}
     settings = Settings(audit_fraction=0)
-    request = DecisionRequest(RequestRows.of(body, n_classes, settings), 1, policy)
+    request = DecisionRequest(RequestRows.of(body, policy, settings), 1, policy)
     [new] = decide_batch([request], settings, np.random.default_rng(0))
     store.add_decisions(new)
     page = Person(store, "ben", ["review"]).sign_in().get("/review")

@@ -16,12 +16,7 @@ from sqlalchemy import Connection, select, update
 
 from dubito.formatting import duration, quantity
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
-from dubito.serve.store.decisions import (
-    Label,
-    label_columns,
-    label_of,
-    rows_by_id,
-)
+from dubito.serve.store.decisions import Label, label_columns, label_of, rows_by_id
 from dubito.serve.store.labels import add_labels
 from dubito.serve.store.stages import SentAnswer, find_model_answers
 from dubito.serve.store.tables import decisions, labels, review_events, reviews, team_members
@@ -305,8 +300,7 @@ def answers_of(connection: Connection, item_id: str) -> list[tuple[str, int, flo
     event = review_events.c
     query = select(event.reviewer, event.label, event.created).order_by(event.id)
     is_answer = (event.decision_id == item_id, event.kind == "label", IS_KEPT)
-    rows = connection.execute(query.where(*is_answer))
-    return [(name, code, created) for name, code, created in rows]
+    return [(*row,) for row in connection.execute(query.where(*is_answer))]
 
 
 def _locked_state(connection: Connection, item_id: str) -> Any:
@@ -478,16 +472,11 @@ def arrived_rows(
     return _with_model_answers(connection, found), _count(connection, *is_between)
 
 
-def _used(since: float) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return which events count against capacity: every answer, and passing a row on."""
-    return (review_events.c.created >= since, IS_KEPT)
-
-
 def used_capacity(connection: Connection, since: float) -> dict[str, int]:
     """Return how many rows each reviewer labeled or passed on since a time."""
     who = review_events.c.reviewer
-    query = select(who, sa.func.count()).where(*_used(since)).group_by(who)
-    return {name: int(n) for name, n in connection.execute(query)}
+    query = select(who, sa.func.count()).where(review_events.c.created >= since, IS_KEPT)
+    return {name: int(n) for name, n in connection.execute(query.group_by(who))}
 
 
 def _held(connection: Connection, reviewer: str, now: float) -> list[str]:
@@ -499,18 +488,16 @@ def _held(connection: Connection, reviewer: str, now: float) -> list[str]:
 
 def join_team(connection: Connection, names: Sequence[str], now: float) -> None:
     """Add the reviewers that are new to the table of team members."""
-    columns: dict[str, list[Any]] = {
-        "name": list(names),
-        "shadow_price": [0.0] * len(names),
-        "seen": [now] * len(names),
-    }
+    n = len(names)
+    columns: dict[str, list[Any]] = {"name": [*names], "shadow_price": [0.0] * n, "seen": [now] * n}
     insert_rows(connection, team_members, columns)
 
 
 def team_members_of(connection: Connection) -> dict[str, tuple[float, float]]:
     """Return the shadow price of each reviewer, and when it last claimed a row."""
-    query = select(team_members.c.name, team_members.c.shadow_price, team_members.c.seen)
-    return {name: (price, seen) for name, price, seen in connection.execute(query)}
+    return {
+        row.name: (row.shadow_price, row.seen) for row in connection.execute(select(team_members))
+    }
 
 
 def save_prices(connection: Connection, prices: Mapping[str, float]) -> None:
@@ -604,7 +591,7 @@ def _require_capacity(
     """Raise if a reviewer answered, passed on and holds more rows than it can review."""
     n_held = len(_held(connection, reviewer, now))
     for one in reversed(limits):  # the day first: who has used it need not come back next hour
-        n_used = _count(connection, review_events.c.reviewer == reviewer, *_used(one.start))
+        n_used = used_capacity(connection, one.start).get(reviewer, 0)
         if n_used + n_held + n_more > one.capacity:
             again = datetime.fromtimestamp(one.end).astimezone()
             at = f"{'tomorrow ' if one.name == 'day' else ''}at {again:%H:%M %Z}"

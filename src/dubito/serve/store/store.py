@@ -105,7 +105,7 @@ class Store:
     def close(self) -> None:
         """Write everything that was accepted, and release the database."""
         # Connections that other threads still use are closed when these return them.
-        event.listen(self.engine.pool, "checkin", _close_connection)
+        event.listen(self.engine.pool, "checkin", lambda _, record: record.invalidate())
         self.writer.close()
         self.engine.dispose()
         if self.lock_file is not None:
@@ -318,11 +318,6 @@ def _open_engine(url: str) -> Engine:
     raise _database_error(rule, parsed.drivername, fix)
 
 
-def _close_connection(_: Any, record: Any) -> None:
-    """Close a connection that is returned to a pool, of which no other will ask for it."""
-    record.invalidate()
-
-
 def _database_error(rule: str, got: str, fix: str) -> BadValueError:
     """Return the error of a database that cannot be used."""
     return BadValueError("--database", "dubito", rule, got, fix)
@@ -377,7 +372,11 @@ def _prepare(engine: Engine) -> None:
     """Upgrade a database, or raise if it cannot be reached, written to or trusted."""
     address = hide_password(engine.url.render_as_string(hide_password=False))
     try:
-        _require_fsync(engine)
+        if engine.dialect.name == "postgresql":
+            with engine.connect() as connection:
+                if connection.execute(text("SHOW fsync")).scalar() == "off":
+                    rule, fix = "must sync its commits to disk", "Run `ALTER SYSTEM SET fsync = on`"
+                    raise _database_error(rule, "fsync = off", fix)
         _migrate(engine)
     except DBAPIError as error:
         reason = str(error.orig).splitlines()[0]
@@ -430,16 +429,6 @@ def _set_up_postgresql(connection: Any, _: Any) -> None:
     if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
         connection.execute("SET synchronous_commit TO on")
     connection.commit()
-
-
-def _require_fsync(engine: Engine) -> None:
-    """Raise if the server acknowledges commits before they are on disk."""
-    if engine.dialect.name != "postgresql":
-        return
-    with engine.connect() as connection:
-        if connection.execute(text("SHOW fsync")).scalar() == "off":
-            rule, fix = "must sync its commits to disk", "Run `ALTER SYSTEM SET fsync = on`"
-            raise _database_error(rule, "fsync = off", fix)
 
 
 def _migrate(engine: Engine) -> None:

@@ -8,15 +8,22 @@ is the true value, `outputs` holds what was sent, `probabilities` the decided va
 (see `value_rows`), and `probability` a confidence that falls with the width of the interval.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 
 MAX_ID_LENGTH = 200
 
 metadata = sa.MetaData()
 
-policies = sa.Table(
+
+def _table(name: str, *columns: sa.Column[Any]) -> sa.Table:
+    """Declare a table of the schema."""
+    return sa.Table(name, metadata, *columns)
+
+
+policies = _table(
     "policies",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("document", sa.Text, nullable=False),
@@ -25,18 +32,16 @@ policies = sa.Table(
 )
 
 # The active policy is that of the last activation that is not undone.
-activations = sa.Table(
+activations = _table(
     "activations",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("policy_id", sa.Integer, nullable=False),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("is_undone", sa.Boolean, nullable=False, default=False),
 )
 
-decisions = sa.Table(
+decisions = _table(
     "decisions",
-    metadata,
     sa.Column("id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("policy_id", sa.Integer, nullable=False),
     sa.Column("created", sa.Double, nullable=False, index=True),
@@ -60,18 +65,16 @@ decisions = sa.Table(
     sa.Column("label_actions", sa.LargeBinary),  # of several labels per row: one byte per label
 )
 
-idempotency_keys = sa.Table(
+idempotency_keys = _table(
     "idempotency_keys",
-    metadata,
     sa.Column("key", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("digest", sa.LargeBinary(16), nullable=False),  # of the body
     sa.Column("created", sa.Double, nullable=False),
 )
 
 # A label may arrive before its decision.
-labels = sa.Table(
+labels = _table(
     "labels",
-    metadata,
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("label", sa.Integer, nullable=False),
     sa.Column("answers", sa.Text),
@@ -80,9 +83,8 @@ labels = sa.Table(
 )
 
 # Previous values of labels that were corrected.
-corrections = sa.Table(
+corrections = _table(
     "corrections",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), nullable=False, index=True),
     sa.Column("label", sa.Integer, nullable=False),
@@ -94,9 +96,8 @@ corrections = sa.Table(
 )
 
 # `priority` orders the queue: the review value of rejected rows, random for audited rows.
-reviews = sa.Table(
+reviews = _table(
     "reviews",
-    metadata,
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("priority", sa.Double, nullable=False),
@@ -107,9 +108,8 @@ reviews = sa.Table(
 )
 sa.Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.priority.desc())
 
-review_events = sa.Table(
+review_events = _table(
     "review_events",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), nullable=False),
     sa.Column("reviewer", sa.String(MAX_ID_LENGTH), nullable=False),
@@ -122,18 +122,16 @@ review_events = sa.Table(
 sa.Index("review_events_of", review_events.c.decision_id, review_events.c.reviewer)
 
 # Reviewers of `dubito serve --team`: the last shadow price, and when each claimed a row.
-team_members = sa.Table(
+team_members = _table(
     "team_members",
-    metadata,
     sa.Column("name", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("shadow_price", sa.Double, nullable=False),
     sa.Column("seen", sa.Double, nullable=False),
 )
 
 # What `dubito serve state.json` issued; truths are in `labels`. Bounds are null where infinite.
-forecasts = sa.Table(
+forecasts = _table(
     "forecasts",
-    metadata,
     sa.Column("id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("created", sa.Double, nullable=False, index=True),
     sa.Column("digest", sa.LargeBinary(16), nullable=False),  # of all that was sent; or empty
@@ -149,9 +147,8 @@ forecasts = sa.Table(
 )
 
 # All that changed the online state, in order: a state, then forecasts and truths, as JSON.
-forecast_events = sa.Table(
+forecast_events = _table(
     "forecast_events",
-    metadata,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("tag", sa.String(32), nullable=False),  # random: two events are never taken for one
     sa.Column("content", sa.Text, nullable=False),
@@ -161,9 +158,8 @@ forecast_events = sa.Table(
 # decision, once no further model is to be called, is in `decisions` too: its classes are wrong and
 # correct, and `row_costs` has what the calls of the models cost. Of a policy that asks models,
 # stages are their answers and what these led to, from number 1: `decisions` has the first one.
-cascade_stages = sa.Table(
+cascade_stages = _table(
     "cascade_stages",
-    metadata,
     sa.Column("decision_id", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("policy_id", sa.Integer, nullable=False),
@@ -174,9 +170,8 @@ cascade_stages = sa.Table(
     sa.Column("response", sa.Text, nullable=False),  # JSON
 )
 
-tokens = sa.Table(
+tokens = _table(
     "tokens",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("name", sa.String(MAX_ID_LENGTH), nullable=False),
     sa.Column("hash", sa.String(64), nullable=False, unique=True),
@@ -187,17 +182,15 @@ tokens = sa.Table(
 )
 
 # Keys that only the processes of the service know.
-secrets = sa.Table(
+secrets = _table(
     "secrets",
-    metadata,
     sa.Column("name", sa.String(MAX_ID_LENGTH), primary_key=True),
     sa.Column("value", sa.LargeBinary, nullable=False),
 )
 
 # Sessions that were signed out, kept until they would have expired.
-ended_sessions = sa.Table(
+ended_sessions = _table(
     "ended_sessions",
-    metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("until", sa.Double, nullable=False),
 )
