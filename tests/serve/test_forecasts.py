@@ -352,11 +352,13 @@ NOW = {"time": ["2024-11-23"]}
         ("normal", {**NOW, "mean": [1.0]}, "`mean` and `std`, or `quantiles` and `levels`, or "
          "`samples`, and no other forecasts"),
         ("normal", {**NOW, "mean": [1.0], "std": [0.0]}, "`std` must be positive, got 0.0"),
-        ("normal", {**NOW, "quantiles": [[1.0, 2.0]], "levels": [0.1, 0.9]}, "`quantiles` cannot "
-         "have intervals of 0.9: the level 0.9 needs the quantiles 0.05 and 0.95"),
+        ("normal", {**NOW, "quantiles": [[1.0, 2.0]], "levels": [0.1, 0.9]}, "`levels` must "
+         "include 0.05 and 0.95 for prediction intervals at 90 %, got 0.1, 0.9. Send the quantiles "
+         "at these two levels as well."),
         ("normal", {**NOW, "quantiles": [[3.0, 2.0]], "levels": [0.05, 0.95]},
          "`quantiles` has crossing quantiles in row 0, column 1: 2 at level 0.95 is below 3"),
-        ("normal", {**NOW, "samples": [[1.0, 2.0]]}, "level must be at most 0.333 with 2 draws"),
+        ("normal", {**NOW, "samples": [[1.0, 2.0]]}, "`samples` must have at least "
+         "19 draws per row for prediction intervals at 90 %, got 2. Send more draws."),
         ("classes", {**NOW, "logits": [[1.0, 2.0]]}, "must have 3 columns, one per class, got 2"),
         ("classes", {**NOW, "probabilities": [[1.0, 2.0, 3.0]]}, "`probabilities` must"),
         ("classes", {**NOW, "logits": [[1.0, 2.0], [1.0]]}, "got 2"),

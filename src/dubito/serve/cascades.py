@@ -30,7 +30,7 @@ from dubito.serve.http_errors import (
 )
 from dubito.serve.rows import as_links, as_unique_ids, require_few
 from dubito.serve.service import Service, Settings
-from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store import NewDecisions, ReviewItem, Store
 from dubito.serve.store.decisions import IdempotencyKey, digest_of
 from dubito.serve.store.stages import Follow, NewStages, SentRow, Stage
 
@@ -358,16 +358,20 @@ def require_decided(store: Store, ids: Sequence[str]) -> None:
             raise HTTPError(CONFLICT, problem, "Send that before the label of the last answer")
 
 
-def describe_models(row_id: str, cascade: Cascade, service: Service) -> list[dict[str, Any]]:
-    """Return what the models said of a row, for its reviewer; in blind mode the answers alone."""
-    stages = service.store.find_stages([row_id])[row_id]
-    whole, is_blind = SentRow.merge([one.sent for one in stages]), service.settings.blind
+def describe_row(
+    item: ReviewItem, cascade: Cascade, service: Service
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the models said of a row, for its reviewer, and what was decided.
+
+    In blind mode, models have no confidence.
+    """
+    whole = SentRow.merge([one.sent for one in service.store.find_stages([item.id])[item.id]])
     order = [name for name in cascade.models if name in whole.confidences]
-    return [
-        {
-            "model": name,
-            "answer": whole.answers.get(name),
-            **({} if is_blind else {"confidence": whole.confidences[name]}),
-        }
+    models: list[dict[str, Any]] = [
+        {"model": name, "answer": whole.answers.get(name)}
         for name in sorted(order, key=[*cascade.tiers, *cascade.models].index)
     ]
+    if not service.settings.blind:
+        models = [{**one, "confidence": whole.confidences[one["model"]]} for one in models]
+    p_correct = item.probability if models else None
+    return {"models": models}, {"action": cascade.actions[item.action], "p_correct": p_correct}

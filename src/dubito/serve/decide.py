@@ -111,6 +111,7 @@ class DecisionRequest:
     policy_id: int
     policy: AnyPolicy
     key: IdempotencyKey | None = None
+    n_rearranged: int | None = None  # rows whose quantiles were sorted, if that was asked for
 
     @property
     def batch_kind(self) -> Hashable | None:
@@ -154,18 +155,17 @@ def decide_batch(
     rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
     row_costs = rows.batch.row_costs
     decided: Decisions | MultiLabelDecisions | RegressionDecisions
-    confidence, is_asked = None, None
+    confidence, is_asked, features = None, None, rows.batch.features
     with kept_threads():
         try:
             if isinstance(policy, MultiLabelPolicy):
                 decided = policy.decide(rows.outputs)
             elif isinstance(policy, RegressionPolicy):
-                decided = policy.decide(rows.outputs, rows.batch.features)
+                decided = policy.decide(rows.outputs, features)
                 confidence = value_rows.confidences(decided, policy)
             else:
-                decided = policy.decide(
-                    rows.outputs, rows.batch.features, row_costs if policy.costs.columns else None
-                )
+                needed = row_costs if policy.costs.columns else None
+                decided = policy.decide(rows.outputs, features, needed)
                 if policy.costs.reviews:
                     is_asked = model_answers.is_asked(decided.action, policy)
         except (BadTypeError, BadValueError) as error:
@@ -184,7 +184,7 @@ def decide_batch(
         audit_probability=settings.audit_probability,
         row_costs=row_costs,
         links=rows.links,
-        features=rows.batch.features,
+        features=features,
     )
     ends = np.cumsum([len(one.rows.ids) for one in requests]).tolist()
     return [
@@ -222,23 +222,22 @@ async def decide(request: Request, token: DecideToken, rearrange: bool = False) 
         steps = await cascades.decide_rows(service, cascade, body, key)
     elif not is_arrow and b'"answers"' in body:
         steps = await model_answers.decide_answers(service, body, key)
+    parse = partial(_parse_request, service, body, is_arrow, key, rearrange)
     if steps is not None:
         columns = {name: [one[name] for one in steps] for name in steps[0]}
         content = _as_json(columns)
     elif is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
         async with service.bulk:
-            columns, content = await run_in_threadpool(
-                _decide_bulk, service, body, is_arrow, key, rearrange
-            )
+            columns, content = await run_in_threadpool(_decide_bulk, service, parse, is_arrow)
     else:
-        parsed = _parse_request(service, body, is_arrow, key, rearrange)
+        parsed = parse()
         kind = parsed.batch_kind or object()  # equal to no other: decided alone
         new = await service.batcher.submit(kind, parsed)
         found = await asyncio.wrap_future(service.store.submit(new))
         respond = partial(_response_columns, new.columns, service.catalog.policy, found)
         # Decisions that exist may be of policies that are still to be read.
         columns = await run_in_threadpool(respond) if found else respond()
-        content = _as_json(columns, _n_rearranged(parsed, rearrange))
+        content = _as_json(columns, parsed.n_rearranged)
     for action, n_rows in Counter(columns["action"]).items():
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(columns["id"])
@@ -246,15 +245,14 @@ async def decide(request: Request, token: DecideToken, rearrange: bool = False) 
 
 
 def _decide_bulk(
-    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None, rearrange: bool
+    service: Service, parse: Callable[[], DecisionRequest], is_arrow: bool
 ) -> tuple[dict[str, list[Any]], bytes]:
     """Decide and store the rows of a large request; return the response as columns and bytes."""
-    parsed = _parse_request(service, body, is_arrow, key, rearrange)
+    parsed = parse()
     [new] = decide_batch([parsed], service.settings, service.rng)
     found = service.store.add_decisions(new, are_known_new=parsed.rows.has_new_ids)
     columns = _response_columns(new.columns, service.catalog.policy, found)
-    n_rearranged = _n_rearranged(parsed, rearrange)
-    return columns, _as_stream(columns) if is_arrow else _as_json(columns, n_rearranged)
+    return columns, _as_stream(columns) if is_arrow else _as_json(columns, parsed.n_rearranged)
 
 
 def _as_stream(columns: dict[str, list[Any]]) -> bytes:
@@ -271,11 +269,6 @@ def _as_stream(columns: dict[str, list[Any]]) -> bytes:
         "next_model": [one or "" for one in columns["next_model"]],
     }
     return write_stream({**columns, **typed})
-
-
-def _n_rearranged(parsed: DecisionRequest, rearrange: bool) -> int | None:
-    """Return the number of rows whose quantiles were sorted, None if that was not asked for."""
-    return parsed.rows.outputs.n_rearranged if rearrange else None
 
 
 def _as_json(columns: dict[str, list[Any]], n_rearranged: int | None = None) -> bytes:
@@ -302,7 +295,8 @@ def _parse_request(
     policy_id, policy = service.catalog.active
     content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
     rows = RequestRows.of(content, policy, settings, key and key.id, rearrange=rearrange)
-    return DecisionRequest(rows, policy_id, policy, key)
+    n_rearranged = rows.outputs.n_rearranged if rearrange else None
+    return DecisionRequest(rows, policy_id, policy, key, n_rearranged)
 
 
 def parse_arrow(

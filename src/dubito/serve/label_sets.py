@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.outputs import ClassName
 from dubito.serve.http_errors import INVALID, HTTPError, show_json
 from dubito.serve.value_rows import float_matrix
+
+if TYPE_CHECKING:
+    from dubito.serve.store import ReviewItem
 
 MARKS = {None: "?", 0: "n", 1: "y"}
 VALUES: dict[str, int | None] = {mark: value for value, mark in MARKS.items()}
@@ -128,7 +131,7 @@ def response_columns(
             {name: _label(*one) for name, *one in zip(names, *row, strict=True)} for row in rows
         ],
         "expected_cost": columns["expected_cost"],
-        "reason": [row_reason(policies[k], code) for k, code in zip(ids, codes, strict=True)],
+        "reason": [_row_reason(policies[k], code) for k, code in zip(ids, codes, strict=True)],
         "review_value": columns["review_value"],
     }
 
@@ -139,7 +142,7 @@ def _label(action: int, fallback: int, probability: float) -> dict[str, Any]:
     return {"action": ACTIONS[action], "probability": probability, "fallback_action": without}
 
 
-def row_reason(policy: MultiLabelPolicy, action: int) -> str:
+def _row_reason(policy: MultiLabelPolicy, action: int) -> str:
     """Return why the action of a row was taken."""
     decided = REASONS[0] if policy.f_beta is None else REASONS[1]
     return decided if action == AUTOMATIC else REASONS[2]
@@ -156,49 +159,47 @@ def flat_columns(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     }
 
 
-def describe_labels(
-    policy: MultiLabelPolicy,
-    probabilities: NDArray[np.float32],
-    label_actions: bytes,
-    *,
-    is_audit: bool,
-    blind: bool,
-) -> list[dict[str, Any]]:
-    """Return the labels of a row for its reviewer, those that matter most first.
+def describe_row(
+    item: ReviewItem, policy: MultiLabelPolicy, *, blind: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the labels of a row for its reviewer, those that matter most first, and its decision.
 
     Labels under review come first, then by the cost that their decision is expected to have. A
     blind reviewer sees them in the order of the policy and answers all of them.
 
     Parameters
     ----------
+    item : ReviewItem
+        The row.
     policy : MultiLabelPolicy
-        The policy that decided the row.
-    probabilities : array of float32
-        Calibrated.
-    label_actions : bytes
-        The stored actions.
-    is_audit, blind : bool
-        Whether the row was drawn at random, and whether predictions are hidden.
+        The policy that decided it.
+    blind : bool
+        Whether predictions are hidden.
 
     Returns
     -------
-    list of dict
+    labels : dict
         `is_required` says whether the reviewer has to answer: all labels of an audited row, so that
         metrics represent every label, and otherwise those under review.
+    predicted : dict
+        The action of the row, and why it was taken.
     """
     names = [str(name) for name in policy.label_names]
     if blind:
-        return [{"name": name, "is_required": True} for name in names]
-    [actions], [fallback] = action_matrix([label_actions], len(names))
-    p = probabilities.astype(np.float64)
+        return {"labels": [{"name": name, "is_required": True} for name in names]}, {}
+    assert item.label_actions is not None
+    [actions], [fallback] = action_matrix([item.label_actions], len(names))
+    p = item.probabilities.astype(np.float64)
     costs = policy.costs.arrays.of_errors(p, fallback == 1)
     order = np.lexsort((np.arange(len(names)), -costs, actions != REVIEW)).tolist()
-    return [
+    labels = [
         {
             "name": names[k],
-            "is_required": is_audit or bool(actions[k] == REVIEW),
-            **_label(int(actions[k]), int(fallback[k]), float(probabilities[k])),
+            "is_required": item.is_audit or bool(actions[k] == REVIEW),
+            **_label(int(actions[k]), int(fallback[k]), float(p[k])),
             "expected_cost": float(costs[k]),
         }
         for k in order
     ]
+    reason = _row_reason(policy, item.action)
+    return {"labels": labels}, {"action": ROW_ACTIONS[item.action], "reason": reason}

@@ -14,17 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.decide import Policy
 from dubito.decide.cascade import Cascade
-from dubito.decide.multilabel.label_decisions import ROW_ACTIONS
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
 from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.decide.regression.value_decisions import ACTIONS
-from dubito.decide.regression.value_decisions import REASONS as VALUE_REASONS
-from dubito.serve import cascades, schemas
+from dubito.serve import cascades, label_sets, schemas, value_rows
 from dubito.serve.auth import DecideToken, ReviewToken
 from dubito.serve.decide import has_arrow_body, parse_arrow
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
-from dubito.serve.label_sets import describe_labels, encode_answers, row_reason
 from dubito.serve.model_answers import updated_item
 from dubito.serve.rows import require_few
 from dubito.serve.service import Service, get_service, log_event
@@ -33,7 +29,6 @@ from dubito.serve.store.decisions import Label
 from dubito.serve.store.labels import LabelCounts, add_labels, require_same_labels
 from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.store.writer import PART_ROWS
-from dubito.serve.value_rows import describe_value, encode_targets
 
 router = APIRouter(prefix="/v1")
 MAX_BYTES = 1_000_000  # of what a reviewer sends
@@ -97,9 +92,9 @@ def _encode_any(
     `place` is what messages call a row, with its number.
     """
     if isinstance(policy, MultiLabelPolicy):
-        return encode_answers(labels, policy.label_names, place)
+        return label_sets.encode_answers(labels, policy.label_names, place)
     if isinstance(policy, RegressionPolicy):
-        return encode_targets(labels, place)
+        return value_rows.encode_targets(labels, place)
     if _takes_verdicts(policy):
         return cascades.encode_verdicts(labels, place)
     assert isinstance(policy, Policy)
@@ -225,37 +220,18 @@ def apply_action(
 def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
     policy, blind = service.catalog.served(item.policy_id), service.settings.blind
-    facts = _take(item, "id", "lease_until", "created", "link")
-    predicted: dict[str, Any]
+    facts = item.facts("id", "lease_until", "created", "link")
     if isinstance(policy, MultiLabelPolicy):
-        assert item.label_actions is not None
-        facts["labels"] = describe_labels(
-            policy, item.probabilities, item.label_actions, is_audit=item.is_audit, blind=blind
-        )
-        predicted = {
-            "action": ROW_ACTIONS[item.action],
-            "reason": row_reason(policy, item.action),
-        }
+        own, predicted = label_sets.describe_row(item, policy, blind=blind)
     elif isinstance(policy, RegressionPolicy):
-        facts["answer"] = "number"
-        predicted = {
-            **describe_value(item.probabilities),
-            "action": ACTIONS[item.action],
-            "reason": VALUE_REASONS[item.reason],
-        }
+        own, predicted = {"answer": "number"}, value_rows.describe_row(item)
     else:
-        if service.team is not None:
-            facts["is_second_opinion"] = item.n_answers > 0
         if isinstance(policy, Cascade):
-            facts["models"] = cascades.describe_models(item.id, policy, service)
-            predicted = {
-                "action": policy.actions[item.action],
-                "p_correct": item.probability if facts["models"] else None,
-            }
+            own, predicted = cascades.describe_row(item, policy, service)
         else:
             item = updated_item(item, policy, service.store)
             row_costs = None if item.row_costs is None else json.loads(item.row_costs)
-            facts |= {"row_costs": row_costs, "classes": list(policy.classes)}
+            own = {"row_costs": row_costs, "classes": list(policy.classes)}
             predicted = {
                 "action": policy.costs.actions[item.action],
                 "class": policy.classes[item.predicted_class],
@@ -264,11 +240,7 @@ def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
                 "reason": REASONS[item.reason],
             }
         if service.team is not None:
+            own["is_second_opinion"] = item.n_answers > 0
             predicted["value_with_reviewer"] = item.value_with_reviewer
-    queued = _take(item, "review_value", "is_audit", "n_escalations")
-    return facts if blind else facts | predicted | queued
-
-
-def _take(item: ReviewItem, *names: str) -> dict[str, Any]:
-    """Return some of the fields of a claimed row."""
-    return {name: getattr(item, name) for name in names}
+    queued = item.facts("review_value", "is_audit", "n_escalations")
+    return facts | own if blind else facts | own | predicted | queued

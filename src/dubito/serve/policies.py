@@ -107,7 +107,7 @@ class LabeledRows:
             raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
         labeled, weight = rows.take(sample.rows), sample.frequency
         features, note = None, ""
-        gates = [gate for one in policies if (gate := _gate_of(one)) is not None]
+        gates = [gate for one in policies if (gate := getattr(one, "ood", None)) is not None]
         if gates:
             # A gate is calibrated by ranks, which have no weights.
             drawn = sample_by_weight(weight)
@@ -162,11 +162,6 @@ def _cost_columns(
     return columns or None
 
 
-def _gate_of(policy: AnyPolicy) -> OODGate | None:
-    """Return the OOD gate of a policy, if it has one."""
-    return None if isinstance(policy, MultiLabelPolicy) else policy.ood
-
-
 def _gate_features(
     gates: Sequence[OODGate], ids: Sequence[str], find_features: FindFeatures
 ) -> tuple[FloatArray | None, str]:
@@ -204,7 +199,7 @@ def _refit(rows: StoredRows, policy: Fitted, find_features: FindFeatures) -> Fit
         its report says so.
     """
     known = LabeledRows.of(rows, [policy], find_features)
-    batch, gate, names = known.batch, _gate_of(policy), OPTIONS[type(policy)]
+    batch, gate, names = known.batch, getattr(policy, "ood", None), OPTIONS[type(policy)]
     options: dict[str, Any] = {name: getattr(policy, name) for name in names}
     if isinstance(policy, MultiLabelPolicy) and policy.f_beta is not None:
         options["costs"] = None

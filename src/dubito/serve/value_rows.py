@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import quantity
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.serve.http_errors import INVALID, HTTPError, is_number, show_json
+
+if TYPE_CHECKING:
+    from dubito.serve.store import ReviewItem
 
 Regression = Normal | Samples | Quantiles
 
@@ -313,7 +316,11 @@ def flat_columns(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
     return {**columns, **typed}
 
 
-def describe_value(probabilities: NDArray[np.float32]) -> dict[str, float | None]:
-    """Return the decided value and interval of a row for its reviewer."""
-    found = StoredValues.of(probabilities[np.newaxis])
-    return {name: finite(getattr(found, name))[0] for name in ("value", "low", "high")}
+def describe_row(item: ReviewItem) -> dict[str, Any]:
+    """Return the decided value and interval of a row for its reviewer, and why it was decided."""
+    found = StoredValues.of(item.probabilities[np.newaxis])
+    return {
+        **{name: finite(getattr(found, name))[0] for name in ("value", "low", "high")},
+        "action": ACTIONS[item.action],
+        "reason": REASONS[item.reason],
+    }

@@ -57,6 +57,10 @@ class ReviewItem:
     n_answers: int = 0
     value_with_reviewer: float | None = None
 
+    def facts(self, *names: str) -> dict[str, Any]:
+        """Return some of the fields by name."""
+        return {name: getattr(self, name) for name in names}
+
 
 def claim_review(
     connection: Connection,
