@@ -167,7 +167,7 @@ def decide_batch(
                 needed = row_costs if policy.costs.columns else None
                 decided = policy.decide(rows.outputs, features, needed)
                 if policy.costs.reviews:
-                    is_asked = model_answers.is_asked(decided.action, policy)
+                    is_asked = np.isin(decided.action, list(model_answers.model_actions(policy)))
         except (BadTypeError, BadValueError) as error:
             fix = f"Send `{error.argument}` as the policy requires"
             raise as_http_error(error, error.argument, fix) from error
@@ -325,12 +325,11 @@ def _response_columns(
             for name, values in columns.items()
         }
     ids = columns["policy_id"]
-    every = {policy_id: find_policy(policy_id) for policy_id in set(ids)}
-    sets = {k: one for k, one in every.items() if isinstance(one, MultiLabelPolicy)}
-    if sets:  # all policies of a database are of one kind
-        return label_sets.response_columns(columns, sets)
-    policies = {k: one for k, one in every.items() if isinstance(one, Policy)}
-    if not policies:
+    policies: dict[int, Any] = {policy_id: find_policy(policy_id) for policy_id in set(ids)}
+    kind = type(next(iter(policies.values())))  # all policies of a database are of one kind
+    if kind is MultiLabelPolicy:
+        return label_sets.response_columns(columns, policies)
+    if kind is RegressionPolicy:
         return value_rows.response_columns(columns)
     actions = {k: policy.costs.actions for k, policy in policies.items()}
     classes = {k: policy.classes for k, policy in policies.items()}

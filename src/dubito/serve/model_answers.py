@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.arrays import FloatArray
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.decide import Policy, optimal_actions
 from dubito.decide.answerers import Answerer
@@ -71,11 +71,6 @@ def model_actions(policy: ServedPolicy) -> dict[int, str]:
         return {}
     costs = policy.costs
     return {costs.actions.index(one.name): one.name for one in costs.reviews if one.kind == "model"}
-
-
-def is_asked(action: IntArray, policy: ServedPolicy) -> BoolArray:
-    """Return the rows whose action asks a model."""
-    return np.isin(action, list(model_actions(policy)))
 
 
 def _answerers(policy: Policy) -> dict[str, Answerer]:

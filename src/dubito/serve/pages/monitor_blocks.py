@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ from dubito.formatting import (
 )
 from dubito.measure import Interval
 from dubito.measure.binary import wilson_interval
-from dubito.monitor.metrics import DistributionShift
 from dubito.report.chart_builders import log_odds, odds_axis
 from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
 from dubito.report.sections.positive_class import positive_figure
@@ -54,6 +54,7 @@ MAX_CELLS = 30  # rows of the table of series and horizons
 REJECT_STYLES = {REVIEW: "before", ABSTAIN: "band"}
 ANSWER_STYLES = ("after", "correct", "ood", "wrong")  # of tiers in order
 AnyReport = MonitorReport[Any]
+BlocksOf = Callable[[Any, Any], list[Block]]  # of a report and its policy
 WIDTHS = "w / (w + mean width of the fit) of an interval of width w"
 FIRST_TIER = "1 - P(correct) of the first model, as rows arrive"
 ECE = "expected_calibration_error"
@@ -149,7 +150,7 @@ def verdict(report: MonitorReport[ClassWindow] | MonitorReport[CascadeWindow]) -
     return _verdict(report, headline, found, quiet, alarm.n_labels, "label")
 
 
-def labels_verdict(report: MonitorReport[LabelWindow]) -> Verdict:
+def _labels_verdict(report: MonitorReport[LabelWindow]) -> Verdict:
     """Return what the alarms of several labels say, with their error rate."""
     found, labels = [], report.labels or ()
     for direction, problem in (("over", "too high"), ("under", "too low")):
@@ -164,7 +165,7 @@ def labels_verdict(report: MonitorReport[LabelWindow]) -> Verdict:
     return _verdict(report, "Miscalibrated labels.", found, quiet, n_labels, "label")
 
 
-def values_verdict(report: MonitorReport[ValueWindow]) -> Verdict:
+def _values_verdict(report: MonitorReport[ValueWindow]) -> Verdict:
     """Return what the alarms of a regression policy say, with their error rate."""
     coverage, bias = report.alarms["coverage"], report.alarms["bias"]
     sizes = {"over": "too narrow", "under": "too wide"}
@@ -239,7 +240,7 @@ def _summary(report: AnyReport, label: str, remark: str = "", awaited: str = "")
     return Text(f"{text} {getattr(overall, 'note', '')}".rstrip())
 
 
-def label_metric_blocks(
+def _label_metric_blocks(
     report: MonitorReport[LabelWindow], policy: MultiLabelPolicy
 ) -> list[Block]:
     """Return the current metrics of several labels, each of them, and charts over time."""
@@ -309,7 +310,7 @@ def _label_table(labels: Sequence[LabelMetrics]) -> list[Block]:
     return blocks
 
 
-def value_metric_blocks(
+def _value_metric_blocks(
     report: MonitorReport[ValueWindow], policy: RegressionPolicy
 ) -> list[Block]:
     """Return the current metrics of a regression policy, and charts of them over time."""
@@ -497,11 +498,11 @@ def _named_axis(label: str, names: Sequence[str]) -> Axis:
 
 def shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
     """Return the shifts that need no labels: of the uncertainty and of the class priors."""
-    uncertainty, prior = uncertainty_block(report.uncertainty), report.prior
-    reference = report.reference_prior
+    uncertainty = _uncertainty_shift(report, policy)
+    prior, reference = report.prior, report.reference_prior
     if prior is None or reference is None:
         missing = "Class priors: unknown, because fewer than 100 rows were decided."
-        return [uncertainty, Text(missing)]
+        return [*uncertainty, Text(missing)]
     order = np.argsort(-np.abs(prior.prior - reference), kind="stable")[:MAX_CLASSES]
     table = Table.of(
         f"Class priors of the last {prior.n_rows:,} rows, estimated from the outputs alone under "
@@ -512,19 +513,22 @@ def shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Blo
         ("now", lambda k: percent(prior.prior[k]) if prior.is_identified[k] else "unknown"),
         ("95 % interval", lambda k: f"{percent(prior.low[k])} to {percent(prior.high[k])}"),
     )
-    return [uncertainty, table]
+    return [*uncertainty, table]
 
 
-def uncertainty_block(shift: DistributionShift | None, measure: str = "1 - confidence") -> Text:
+def _uncertainty_shift(report: AnyReport, _: Any, measure: str = "1 - confidence") -> list[Block]:
     """Return the shift of the uncertainty, and how that is measured."""
+    shift = report.uncertainty
     if shift is None or shift.difference is None:
-        return Text("Shift of the uncertainty: unknown, because fewer than 200 rows were decided.")
+        missing = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
+        return [Text(missing)]
     one = shift.difference
     low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
-    return Text(
+    text = (
         f"Mean uncertainty ({measure}) was {percent(shift.reference)} in the first rows and is "
         f"{percent(shift.current)} in the last: {value} points ({low} to {high})."
     )
+    return [Text(text)]
 
 
 def comparison_blocks(found: PolicyComparison) -> list[Block]:
@@ -770,7 +774,7 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     return [Table.of(caption, cells, *columns), weights, Text(text)]
 
 
-def cascade_blocks(report: MonitorReport[CascadeWindow], cascade: Cascade) -> list[Block]:
+def _cascade_blocks(report: MonitorReport[CascadeWindow], cascade: Cascade) -> list[Block]:
     """Return the current metrics of a cascade, who answers, and charts of them over time."""
     overall, fitted, windows = report.overall, cascade.report, report.windows
     cost, stated = "Cost per row", overall.p_correct
@@ -849,3 +853,14 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
     table = Table("Rows by action", ("from (UTC)", "rows", *names, *calls), lines)
     caption = "A bar is a window of decided rows, consecutive by arrival."
     return _over_time("Actions", x, y, marks, caption, table)
+
+
+VIEWS: dict[type, tuple[Callable[[Any], Verdict], BlocksOf, BlocksOf]] = {
+    # Of the reports on policies of each kind: the verdict, the metrics, and the shifts.
+    Policy: (verdict, metric_blocks, shift_blocks),
+    MultiLabelPolicy: (_labels_verdict, _label_metric_blocks, _uncertainty_shift),
+    RegressionPolicy: (
+        _values_verdict, _value_metric_blocks, partial(_uncertainty_shift, measure=WIDTHS)
+    ),
+    Cascade: (verdict, _cascade_blocks, partial(_uncertainty_shift, measure=FIRST_TIER)),
+}  # fmt: skip

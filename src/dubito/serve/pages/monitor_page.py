@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from dubito.decide import Cascade, Policy
-from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.regression.regression_policy import RegressionPolicy
-from dubito.report.content import Block, Text, Verdict
+from dubito.decide import Cascade
+from dubito.report.content import Block, Text
 from dubito.serve.auth import AdminToken, Form, MonitorToken
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.monitor import active_report
 from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.policies import activate_policy, add_candidate, compare_policies
-from dubito.serve.policy_metrics import MonitorReport
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
-from dubito.serve.store.policies import ServedPolicy
 from dubito.serve.weighted_estimates import FORECAST_DAYS, recent_rows
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -88,8 +83,11 @@ def _page_values(service: Service) -> dict[str, Any]:
     comparison: list[Block] = []
     if candidate is not None and not is_cascade:
         comparison = _compare(service, rows, known[policy_id], candidate)
+    verdict, metrics, shifts = blocks.VIEWS[type(policy)]
     return {
-        **_report_blocks(report, policy),
+        "verdict": verdict(report),
+        "metrics": metrics(report, policy),
+        "shifts": shifts(report, policy),
         "policy_id": policy_id,
         "calibrator": policy.provenance["calibrator"],
         "is_cascade": is_cascade,
@@ -102,25 +100,6 @@ def _page_values(service: Service) -> dict[str, Any]:
         "n_waiting": service.store.queue_length(),
         "team": blocks.team_blocks(service.team.report()) if service.team else [],
     }
-
-
-def _report_blocks(
-    report: MonitorReport[Any], policy: ServedPolicy
-) -> dict[str, Verdict | list[Block]]:
-    """Return what depends on the kind of policy."""
-    verdict: Callable[[Any], Verdict] = blocks.verdict
-    if isinstance(policy, Policy):
-        metrics, shifts = blocks.metric_blocks(report, policy), blocks.shift_blocks(report, policy)
-    elif isinstance(policy, RegressionPolicy):
-        verdict, metrics = blocks.values_verdict, blocks.value_metric_blocks(report, policy)
-        shifts = [blocks.uncertainty_block(report.uncertainty, blocks.WIDTHS)]
-    elif isinstance(policy, MultiLabelPolicy):
-        verdict, metrics = blocks.labels_verdict, blocks.label_metric_blocks(report, policy)
-        shifts = [blocks.uncertainty_block(report.uncertainty)]
-    else:
-        metrics = blocks.cascade_blocks(report, policy)
-        shifts = [blocks.uncertainty_block(report.uncertainty, blocks.FIRST_TIER)]
-    return {"verdict": verdict(report), "metrics": metrics, "shifts": shifts}
 
 
 def _compare(

@@ -188,9 +188,8 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
             "reason": str(facts.get("reason", "")).replace("_", " "),
         }
     if isinstance(policy, RegressionPolicy):
-        return facts | {
-            "reason": None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
-        }
+        reason = None if service.settings.blind else VALUE_REASON_TEXTS[item.reason]
+        return {**facts, "reason": reason}
     if isinstance(policy, Cascade):
         return facts | _describe_answers(facts)
     classes = policy.classes
