@@ -160,7 +160,7 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ({"ids": []}, "must have rows"),
         ({"logits": [[1.0]]}, "unknown field 'logits'. Use only ids, confidences"),
         ({"confidences": [0.7]}, "`confidences` must be lists by model (small, medium, large)"),
-        ({"confidences": {"huge": [0.7]}}, "`confidences.huge` is not of a model"),
+        ({"confidences": {"huge": [0.7]}}, "`confidences.huge` is not a model of the cascade"),
         ({"confidences": {"small": 0.7}}, "`confidences.small` must be a list"),
         ({"ids": ["x"], "confidences": {"small": 0.7}}, "one entry for each of 1 rows, got 0.7"),
         ({"confidences": {"small": [0.7], "large": []}}, "`confidences.large` must be a list"),

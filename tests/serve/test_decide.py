@@ -636,7 +636,7 @@ def _decide_answers(api: Api, policy: Policy) -> None:
         ({"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": ["a", "b"]}, "number of rows"),
         (
             {"scores": {"judge": [1.0], "logprob": [-1.0]}, "groups": [{}]},
-            "`groups[0]` must be a text or a number, got an object",
+            "`groups[0]` must be a string or a number, got an object",
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_all_errors_are_described() -> None:
     [
         (b"[" + b"[]," * 1010 + b"[]]", "at most 1,006 lists and objects, got 1,012."),
         (b"[" + b'{"a":1},' * 1010 + b"1]", "at most 1,006 lists and objects, got 1,011."),
-        (b"[" + b'"a",' * 1010 + b"1]", "at most 1,006 texts, got 1,010."),
+        (b"[" + b'"a",' * 1010 + b"1]", "at most 1,006 strings, got 1,010."),
         (b"[[" + b"1," * 2001 + b"1]]", "at most 2,000 values, got 2,001."),
     ],
 )

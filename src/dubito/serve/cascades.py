@@ -121,18 +121,14 @@ def _count_rows(fields: schemas.CascadeRequest) -> int:
     return len(first) if isinstance(first, list) else 1
 
 
-FIELDS = {  # the type of a value, and how large a number or how long a text may be
-    "confidences": (float, 1, "a number from 0 to 1, or null"),
-    "costs": (float, 1e12, "a number from 0 to 1e12, or null"),
-    "answers": (str, MAX_ANSWER, f"a text of at most {MAX_ANSWER:,} characters, or null"),
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # what a value that is not null must be
+    "confidences": (lambda x: is_number(x) and 0 <= x <= 1, "a number from 0 to 1, or null"),
+    "costs": (lambda x: is_number(x) and 0 <= x <= 1e12, "a number from 0 to 1e12, or null"),
+    "answers": (
+        lambda x: isinstance(x, str) and len(x) <= MAX_ANSWER,
+        f"a string of at most {MAX_ANSWER:,} characters, or null",
+    ),
 }
-
-
-def _is_valid(value: Any, kind: type, limit: float) -> bool:
-    """Return whether a JSON value is null, a text, or a number from 0, within its limit."""
-    if kind is str and isinstance(value, str):
-        return len(value) <= limit
-    return value is None or (kind is float and is_number(value) and 0 <= value <= limit)
 
 
 def values_by_model(
@@ -142,6 +138,7 @@ def values_by_model(
 
     Those of a cascade, whose `models` are given, must be as `FIELDS` says.
     """
+    is_valid, wanted = FIELDS[field]
     rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
     names = "" if models is None else f" ({', '.join(models)})"
     if given is not None and not isinstance(given, dict):
@@ -150,18 +147,19 @@ def values_by_model(
     for model, values in (given or {}).items():
         place = f"{field}.{model[:MAX_SHOWN]}"
         if models is not None and model not in models:
-            problem = f"`{place}` is not of a model of the cascade"
+            problem = f"`{place}` is not a model of the cascade"
             raise HTTPError(INVALID, problem, f"Use only {', '.join(models)}")
         if not isinstance(values, list) or len(values) != n_rows:
             got = f"{len(values)}" if isinstance(values, list) else show_json(values)
             problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
             raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
         for row, value in enumerate(values):
-            if models is not None and not _is_valid(value, *FIELDS[field][:2]):
-                problem = f"`{place}[{row}]` must be {FIELDS[field][2]}, got {show_json(value)}"
+            if value is None:
+                continue
+            if models is not None and not is_valid(value):
+                problem = f"`{place}[{row}]` must be {wanted}, got {show_json(value)}"
                 raise HTTPError(INVALID, problem, "Fix it in the request")
-            if value is not None:
-                rows[row][model] = value
+            rows[row][model] = value
     return rows
 
 

@@ -36,7 +36,7 @@ def demo_policy() -> Policy:
     return replace(policy, provenance={**policy.provenance, "created": CREATED})
 
 
-def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
+def fill_demo(store: Store, policy: Policy) -> str:
     """Fill an empty store with decisions of the active policy.
 
     The rows are LeNet5 outputs on Fashion-MNIST, decided over two weeks; the last quarter of the
@@ -48,8 +48,6 @@ def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
         A store whose active policy is `policy`.
     policy : Policy
         From `demo_policy`.
-    random_state : int, default 0
-        Draws the audited rows.
 
     Returns
     -------
@@ -68,7 +66,7 @@ def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
     labels = np.concatenate([sample.test_labels[:N_CLEAN], sample.corrupted_labels])
     outputs = Logits(logits, classes=sample.classes)
     n = len(labels)
-    is_audit = np.random.default_rng(random_state).random(n) < AUDIT_FRACTION
+    is_audit = np.random.default_rng(0).random(n) < AUDIT_FRACTION
     now, is_reviewed = time.time(), is_audit.copy()
     for start in range(0, n, BLOCK):
         rows = slice(start, start + BLOCK)

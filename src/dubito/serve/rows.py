@@ -291,8 +291,7 @@ def as_links(value: Any, n_rows: int) -> list[str | None]:
     if not is_list or not all(link is None or _is_web_address(link) for link in value):
         problem = "`links` must be a list of http(s) addresses or null, one per row"
         raise HTTPError(INVALID, problem, "Use for example https://example.org/picture.png")
-    links: list[str | None] = value
-    return links
+    return list(value)
 
 
 def _is_web_address(link: Any) -> bool:

@@ -665,14 +665,14 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 def require_bounded(body: bytes, settings: Settings = DEFAULTS) -> None:
     """Raise if a JSON body has too many values: no other thread runs while they are parsed.
 
-    Brackets, quotes and commas are counted, those in texts as well.
+    Brackets, quotes and commas are counted, those in strings as well.
 
     >>> require_bounded(b"[[1, 2], [3]]")
     """
     text, n_objects = np.frombuffer(body, np.uint8), 2 * settings.max_rows + 1000
     for marks, what, per_value, limit in (
         (b"[{", "lists and objects", 1, n_objects),
-        (b'"', "texts", 2, n_objects),
+        (b'"', "strings", 2, n_objects),
         (b",", "values", 1, settings.max_values),
     ):
         if len(body) > limit:
@@ -734,7 +734,7 @@ def validate(model: type[Model], content: Any) -> Model:
             # One of several types: pydantic reports each of them, by its own name.
             field, row, _ = first["loc"]
             got = show_json(first["input"])
-            problem = f"`{field}[{row}]` must be a text or a number, got {got}"
+            problem = f"`{field}[{row}]` must be a string or a number, got {got}"
             fix = f"Fix it, or leave `{field}` out"
         case _:
             problem, fix = f"`{name}`: {first['msg']}", "See /v1/openapi.json for the schema"

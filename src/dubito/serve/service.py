@@ -73,7 +73,7 @@ class Settings:
     max_bytes, max_rows, max_columns : int
         Limits of a request.
     max_values : int
-        Limit of the numbers, texts, lists and objects in a JSON body; Arrow streams have none.
+        Limit of the numbers, strings, lists and objects in a JSON body; Arrow streams have none.
     allowed_hosts : sequence of str
         Host names that clients use, besides localhost and the addresses of this machine.
 

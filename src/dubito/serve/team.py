@@ -54,6 +54,7 @@ TOLERANCE = 0.01  # of the highest value: prices are no more precise
 ERROR_TOLERANCE = 0.005  # of an error rate: reviewers who differ by less are equally careful
 MIN_GAIN = 1e-9  # value of a review: below, it is rounding
 DIGITS = 6  # of an error rate that is reported
+MAX_LISTED = 50  # ids of rows that come next
 MAX_ATTEMPTS = 5  # others may claim the same rows at the same time
 CALLER = "dubito serve"
 
@@ -424,11 +425,11 @@ class TeamQueue:
                 return item and self._described(item, snapshot, index)
         return None
 
-    def next_ids(self, reviewer: str, limit: int = 50) -> list[str]:
+    def next_ids(self, reviewer: str) -> list[str]:
         """Return the ids that a reviewer would get, in order."""
         index = self._index(reviewer)
         snapshot = self._snapshot(time.time(), index)
-        return [snapshot.rows[k].id for k in snapshot.order_of(index)[:limit]]
+        return [snapshot.rows[k].id for k in snapshot.order_of(index)[:MAX_LISTED]]
 
     def undo(self, item_id: str, reviewer: str) -> ReviewItem:
         """Undo the last answer of a reviewer for a row, and claim it again."""
@@ -501,8 +502,7 @@ class TeamQueue:
         snapshot, members = self._snapshot(now), self.store.team_members()
         (queue, n_beyond), errors = snapshot.planned(), self._error_rates(team)
         held = _count_held(snapshot.rows)
-        hour, day = periods(now, 0, 0)
-        used, this_hour = self.store.used_capacity(day.start), self.store.used_capacity(hour.start)
+        used, this_hour = self._used(now)
         pairs, agreeing = _agreement(self.answered)
         confirmed = Counter(name for name, _, _ in _confirmed(self.answered))
         found = []
@@ -626,12 +626,17 @@ class TeamQueue:
         given = sorted({code for _, code in row.answers})
         return max(given, key=lambda code: (round(float(fit[code]), 9), float(posterior[code])))
 
+    def _used(self, now: float) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how many rows each reviewer has reviewed today, and this hour."""
+        hour, day = periods(now, 0, 0)
+        return self.store.used_capacity(day.start), self.store.used_capacity(hour.start)
+
     def _left(
         self, now: float, held: Counter[str], members: dict[str, tuple[float, float]]
     ) -> IntArray:
         """Return how many rows reviewers who are there can still review today, and this hour."""
-        hour, day = periods(now, 0, 0)
-        used, this_hour = (self.store.used_capacity(one.start) for one in (day, hour))
+        [day] = periods(now, None, 0)
+        used, this_hour = self._used(now)
         left = []
         for one in self.stated.reviewers:
             today = one.capacity - used.get(one.name, 0) - held[one.name]

@@ -253,15 +253,13 @@ def _too_few(labels: str, weight: FloatArray) -> str:
     return f"{labels}, {equal}: at least {MIN_LABELS} are needed."
 
 
-def sample_by_weight(weight: FloatArray, *, random_state: int = 0) -> IntArray:
+def sample_by_weight(weight: FloatArray) -> IntArray:
     """Return row numbers drawn in proportion to the weights: an unweighted sample of all rows.
 
     Parameters
     ----------
     weight : array of float
         Weights of the rows.
-    random_state : int, default 0
-        Seed of the draws.
 
     Returns
     -------
@@ -273,7 +271,7 @@ def sample_by_weight(weight: FloatArray, *, random_state: int = 0) -> IntArray:
     >>> sample_by_weight(np.array([100.0, 1.0, 100.0, 1.0])).tolist()
     [0, 2]
     """
-    draws = np.random.default_rng(random_state).random(weight.size)
+    draws = np.random.default_rng(SEED).random(weight.size)
     return np.flatnonzero(draws * weight.max(initial=0.0) < weight)
 
 
