@@ -175,20 +175,21 @@ class PolicyCatalog:
     @property
     def active_cascade(self) -> tuple[int, Cascade] | None:
         """The id of the active cascade, and the cascade; None if something else is served."""
-        active = self.active_id  # another thread may change it
-        found = None if active is None else self.known[active]
-        return (active, found) if active is not None and isinstance(found, Cascade) else None
+        if (active := self.active_id) is None:  # another thread may change it
+            return None
+        found = self.known[active]
+        return (active, found) if isinstance(found, Cascade) else None
 
     @property
     def active_served(self) -> tuple[int, ServedPolicy]:
         """The id of the active policy, and the policy or cascade."""
-        if self.active_id is None and self.store.has_forecasts():
+        if (active := self.active_id) is not None:  # another thread may change it
+            return active, self.known[active]
+        if self.store.has_forecasts():
             problem = "This service has forecasts, and no policy"
             raise HTTPError(CONFLICT, problem, "Use POST /v1/forecasts")
-        if self.active_id is None:
-            fix = "Upload one with POST /v1/policies and activate it"
-            raise HTTPError(CONFLICT, "No policy is active", fix)
-        return self.active_id, self.known[self.active_id]
+        fix = "Upload one with POST /v1/policies and activate it"
+        raise HTTPError(CONFLICT, "No policy is active", fix)
 
 
 def _require_policy(policy: ServedPolicy) -> AnyPolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -634,7 +634,7 @@ def settle_row(
 @final
 @dataclass(frozen=True, slots=True)
 class AnsweredRow:
-    """The answers to a row, as pairs of a reviewer and a class, and the truth if it is known."""
+    """The last answer of each reviewer to a row, and the truth if it is known."""
 
     answers: tuple[tuple[str, int], ...]
     truth: int | None
@@ -644,12 +644,9 @@ class AnsweredRow:
         """The truth, or else the class that two people gave, and more than any other."""
         if self.truth is not None:
             return self.truth
-        votes: dict[int, set[str]] = defaultdict(set)
-        for name, code in self.answers:
-            votes[code].add(name)
-        counts = sorted(((len(names), code) for code, names in votes.items()), reverse=True)
-        is_clear = counts[0][0] >= 2 and (len(counts) == 1 or counts[1][0] < counts[0][0])
-        return counts[0][1] if is_clear else None
+        (code, n_first), *others = Counter(code for _, code in self.answers).most_common(2)
+        is_clear = n_first >= 2 and all(n < n_first for _, n in others)
+        return code if is_clear else None
 
 
 def answered_rows(connection: Connection) -> list[AnsweredRow]:
