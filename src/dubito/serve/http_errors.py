@@ -49,7 +49,9 @@ class HTTPError(DubitoError, ValueError):
     def headers(self) -> dict[str, str]:
         """The headers of the response."""
         headers = {"www-authenticate": "Bearer"} if self.status == UNAUTHORIZED else {}
-        return headers if self.retry_after is None else {"retry-after": f"{self.retry_after}"}
+        if self.retry_after is not None:
+            headers["retry-after"] = f"{self.retry_after}"
+        return headers
 
     def __str__(self) -> str:
         return f"{self.problem}. {self.fix}."

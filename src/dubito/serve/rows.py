@@ -17,6 +17,7 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate import ConfidenceCalibrator
 from dubito.data.batch import Batch, make_batch
+from dubito.decide import Policy
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.regression.regression_policy import RegressionPolicy
@@ -197,6 +198,13 @@ def _as_outputs(
         return read_outputs(fields, policy, rearrange=rearrange)
     if isinstance(policy.calibrator, ConfidenceCalibrator):
         return _as_scores(fields, policy.calibrator, settings)
+    return _as_probabilities(fields, policy, settings)
+
+
+def _as_probabilities(
+    fields: DecideRequest, policy: Policy | MultiLabelPolicy, settings: Settings
+) -> Logits | Probabilities | MultiLabel:
+    """Return the logits or probabilities of a request, of classes or of several labels per row."""
     unused = next((name for name in OF_OTHERS if getattr(fields, name) is not None), None)
     if unused is not None:
         problem = f"`{unused}` must not be sent to a policy that decides on classes"
@@ -204,31 +212,32 @@ def _as_outputs(
     if (fields.logits is None) == (fields.probabilities is None):
         problem = "The body must have either `logits` or `probabilities`"
         raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')
-    kinds: tuple[Callable[[FloatArray], Any], Callable[[FloatArray], Any]]
+    of_logits: Callable[[FloatArray], Logits | MultiLabel]
+    of_probabilities: Callable[[FloatArray], Probabilities | MultiLabel]
     if isinstance(policy, MultiLabelPolicy):
         for name in ("features", "row_costs"):
             if getattr(fields, name) is not None:
                 problem = f"`{name}` must not be sent to a policy of several labels per row"
                 raise HTTPError(INVALID, problem, "Leave it out: the costs depend on labels alone")
-        each, names = "label", policy.label_names
-        kinds = MultiLabel.from_logits, MultiLabel
+        of_logits, of_probabilities = MultiLabel.from_logits, MultiLabel
+        each, n_names = "label", len(policy.label_names)
         fix = "Send the probability of each label, from 0 to 1, or use `logits`"
     else:
-        each, names = "class", policy.classes
-        kinds = Logits, Probabilities
+        of_logits, of_probabilities = Logits, Probabilities
+        each, n_names = "class", len(policy.classes)
         fix = "Send numbers from 0 to 1 that sum to 1 per row, or use `logits`"
     outputs: Logits | Probabilities | MultiLabel
-    try:
-        if fields.logits is not None:
-            outputs = kinds[0](_as_matrix(fields.logits, "logits", settings))
-        else:
-            array = _as_matrix(fields.probabilities, "probabilities", settings)
-            outputs = kinds[1](array)
-    except BadValueError as error:
-        raise as_http_error(error, "probabilities", fix) from error
+    if fields.logits is not None:
+        outputs = of_logits(_as_matrix(fields.logits, "logits", settings))
+    else:
+        array = _as_matrix(fields.probabilities, "probabilities", settings)
+        try:
+            outputs = of_probabilities(array)
+        except BadValueError as error:
+            raise as_http_error(error, "probabilities", fix) from error
     n_columns = outputs.array.shape[1]
-    if n_columns != len(names):
-        problem = f"Rows must have {len(names)} columns, one per {each}, got {n_columns}"
+    if n_columns != n_names:
+        problem = f"Rows must have {n_names} columns, one per {each}, got {n_columns}"
         raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
     return outputs
 

@@ -142,17 +142,20 @@ class GroupCommitWriter:
         while True:
             try:
                 with self.engine.begin() as connection:
-                    # Batches go in together if all of their rows are new.
-                    batches: list[Any] = [job.work for job in group if not callable(job.work)]
-                    is_done = bool(batches) and _inserted_together(connection, batches)
-                    return [
-                        (True, {}) if is_done and not callable(job.work) else job.run(connection)
-                        for job in group
-                    ]
+                    return _run_group(connection, group)
             except OperationalError:
                 n_failed += 1
                 if n_failed == MAX_ATTEMPTS:
                     raise
+
+
+def _run_group(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
+    """Run the jobs of a group within one transaction; batches go in together if all are new."""
+    batches: list[Any] = [job.work for job in group if not callable(job.work)]
+    is_done = bool(batches) and _inserted_together(connection, batches)
+    return [
+        (True, {}) if is_done and not callable(job.work) else job.run(connection) for job in group
+    ]
 
 
 def _inserted_together(connection: Connection, batches: list[Any]) -> bool:
