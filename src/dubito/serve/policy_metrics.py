@@ -326,6 +326,7 @@ class _LabelRows:
     actions: NDArray[np.int64]
     p: FloatArray
     y: FloatArray
+    losses: FloatArray
     paid: FloatArray
     samples: list[WeightedSample]
 
@@ -343,12 +344,36 @@ class _LabelRows:
             propensity_weights(_rows_of_label(rows, actions[:, k], y[:, k]))
             for k in range(n_labels)
         ]
-        return cls(rows, actions, p, y, paid, samples)
+        return cls(rows, actions, p, y, label_losses(y, p), paid, samples)
 
-    @property
-    def losses(self) -> FloatArray:
-        """The log loss of each label."""
-        return label_losses(self.y, self.p)
+    def metrics_of(self, k: int, name: str, alarm: SequentialAlarm) -> LabelMetrics:
+        """Return the metrics of one label."""
+        sample, is_reviewed = self.samples[k], self.actions[:, k] == REVIEW
+        found: dict[str, Any] = dict.fromkeys(("cost", "log_loss", "audit"))
+        if sample.is_available:
+            used, weight = sample.rows, sample.weight
+            y, outputs = self.y[used, k : k + 1], MultiLabel(self.p[used, k : k + 1], [name])
+            report = audit(
+                y,
+                outputs,
+                sample_weight=sample.frequency,
+                n_resamples=N_RESAMPLES,
+                random_state=SEED,
+            )
+            found = {
+                "cost": float(np.average(self.paid[used, k], weights=weight)),
+                "log_loss": float(np.average(self.losses[used, k], weights=weight)),
+                "audit": report.labels[name],
+            }
+        return LabelMetrics(
+            name=name,
+            n_labels=sample.rows.size,
+            review_rate=float(is_reviewed.mean()) if is_reviewed.size else 0.0,
+            unavailable=sample.unavailable,
+            note=sample.note,
+            alarm=alarm,
+            **found,
+        )
 
     def mean_over_labels(self, values: FloatArray, names: Sequence[str]) -> Estimate:
         """Return the mean of a number per label, with a bootstrap over rows."""
@@ -381,45 +406,22 @@ def monitor_labels(
     """Return metrics and shifts of the rows that a policy of several labels decided lately."""
     names = [str(name) for name in policy.label_names]
     known = _LabelRows.of(rows, policy)
-    losses = known.losses
-    stated = history.probabilities
     observed = answer_matrix(history.answers, len(names))
-    labels = []
-    for k, (name, sample) in enumerate(zip(names, known.samples, strict=True)):
-        found: BinaryAudit | None = None
-        cost = log_loss = None
-        if sample.is_available:
-            used, weight = sample.rows, sample.weight
-            outputs = MultiLabel(known.p[used, k : k + 1], [name])
-            found = audit(
-                known.y[used, k : k + 1], outputs, sample_weight=sample.frequency,
-                n_resamples=N_RESAMPLES, random_state=SEED,
-            ).labels[name]  # fmt: skip
-            cost = float(np.average(known.paid[used, k], weights=weight))
-            log_loss = float(np.average(losses[used, k], weights=weight))
-        alarm = SequentialAlarm(alpha=0.05 / len(names), tolerance=TOLERANCE + history.missing)
-        if stated is not None:
-            is_seen = ~np.isnan(observed[:, k])
-            p = np.clip(stated[is_seen, k].astype(np.float64), 0.0, 1.0)
-            alarm = alarm.update(p, observed[is_seen, k])
-        labels.append(
-            LabelMetrics(
-                name=name,
-                n_labels=sample.rows.size,
-                review_rate=float((known.actions[:, k] == REVIEW).mean()) if len(rows) else 0.0,
-                cost=cost,
-                log_loss=log_loss,
-                audit=found,
-                unavailable=sample.unavailable,
-                note=sample.note,
-                alarm=alarm,
-            )
-        )
+    alarm = SequentialAlarm(alpha=0.05 / len(names), tolerance=TOLERANCE + history.missing)
+    alarms = [alarm] * len(names)
+    if (stated := history.probabilities) is not None:
+        p = np.clip(stated.astype(np.float64), 0.0, 1.0)
+        is_seen = ~np.isnan(observed)
+        alarms = [
+            alarm.update(p[is_seen[:, k], k], observed[is_seen[:, k], k]) for k in range(len(names))
+        ]
     confidence = np.maximum(known.p, 1 - known.p).mean(axis=1).astype(np.float32)
     return MonitorReport(
         overall=_label_window(known, names),
         windows=_windows(rows, lambda some: _label_window(_LabelRows.of(some, policy), names)),
-        labels=tuple(labels),
+        labels=tuple(
+            known.metrics_of(k, *one) for k, one in enumerate(zip(names, alarms, strict=True))
+        ),
         alarms={"uncertainty": uncertainty_alarm(history.uncertainty)},
         uncertainty=uncertainty_shift(confidence),
         delay=rows.delay,
