@@ -168,7 +168,7 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ({"confidences": {"small": ["x"]}}, 'or null, got "x"'),
         ({"confidences": {"small": [0.7]}, "costs": {"large": [-1]}}, "`costs.large[0]` must be"),
         ({"ids": ["x"], "answers": {"small": ["5"]}}, "`answers.small[0]` has no confidence"),
-        ({"confidences": {"small": [0.7]}, "answers": {"small": [5]}}, "must be a text"),
+        ({"confidences": {"small": [0.7]}, "answers": {"small": [5]}}, "must be a string"),
         ({"confidences": {"small": [True]}}, "true or false"),
         ({"confidences": {"small": [0.7]}, "ids": ["x", "y"]}, "one entry for each of 2 rows"),
         (

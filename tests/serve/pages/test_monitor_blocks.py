@@ -14,13 +14,13 @@ from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.report.svg import draw_svg
 from dubito.serve.pages.monitor_blocks import (
     _chart,
+    _confidence_verdict,
     _Metric,
+    _metric_blocks,
     _reliability,
+    _shift_blocks,
     comparison_blocks,
-    metric_blocks,
     policy_table,
-    shift_blocks,
-    verdict,
 )
 from dubito.serve.policies import PolicyComparison, _evaluate_policies, _refit
 from dubito.serve.policy_metrics import ClassWindow
@@ -44,29 +44,29 @@ def test_verdicts(report: Any) -> None:
     over = quiet.update([0.9] * 60, [0] * 60)
     under = quiet.update([0.3] * 60, [1] * 60)
     sure = "Each alarm is false with probability at most 5 %, however often it is checked."
-    found = verdict(with_alarms(report, over, quiet))
+    found = _confidence_verdict(with_alarms(report, over, quiet))
     assert (found.headline, found.mood) == ("Over-confident.", "bad")
     assert found.sentences == (
         "Confidence deviates from accuracy by more than 2 points, "
         f"found after {over.alarmed_after} labels of audited rows.",
         sure,
     )
-    assert verdict(with_alarms(report, under, quiet)).headline == "Under-confident."
-    found = verdict(with_alarms(report, some, under))
+    assert _confidence_verdict(with_alarms(report, under, quiet)).headline == "Under-confident."
+    found = _confidence_verdict(with_alarms(report, some, under))
     assert (found.headline, found.mood) == ("Inputs have shifted.", "bad")
     rise = "Model uncertainty has increased since the first rows (no labels needed)."
     assert found.sentences == (rise, sure)
-    fall = verdict(with_alarms(report, some, over)).sentences[0]
+    fall = _confidence_verdict(with_alarms(report, some, over)).sentences[0]
     assert fall == "Model uncertainty has decreased since the first rows (no labels needed)."
-    found = verdict(with_alarms(report, quiet, quiet))
+    found = _confidence_verdict(with_alarms(report, quiet, quiet))
     assert (found.headline, found.mood) == ("Unknown.", "neutral")
-    found = verdict(with_alarms(report, some, quiet))
+    found = _confidence_verdict(with_alarms(report, some, quiet))
     assert (found.headline, found.mood) == ("No alarm.", "good")
     assert found.sentences[0].startswith("No sign of miscalibration in 1 label of audited rows")
 
 
 def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
-    cards, how, row, intro, curve = metric_blocks(report, policy)
+    cards, how, row, intro, curve = _metric_blocks(report, policy)
     assert isinstance(cards, Cards)
     assert isinstance(how, Text)
     assert isinstance(row, Row)
@@ -92,12 +92,12 @@ def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
 def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
     rows = drawn_rows(policy, 50, 0.1)[0].take(slice(0, 0))
     empty = report_of(rows, policy)
-    cards, _ = metric_blocks(empty, policy)  # and no charts
+    cards, _ = _metric_blocks(empty, policy)  # and no charts
     assert isinstance(cards, Cards)
     assert {(card.value, card.note) for card in cards.cards} == {
         ("unknown", "No rows have been decided yet.")
     }
-    words = [block.text for block in shift_blocks(empty, policy) if isinstance(block, Text)]
+    words = [block.text for block in _shift_blocks(empty, policy) if isinstance(block, Text)]
     assert words == [
         "Shift of the uncertainty: unknown, because fewer than 200 rows were decided.",
         "Class priors: unknown, because fewer than 100 rows were decided.",
@@ -105,7 +105,7 @@ def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
 
 
 def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
-    uncertainty, table = shift_blocks(report, policy)
+    uncertainty, table = _shift_blocks(report, policy)
     assert isinstance(uncertainty, Text)
     assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in uncertainty.text
     assert isinstance(table, Table)
@@ -114,7 +114,7 @@ def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
     far = np.abs(report.prior.prior - report.reference_prior)
     assert table.rows[0][0] == str(far.argmax())
     dark = replace(report.prior, is_identified=np.zeros(3, np.bool_))
-    _, hidden = shift_blocks(replace(report, prior=dark), policy)
+    _, hidden = _shift_blocks(replace(report, prior=dark), policy)
     assert isinstance(hidden, Table)
     assert {row[2] for row in hidden.rows} == {"unknown"}
 

@@ -133,7 +133,9 @@ def _verdict(
     return Verdict("Unknown.", (f"No {_source(report, 'row')} has a {what} yet.",))
 
 
-def verdict(report: MonitorReport[ClassWindow] | MonitorReport[CascadeWindow]) -> Verdict:
+def _confidence_verdict(
+    report: MonitorReport[ClassWindow] | MonitorReport[CascadeWindow],
+) -> Verdict:
     """Return what the alarms say, with their error rate."""
     alarm, found = report.alarms["calibration"], []
     headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
@@ -332,7 +334,7 @@ def _value_metric_blocks(
     return [cards, text, *_charts(report.windows, metrics), *curve]
 
 
-def metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
+def _metric_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
     """Return the current metrics, and charts of them over time."""
     overall, fitted, cost = report.overall, policy.report, "Cost per row"
     asking = "review" if report.waiting is None else "asking a model or a reviewer"
@@ -496,7 +498,7 @@ def _named_axis(label: str, names: Sequence[str]) -> Axis:
     return Axis(-0.5, n - 0.5, label, lambda k: names[int(k)], ticks)
 
 
-def shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
+def _shift_blocks(report: MonitorReport[ClassWindow], policy: Policy) -> list[Block]:
     """Return the shifts that need no labels: of the uncertainty and of the class priors."""
     uncertainty = _uncertainty_shift(report, policy)
     prior, reference = report.prior, report.reference_prior
@@ -857,10 +859,16 @@ def _action_chart(windows: Sequence[CascadeWindow]) -> Figure | None:
 
 VIEWS: dict[type, tuple[Callable[[Any], Verdict], BlocksOf, BlocksOf]] = {
     # Of the reports on policies of each kind: the verdict, the metrics, and the shifts.
-    Policy: (verdict, metric_blocks, shift_blocks),
+    Policy: (_confidence_verdict, _metric_blocks, _shift_blocks),
     MultiLabelPolicy: (_labels_verdict, _label_metric_blocks, _uncertainty_shift),
     RegressionPolicy: (
-        _values_verdict, _value_metric_blocks, partial(_uncertainty_shift, measure=WIDTHS)
+        _values_verdict,
+        _value_metric_blocks,
+        partial(_uncertainty_shift, measure=WIDTHS),
     ),
-    Cascade: (verdict, _cascade_blocks, partial(_uncertainty_shift, measure=FIRST_TIER)),
-}  # fmt: skip
+    Cascade: (
+        _confidence_verdict,
+        _cascade_blocks,
+        partial(_uncertainty_shift, measure=FIRST_TIER),
+    ),
+}
