@@ -1,4 +1,5 @@
 from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from dubito.measure import (
     paired_difference,
     roc_auc,
 )
-from dubito.measure.intervals import CATALOG, auroc_interval, over_resamples
+from dubito.measure.binary import auroc_interval
+from dubito.measure.intervals import CATALOG, over_resamples
 
 ECE: Any = expected_calibration_error
 RNG = np.random.default_rng(0)
@@ -201,7 +203,8 @@ def test_auroc_intervals_are_those_of_delong() -> None:
     scores = (y + rng.normal(0, 1, 80)).round(1)  # with ties
     above = (scores[:30, np.newaxis] > scores[30:]) + (scores[:30, np.newaxis] == scores[30:]) / 2
     variance = above.mean(axis=1).var(ddof=1) / 30 + above.mean(axis=0).var(ddof=1) / 50
-    expected = above.mean() + 1.96 * np.sqrt(variance) * np.array([0, -1, 1])
+    margin = NormalDist().inv_cdf(0.975) * np.sqrt(variance)
+    expected = above.mean() + margin * np.array([0, -1, 1])
     found = auroc_interval(y, scores, np.ones(80))
     np.testing.assert_allclose([found.value, found.low, found.high], expected)
     # A weight of 2 is the same as two rows.

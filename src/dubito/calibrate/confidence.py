@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,9 @@ from dubito.formatting import quantity
 from dubito.outputs import BaseOutputs, Logits, Probabilities, Scores, TopLabel, unchecked
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
-    Check,
     Entry,
     boolean,
     converted,
-    declare,
     dict_of,
     integer,
     list_of,
@@ -42,7 +40,7 @@ from dubito.serialization.fields import (
     text,
 )
 from dubito.serialization.fitted import fitted
-from dubito.serialization.objects import Record, record_of
+from dubito.serialization.objects import Record, record_of, stores_fields
 
 MAX_SAMPLES = 20_000  # of more rows a random sample is used: the model has few parameters
 MAX_GROUPS = 200  # of more, the smallest share the coefficients of all rows
@@ -86,11 +84,38 @@ def no_better(has_confidence: bool) -> str:
 
 
 class _Design(NamedTuple):
-    """Rows x coefficients of a model, and the block of each coefficient."""
+    """Rows of a logistic regression: features, the block of each, offsets, targets and weights."""
 
     features: FloatArray
     blocks: IntArray
     offset: FloatArray
+    targets: FloatArray
+    weight: FloatArray
+
+    def take(self, rows: BoolArray) -> _Design:
+        by_row = (self.offset[rows], self.targets[rows], self.weight[rows])
+        return _Design(self.features[rows], self.blocks, *by_row)
+
+    def log_likelihood(self, odds: FloatArray) -> float:
+        """Return the log likelihood of the targets at these log odds."""
+        y = self.targets
+        return float(self.weight @ (y * log_expit(odds) + (1 - y) * log_expit(-odds)))
+
+    def posterior(self, variances: FloatArray, start: FloatArray) -> _Posterior:
+        """Return the mode of the coefficients by Newton's method, and their covariance there."""
+        features, precision = self.features, 1 / variances[self.blocks]
+        mean = start
+        for _ in range(N_NEWTON):
+            p = expit(self.offset + features @ mean)
+            gradient = features.T @ (self.weight * (p - self.targets)) + precision * mean
+            curvature = (self.weight * p * (1 - p))[:, np.newaxis]
+            covariance = np.linalg.inv((features * curvature).T @ features + np.diag(precision))
+            step = covariance @ gradient
+            longest = np.abs(features @ step).max()
+            mean = mean - step * min(1.0, MAX_STEP / max(longest, 1e-300))
+            if longest < STEP_TOLERANCE:
+                break
+        return _Posterior(mean, (covariance + covariance.T) / 2, variances)
 
 
 class _Kind(NamedTuple):
@@ -99,14 +124,6 @@ class _Kind(NamedTuple):
     has_offset: bool
     is_compressed: bool
     is_flexible: bool
-
-
-class _Rows(NamedTuple):
-    """Rows to fit: whether they are correct, their weights, their group (-1 for none)."""
-
-    targets: FloatArray
-    weight: FloatArray
-    groups: IntArray
 
 
 class _ScoreKinds(NamedTuple):
@@ -131,6 +148,7 @@ class _Posterior(NamedTuple):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreModel(Record):
     """A logistic regression on scores, with the covariance of its coefficients.
@@ -140,36 +158,21 @@ class ScoreModel(Record):
     estimated. With an offset, coefficients describe the difference from the model's own log odds.
     """
 
-    weight: float
-    has_offset: bool
-    is_compressed: bool
-    is_flexible: bool
-    center: FloatArray
-    scale: FloatArray
-    mean: FloatArray
-    covariance: FloatArray
-    variances: FloatArray
-    index: FloatArray
-    group_mean: FloatArray | None = None
-    group_cross: FloatArray | None = None
-    group_covariance: FloatArray | None = None
-
     has_header: ClassVar[bool] = False
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        weight=number(1e-300, 1),
-        has_offset=boolean,
-        is_compressed=boolean,
-        is_flexible=boolean,
-        center=array(None),
-        scale=array("center", low=1e-30),
-        mean=array(None),
-        covariance=array("mean", "mean"),
-        variances=array(len(BLOCKS), low=0),
-        index=array("center"),
-        group_mean=optional(array(None, 2)),
-        group_cross=optional(array("group_mean", 2, "mean")),
-        group_covariance=optional(array("group_mean", 2, 2)),
-    )
+
+    weight: Annotated[float, number(1e-300, 1)]
+    has_offset: Annotated[bool, boolean]
+    is_compressed: Annotated[bool, boolean]
+    is_flexible: Annotated[bool, boolean]
+    center: Annotated[FloatArray, array(None)]
+    scale: Annotated[FloatArray, array("center", low=1e-30)]
+    mean: Annotated[FloatArray, array(None)]
+    covariance: Annotated[FloatArray, array("mean", "mean")]
+    variances: Annotated[FloatArray, array(len(BLOCKS), low=0)]
+    index: Annotated[FloatArray, array("center")]
+    group_mean: Annotated[FloatArray | None, optional(array(None, 2))] = None
+    group_cross: Annotated[FloatArray | None, optional(array("group_mean", 2, "mean"))] = None
+    group_covariance: Annotated[FloatArray | None, optional(array("group_mean", 2, 2))] = None
 
     def log_odds(
         self, values: FloatArray, kinds: _ScoreKinds, offset: FloatArray, groups: IntArray
@@ -438,8 +441,7 @@ class ConfidenceCalibrator(BaseCalibrator):
         column = 0 if scores.confidence_column is None else scores.confidence_column
         self.offset_column_ = column if self.is_probability_[column] else None
         self.groups_ = _largest_groups(scores, weight)
-        rows = _Rows(targets, weight, self._group_numbers(scores))
-        values = self._transformed(scores.array)
+        values, groups = self._transformed(scores.array), self._group_numbers(scores)
         fold_of = np.random.default_rng(seed).permutation(len(batch)) % min(self.cv, len(batch))
         kinds = [
             _Kind(has_offset, is_compressed, is_flexible)
@@ -447,16 +449,16 @@ class ConfidenceCalibrator(BaseCalibrator):
             for has_offset, is_flexible in ((False, False), (True, False), (False, True))
             if not has_offset or self.offset_column_ is not None
         ]
-        found = [self._fit_model(values, rows, fold_of, kind) for kind in kinds]
+        found = [self._fit_model(values, targets, weight, groups, fold_of, kind) for kind in kinds]
         likelihoods = np.array(
             [likelihood + FLEXIBLE_PRIOR * model.is_flexible for model, likelihood, _ in found]
         )
-        weights = np.exp(likelihoods - logsumexp(likelihoods))
+        shares = np.maximum(np.exp(likelihoods - logsumexp(likelihoods)), 1e-12).tolist()
         self.models_, spread = [], []
-        for (model, _, parts), weight in zip(found, weights, strict=True):
-            if weight >= MIN_WEIGHT or model.is_flexible:
-                self.models_.append(replace(model, weight=max(float(weight), 1e-12)))
-            spread += [replace(one, weight=one.weight * max(float(weight), 1e-12)) for one in parts]
+        for (model, _, parts), share in zip(found, shares, strict=True):
+            if share >= MIN_WEIGHT or model.is_flexible:
+                self.models_.append(replace(model, weight=share))
+            spread += [replace(one, weight=one.weight * share) for one in parts]
         total = sum(one.weight for one in spread)
         self.interval_models_ = [
             replace(one, weight=one.weight / total)
@@ -502,13 +504,19 @@ class ConfidenceCalibrator(BaseCalibrator):
         return np.where(_has_group(scores.groups), found, -1)
 
     def _fit_model(
-        self, values: FloatArray, rows: _Rows, fold_of: IntArray, kind: _Kind
+        self,
+        values: FloatArray,
+        targets: FloatArray,
+        weight: FloatArray,
+        groups: IntArray,
+        fold_of: IntArray,
+        kind: _Kind,
     ) -> tuple[ScoreModel, float, list[ScoreModel]]:
         """Return a model, the log likelihood of all rows by fits without their fold, and others.
 
         These are the model with other variances between groups, if it is flexible.
         """
-        center, scale = _location(values, rows.weight, kind.is_compressed)
+        center, scale = _location(values, weight, kind.is_compressed)
         n_groups, m = len(self.groups_), self.n_scores_
         model = ScoreModel(
             weight=1.0,
@@ -523,22 +531,23 @@ class ConfidenceCalibrator(BaseCalibrator):
         standardized = _standardized(model, values, self.is_probability_)
         features, blocks = _features(standardized, values, self.has_missing_)
         size = blocks.size
-        design = _Design(features, blocks, self._offset(values) * kind.has_offset)
-        found = _estimate(design, rows, m, kind)
+        offset = self._offset(values) * kind.has_offset
+        design = _Design(features, blocks, offset, targets, weight)
+        found = _estimate(design, m, kind)
         if n_groups:
             slopes = found.mean[1 : m + 1].copy()
             if kind.has_offset:
                 slopes[self.offset_column_] += scale[self.offset_column_]
             index = standardized @ slopes
-            spread = np.sqrt(np.average((index - index.mean()) ** 2, weights=rows.weight))
+            spread = np.sqrt(np.average((index - index.mean()) ** 2, weights=weight))
             model = replace(model, index=slopes / spread if spread > 1e-6 else np.zeros(m))
-            design = _with_group_features(design, rows.groups, standardized @ model.index, n_groups)
-            found = _estimate(design, rows, m, kind)
-        likelihood = _cross_validated_likelihood(design, rows, found, fold_of)
+            design = _with_group_features(design, groups, standardized @ model.index, n_groups)
+            found = _estimate(design, m, kind)
+        likelihood = _cross_validated_likelihood(design, found, fold_of)
         has_others = n_groups and kind.is_flexible
         others = [
-            _fitted_model(replace(model, weight=weight), one, size, n_groups)
-            for weight, one in (_group_posteriors(design, rows, found) if has_others else [])
+            _fitted_model(replace(model, weight=share), one, size, n_groups)
+            for share, one in (_group_posteriors(design, found) if has_others else [])
         ]
         return _fitted_model(model, found, size, n_groups), likelihood, others
 
@@ -693,7 +702,7 @@ def _with_group_features(
     of_group = (groups[:, np.newaxis] == np.arange(n_groups)).astype(np.float64)
     features = np.hstack([design.features, of_group, of_group * index[:, np.newaxis]])
     blocks = np.concatenate([design.blocks, np.repeat([4, 5], n_groups)])
-    return _Design(features, blocks, design.offset)
+    return design._replace(features=features, blocks=blocks)
 
 
 def _fitted_model(model: ScoreModel, found: _Posterior, size: int, n_groups: int) -> ScoreModel:
@@ -715,9 +724,7 @@ def _fitted_model(model: ScoreModel, found: _Posterior, size: int, n_groups: int
     )
 
 
-def _group_posteriors(
-    design: _Design, rows: _Rows, found: _Posterior
-) -> list[tuple[float, _Posterior]]:
+def _group_posteriors(design: _Design, found: _Posterior) -> list[tuple[float, _Posterior]]:
     """Return posteriors for several variances between groups, and their weights.
 
     With few groups the variance is hardly known: weights are marginal likelihoods by Laplace's
@@ -725,18 +732,16 @@ def _group_posteriors(
     """
     logs = np.empty((len(GROUP_DEVIATIONS), len(SLOPE_DEVIATIONS)))
     posteriors: list[list[_Posterior]] = []
-    y = rows.targets
     for i, deviation in enumerate(GROUP_DEVIATIONS):
         posteriors.append([])
         for j, slope in enumerate(SLOPE_DEVIATIONS):
             variances = found.variances.copy()
             variances[-2:] = deviation**2, slope**2
-            mean, covariance = _posterior(design, rows, variances, found.mean)
-            posteriors[i].append(_Posterior(mean, covariance, variances))
-            odds, prior = design.offset + design.features @ mean, variances[design.blocks]
-            logs[i, j] = rows.weight @ (y * log_expit(odds) + (1 - y) * log_expit(-odds))
-            logs[i, j] -= 0.5 * np.sum(mean**2 / prior + np.log(prior))
-            logs[i, j] += 0.5 * np.linalg.slogdet(covariance)[1]
+            posterior, prior = design.posterior(variances, found.mean), variances[design.blocks]
+            posteriors[i].append(posterior)
+            logs[i, j] = design.log_likelihood(design.offset + design.features @ posterior.mean)
+            logs[i, j] -= 0.5 * np.sum(posterior.mean**2 / prior + np.log(prior))
+            logs[i, j] += 0.5 * np.linalg.slogdet(posterior.covariance)[1]
             # The density of the log of each deviation, in which the grid is about even.
             logs[i, j] += np.log(deviation / (1 + deviation**2)) + np.log(slope / (0.25 + slope**2))
     weights = np.exp(logs - logsumexp(logs))
@@ -755,7 +760,7 @@ def _averaged(parts: Sequence[_Posterior], weights: FloatArray) -> _Posterior:
     return _Posterior(mean, covariance + (weights * away.T) @ away, variances)
 
 
-def _estimate(design: _Design, rows: _Rows, n_scores: int, kind: _Kind) -> _Posterior:
+def _estimate(design: _Design, n_scores: int, kind: _Kind) -> _Posterior:
     """Return coefficients and the variances of their priors, by expectation maximization."""
     priors = np.array([PRIORS[name] for name in BLOCKS])
     if kind.is_flexible:
@@ -766,58 +771,31 @@ def _estimate(design: _Design, rows: _Rows, n_scores: int, kind: _Kind) -> _Post
     if not kind.has_offset:
         variances[0], is_fixed[0] = INTERCEPT_VARIANCE, True
     size = np.bincount(design.blocks, minlength=len(BLOCKS))
-    mean: FloatArray = np.zeros(design.blocks.size)
+    found = _Posterior(np.zeros(design.blocks.size), np.empty(0), variances)
     for _ in range(N_ROUNDS):
-        mean, covariance = _posterior(design, rows, variances, mean)
-        second = np.bincount(design.blocks, mean**2 + np.diag(covariance), len(BLOCKS))
+        found = design.posterior(variances, found.mean)
+        second = np.bincount(design.blocks, found.mean**2 + np.diag(found.covariance), len(BLOCKS))
         new = (second + 2 * priors[:, 1]) / (size + 2 * priors[:, 0] + 2)
         new = np.where(is_fixed | (size == 0), variances, new)
         change = np.abs(np.log(new / variances)).max()
         variances = new
         if change < VARIANCE_TOLERANCE:
             break
-    return _Posterior(*_posterior(design, rows, variances, mean), variances)
+    return design.posterior(variances, found.mean)
 
 
-def _posterior(
-    design: _Design, rows: _Rows, variances: FloatArray, start: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the mode of the coefficients by Newton's method, and their covariance there."""
-    features, precision = design.features, 1 / variances[design.blocks]
-    mean = start
-    for _ in range(N_NEWTON):
-        p = expit(design.offset + features @ mean)
-        gradient = features.T @ (rows.weight * (p - rows.targets)) + precision * mean
-        curvature = rows.weight * p * (1 - p)
-        covariance = np.linalg.inv(
-            (features * curvature[:, np.newaxis]).T @ features + np.diag(precision)
-        )
-        step = covariance @ gradient
-        longest = np.abs(features @ step).max()
-        mean = mean - step * min(1.0, MAX_STEP / max(longest, 1e-300))
-        if longest < STEP_TOLERANCE:
-            break
-    return mean, (covariance + covariance.T) / 2
-
-
-def _cross_validated_likelihood(
-    design: _Design, rows: _Rows, found: _Posterior, fold_of: IntArray
-) -> float:
+def _cross_validated_likelihood(design: _Design, found: _Posterior, fold_of: IntArray) -> float:
     """Return the log likelihood of rows by fits without their fold, with the same priors."""
     total = 0.0
     for fold in range(fold_of.max() + 1):
         is_out = fold_of == fold
         if is_out.all():  # a single row
             continue
-        parts = _Design(design.features[~is_out], design.blocks, design.offset[~is_out])
-        some = _Rows(*(column[~is_out] for column in rows))
-        mean, covariance = _posterior(parts, some, found.variances, found.mean)
-        features = design.features[is_out]
-        variance = np.einsum("ij,jk,ik->i", features, covariance, features)
-        odds = _moderated(design.offset[is_out] + features @ mean, variance)
-        y = rows.targets[is_out]
-        losses = y * log_expit(odds) + (1 - y) * log_expit(-odds)
-        total += float(rows.weight[is_out] @ losses)
+        fitted = design.take(~is_out).posterior(found.variances, found.mean)
+        held_out = design.take(is_out)
+        variance = np.einsum("ij,jk,ik->i", held_out.features, fitted.covariance, held_out.features)
+        mean = held_out.offset + held_out.features @ fitted.mean
+        total += held_out.log_likelihood(_moderated(mean, variance))
     return total
 
 

@@ -21,7 +21,8 @@ from dubito.calibrate.cross_validation import (
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.formatting import align_table, quantity
-from dubito.measure.intervals import Interval, auroc_interval
+from dubito.measure.binary import auroc_interval
+from dubito.measure.intervals import Interval
 from dubito.outputs import Scores
 
 P_CORRECT = "P(correct)"

@@ -15,7 +15,7 @@ from dubito.data.batch import Batch, require_labels
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
-from dubito.measure.binary import THRESHOLD, rank_positives
+from dubito.measure.binary import THRESHOLD, bins_of, rank_positives
 from dubito.measure.calibration_error import (
     ClasswiseCalibrationState,
     ReliabilityState,
@@ -79,7 +79,7 @@ class AuditState(State):
     by_class: ClasswiseCalibrationState | None
     positive: RankingState | None
     classes: tuple[ClassName, ...] | None
-    shared = "classes"
+    shared = ("classes",)
 
     @classmethod
     def of(
@@ -156,7 +156,7 @@ class BootstrapState(State):
     edges: FloatArray
     sums: FloatArray  # resamples x sums x bins
     n_top_only: int
-    shared = "edges"
+    shared = ("edges",)
 
     @classmethod
     def of(
@@ -214,7 +214,7 @@ class BootstrapState(State):
     ) -> dict[str, Self]:
         """Return the sums of parts of a batch over the resamples of the whole."""
         edges, rows = uniform_edges(n_bins, "audit"), batch.rows
-        cells = np.searchsorted(edges[1:-1], rows.confidence)  # as `assign`, without a kernel
+        cells = bins_of(rows.confidence, edges)
         for number, indices in enumerate(parts.values()):
             cells[indices] += number * n_bins
         is_top_only = isinstance(batch.outputs, TopLabel)
@@ -268,7 +268,7 @@ class BootstrapMoments(State):
     edges: FloatArray
     sums: FloatArray  # bins x wrong and correct x moments
     n_top_only: int
-    shared = "edges"
+    shared = ("edges",)
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15) -> Self:

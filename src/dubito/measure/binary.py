@@ -140,7 +140,7 @@ class Decile:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BinaryAudit:
     """Metrics of the probability of the positive class.
 
@@ -201,12 +201,12 @@ class BinaryAudit:
     base_rate: float
     mean_probability: float
     gap: float
-    roc_auc: float | None
-    average_precision: float | None
-    brier_skill_score: float | None
-    calibration_intercept: float | None
-    calibration_slope: float | None
-    joint_intercept: float | None
+    roc_auc: float | None = None
+    average_precision: float | None = None
+    brier_skill_score: float | None = None
+    calibration_intercept: float | None = None
+    calibration_slope: float | None = None
+    joint_intercept: float | None = None
     calibration_p_value: float
     saturated_fraction: float
     expected_calibration_error: float
@@ -260,66 +260,39 @@ class BinaryAudit:
         BinaryAudit
             The audit of the positive class.
         """
-        p, weight, positive = ranked.value.score, ranked.weight, ranked.positive
-        total, n_positive = float(weight.sum()), float(positive.sum())
-        base_rate, mean = n_positive / total, dot(weight, p) / total if means is None else means[0]
-        has_both = 0 < n_positive < total
-        curve = _binned(ranked, bin_edges(ranked, n_bins, bin_strategy))
-        inner = _inner(ranked)
-        shift: list[Interval] = []
-        line: list[Interval] = []
-        if 0 < inner.positive.sum() < inner.weight.sum():
-            odds = _odds(inner)
-            shift, _ = _logistic(inner, odds, is_line=False)
-            line, p_value = _logistic(inner, odds, is_line=True)
-        else:
-            p_value = _chance(inner)
-        saturated = 1 - float(inner.weight.sum()) / total
-        if inner is ranked:
-            saturated = float(weight[(p <= 0) | (p >= 1)].sum()) / total
-        else:
-            p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
+        p, weight = ranked.value.score, ranked.weight
+        total, n_positive = float(weight.sum()), float(ranked.positive.sum())
+        base_rate = n_positive / total
+        mean, brier = (dot(weight, p) / total, None) if means is None else means
         around = _normal(mean, dot(weight, (p - mean) ** 2) / total / total)
+        line, p_value = _calibration_line(ranked)
         intervals = {
             "base_rate": wilson_interval(base_rate, total),
             "mean_probability": Interval(mean, max(around.low, 0.0), min(around.high, 1.0)),
             "gap": _normal(mean - base_rate, _gap_variance(ranked) / total),
+            **(_skill_intervals(ranked, brier) if 0 < n_positive < total else {}),
+            **line,
         }
-        auc, precision, skill = None, None, None
-        if has_both:
-            (auc, auc_variance), precision = _delong(ranked), average_precision_of(ranked)
-            skill, skill_variance = _brier_skill(ranked, None if means is None else means[1])
-            intervals["roc_auc"] = _on_log_odds(auc, auc_variance)
-            precision_variance = precision * (1 - precision) / n_positive
-            intervals["average_precision"] = _on_log_odds(precision, precision_variance)
-            between = _normal(skill, skill_variance)
-            intervals["brier_skill_score"] = Interval(skill, between.low, min(between.high, 1.0))
-        intervals |= zip(("calibration_intercept",), shift, strict=False)
-        intervals |= zip(("joint_intercept", "calibration_slope"), line, strict=False)
+        estimates: dict[str, Any] = {name: one.value for name, one in intervals.items()}
         point = _confusion(ranked, THRESHOLD) if operating_point is None else operating_point
-        if point.precision is not None:
-            n_selected = point.true_positive + point.false_positive
-            intervals["precision"] = wilson_interval(point.precision, n_selected)
-        if point.recall is not None:
-            intervals["recall"] = wilson_interval(point.recall, n_positive)
+        n_selected = point.true_positive + point.false_positive
+        for name, rate, n in (
+            ("precision", point.precision, n_selected),
+            ("recall", point.recall, n_positive),
+        ):
+            if rate is not None:
+                intervals[name] = wilson_interval(rate, n)
+        curve = _binned(ranked, bin_edges(ranked, n_bins, bin_strategy))
         differences = np.abs(curve.confidence - curve.accuracy)
         error = float(curve.count @ differences / total)
         if n_resamples:
             draws = error_draws(ranked, curve.edges, n_resamples, seed)
             intervals["expected_calibration_error"] = error_interval(error, *draws, LEVEL)
         return cls(
+            **estimates,
             pos_label=pos_label,
-            base_rate=base_rate,
-            mean_probability=mean,
-            gap=mean - base_rate,
-            roc_auc=auc,
-            average_precision=precision,
-            brier_skill_score=skill,
-            calibration_intercept=shift[0].value if shift else None,
-            calibration_slope=line[1].value if line else None,
-            joint_intercept=line[0].value if line else None,
             calibration_p_value=p_value,
-            saturated_fraction=saturated,
+            saturated_fraction=float(weight[(p <= 0) | (p >= 1)].sum()) / total,
             expected_calibration_error=error,
             maximum_calibration_error=float(differences.max()),
             curve=curve,
@@ -400,14 +373,13 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
     if pos_label is None:
         is_known = tuple(map(str, names)) in (("0", "1"), ("False", "True"))
         return 1 if is_known else None
+    if not names:
+        n_classes = getattr(outputs, "n_classes", None)
+        got = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
+        raise BadValueError("pos_label", caller, "needs outputs of 2 classes", got, "Leave it out")
     if pos_label not in names:
-        rule, got = "must be one of two classes", repr(pos_label)
-        fix = f"Pass {' or '.join(map(repr, names))}"
-        if not names:
-            n_classes = getattr(outputs, "n_classes", None)
-            rule, fix = "needs outputs of 2 classes", "Leave it out"
-            got = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
-        raise BadValueError("pos_label", caller, rule, got, fix)
+        rule, fix = "must be one of two classes", f"Pass {' or '.join(map(repr, names))}"
+        raise BadValueError("pos_label", caller, rule, repr(pos_label), fix)
     return names.index(pos_label)
 
 
@@ -495,13 +467,12 @@ def _confusion(ranked: RankingState, threshold: float) -> Confusion:
     """Return the outcomes at a threshold."""
     is_selected = ranked.score >= threshold
     positive, negative = ranked.positive, ranked.weight - ranked.positive
-    return Confusion(
-        threshold,
-        float(positive[is_selected].sum()),
-        float(negative[is_selected].sum()),
-        float(positive[~is_selected].sum()),
-        float(negative[~is_selected].sum()),
+    outcomes = (
+        float(column[rows].sum())
+        for rows in (is_selected, ~is_selected)
+        for column in (positive, negative)
     )
+    return Confusion(threshold, *outcomes)
 
 
 def bin_edges(ranked: RankingState, n_bins: int, strategy: str) -> FloatArray:
@@ -534,7 +505,8 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
     used = np.flatnonzero(count)
     held: FloatArray = np.asarray(count[used], np.float64)
     probability = predicted[used] / held
-    low, high = _binomial_range(probability, held)
+    ends = [_outcomes_at(p, max(round(n), 1)) for p, n in zip(probability, held, strict=True)]
+    low, high = np.array(ends).T
     return ReliabilityCurve(
         edges=edges,
         bins=used,
@@ -547,15 +519,8 @@ def _binned(ranked: RankingState, edges: FloatArray) -> ReliabilityCurve:
 
 
 def bins_of(p: FloatArray, edges: FloatArray) -> IntArray:
-    """Return the right-closed bin of each probability."""
-    return np.clip(np.searchsorted(edges, p, side="left") - 1, 0, edges.size - 2)
-
-
-def _binomial_range(probability: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the range of the frequency that holds at least 95 % of binomial outcomes."""
-    ends = [_outcomes_at(p, max(round(n), 1)) for p, n in zip(probability, count, strict=True)]
-    low, high = np.array(ends).T
-    return low, high
+    """Return the right-closed bin of each probability, as `assign` does with a kernel."""
+    return np.searchsorted(edges[1:-1], p)
 
 
 def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
@@ -577,9 +542,7 @@ def _outcomes_at(probability: float, n: int) -> tuple[float, float]:
 
 def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     """Return gains and lift, from the highest probability down."""
-    p, weight, positive = (
-        column[::-1] for column in (ranked.score, ranked.weight, ranked.positive)
-    )
+    p, weight, positive = (c[::-1] for c in (ranked.score, ranked.weight, ranked.positive))
     rows, hits = np.cumsum(weight), np.cumsum(positive)
     ends = np.unique(np.searchsorted(rows, rows[-1] * (np.arange(1, 11) / N_DECILES - 1e-12)))
     frequency = np.diff(hits[ends], prepend=0.0) / np.diff(rows[ends], prepend=0.0)
@@ -590,10 +553,25 @@ def _deciles(ranked: RankingState) -> tuple[Decile, ...]:
     return tuple(Decile(*line) for line in np.stack(columns, axis=1).tolist())
 
 
-def _odds(ranked: RankingState) -> FloatArray:
-    """Return the log odds of the probabilities, finite for 0 and 1."""
-    p = np.clip(ranked.score, FLOOR, 1 - FLOOR)
-    return np.asarray(np.log(p) - np.log1p(-p))
+def _calibration_line(ranked: RankingState) -> tuple[dict[str, Interval], float]:
+    """Return intercepts and slope of the log odds, and the p-value of 0 and 1.
+
+    There are no intervals where the labels are separable.
+    """
+    inner = _inner(ranked)
+    intervals: dict[str, Interval] = {}
+    if 0 < inner.positive.sum() < inner.weight.sum():
+        p = np.clip(inner.score, FLOOR, 1 - FLOOR)
+        odds = np.log(p) - np.log1p(-p)
+        shift, _ = _logistic(inner, odds, is_line=False)
+        line, p_value = _logistic(inner, odds, is_line=True)
+        intervals |= zip(("calibration_intercept",), shift, strict=False)
+        intervals |= zip(("joint_intercept", "calibration_slope"), line, strict=False)
+    else:
+        p_value = _chance(inner)
+    if inner is not ranked:
+        p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
+    return intervals, p_value
 
 
 def _inner(ranked: RankingState) -> RankingState:
@@ -602,9 +580,8 @@ def _inner(ranked: RankingState) -> RankingState:
     start, end = int(p[0] <= 0), p.size - int(p[-1] >= 1)
     if start >= end or end - start == p.size:
         return ranked
-    return RankingState(
-        p[start:end], freeze(ranked.weight[start:end]), freeze(ranked.positive[start:end])
-    )
+    columns = (p, ranked.weight, ranked.positive)
+    return RankingState(*(freeze(column[start:end]) for column in columns))
 
 
 def _saturated_p_value(ranked: RankingState, inner: RankingState) -> float:
@@ -700,18 +677,19 @@ def _normal(value: float, variance: float) -> Interval:
     return Interval(value, value - margin, value + margin)
 
 
-def _on_log_odds(value: float, variance: float) -> Interval:
-    """Return the interval of a fraction that is normal on the scale of log odds."""
-    if not 0 < value < 1:
-        return Interval(value, value, value)
-    return log_odds_interval(value, Z * float(np.sqrt(max(variance, 0.0))) / (value * (1 - value)))
-
-
 def log_odds_interval(value: float, margin: float) -> Interval:
     """Return the interval of a fraction that reaches as far to both sides in log odds."""
+    if not 0 < value < 1:
+        return Interval(value, value, value)
     odds = np.log(value / (1 - value))
     low, high = (1 / (1 + np.exp(-(odds + sign * margin))) for sign in (-1, 1))
     return Interval(value, float(low), float(high))
+
+
+def _on_log_odds(value: float, variance: float) -> Interval:
+    """Return the interval of a fraction that is normal on the scale of log odds."""
+    slope = value * (1 - value)
+    return log_odds_interval(value, Z * float(np.sqrt(max(variance, 0.0))) / slope if slope else 0)
 
 
 def wilson_interval(value: float, total: float) -> Interval:
@@ -729,6 +707,19 @@ def _gap_variance(ranked: RankingState) -> float:
     mean = (dot(weight, p) - positive.sum()) / total
     squares = dot(positive, (p - 1) ** 2) + dot(weight - positive, p**2)
     return float(squares / total - mean**2)
+
+
+def _skill_intervals(ranked: RankingState, brier: float | None) -> dict[str, Interval]:
+    """Return ROC-AUC, average precision and Brier skill score of rows of both classes."""
+    auc, auc_variance = _delong(ranked)
+    precision = average_precision_of(ranked)
+    precision_variance = precision * (1 - precision) / float(ranked.positive.sum())
+    skill = _normal(*_brier_skill(ranked, brier))
+    return {
+        "roc_auc": _on_log_odds(auc, auc_variance),
+        "average_precision": _on_log_odds(precision, precision_variance),
+        "brier_skill_score": Interval(skill.value, skill.low, min(skill.high, 1.0)),
+    }
 
 
 def _brier_skill(ranked: RankingState, exact: float | None) -> tuple[float, float]:
@@ -754,8 +745,18 @@ def _delong(ranked: RankingState) -> tuple[float, float]:
     below = (np.cumsum(negative) - negative / 2) / n_negative  # negatives ranked lower
     above = 1 - (np.cumsum(positive) - positive / 2) / n_positive  # positives ranked higher
     area = float(dot(positive, below) / n_positive)
-    parts = (
-        dot(positive, (below - area) ** 2) / max(n_positive - 1, 1) / n_positive,
-        dot(negative, (above - area) ** 2) / max(n_negative - 1, 1) / n_negative,
-    )
-    return area, float(sum(parts))
+    variance = dot(positive, (below - area) ** 2) / max(n_positive - 1, 1) / n_positive
+    variance += dot(negative, (above - area) ** 2) / max(n_negative - 1, 1) / n_negative
+    return area, float(variance)
+
+
+def auroc_interval(is_positive: FloatArray, scores: FloatArray, weight: FloatArray) -> Interval:
+    """Return the AUROC of scores and its 95 % interval after DeLong et al. (1988), ties half.
+
+    Both outcomes must occur, with positive weight.
+
+    >>> auroc_interval(np.array([0, 0, 1, 1]), np.array([1.0, 3, 2, 4]), np.ones(4)).value
+    0.75
+    """
+    found = _normal(*_delong(RankingState.of_scores(is_positive, scores, weight)))
+    return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0))

@@ -125,7 +125,7 @@ class ReliabilityState(State):
     correct: FloatArray
     variance: FloatArray
     count: FloatArray
-    shared = "edges"
+    shared = ("edges",)
 
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
@@ -454,7 +454,7 @@ class ClasswiseCalibrationState(State):
     weight: FloatArray
     probability: FloatArray
     true: FloatArray
-    shared = "edges"
+    shared = ("edges",)
 
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:

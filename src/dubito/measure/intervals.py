@@ -446,25 +446,3 @@ def _in_catalog(
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
     """Return a number of resamples that is large enough for percentiles, or raise."""
     return as_count(n_resamples, "n_resamples", caller, least=40, example=1000)
-
-
-def auroc_interval(is_positive: FloatArray, scores: FloatArray, weight: FloatArray) -> Interval:
-    """Return the AUROC of scores and its 95 % interval after DeLong et al. (1988), ties half.
-
-    Rows of both kinds must occur. Frequency weights count rows.
-
-    >>> auroc_interval(np.array([0, 0, 1, 1]), np.array([1.0, 3, 2, 4]), np.ones(4)).value
-    0.75
-    """
-    positive, negative = weight * is_positive, weight * (1 - is_positive)
-    order = np.argsort(scores, kind="stable")
-    ends = [np.searchsorted(scores[order], scores, side) for side in ("left", "right")]
-    means, variance = [], 0.0
-    for own, others in ((positive, negative), (negative, positive)):
-        below = np.append(0.0, np.cumsum(others[order]))
-        placed = (below[ends[0]] + below[ends[1]]) / 2 / others.sum()  # others below this row
-        means.append(float(own @ placed / own.sum()))
-        spread = own @ (placed - means[-1]) ** 2 / max(own.sum() - 1, 1.0)
-        variance += float(spread / own.sum())
-    reach = 1.96 * variance**0.5
-    return Interval(means[0], max(means[0] - reach, 0.0), min(means[0] + reach, 1.0))

@@ -13,7 +13,7 @@ from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import ArrayShards, Shards, require_shards
-from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
+from dubito.errors import BadTypeError, EmptyStateError
 from dubito.formatting import HTMLTable, html_view, percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.sums import (
@@ -25,7 +25,6 @@ from dubito.kernels.sums import (
 )
 from dubito.measure.binary import (
     LEVEL,
-    RATES,
     THRESHOLD,
     BinaryAudit,
     error_interval,
@@ -34,10 +33,17 @@ from dubito.measure.binary import (
 )
 from dubito.measure.calibration_error import ReliabilityCurve, expected_gaps
 from dubito.measure.detection import RankingState
+from dubito.measure.groups import (
+    ECE,
+    IF_CALIBRATED,
+    MIN_ROWS,
+    DecisionState,
+    Disparity,
+    GroupComparison,
+)
 from dubito.measure.groups import TITLES as GROUP_TITLES
-from dubito.measure.groups import DecisionState, Disparity, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
-from dubito.measure.state import GroupedState, State, from_plain, json_fields, pooling
+from dubito.measure.state import GroupedState, State, json_fields, pooling
 from dubito.measure.text import ends_text, figure_texts, group_tables
 from dubito.outputs import MultiLabel
 
@@ -48,34 +54,22 @@ N_BINS = 10
 GROUP_BUCKETS = 97  # of the rows of a group
 MAX_DIFFERENCES = 10  # between groups, in the text
 RANGE = 1 << 19  # scores of all labels that are ranked together
-MIN_ROWS = 20
 MAX_SHOWN = 20
 LABEL_HEADS = ("rows", "frequency", "mean p", "ECE", "slope", "ROC-AUC", "F1")
 ALPHA = 0.001
-ECE, IF_CALIBRATED = "expected_calibration_error", "expected_if_calibrated"
-OF_ROWS = (
-    "subset_accuracy",
-    "ranking_loss",
-    "coverage_error",
-    "label_ranking_average_precision",
-)
+ROW_TITLES = {
+    "subset_accuracy": "subset accuracy",
+    "ranking_loss": "ranking loss",
+    "coverage_error": "coverage error",
+    "label_ranking_average_precision": "label ranking AP",
+    "hamming_loss": "Hamming loss",
+}
 MEANS = ("macro", "micro", "weighted")
-# Figures of each label that are averaged: of all of its probabilities, and of its decisions.
-FIGURES = (
-    "base_rate",
-    "mean_probability",
-    "gap",
-    "roc_auc",
-    "average_precision",
-    "brier_skill_score",
-    "calibration_intercept",
-    "calibration_slope",
-    ECE,
-)
+# Figures of each label that its sums do not determine.
+RANKED = ("roc_auc", "average_precision", "calibration_intercept", "calibration_slope", ECE)
 BINS = {"quantile": "equal-mass", "uniform": "equal-width", "log": "logarithmic"}
 PROPER = {"log_loss": "log loss", "brier_score": "Brier score"}
 TITLES = {**PROPER, "roc_auc": "ROC-AUC", "average_precision": "average precision", "f1": "F1"}
-DECIDED = (*RATES, "f1", "accuracy")
 
 
 @final
@@ -100,9 +94,8 @@ class MultiLabelState(State):
     sums : array of shape (n_buckets, n_labels, n_sums)
         Per label: weight, probability, label, squared error, selected, correctly selected, and log
         loss.
-    cells : array of shape (n_buckets, n_labels, n_cells, 3)
-        Weight, label and probability on a coarse grid, for resamples of rankings; empty if not
-        kept.
+    cells : array of shape (n_buckets, n_labels, n_cells, 3), or None
+        Weight, label and probability on a coarse grid, for resamples of rankings, if kept.
     rankings : tuple of RankingState
         Rows by the probability of each label.
 
@@ -123,8 +116,9 @@ class MultiLabelState(State):
     n_known: FloatArray
     rows: FloatArray  # buckets x sums
     sums: FloatArray  # buckets x labels x sums
-    cells: FloatArray  # buckets x labels x cells x weight, label and probability; or none
+    cells: FloatArray | None  # buckets x labels x cells x weight, label and probability
     rankings: tuple[RankingState, ...]
+    shared = ("names", "threshold")
 
     @classmethod
     def of(
@@ -184,16 +178,8 @@ class MultiLabelState(State):
 
         rankings = tuple(map_in_order(ranking, range(n_labels)))
         names = tuple(map(str, outputs.names))
-        return cls(names, threshold, batch.n_missing, n_known, rows, sums, cells, rankings)
-
-    def __add__(self, other: Self) -> Self:
-        for name in ("names", "threshold"):
-            if getattr(self, name) != getattr(other, name):
-                raise StateMismatchError(name, getattr(self, name), getattr(other, name))
-        added = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[2:-1]}
-        pairs = zip(self.rankings, other.rankings, strict=True)
-        rankings = tuple(one + more for one, more in pairs)
-        return type(self)(self.names, self.threshold, **added, rankings=rankings)
+        kept = cells if cells.size else None
+        return cls(names, threshold, batch.n_missing, n_known, rows, sums, kept, rankings)
 
     @property
     def value(self) -> Self:
@@ -201,11 +187,6 @@ class MultiLabelState(State):
         if not self.sums.any():
             raise EmptyStateError("An audit of several labels")
         return self
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        found = from_plain(cls, values)  # in which lists without entries have lost their shape
-        return replace(found, cells=found.cells.reshape(-1, len(found.names), N_CELLS, 3))
 
 
 @final
@@ -411,10 +392,15 @@ class MultiLabelAudit:
             numbers |= {f"{mean}.{name}": value for name, value in values.items()}
         numbers |= ends_of(self.intervals)
         for name, one in self.labels.items():
-            own = _unprefixed(one.figures)
-            own |= {k: v for k, v in _figures_of(one).items() if k not in own}
-            own |= {"log_loss": self.log_losses[name], "brier_score": self.brier_scores[name]}
-            numbers |= {f"label.{name}.{k}": v for k, v in own.items()}
+            point = one.operating_point
+            own = {
+                **_unprefixed(one.figures),
+                "f1": point.f1,
+                "accuracy": point.accuracy,
+                "log_loss": self.log_losses[name],
+                "brier_score": self.brier_scores[name],
+            }
+            numbers |= {f"label.{name}.{k}": v for k, v in own.items() if v is not None}
         for group, inner in self.groups.items():
             numbers |= {f"group.{group}.{k}": v for k, v in inner.figures.items()}
         for label, comparison in self.group_comparison.items():
@@ -473,13 +459,6 @@ def _decisions(sums: FloatArray) -> DecisionState:
     return DecisionState(*[*sums[:6].tolist(), 0.0, 0.0])
 
 
-def _figures_of(audit: BinaryAudit) -> dict[str, float]:
-    """Return the figures of a label that are averaged, without those it does not have."""
-    values = {name: getattr(audit, name) for name in FIGURES}
-    values |= {name: getattr(audit.operating_point, name) for name in DECIDED}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _require_labels(batch: Batch) -> None:
     """Raise unless there are labels of several outputs, and not in each other's place."""
     outputs, labels = batch.outputs, batch.labels
@@ -514,41 +493,33 @@ def _read(
     audits = list(map_in_order(binary, range(len(state.names))))
     known = {name: one for name, one in zip(state.names, audits, strict=True) if one is not None}
     worst_first = sorted(known, key=lambda name: -_excess(known[name]))
-    named = [{} if one is None else _figures_of(one) for one in audits]
-    rates = _rates(sums)
-    by_label = {name: rates[name] for name in PROPER}
+    by_label = _rates(sums)
     by_label |= {
-        name: np.array([one.get(name, np.nan) for one in named]) for name in FIGURES + DECIDED
+        name: np.array([getattr(one, name, None) for one in audits], dtype=np.float64)
+        for name in RANKED
     }
-    proper = {
-        name: {
-            label: float(rates[name][k]) for k, label in enumerate(state.names) if label in known
-        }
+    means = _means(by_label, sums, _areas_of(state.rankings))
+    losses, scores = (
+        {k: float(v) for k, v in zip(state.names, by_label[name], strict=True) if k in known}
         for name in PROPER
-    }
-    pooled = _areas_of(state.rankings)
-    means = _means(by_label, sums, {name: np.array(value) for name, value in pooled.items()})
-    weight = rows[1]
+    )
+    of_rows: dict[str, Any] = {k: float(v) for k, v in _row_figures(rows, sums).items()}
     result = MultiLabelAudit(
         n_rows=int(rows[0]),
-        n_effective=float(weight),
+        n_effective=float(rows[1]),
         n_missing=state.n_missing,
         n_known={name: int(n) for name, n in zip(state.names, state.n_known, strict=True)},
         threshold=state.threshold,
         n_bins=n_bins,
         bin_strategy=bin_strategy,
-        log_losses=proper["log_loss"],
-        brier_scores=proper["brier_score"],
+        log_losses=losses,
+        brier_scores=scores,
         labels={name: known[name] for name in worst_first},
         means={
             kind: {name: float(value) for name, value in values.items() if np.isfinite(value)}
             for kind, values in means.items()
         },
-        hamming_loss=float(_hamming(sums)),
-        subset_accuracy=float(rows[2] / weight),
-        ranking_loss=float(rows[3] / weight),
-        coverage_error=float(rows[4] / weight),
-        label_ranking_average_precision=float(rows[5] / weight),
+        **of_rows,
     )
     if not n_resamples or rows[0] < 2:  # one row shows no variation
         return result
@@ -598,14 +569,18 @@ def _areas_of(rankings: tuple[RankingState, ...], n_together: int = RANGE) -> di
     return {"roc_auc": float(area), "average_precision": float(precision)}
 
 
-def _hamming(sums: FloatArray) -> Any:
-    """Return the fraction of wrong labels, from sums of labels on the last axes."""
+def _row_figures(rows: FloatArray, sums: FloatArray) -> dict[str, FloatArray]:
+    """Return the figures of rows from sums on the last axis, and of wrong labels among all."""
     weight, _, hit, _, selected, both, _ = np.moveaxis(sums.sum(axis=-2), -1, 0)
-    return (selected + hit - 2 * both) / weight
+    means = (
+        *np.moveaxis(rows[..., 2:] / rows[..., 1:2], -1, 0),
+        (selected + hit - 2 * both) / weight,
+    )
+    return dict(zip(ROW_TITLES, means, strict=True))
 
 
 def _means(
-    by_label: Mapping[str, FloatArray], sums: FloatArray, pooled: Mapping[str, FloatArray]
+    by_label: Mapping[str, FloatArray], sums: FloatArray, pooled: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Return the means of figures over labels, the last axis; NaN where no label has a figure.
 
@@ -668,50 +643,61 @@ def _with_intervals(
     draws = np.random.default_rng(seed).poisson(1.0, (n_resamples, len(state.rows))) * 1.0
     draws = draws[draws @ state.rows[:, 1] > 0]  # of few rows, none may be drawn
     rows, sums = draws @ state.rows, np.tensordot(draws, state.sums, 1)
-    drawn = _rates(sums)
-    areas: dict[str, list[FloatArray]] = {}
-    pooled: Any = 0.0
-    for label in range(len(state.names) if state.cells.size else 0):
-        own = state.cells[:, label]
-        cells = np.concatenate([own.sum(axis=0)[np.newaxis], np.tensordot(draws, own, 1)])
-        pooled = pooled + cells
-        for name, values in {**_cell_figures(cells, n_bins), **_line_figures(cells)}.items():
-            areas.setdefault(name, []).append(by_label[name][label] + values[1:] - values[0])
-        curve = result.labels[state.names[label]].curve if own.any() else None
-        areas.setdefault(IF_CALIBRATED, []).append(
-            np.full(len(draws), np.nan)
-            if curve is None
-            else errors_if_calibrated(
-                _variance_in_bins(curve), float(curve.count.sum()), len(draws), seed + label
-            )
-        )
-    drawn |= {name: np.stack(values, axis=-1) for name, values in areas.items()}
-    whole = {}
-    if areas:
-        whole = {
-            name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
-            for name, values in _cell_figures(pooled, n_bins).items()
-            if name != ECE
-        }
+    drawn, together = _rates(sums), dict[str, FloatArray]()
+    if state.cells is not None:
+        ranked, together = _ranked_draws(result, state.cells, by_label, draws, n_bins, seed)
+        drawn |= ranked
     intervals = {}
     percentiles = partial(interval_of, level=LEVEL, caller="audit")
-    for kind, means in _means(drawn, sums, whole).items():
-        calibrated = means.pop(IF_CALIBRATED, np.empty(0))
-        for name, resampled in means.items():
-            found, value = resampled[np.isfinite(resampled)], result.means[kind].get(name)
-            if value is not None and found.size:
-                if name == ECE:
-                    known = calibrated[np.isfinite(calibrated)]
-                    interval = error_interval(value, found, known, LEVEL)
-                else:
-                    interval = percentiles(value, found)
-                if name == "average_precision":
-                    interval = _mirrored(interval)
-                intervals[f"{kind}.{name}"] = interval
-    of_rows = {name: rows[:, k] / rows[:, 1] for k, name in enumerate(OF_ROWS, 2)}
-    for name, resampled in {**of_rows, "hamming_loss": _hamming(sums)}.items():
+    for kind, means in _means(drawn, sums, together).items():
+        finite = {name: values[np.isfinite(values)] for name, values in means.items()}
+        calibrated = finite.pop(IF_CALIBRATED, np.empty(0))
+        for name, found in finite.items():
+            value = result.means[kind].get(name)
+            if value is None or not found.size:
+                continue
+            if name == ECE:
+                interval = error_interval(value, found, calibrated, LEVEL)
+            else:
+                interval = percentiles(value, found)
+            if name == "average_precision":
+                interval = _mirrored(interval)
+            intervals[f"{kind}.{name}"] = interval
+    for name, resampled in _row_figures(rows, sums).items():
         intervals[name] = percentiles(getattr(result, name), resampled)
     return replace(result, intervals=intervals)
+
+
+def _ranked_draws(
+    result: MultiLabelAudit,
+    cells: FloatArray,
+    by_label: Mapping[str, FloatArray],
+    draws: FloatArray,
+    n_bins: int,
+    seed: int,
+) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+    """Return resampled figures of rankings: of each label, and of all labels together."""
+    figures: dict[str, list[FloatArray]] = {}
+    pooled: Any = 0.0
+    for k, label in enumerate(result.n_known):
+        own = np.concatenate(
+            [cells[:, k].sum(axis=0)[np.newaxis], np.tensordot(draws, cells[:, k], 1)]
+        )
+        pooled = pooled + own
+        for name, values in {**_cell_figures(own, n_bins), **_line_figures(own)}.items():
+            figures.setdefault(name, []).append(by_label[name][k] + values[1:] - values[0])
+        errors = np.full(len(draws), np.nan)
+        if label in result.labels:
+            curve = result.labels[label].curve
+            total = float(curve.count.sum())
+            errors = errors_if_calibrated(_variance_in_bins(curve), total, len(draws), seed + k)
+        figures.setdefault(IF_CALIBRATED, []).append(errors)
+    together = {
+        name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
+        for name, values in _cell_figures(pooled, n_bins).items()
+        if name != ECE
+    }
+    return {name: np.stack(values, axis=-1) for name, values in figures.items()}, together
 
 
 def _mirrored(interval: Interval) -> Interval:
@@ -756,17 +742,17 @@ def _line_figures(cells: FloatArray) -> dict[str, FloatArray]:
     weight, positive = weight[:, is_held], positive[:, is_held]
     p = predicted[0, is_held] / weight[0]
     odds = np.log(p / (1 - p))
-    found = {}
-    for name, is_line in (("calibration_intercept", False), ("calibration_slope", True)):
-        steps, information = np.full(len(cells), np.nan), None
-        if 0 < positive[0].sum() < weight[0].sum():
-            start = np.array([0.0, 1.0])
-            at, _, information = logistic_line((odds, weight[0], positive[0]), start, is_line)
+    names = ("calibration_intercept", "calibration_slope")
+    found = {name: np.full(len(cells), np.nan) for name in names}
+    if not 0 < positive[0].sum() < weight[0].sum():
+        return found
+    for is_line, name in enumerate(names):
+        columns, start = (odds, weight[0], positive[0]), np.array([0.0, 1.0])
+        at, _, information = logistic_line(columns, start, bool(is_line))
         if information is not None:
             residual = positive - weight / (1 + np.exp(-(at[0] + at[1] * odds)))
             gradient = residual @ np.stack([np.ones(odds.size), odds], axis=1)[:, : 1 + is_line]
-            steps = np.linalg.solve(information, gradient.T)[-1]
-        found[name] = steps
+            found[name] = np.linalg.solve(information, gradient.T)[-1]
     return found
 
 
@@ -812,8 +798,8 @@ def _lines(audit: MultiLabelAudit) -> list[str]:
 def _size(audit: MultiLabelAudit) -> str:
     """Return the numbers of rows and labels, and of labels that are not known."""
     size = f"{quantity(audit.n_rows, 'row')}, {quantity(len(audit.n_known), 'label')}"
-    pairs = sum(audit.n_known.values())
-    n_unknown = (audit.n_rows + audit.n_missing) * len(audit.n_known) - pairs
+    n_pairs = (audit.n_rows + audit.n_missing) * len(audit.n_known)
+    n_unknown = n_pairs - sum(audit.n_known.values())
     return f"{size}; {n_unknown:,} unknown labels left out" if n_unknown else size
 
 
@@ -825,17 +811,18 @@ def _bin_note(audit: MultiLabelAudit) -> str:
 
 def _metric_cells(audit: MultiLabelAudit) -> list[tuple[str, str, str]]:
     """Return name, value and interval of each metric of rows and of all labels."""
-    found = []
-    for name in (*OF_ROWS, "hamming_loss"):
-        title = name.replace("_", " ").replace("average precision", "AP")
-        title = title.replace("hamming", "Hamming")
-        found.append((title, getattr(audit, name), audit.intervals.get(name)))
-    for name, title in {**TITLES, ECE: f"ECE ({audit.n_bins} bins)"}.items():
-        for kind in MEANS:
-            value = audit.means[kind].get(name)
-            if value is not None:
-                found.append((f"{title}, {kind}", value, audit.intervals.get(f"{kind}.{name}")))
-    return [(title, f"{value:.4f}", ends_text(one)) for title, value, one in found]
+    titles = {**TITLES, ECE: f"ECE ({audit.n_bins} bins)"}
+    found = [(title, name, getattr(audit, name)) for name, title in ROW_TITLES.items()]
+    found += [
+        (f"{title}, {kind}", f"{kind}.{name}", audit.means[kind].get(name))
+        for name, title in titles.items()
+        for kind in MEANS
+    ]
+    return [
+        (title, f"{value:.4f}", ends_text(audit.intervals.get(name)))
+        for title, name, value in found
+        if value is not None
+    ]
 
 
 def _group_lines(audit: MultiLabelAudit) -> list[str]:
@@ -876,8 +863,7 @@ def _label_cells(audit: MultiLabelAudit, name: str) -> tuple[str, ...]:
 
 def _label_lines(audit: MultiLabelAudit) -> list[str]:
     """Return the figures of each label, the worst calibrated first."""
-    few = len(audit.labels) > MAX_SHOWN
-    title = f"label (worst {MAX_SHOWN})" if few else "label"
+    title = f"label (worst {MAX_SHOWN})" if len(audit.labels) > MAX_SHOWN else "label"
     widths = (9, 9, 8, 7, 6, 7, 6)
     head = "".join(f" {text:>{width}}" for text, width in zip(LABEL_HEADS, widths, strict=True))
     lines = [f"  {title:<19}{head}"]

@@ -83,7 +83,7 @@ class RegressionState(State):
     aleatoric: float | None
     epistemic: float | None
     n_rearranged: int
-    shared = "levels"
+    shared = ("levels",)
 
     @classmethod
     def of(cls, batch: Batch) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from operator import add
 from types import UnionType
 from typing import (
     Any,
@@ -33,10 +34,10 @@ class State:
 
     The state of no rows is neutral, any split of the rows adds up to the state of the whole, and a
     state survives JSON unchanged. A subclass declares its sums as fields, and implements `of` and
-    `value`. The `shared` field, such as bin edges, must be equal in states that are added.
+    `value`. The `shared` fields, such as bin edges, must be equal in states that are added.
     """
 
-    shared: ClassVar[str] = ""
+    shared: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
@@ -65,14 +66,17 @@ class State:
         sums: dict[str, Any] = {}
         for field in fields(self):
             a, b = getattr(self, field.name), getattr(other, field.name)
-            if isinstance(a, int | float) and isinstance(b, int | float):  # quick, as most are
-                sums[field.name] = a + b
+            is_shared = field.name in self.shared
+            if not is_shared and isinstance(a, int | float) and isinstance(b, int | float):
+                sums[field.name] = a + b  # quick, as most are
                 continue
-            is_shared = field.name == self.shared
             is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
             if not is_same_shape or (is_shared and not np.array_equal(a, b)):
                 raise StateMismatchError(field.name.replace("_", " "), _shown(a), _shown(b))
-            sums[field.name] = a if is_shared or a is None else a + b
+            if is_shared or a is None:
+                sums[field.name] = a
+            else:
+                sums[field.name] = tuple(map(add, a, b)) if isinstance(a, tuple) else a + b
         return type(self)(**sums)
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +111,9 @@ Kind = TypeVar("Kind")
 
 def _shown(value: Any) -> Any:
     """Return a value as an error shows it: a large array by its shape."""
-    return value.tolist() if np.size(value) <= 20 and hasattr(value, "tolist") else np.shape(value)
+    if np.size(value) > 20:
+        return np.shape(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def to_plain(state: Any) -> dict[str, Any]:
