@@ -27,11 +27,10 @@ from dubito.calibrate.calibrator import (
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.columns import fill_basis, fill_bumps
 from dubito.kernels.scaling import residual_rows, vector_sums
-from dubito.measure.state import State
+from dubito.measure.state import State, require_weight
 from dubito.outputs import Logits, Probabilities
 
 BASES = ("linear", "spline", "rbf")
@@ -158,8 +157,7 @@ def fit_affine(
         shards = replace(shards, block_entries=max(block_entries, 1))
     with kept_threads():
         weight = float(shards.sum(lambda batch: batch.labeled_weight.sum()))
-        if not weight > 0:
-            raise EmptyStateError("A calibrator")
+        require_weight(weight, "A calibrator")
         loss = _PenalizedLoss(shards, basis, penalty, weight)
         start = shards.sum(loss.start_moments)
         table = np.zeros(penalty.shape)

@@ -39,10 +39,11 @@ from dubito.calibrate.selection import (
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BadValueError, EmptyStateError, SingleClassWarning
+from dubito.errors import BadValueError, SingleClassWarning
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.columns import write_probabilities
+from dubito.measure.state import require_weight
 from dubito.outputs import Logits, Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
@@ -320,8 +321,7 @@ class AutoCalibrator(_BaseMixture):
         seed = draw_seed(self.random_state, type(self).__name__)
         batch = sample_rows(shards, self.max_samples, seed)
         labeled = drop_unlabeled(batch)
-        if len(labeled) == 0:
-            raise EmptyStateError("A calibrator")
+        require_weight(len(labeled), "A calibrator")
         if len(labeled) < MIN_ROWS:
             found = select_nothing(labeled)
         else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 from scipy.special import expit, log_expit, logit
@@ -15,8 +14,9 @@ from dubito.arrays import FloatArray, IntArray, require_bool, require_choice
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, RowBlock, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import BadValueError
 from dubito.measure.calibration_error import assign, uniform_edges
+from dubito.measure.state import require_weight
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
 from dubito.serialization.fields import MOST, Entry, Omittable, boolean, integer, number
@@ -41,11 +41,6 @@ class BinaryRows:
     targets: FloatArray
     weight: FloatArray
 
-    @classmethod
-    def of(cls, rows: LabeledRows, scores: FloatArray, k: int) -> BinaryRows:
-        targets = rows.soft_labels[:, k] if rows.is_soft else (rows.labels == k).astype(np.float64)
-        return cls(np.ascontiguousarray(scores[:, k]), targets, rows.weight)
-
     @property
     def n_columns(self) -> int:
         return 1
@@ -57,20 +52,53 @@ class BinaryRows:
         return BinaryRows(self.scores[rows], self.targets[rows], self.weight[rows])
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """Scores (rows x classes), labels or soft labels, and weights."""
+
+    scores: FloatArray
+    labels: IntArray
+    soft_labels: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch) -> ScoredRows:
+        """Return the log odds of all classes."""
+        rows = LabeledRows.of(batch)
+        return cls(log_odds(rows.outputs), rows.labels, rows.soft_labels, rows.weight)
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether labels are probabilities."""
+        return len(self.soft_labels) == len(self.scores)
+
+    def against_rest(self, k: int) -> BinaryRows:
+        targets = self.soft_labels[:, k] if self.is_soft else (self.labels == k).astype(np.float64)
+        return BinaryRows(np.ascontiguousarray(self.scores[:, k]), targets, self.weight)
+
+    def positives(self) -> tuple[IntArray, FloatArray]:
+        """Return the class and the score of every label, soft labels of probability 0 left out."""
+        classes: IntArray
+        if self.is_soft:
+            rows, classes = np.nonzero((self.soft_labels > 0) & (self.weight > 0)[:, np.newaxis])
+        else:
+            rows = np.flatnonzero((self.weight > 0) & (self.labels >= 0))
+            classes = self.labels[rows]
+        return classes, self.scores[rows, classes]
+
+
 def one_vs_rest_shards(shards: Shards, classes: range) -> Iterator[Shards[BinaryRows]]:
     """Yield the rows of each class against the rest: one block in memory, or a stream."""
     if isinstance(shards, ArrayShards):
-        rows = LabeledRows.of(shards.batch)
-        scores = log_odds(rows.outputs)
-        n_rows = max(len(scores), 1)
-        yield from (ArrayShards(BinaryRows.of(rows, scores, k), n_rows) for k in classes)
-        return
-    yield from (shards.map(partial(_rows_against_rest, k=k)) for k in classes)
+        scored = ScoredRows.of(shards.batch)
+        n_rows = max(len(scored.scores), 1)
+        return (ArrayShards(scored.against_rest(k), n_rows) for k in classes)
 
+    def against_rest(k: int) -> Shards[BinaryRows]:
+        return shards.map(lambda batch: ScoredRows.of(batch).against_rest(k))
 
-def _rows_against_rest(batch: Batch, k: int) -> BinaryRows:
-    rows = LabeledRows.of(batch)
-    return BinaryRows.of(rows, log_odds(rows.outputs), k)
+    return map(against_rest, classes)
 
 
 class BaseBinaryCalibrator(BaseCalibrator):
@@ -245,7 +273,7 @@ def _fit_logistic(
     start: FloatArray,
     penalty: float,
 ) -> FloatArray:
-    """Return the coefficients of lowest mean log loss, by Newton's method with backtracking.
+    """Return the coefficients of lowest mean log loss.
 
     `features_of` turns log odds into rows x coefficients. `targets` are the label values of the
     rest and of the class. `penalty` multiplies the squared distance from the start.
@@ -263,29 +291,45 @@ def _fit_logistic(
 
     def objective(coefficients: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         weight, *rest = shards.sum(lambda rows: sums(rows, coefficients))
-        if not weight > 0:
-            raise EmptyStateError("A calibrator")
+        require_weight(weight, "A calibrator")
         loss, *derivatives = np.array(rest) / weight
         away = coefficients - start
         gradient = np.array(derivatives[: start.size]) + 2 * penalty * away
         hessian = np.reshape(derivatives[start.size :], (start.size, start.size))
         return loss + penalty * away @ away, gradient, hessian + 2 * penalty * np.eye(start.size)
 
-    best = start
-    loss, gradient, hessian = objective(best)
-    for _ in range(MAX_ROUNDS):
+    def newton_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, float]:
         step = -np.linalg.solve(hessian, gradient)
-        decrease = -gradient @ step
-        if decrease < TOLERANCE:
+        return step, float(-gradient @ step)
+
+    return minimize_newton(objective, newton_step, start, TOLERANCE)
+
+
+def minimize_newton(
+    objective: Callable[[FloatArray], tuple[Any, ...]],
+    newton_step: Callable[..., tuple[FloatArray, float]],
+    start: FloatArray,
+    tolerance: float,
+) -> FloatArray:
+    """Return the minimum of a convex function, by Newton's method with backtracking.
+
+    `objective` returns the value and what `newton_step` takes, which returns the step and the
+    decrease that it predicts; below `tolerance`, the last step is taken without a look.
+    """
+    best = start
+    value, *derivatives = objective(best)
+    for _ in range(MAX_ROUNDS):
+        step, decrease = newton_step(*derivatives)
+        if decrease < tolerance:
             return best + step
         length = 1.0
         while True:
             trial = best + length * step
             tried = objective(trial)
-            if tried[0] <= loss - 1e-4 * length * decrease or length < MIN_LENGTH:
+            if tried[0] <= value - 1e-4 * length * decrease or length < MIN_LENGTH:
                 break
             length /= 2
-        best, (loss, gradient, hessian) = trial, tried
+        best, (value, *derivatives) = trial, tried
     return best
 
 
@@ -377,8 +421,7 @@ class HistogramBinning(BaseBinaryCalibrator):
             return np.stack([np.bincount(bins, column, edges.size - 1) for column in columns])
 
         weight, positive = shards.sum(sums)
-        if not weight.sum() > 0:
-            raise EmptyStateError("A calibrator")
+        require_weight(weight.sum(), "A calibrator")
         prior = (positive.sum() + 0.5) / (weight.sum() + 1)
         is_certain = (weight > 0) & ((positive <= 0) | (positive >= weight))
         extra = is_certain * float(self.smooth)

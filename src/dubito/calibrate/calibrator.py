@@ -158,11 +158,11 @@ class OutputContainers(Serializable):
         """
         self._require_fitted("get_feature_names_out")
         names, is_named = self._output_names()
+        n_columns = len(names)
         if input_features is not None and not is_named:
             names = [str(one) for one in input_features]
-        elif input_features is None and len(self._columns or ()) == len(names):
+        elif input_features is None and len(self._columns or ()) == n_columns:
             names = [*(self._columns or ())]
-        n_columns = len(self._output_names()[0])
         if len(names) != n_columns:
             rule, fix = f"must be {n_columns} names, one per column", "Leave them out"
             caller = f"{type(self).__name__}.get_feature_names_out"
@@ -279,11 +279,11 @@ class BaseCalibrator(OutputContainers):
         n_rows = shards.sum(counts)
         if np.count_nonzero(n_rows) == 1 and n_rows.sum() > 1:
             k = int(n_rows.argmax())
+            name = (self.classes_ or range(self.n_classes_))[k]
             text = (
-                f"{type(self).__name__}: all {n_rows[k]:,} labeled rows are of one class, "
-                f"{(self.classes_ or range(self.n_classes_))[k]!r}. Nothing can be learned about "
-                "the others: their calibrated probabilities are too low. Fit on rows of several "
-                "classes."
+                f"{type(self).__name__}: all {n_rows[k]:,} labeled rows are of one class, {name!r}. "
+                "Nothing can be learned about the others: their calibrated probabilities are too "
+                "low. Fit on rows of several classes."
             )
             warnings.warn(text, SingleClassWarning, stacklevel)
 
@@ -421,8 +421,7 @@ class BaseCalibrator(OutputContainers):
 
     def _unfitted_copy(self) -> BaseCalibrator:
         """Return an unfitted copy to fit on folds, which keeps what was selected on all rows."""
-        fresh: BaseCalibrator = clone(self)
-        return fresh
+        return clone(self)
 
     def _fold_copy(self, outputs: Any) -> BaseCalibrator:
         """Return an unfitted copy to fit on folds of these outputs."""
@@ -623,14 +622,9 @@ def labeled_shards(
     is_given = y is not None
     if isinstance(outputs, TopLabel) and not is_given:
         y = outputs.correct
+    columns = {"sample_weight": sample_weight, "groups": groups}
     shards = make_shards(
-        outputs,
-        y,
-        sample_weight=sample_weight,
-        groups=groups,
-        caller=caller,
-        label_argument=label_argument,
-        convert=convert,
+        outputs, y, caller=caller, label_argument=label_argument, convert=convert, **columns
     )
     if isinstance(outputs, TopLabel) and is_given:
         rule, fix = "must be None with TopLabel, which holds it", "Pass the confidence alone"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,13 +131,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if is_frozen:
             check_is_fitted(estimator)
         classes = np.asarray(estimator.classes_) if is_frozen else np.unique(labels)
-        learned = self._learned_from(_require_two_classes(classes))
+        if classes.size < 2:
+            rule, fix = "must have at least 2 classes", "Add rows of another class"
+            raise BadValueError("y", NAME, rule, f"1 class, {classes.tolist()}", fix)
+        learned = self._learned_from(classes)
         if is_frozen:
             fitted = estimator
             rows, outputs = np.arange(labels.size), _model_outputs(fitted, features, classes)
         else:
-            if routed is None:
-                _warn_about_unused_weights(estimator, weight)
+            if routed is None and weight is not None and _weight_argument(estimator) is None:
+                kind = type(estimator).__name__
+                text = f"{NAME}: {kind}.fit takes no sample_weight; only the calibrator uses it."
+                warnings.warn(text, DubitoWarning, stacklevel=2)
             splits = _make_splits(self.cv, data, groups, routed and routed["splitter"])
             rows, outputs = _held_out_outputs(estimator, data, splits, classes)
             fitted = data.fit(estimator)
@@ -157,9 +162,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Return the metadata of the estimator and of the splitter; None without routing."""
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **metadata)
-            splitter = dict(routed["splitter"]["split"])
-            return {"estimator": dict(routed.get("estimator", {}).get("fit", {})),
-                    "splitter": splitter}  # fmt: skip
+            of_estimator = dict(routed.get("estimator", {}).get("fit", {}))
+            return {"estimator": of_estimator, "splitter": dict(routed["splitter"]["split"])}
         others = [name for name in metadata if name not in ("sample_weight", "groups")]
         if others:
             rule, fix = "needs metadata routing", "Use set_config(enable_metadata_routing=True)"
@@ -228,16 +232,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        if not isinstance(self.estimator, FrozenEstimator):  # which is not fitted again
-            router.add(estimator=_default_estimator(self.estimator), method_mapping=mapping)
+        estimator = _default_estimator() if self.estimator is None else self.estimator
+        if not isinstance(estimator, FrozenEstimator):  # which is not fitted again
+            router.add(estimator=estimator, method_mapping=mapping)
         mapping = MethodMapping().add(caller="fit", callee="split")
         return router.add(splitter=_as_splitter(self.cv), method_mapping=mapping)
 
     def _repr_html_inner(self) -> str:
         """Return scikit-learn's diagram, below what calibration does once it is fitted."""
-        diagram = str(super()._repr_html_inner())
-        is_fitted = hasattr(self, "classes_")
-        return html_view(sentence(self.summary())) + diagram if is_fitted else diagram
+        fitted = html_view(sentence(self.summary())) if hasattr(self, "classes_") else ""
+        return fitted + str(super()._repr_html_inner())
 
     def _repr_mimebundle_(self, **settings: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = super()._repr_mimebundle_(**settings)
@@ -254,7 +258,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _base(self) -> Any:
         """Return the estimator, or the default."""
         if self.estimator is None:
-            return _default_estimator(None)
+            return _default_estimator()
         is_instance = hasattr(self.estimator, "fit") and not isinstance(self.estimator, type)
         if not (is_instance and is_classifier(self.estimator)):
             rule, fix = "must be a scikit-learn classifier", "Pass LogisticRegression()"
@@ -270,8 +274,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not isinstance(self.calibrator, BaseCalibrator):
             rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
             raise not_a_calibrator(self.calibrator, NAME, rule, fix)
-        fresh: BaseCalibrator = clone(self.calibrator)
-        return fresh
+        return cast(BaseCalibrator, clone(self.calibrator))
 
 
 @final
@@ -299,10 +302,8 @@ class _TrainingRows:
         return clone(estimator).fit(features, labels, **params)
 
 
-def _default_estimator(estimator: Any) -> Any:
-    """Return the estimator, or the default, which requests weights."""
-    if estimator is not None:
-        return estimator
+def _default_estimator() -> LogisticRegression:
+    """Return the default estimator, which requests weights."""
     default = LogisticRegression()
     if get_config()["enable_metadata_routing"]:
         default.set_fit_request(sample_weight=True)
@@ -353,8 +354,7 @@ def _model_outputs(model: Any, features: Any, classes: NDArray[Any]) -> Logits |
     """Return the outputs of a fitted model, with a column for each of `classes`."""
     is_score = hasattr(model, "decision_function")
     if not (is_score or hasattr(model, "predict_proba")):
-        rule = "must have decision_function or predict_proba"
-        fix = "Pass another estimator"
+        rule, fix = "must have decision_function or predict_proba", "Pass another estimator"
         raise BadTypeError("estimator", NAME, rule, type(model).__name__, fix)
     array = np.asarray((model.decision_function if is_score else model.predict_proba)(features))
     if is_score and array.ndim == 1:
@@ -378,9 +378,8 @@ def _model_outputs(model: Any, features: Any, classes: NDArray[Any]) -> Logits |
 def _as_splitter(cv: Any, labels: NDArray[Any] | None = None) -> Any:
     """Return a splitter; of a number of folds a stratified one, if the labels are classes."""
     if isinstance(cv, str):
-        rule = "must be a number, a splitter or splits"
         fix = "Wrap a fitted model in FrozenEstimator(model)"
-        raise BadValueError("cv", NAME, rule, repr(cv), fix)
+        raise BadValueError("cv", NAME, "must be a number, a splitter or splits", repr(cv), fix)
     return check_cv(cv, labels, classifier=True)
 
 
@@ -395,14 +394,6 @@ def _make_splits(
     rows, splitter = np.arange(data.labels.size), _as_splitter(cv, data.labels)
     splits = splitter.split(data.features, data.labels, **params)
     return [(rows[train], rows[test]) for train, test in splits]
-
-
-def _require_two_classes(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes, or raise if there is only one."""
-    if classes.size < 2:
-        rule, fix = "must have at least 2 classes", "Add rows of another class"
-        raise BadValueError("y", NAME, rule, f"1 class, {classes.tolist()}", fix)
-    return classes
 
 
 def _final_model(model: Any) -> Any:
@@ -421,11 +412,3 @@ def _weight_argument(estimator: Any) -> str | None:
         return None if inner is None else f"{name}__{inner}"
     is_taken = isinstance(estimator, Pipeline) or has_fit_parameter(estimator, "sample_weight")
     return "sample_weight" if is_taken else None
-
-
-def _warn_about_unused_weights(estimator: Any, weight: FloatArray | None) -> None:
-    """Warn where only the calibrator can use the weights."""
-    if weight is not None and _weight_argument(estimator) is None:
-        kind = type(estimator).__name__
-        text = f"{NAME}: {kind}.fit takes no sample_weight; only the calibrator uses it."
-        warnings.warn(text, DubitoWarning, stacklevel=3)

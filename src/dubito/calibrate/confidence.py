@@ -24,8 +24,9 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import BaseCalibrator, correct_answers, drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import quantity
+from dubito.measure.state import require_weight
 from dubito.outputs import BaseOutputs, Logits, Probabilities, Scores, TopLabel, unchecked
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
@@ -430,8 +431,7 @@ class ConfidenceCalibrator(BaseCalibrator):
     def _learn(self, shards: Shards) -> None:
         seed = draw_seed(self.random_state, type(self).__name__)
         batch = drop_unlabeled(sample_rows(shards, MAX_SAMPLES, seed, is_labeled=True))
-        if not len(batch):
-            raise EmptyStateError("A calibrator")
+        require_weight(len(batch), "A calibrator")
         scores = _as_scores(batch.outputs, type(self).__name__)
         targets, weight = correct_answers(batch), batch.labeled_weight
         self.n_scores_, self.names_ = scores.n_scores, scores.names

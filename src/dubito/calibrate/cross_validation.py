@@ -50,7 +50,7 @@ from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.labels import LabelMatrix, Labels
 from dubito.data.shards import ArrayShards, Shards, make_shards, sample_rows
-from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
+from dubito.errors import BadValueError, DubitoWarning
 from dubito.formatting import (
     HTMLTable,
     decimal,
@@ -64,7 +64,7 @@ from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.state import json_fields, labeled_batch
+from dubito.measure.state import json_fields, labeled_batch, require_weight
 from dubito.outputs import Logits, Probabilities, Scores, TopLabel, as_multilabel, unchecked
 from dubito.serialization.fields import Omittable, integer, number, optional
 from dubito.serialization.objects import Record, clone, stores_fields
@@ -690,8 +690,7 @@ def decompose_loss(
     n_folds = as_count(cv, "cv", caller, least=2, example=5)
     wrapped = as_class_outputs(outputs, caller)
     batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, caller))
-    if len(batch) == 0:
-        raise EmptyStateError(caller)
+    require_weight(len(batch), caller)
     _require_two_rows(batch, "y_true", caller)
     folds = make_folds(batch, min(n_folds, len(batch)), draw_seed(random_state, caller), caller)
     logits = held_out_logits(clone(model), batch, folds)

@@ -171,13 +171,9 @@ class ForestCalibration(BaseCalibrator):
 
     def _join_trees(self, trees: list[_Tree]) -> None:
         """Concatenate the nodes of all trees and the labels of their leaves."""
-        sizes = [tree.child.size for tree in trees]
-        self.roots_ = np.cumsum([0, *sizes[:-1]])
-        self.column_ = np.concatenate([np.where(tree.child, tree.column, -1) for tree in trees])
-        self.threshold_ = np.concatenate([tree.threshold[tree.child > 0] for tree in trees])
-        self.n_labels_ = np.concatenate([tree.n_labels for tree in trees])
-        self.labels_ = np.concatenate([tree.labels for tree in trees])
-        self.weights_ = np.concatenate([tree.weights for tree in trees])
+        self.roots_ = np.cumsum([0, *(tree.column.size for tree in trees[:-1])])
+        columns = (np.concatenate(parts) for parts in zip(*trees, strict=True))
+        self.column_, self.threshold_, self.n_labels_, self.labels_, self.weights_ = columns
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         mixed = np.zeros(outputs.array.shape[::-1])
@@ -240,9 +236,8 @@ def _tree_features(outputs: Logits | Probabilities) -> FloatArray:
 class _Tree(NamedTuple):
     """The nodes of a tree, and the labels of its leaves."""
 
-    column: IntArray
-    threshold: FloatArray
-    child: IntArray
+    column: IntArray  # per node, -1 for leaves
+    threshold: FloatArray  # per split
     n_labels: IntArray  # per node
     labels: IntArray
     weights: FloatArray
@@ -268,4 +263,6 @@ def _grow_tree(
     np.add.at(counts, (leaves, labels), weight)
     nodes, classes = np.nonzero(counts)
     n_labels = np.bincount(nodes, minlength=n_nodes)
-    return _Tree(column, threshold, child, n_labels, classes, counts[nodes, classes])
+    is_split = child > 0
+    split_column = np.where(is_split, column, -1)
+    return _Tree(split_column, threshold[is_split], n_labels, classes, counts[nodes, classes])

@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import logit
 
 from dubito.arrays import FloatArray, IntArray, contiguous, require_bool, require_choice
-from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows
+from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows, ScoredRows
 from dubito.calibrate.calibrator import FLOOR
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import EmptyStateError
 from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
+from dubito.measure.state import require_weight
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, number
 from dubito.serialization.fitted import fitted
@@ -95,8 +95,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         else:
             knots, offsets = np.tile(GRID, n_curves), np.arange(n_curves + 1) * GRID.size
         cells = shards.sum(lambda rows: _Cells.of(rows, knots, offsets))
-        if not cells.weight.sum() > 0:
-            raise EmptyStateError("A calibrator")
+        require_weight(cells.weight.sum(), "A calibrator")
         bounds = offsets + np.arange(offsets.size)  # n knots separate n + 1 cells
         parts = [slice(*bounds[k : k + 2]) for k in range(n_curves)]
         is_step = self.interpolation == "step"
@@ -131,27 +130,6 @@ def _as_column(rows: BinaryRows) -> ScoredRows:
     """Return the rows of one class as a table of one column."""
     labels = np.zeros(rows.scores.size, dtype=np.int64)
     return ScoredRows(rows.scores[:, np.newaxis], labels, rows.targets[:, np.newaxis], rows.weight)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredRows:
-    """Scores (rows x classes), labels or soft labels, and weights."""
-
-    scores: FloatArray
-    labels: IntArray
-    soft_labels: FloatArray
-    weight: FloatArray
-
-    def positives(self) -> tuple[IntArray, FloatArray]:
-        """Return the class and the score of every label, soft labels of probability 0 left out."""
-        classes: IntArray
-        if self.soft_labels.shape[0] == self.scores.shape[0]:
-            rows, classes = np.nonzero((self.soft_labels > 0) & (self.weight > 0)[:, np.newaxis])
-        else:
-            rows = np.flatnonzero((self.weight > 0) & (self.labels >= 0))
-            classes = self.labels[rows]
-        return classes, self.scores[rows, classes]
 
 
 class Curve(NamedTuple):

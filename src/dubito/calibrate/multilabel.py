@@ -22,6 +22,7 @@ from dubito.arrays import (
     require_choice,
     require_random_state,
 )
+from dubito.calibrate.binary import minimize_newton
 from dubito.calibrate.calibrator import (
     FLOOR,
     OutputContainers,
@@ -34,10 +35,10 @@ from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, as_label_matrix, look_like_labels, require_own_places
 from dubito.data.shards import CountedShards, Shards, make_shards, sample_rows
-from dubito.errors import DubitoWarning, EmptyStateError
+from dubito.errors import DubitoWarning
 from dubito.formatting import join_words, percent
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks, run_in_order
-from dubito.measure.state import warn_of_missing
+from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
@@ -74,8 +75,6 @@ OTHER_SPREADS = (0.03, 0.1, 0.3, 1.0)  # of the weights of other labels
 FIXED = 1e10  # the precision of what may not vary
 N_STANDARD_ERRORS = 0.5  # by which a simpler candidate may be worse than the best
 ROUGH, TOLERANCE = 0.01, 1e-7  # predicted gain in log likelihood below which a fit has ended
-MAX_ROUNDS = 100
-MIN_LENGTH = 1e-15  # of a step: where nearly all curvature is saturated, Newton steps are huge
 N_SHOWN = 5  # names of labels in a summary
 
 
@@ -269,7 +268,7 @@ def _fit(
     start: _Fit,
     tolerance: float,
 ) -> _Fit:
-    """Return the most probable coefficients, by Newton's method with backtracking.
+    """Return the most probable coefficients.
 
     The coefficients of labels are normal around those of the common map, which are normal around
     the identity: given the common map, labels do not depend on each other.
@@ -280,26 +279,25 @@ def _fit(
     precision[:n] = 1 / np.maximum(spread, FIXED**-0.5) ** 2
     wide = COMMON_PRECISION[:n]
     n_labels = len(start.coefficients)
-    eye, each = np.eye(size), np.arange(n)
+    n_own, eye, each = n_labels * size, np.eye(size), np.arange(n)
 
-    def objective(at: _Fit) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    def fit_of(flat: FloatArray) -> _Fit:
+        return _Fit(flat[:n_own].reshape(n_labels, size), flat[n_own:])
+
+    def objective(flat: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+        at = fit_of(flat)
         sums = derivatives(at.coefficients, n)
-        gradient = sums[1 : 1 + n_labels * size].reshape(n_labels, size)
-        hessian = sums[1 + n_labels * size :].reshape(n_labels, size, size)
+        gradient = sums[1 : 1 + n_own].reshape(n_labels, size)
+        hessian = sums[1 + n_own :].reshape(n_labels, size, size)
         away = at.coefficients.copy()
         away[:, :n] -= at.common
         penalty = 0.5 * ((precision * away**2).sum() + wide @ at.common**2)
         common = wide * at.common - precision[:n] * away[:, :n].sum(axis=0)
-        return (
-            sums[0] + penalty,
-            gradient + precision * away,
-            hessian + precision * eye,
-            common,
-        )
+        return sums[0] + penalty, gradient + precision * away, hessian + precision * eye, common
 
-    best = start
-    loss, gradient, hessian, common = objective(best)
-    for _ in range(MAX_ROUNDS):
+    def newton_step(
+        gradient: FloatArray, hessian: FloatArray, common: FloatArray
+    ) -> tuple[FloatArray, float]:
         sides = np.zeros((n_labels, size, 1 + n))
         sides[:, :, 0] = -gradient
         sides[:, each, 1 + each] = precision[:n]
@@ -310,17 +308,10 @@ def _fit(
         common_step = np.linalg.solve(schur, side)
         step = solved[:, :, 0] + solved[:, :, 1:] @ common_step
         decrease = -np.vdot(gradient, step) - common @ common_step
-        length = 1.0
-        while True:
-            trial = _Fit(best.coefficients + length * step, best.common + length * common_step)
-            if decrease < tolerance:
-                return trial
-            tried = objective(trial)
-            if tried[0] <= loss - 1e-4 * length * decrease or length < MIN_LENGTH:
-                break
-            length /= 2
-        best, (loss, gradient, hessian, common) = trial, tried
-    return best
+        return np.append(step, common_step), float(decrease)
+
+    flat = np.append(start.coefficients, start.common)
+    return fit_of(minimize_newton(objective, newton_step, flat, tolerance))
 
 
 def _fit_rows(prior: _Prior, rows: tuple[_Entries, _Fit]) -> _Fit:
@@ -387,19 +378,17 @@ class _Selection:
         new = []
         for prior in priors:
             starts = [fit.widened(prior, self.n_components) for fit in last.fits]
-            trains = [train for train, _ in self.parts]
-            run = partial(_fit_rows, prior)
-            last = self._evaluate(prior, list(map_in_order(run, zip(trains, starts, strict=True))))
+            rows = [(train, start) for (train, _), start in zip(self.parts, starts, strict=True)]
+            last = self._evaluate(prior, list(map_in_order(partial(_fit_rows, prior), rows)))
             new.append(last)
         return self.best(new)
 
     def simplest_as_good(self) -> _Tried:
         """Return the simplest candidate that is as good as the best up to noise."""
         best = self.best(self.tried)
-        simpler = [one for one in self.tried if one.prior.complexity < best.prior.complexity]
-        kinds = sorted({one.prior.complexity for one in simpler})
-        for kind in kinds:
-            found = self.best(one for one in simpler if one.prior.complexity == kind)
+        kinds = sorted({one.prior.complexity for one in self.tried})
+        for kind in kinds[: kinds.index(best.prior.complexity)]:
+            found = self.best(one for one in self.tried if one.prior.complexity == kind)
             excess = found.losses - best.losses
             if self.labels.mean(excess) <= N_STANDARD_ERRORS * self.labels.standard_error(excess):
                 return found
@@ -601,8 +590,7 @@ class MultiLabelCalibrator(OutputContainers):
 
     def _learn(self, shards: Shards) -> None:
         known_weight = shards.sum(_known_weight)
-        if not known_weight.sum() > 0:
-            raise EmptyStateError(type(self).__name__)
+        require_weight(known_weight.sum(), type(self).__name__)
         self.unfitted_ = np.flatnonzero(known_weight == 0).tolist()
         seed = draw_seed(self.random_state, type(self).__name__)
         n_rows = min(self.max_samples, max(SELECTION_ENTRIES // self.n_labels_, SELECTION_ROWS))

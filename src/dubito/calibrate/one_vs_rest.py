@@ -9,22 +9,15 @@ import numpy as np
 from scipy.special import expit
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.binary import BaseBinaryCalibrator, one_vs_rest_shards
+from dubito.calibrate.binary import BaseBinaryCalibrator, ScoredRows, one_vs_rest_shards
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     LabeledRows,
     RowBlock,
-    log_odds,
     not_a_calibrator,
 )
-from dubito.calibrate.isotonic import (
-    Curve,
-    IsotonicCalibration,
-    ScoredRows,
-    interpolate_curves,
-)
-from dubito.data.batch import Batch
+from dubito.calibrate.isotonic import Curve, IsotonicCalibration, interpolate_curves
 from dubito.data.shards import ArrayShards, Shards
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
@@ -99,7 +92,7 @@ class OneVsRest(BaseCalibrator):
         if isinstance(self.calibrator, IsotonicCalibration):
             # All curves from one pass over the matrix.
             in_memory = isinstance(shards, ArrayShards)
-            rows = shards.map(_scored_rows)
+            rows = shards.map(ScoredRows.of)
             curves = self.calibrator._fit_curves(rows, self.n_classes_, in_memory=in_memory)
             for one, curve in zip(calibrators, curves, strict=True):
                 one._take(curve)
@@ -169,12 +162,6 @@ class OneVsRestCounts:
     n_rows: int
     n_fell_back: int
     n_changed: int
-
-
-def _scored_rows(batch: Batch) -> ScoredRows:
-    """Return the log odds of all classes."""
-    rows = LabeledRows.of(batch)
-    return ScoredRows(log_odds(rows.outputs), rows.labels, rows.soft_labels, rows.weight)
 
 
 def _fell_back(separate: FloatArray) -> BoolArray:

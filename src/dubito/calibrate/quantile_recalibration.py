@@ -155,10 +155,8 @@ class QuantileRecalibration(BaseRegressionCalibrator):
         empty = np.zeros(outputs.n_rows)
         for block in small_blocks(Batch(outputs, None, empty)):
             rows = slice(block.first_row, block.first_row + len(block))
-            # Rounding may break the order in the last digit.
-            array[rows] = np.maximum.accumulate(
-                cast_finite(_values_at(block.outputs, scores), kind), axis=1
-            )
+            values = cast_finite(_values_at(block.outputs, scores), kind)
+            array[rows] = np.maximum.accumulate(values, axis=1)  # rounding may break the order
         is_flat = self.n_targets_ is None
         return Quantiles(array[:, :, 0] if is_flat else array, np.asarray(self.levels))
 
@@ -185,12 +183,9 @@ def _check_levels(levels: Any, caller: str) -> FloatArray:
 
 def _exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
     """Return the knots of R per target: one at each value, two where it weighs more than 1."""
-    parts = [
-        (_target_scores(block), block.labeled_weight)
-        for b in shards.batches()
-        for block in small_blocks(b)
-    ]
-    scores, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    blocks = [block for batch in shards.batches() for block in small_blocks(batch)]
+    scores = np.concatenate([_target_scores(block) for block in blocks])
+    weight = np.concatenate([block.labeled_weight for block in blocks])
     is_used = weight > 0
     knots = []
     for column in scores[is_used].T:
@@ -309,9 +304,8 @@ def _values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
     targets = np.arange(n_targets)
     low, high = values[:, right - 1, targets], values[:, right, targets]
     beyond = scores - np.clip(scores, *ends)
-    return np.asarray(
-        low + (high - low) * fraction + _row_spread(values, levels)[:, np.newaxis] * beyond
-    )
+    outside = _row_spread(values, levels)[:, np.newaxis] * beyond
+    return np.asarray(low + (high - low) * fraction + outside)
 
 
 def _stated_quantiles(outputs: BaseOutputs) -> tuple[FloatArray, FloatArray]:

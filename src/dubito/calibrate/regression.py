@@ -19,12 +19,11 @@ from dubito.errors import (
     BadValueError,
     BoundWarning,
     DubitoWarning,
-    EmptyStateError,
     StateMismatchError,
 )
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.regression import Regression, point_of_rows, require_targets, values_of
-from dubito.measure.state import warn_of_missing
+from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import integer, one_of, optional
@@ -88,8 +87,7 @@ class BaseRegressionCalibrator(Serializable):
             return np.array([batch.n_missing, len(batch), batch.labeled_weight.sum()])
 
         n_missing, n_rows, weight = shards.sum(counts)
-        if not weight > 0:
-            raise EmptyStateError(name)
+        require_weight(weight, name)
         warn_of_missing(int(n_missing), int(n_rows), name, stacklevel=3)
         with self._fitting(kind_=known[0], n_targets_=known[1]), cached(shards) as quick:
             self._learn(quick)
@@ -307,19 +305,19 @@ def _warn_of_one_row(shards: Shards) -> None:
         z = np.where(batch.labeled_weight > 0, z, 0.0)
         squares = batch.labeled_weight * squares
         row = int(z.argmax()) if z.size else 0
-        return [(len(batch), row, float(z.max(initial=0.0)), squares[row : row + 1].sum(),
-                 squares.sum())]  # fmt: skip
+        largest = (row, float(z.max(initial=0.0)), squares[row : row + 1].sum())
+        return [(len(batch), *largest, squares.sum())]
 
     parts = shards.sum(largest)
-    k = int(np.argmax([one[2] for one in parts]))
-    first = sum(one[0] for one in parts[:k])
-    _, row, z, square, _ = parts[k]
-    n_rows = sum(one[0] for one in parts)
-    if n_rows >= MIN_ROWS and z > EXTREME and square > 0.5 * sum(one[4] for one in parts):
+    n_rows, rows, scores, squares, totals = zip(*parts, strict=True)
+    k = int(np.argmax(scores))
+    z, is_dominant = scores[k], squares[k] > 0.5 * sum(totals)
+    if sum(n_rows) >= MIN_ROWS and z > EXTREME and is_dominant:
+        row = sum(n_rows[:k]) + rows[k]
         text = (
-            f"VarianceScaling: the target of row {first + row} is {z:.3g} predicted standard "
-            "deviations from its mean, and alone determines the factor. Correct or drop the row, "
-            "or use QuantileRecalibration."
+            f"VarianceScaling: the target of row {row} is {z:.3g} predicted standard deviations "
+            "from its mean, and alone determines the factor. Correct or drop the row, or use "
+            "QuantileRecalibration."
         )
         warnings.warn(text, DubitoWarning, stacklevel=4)
 

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import islice
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -134,12 +135,11 @@ class _CrossValidation:
     def __init__(self, batch: Batch, folds: Sequence[Fold], time_budget: float | None) -> None:
         self.batch, self.folds = batch, folds
         self.end = np.inf if time_budget is None else time.perf_counter() + time_budget
-        columns = []
-        for _, test in folds:
-            rows = LabeledRows.of(batch.take(test))
-            _, weights, positions = rows.label_likelihoods([rows.array])
-            columns.append((weights, test[positions]))
-        self.labels = HeldOutLabels(*map(np.concatenate, zip(*columns, strict=True)))
+        held_out = [LabeledRows.of(batch.take(test)).label_entries() for _, test in folds]
+        weights = np.concatenate([weights for _, _, weights in held_out])
+        pairs = zip(held_out, folds, strict=True)
+        rows = np.concatenate([test[positions] for (positions, *_), (_, test) in pairs])
+        self.labels = HeldOutLabels(weights, rows)
 
     def evaluate(
         self, calibrators: Sequence[BaseCalibrator], folds: range, is_limited: bool = True
@@ -148,14 +148,13 @@ class _CrossValidation:
         tasks = [(one, fold) for one in calibrators for fold in folds]
         # The fit on all rows warns.
         with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-            results = list(map_in_order(partial(self._run, is_limited), tasks))
+            results = iter(list(map_in_order(partial(self._run, is_limited), tasks)))
         candidates = []
-        for k, calibrator in enumerate(calibrators):
-            some = results[k * len(folds) : (k + 1) * len(folds)]
-            done = [result for result in some if result is not None]
+        for calibrator in calibrators:
+            done = [result for result in islice(results, len(folds)) if result is not None]
             if len(done) == len(folds):
-                likelihoods = np.concatenate([one for one, _ in done])
-                candidates.append(Candidate(calibrator, likelihoods, sum(t for _, t in done)))
+                likelihoods, seconds = zip(*done, strict=True)
+                candidates.append(Candidate(calibrator, np.concatenate(likelihoods), sum(seconds)))
         return candidates
 
     def _run(

@@ -18,7 +18,7 @@ from dubito.calibrate.calibrator import (
 )
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BoundWarning, EmptyStateError
+from dubito.errors import BoundWarning
 from dubito.formatting import percent
 from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
@@ -32,6 +32,7 @@ from dubito.kernels.scaling import (
     wide_temperature_sums,
 )
 from dubito.measure.calibration_error import uniform_edges
+from dubito.measure.state import require_weight
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import distribution
 from dubito.serialization.fields import number
@@ -149,8 +150,7 @@ def best_inverse_temperature(shards: Shards) -> float:
         beta = float(np.float32(beta))  # what float32 rows are multiplied by
         sums = shards.sum(lambda batch: temperature_sums(batch, beta))  # noqa: B023
         weight, loss, slope, curvature = sums
-        if not weight > 0:
-            raise EmptyStateError("A temperature")
+        require_weight(weight, "A temperature")
         if loss <= 0:  # confident and always right: rounding leaves no derivative
             _warn_about_bound(MAX_BETA)
             return MAX_BETA

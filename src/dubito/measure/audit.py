@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, final, overload
@@ -14,7 +14,7 @@ from dubito.arrays import FloatArray, as_fraction, draw_seed
 from dubito.data.batch import make_batch
 from dubito.data.labels import distinct, is_absent
 from dubito.data.shards import ArrayShards, Shards, require_shards
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import BadValueError
 from dubito.measure.audit_state import AuditSums, BootstrapState
 from dubito.measure.binary import (
     THRESHOLD,
@@ -35,7 +35,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval
 from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.state import GroupedState, json_fields, pooling
+from dubito.measure.state import GroupedState, json_fields, pooling, require_weight
 from dubito.measure.text import audit_html, audit_lines, verdict_on
 from dubito.outputs import (
     BaseClassOutputs,
@@ -254,12 +254,15 @@ class Audit:
             groups = total(partial(GroupedState.of, of=of)).value
         read = partial(
             _read,
-            column=column,
-            n_bins=N_POSITIVE_BINS if n_bins is None else n_bins,
-            bin_strategy=bin_strategy,
             threshold=None if costs is not None else float(threshold),
-            n_resamples=n_drawn,
-            seed=seed,
+            audit_positives=partial(
+                BinaryAudit.of,
+                pos_label=(getattr(first.outputs, "classes", None) or (0, 1))[column or 0],
+                n_bins=N_POSITIVE_BINS if n_bins is None else n_bins,
+                bin_strategy=bin_strategy,
+                n_resamples=n_drawn,
+                seed=seed,
+            ),
         )
         result, audits = read(sums), {name: read(one) for name, one in groups.items()}
         drawn: dict[str, dict[str, list[float]]] = {}
@@ -267,8 +270,7 @@ class Audit:
             resamples = sums.resampled(n_drawn, seed)
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
-            settings: dict[str, Any] = {"n_resamples": n_drawn, "random_state": seed}
-            settings["n_bins"] = n_confidence_bins
+            settings = {"n_resamples": n_drawn, "random_state": seed, "n_bins": n_confidence_bins}
             resamples = total(partial(BootstrapState.of, **settings)).value
             if audits:
                 states = total(partial(BootstrapState.of_groups, **settings)).states
@@ -277,11 +279,11 @@ class Audit:
             result = _with_intervals(result, resamples, _errors_if_calibrated(sums, n_drawn, seed))
         if not audits:
             return result
-        decided = {name: one.decided for name, one in groups.items()}
         for name, values in drawn.items():
             errors = _errors_if_calibrated(groups[name], n_drawn, seed)
             audits[name] = _with_intervals(audits[name], values, errors)
             values["expected_if_calibrated"] = errors.tolist()
+        decided = {name: one.decided for name, one in groups.items()}
         comparison = GroupComparison.of(
             audits, decided, drawn, has_costs=costs is not None, seed=seed
         )
@@ -435,13 +437,14 @@ def audit(
     except BadValueError as error:
         raise _with_classes(error, y_true, pos_label) from error
     rows, given = ArrayShards(batch), batch.outputs
-    settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    settings |= {"n_bins": n_bins, "bin_strategy": bin_strategy, "threshold": threshold}
     of_class: dict[str, Any] = {"pos_label": pos_label, "costs": costs}
+    of_positives: dict[str, Any] = {"bin_strategy": bin_strategy, "threshold": threshold}
     if isinstance(given, Normal | Samples | Quantiles | RegressionMembers):
-        binned = {name: settings[name] for name in ("n_bins", "bin_strategy", "threshold")}
-        _require_default({**of_class, **binned}, "a classifier", type(given).__name__)
+        options = {**of_class, "n_bins": n_bins, **of_positives}
+        _require_default(options, "a classifier", type(given).__name__)
         return RegressionAudit.of(rows)
+    settings = {"n_resamples": n_resamples, "random_state": random_state, "n_bins": n_bins}
+    settings |= of_positives
     if isinstance(given, MultiLabel):
         _require_default(of_class, "one class per row", "MultiLabel")
         return MultiLabelAudit.of(rows, **settings)
@@ -453,8 +456,7 @@ def audit(
             fix = f"Pass pos_label={names[0]!r} or pos_label={names[1]!r}"
         got = f"{len(names) or getattr(given, 'n_classes', 'no')} classes"
         got += " and none of them positive" if len(names) == 2 else ""
-        binned = {name: settings[name] for name in ("bin_strategy", "threshold")}
-        _require_default(binned, "the positive class of two", got, fix)
+        _require_default(of_positives, "the positive class of two", got, fix)
     return Audit.of(rows, **of_class, **settings)
 
 
@@ -482,29 +484,16 @@ def _require_default(
 
 
 def _read(
-    sums: AuditSums,
-    *,
-    column: int | None,
-    n_bins: int,
-    bin_strategy: str,
-    threshold: float | None,
-    n_resamples: int,
-    seed: int,
+    sums: AuditSums, *, threshold: float | None, audit_positives: Callable[..., BinaryAudit]
 ) -> Audit:
     """Compute all metrics from their sums; without a threshold, costs decided."""
     state, decided, positive = sums.state, sums.decided, None
-    if not state.ranked.weight.sum() > 0:
-        raise EmptyStateError("audit")
-    if state.positive is not None and column is not None:
-        positive = BinaryAudit.of(
+    require_weight(state.ranked.weight.sum(), "audit")
+    if state.positive is not None:
+        positive = audit_positives(
             state.positive,
-            column if state.classes is None else state.classes[column],
-            n_bins=n_bins,
-            bin_strategy=bin_strategy,
             operating_point=decided.confusion(threshold),
             means=(decided.probability / decided.weight, decided.square / decided.weight),
-            n_resamples=n_resamples,
-            seed=seed,
         )
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)

@@ -13,7 +13,6 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch, require_labels
 from dubito.data.shards import Shards
-from dubito.errors import EmptyStateError
 from dubito.kernels.bins import N_MOMENTS, moment_sums
 from dubito.measure.binary import THRESHOLD, bins_of, rank_positives
 from dubito.measure.calibration_error import (
@@ -27,7 +26,7 @@ from dubito.measure.detection import RankingState
 from dubito.measure.groups import DecisionState, RowCosts
 from dubito.measure.intervals import resampled_sums
 from dubito.measure.proper_scores import ProperScoresState
-from dubito.measure.state import GroupedState, State, rows_of_groups
+from dubito.measure.state import GroupedState, State, require_weight, rows_of_groups
 from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
 
 NOTHING = RankingState(np.empty(0), np.empty(0), np.empty(0))
@@ -283,8 +282,7 @@ class BootstrapMoments(State):
     @property
     def value(self) -> Self:
         """The state itself, from which resamples are drawn; raises for no rows."""
-        if not self.sums.any():
-            raise EmptyStateError("A bootstrap")
+        require_weight(self.sums.sum(), "A bootstrap")
         return self
 
     def resampled(self, n_resamples: int, seed: int = 0) -> dict[str, list[float]]:

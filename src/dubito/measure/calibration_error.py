@@ -11,11 +11,11 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray, as_count, contiguous, freeze, require_choice
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
-from dubito.errors import BadTypeError, EmptyStateError
+from dubito.errors import BadTypeError
 from dubito.kernels.bins import bin_indices, narrow_class_sums, reliability_sums, wide_class_sums
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
-from dubito.measure.state import State, labeled_batch
+from dubito.measure.state import State, labeled_batch, require_weight
 from dubito.outputs import BaseClassOutputs, Logits, Members
 
 MAX_BINS = 100_000
@@ -170,8 +170,7 @@ class ReliabilityState(State):
     @property
     def used(self) -> Any:
         """Mask of the bins that hold any weight."""
-        if not self.weight.any():
-            raise EmptyStateError("Calibration error")
+        require_weight(self.weight.sum(), "Calibration error")
         return self.weight > 0
 
     def expected(self, norm: Norm = "l1") -> float:
@@ -503,8 +502,7 @@ class ClasswiseCalibrationState(State):
     def by_class(self) -> FloatArray:
         """The calibration error of each class: its mean gap between probability and frequency."""
         total = self.weight.sum(axis=1)
-        if not total.any():
-            raise EmptyStateError("Classwise calibration error")
+        require_weight(total.sum(), "Classwise calibration error")
         return np.asarray(np.abs(self.probability - self.true).sum(axis=1) / total)
 
     @property

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch, RowStatistics
-from dubito.errors import EmptyStateError
 from dubito.kernels.sums import N_SURPRISES, residual_sums, surprise_sums
-from dubito.measure.state import State, labeled_batch
+from dubito.measure.state import State, labeled_batch, require_weight
 
 FEW_ERRORS = 10  # expected; below, the sum of scores is not normal, but their number is Poisson
 
@@ -131,14 +130,14 @@ class CalibrationTestState(State):
 
     @property
     def value(self) -> CalibrationTest:
-        if not self.weight > 0:
-            raise EmptyStateError("A calibration test")
+        require_weight(self.weight, "A calibration test")
         statistic, n_scores = self.chi_squared
         if self.n_impossible:
-            statistic = np.inf
-        tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
-        if not self.n_impossible and self.expected_errors < FEW_ERRORS:
+            statistic, tail = np.inf, 0.0
+        elif self.expected_errors < FEW_ERRORS:
             tail = _poisson_p_value(self.errors, self.expected_errors)
+        else:
+            tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
         return CalibrationTest(
             statistic=statistic,
             p_value=tail,
@@ -256,8 +255,7 @@ class SmoothCalibrationErrorState(State):
 
     @property
     def value(self) -> float:
-        if not self.weight > 0:
-            raise EmptyStateError("Smooth calibration error")
+        require_weight(self.weight, "Smooth calibration error")
         spectrum = _cosine_transform(self.residual / self.weight)
         return _fixed_point(lambda width: _smoothed_error(spectrum, width))
 

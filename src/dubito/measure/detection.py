@@ -20,9 +20,9 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch, Ranks, as_weights
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import BadValueError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
-from dubito.measure.state import State
+from dubito.measure.state import State, require_weight
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its uncertainty or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
@@ -202,8 +202,7 @@ class RankingState(State):
     @property
     def value(self) -> RankingState:
         """The state itself, from which selective and detection metrics are computed."""
-        if not self.weight.size:
-            raise EmptyStateError("A ranking")
+        require_weight(self.weight.size, "A ranking")
         return self
 
 

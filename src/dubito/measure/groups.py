@@ -12,7 +12,6 @@ import numpy as np
 
 from dubito.arrays import FloatArray, dot
 from dubito.data.batch import Batch
-from dubito.errors import EmptyStateError
 from dubito.measure.binary import (
     LEVEL,
     THRESHOLD,
@@ -25,7 +24,7 @@ from dubito.measure.binary import (
     positive_rows,
 )
 from dubito.measure.intervals import Interval, ends_of
-from dubito.measure.state import State
+from dubito.measure.state import State, require_weight
 
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit
@@ -88,13 +87,10 @@ class DecisionState(State):
         costs: RowCosts | None = None,
     ) -> Self:
         weight, rows = batch.labeled_weight, batch.rows
-        p: FloatArray
-        if pos_column is None:
-            p, y = rows.confidence.astype(np.float64), rows.correct
-        else:
+        p, y = rows.confidence.astype(np.float64), rows.correct
+        if pos_column is not None:
             p, y = positive_rows(batch, pos_column)
-        is_selected: FloatArray = (p >= threshold) * 1.0
-        cost: FloatArray = np.zeros(p.size)
+        is_selected, cost = (p >= threshold) * 1.0, np.zeros(p.size)
         if costs is not None:
             is_selected, cost = costs.decide_rows(batch, pos_column)
         square = y * (1 - p) ** 2 + (1 - y) * p**2
@@ -106,8 +102,7 @@ class DecisionState(State):
     @property
     def value(self) -> Self:
         """The state itself; raises for no rows."""
-        if not self.weight > 0:
-            raise EmptyStateError("A comparison of groups")
+        require_weight(self.weight, "A comparison of groups")
         return self
 
     def confusion(self, threshold: float | None) -> Confusion:
@@ -312,16 +307,15 @@ def _estimates(
     seed: int,
 ) -> dict[str, _Estimate]:
     """Return the metrics of a group as functions from a level to an interval."""
-    found: dict[str, _Estimate] = {}
-    if audit.positive is None:
-        found["accuracy"] = partial(clopper_pearson, sums.outcome, sums.weight)
-        found["gap"] = partial(_gap, sums)
-        if ECE in draws:
-            drawn = (np.asarray(draws[ECE]), np.asarray(draws[IF_CALIBRATED]))
-            found[ECE] = partial(error_interval, audit.expected_calibration_error, *drawn)
-    else:
+    if audit.positive is not None:
         n_resamples = max(map(len, draws.values()), default=0)
         found = _positive_estimates(audit.positive, sums, n_resamples, seed)
+    else:
+        accuracy = partial(clopper_pearson, sums.outcome, sums.weight)
+        found = {"accuracy": accuracy, "gap": partial(_gap, sums)}
+        if ECE in draws:
+            drawn = (np.asarray(draws[name]) for name in (ECE, IF_CALIBRATED))
+            found[ECE] = partial(error_interval, audit.expected_calibration_error, *drawn)
     if has_costs:
         found["mean_cost"] = sums.cost_interval
     return found
@@ -331,27 +325,23 @@ def _positive_estimates(
     positive: BinaryAudit, sums: DecisionState, n_resamples: int, seed: int
 ) -> dict[str, _Estimate]:
     """Return the metrics of the positive class in a group, as functions of the level."""
-    found: dict[str, _Estimate] = {}
-    missed, false = sums.outcome - sums.hit, sums.selected - sums.hit
-    negatives = sums.weight - sums.outcome
-    for name, part, whole in (
-        ("base_rate", sums.outcome, sums.weight),
-        ("selection_rate", sums.selected, sums.weight),
-        ("false_positive_rate", false, negatives),
-        ("false_negative_rate", missed, sums.outcome),
-        ("precision", sums.hit, sums.selected),
-    ):
-        if whole > 0:
-            found[name] = partial(clopper_pearson, part, whole)
+    rates = {
+        "base_rate": (sums.outcome, sums.weight),
+        "selection_rate": (sums.selected, sums.weight),
+        "false_positive_rate": (sums.selected - sums.hit, sums.weight - sums.outcome),
+        "false_negative_rate": (sums.outcome - sums.hit, sums.outcome),
+        "precision": (sums.hit, sums.selected),
+    }
+    found: dict[str, _Estimate] = {
+        name: partial(clopper_pearson, *pair) for name, pair in rates.items() if pair[1] > 0
+    }
     found["positive_gap"] = partial(_gap, sums)
     if n_resamples:
         drawn = error_draws(positive.ranked, positive.curve.edges, n_resamples, seed)
         error = positive.expected_calibration_error
         found[f"positive_{ECE}"] = partial(error_interval, error, *drawn)
-    for name in ("roc_auc", "average_precision"):
-        if name in positive.intervals:
-            found[name] = partial(_rescaled, positive.intervals[name])
-    return found
+    areas = {name: positive.intervals[name] for name in AREAS if name in positive.intervals}
+    return found | {name: partial(_rescaled, one) for name, one in areas.items()}
 
 
 def _largest_difference(known: Mapping[str, _Estimate], level: float) -> Disparity:

@@ -223,9 +223,8 @@ def confidence_interval(
     0.5000 (0.0000 to 1.0000)
     """
     caller = "confidence_interval"
-    seed = draw_seed(random_state, caller)
-    rows = (y_true, outputs, sample_weight)
-    estimate, values = _bootstrap(metric, *rows, seed, n_resamples, caller)
+    settings = (draw_seed(random_state, caller), n_resamples, caller)
+    estimate, values = _bootstrap(metric, y_true, outputs, sample_weight, *settings)
     return interval_of(estimate, values, level, caller)
 
 
@@ -275,11 +274,9 @@ def paired_difference(
     True
     """
     caller = "paired_difference"
-    seed = draw_seed(random_state, caller)
+    settings = (draw_seed(random_state, caller), n_resamples, caller)
     (a, values_a), (b, values_b) = (
-        _bootstrap(
-            metric, y_true, one, sample_weight, seed, n_resamples, caller, is_by_weights=True
-        )
+        _bootstrap(metric, y_true, one, sample_weight, *settings, is_by_weights=True)
         for one in (outputs_a, outputs_b)
     )
     if values_a.shape != values_b.shape:
@@ -342,16 +339,14 @@ def over_resamples(
 ) -> Iterable[Result]:
     """Yield a function of each Poisson bootstrap resample of a batch, using threads."""
     _ = batch.rows.ranks  # computed once, shared by all resamples
-    return map_in_order(lambda k: function(_resampled(batch, seed, k)), range(n_resamples))
 
+    def value_of(resample: int) -> Result:
+        # A row's draw depends on its number in the whole data set, so that any split into shards
+        # gives the same resamples.
+        drawn = _redrawn(batch.weight, seed, resample, batch.first_row)
+        return function(batch.reweighted(drawn))
 
-def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
-    """Return the same rows, weighted by how often the rows that they stand for are drawn.
-
-    A row's draw depends on its number in the whole data set, so that any split into shards gives
-    the same resamples.
-    """
-    return batch.reweighted(_redrawn(batch.weight, seed, resample, batch.first_row))
+    return map_in_order(value_of, range(n_resamples))
 
 
 def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:

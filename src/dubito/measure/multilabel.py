@@ -13,7 +13,7 @@ from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import ArrayShards, Shards, require_shards
-from dubito.errors import BadTypeError, EmptyStateError
+from dubito.errors import BadTypeError
 from dubito.formatting import HTMLTable, html_view, percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.sums import (
@@ -43,7 +43,7 @@ from dubito.measure.groups import (
 )
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
-from dubito.measure.state import GroupedState, State, json_fields, pooling
+from dubito.measure.state import GroupedState, State, json_fields, pooling, require_weight
 from dubito.measure.text import ends_text, figure_texts, group_tables
 from dubito.outputs import MultiLabel
 
@@ -184,8 +184,7 @@ class MultiLabelState(State):
     @property
     def value(self) -> Self:
         """The state itself, from which `MultiLabelAudit` is computed; raises for no labels."""
-        if not self.sums.any():
-            raise EmptyStateError("An audit of several labels")
+        require_weight(self.sums.sum(), "An audit of several labels")
         return self
 
 

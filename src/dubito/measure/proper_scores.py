@@ -10,9 +10,9 @@ import numpy as np
 
 from dubito.arrays import freeze
 from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning
+from dubito.errors import BadTypeError, InfiniteLossWarning
 from dubito.kernels.sums import N_SCORES, score_sums
-from dubito.measure.state import State, labeled_batch
+from dubito.measure.state import State, labeled_batch, require_weight
 from dubito.outputs import TopLabel
 
 
@@ -112,8 +112,7 @@ class ProperScoresState(State):
 
     @property
     def value(self) -> ProperScores:
-        if not self.weight > 0:
-            raise EmptyStateError("A proper score")
+        require_weight(self.weight, "A proper score")
         known = self.n_top_only == 0
         loss = np.inf if self.impossible > 0 else self.log_loss / self.weight
         return ProperScores(
@@ -138,8 +137,7 @@ class ProperScoresState(State):
         float
             The mean over all rows.
         """
-        if not self.weight > 0:
-            raise EmptyStateError(name)
+        require_weight(self.weight, name)
         value: float | None = getattr(self.value, name)
         if value is None:
             rule, fix = "must be class probabilities", "Use Logits or Probabilities"

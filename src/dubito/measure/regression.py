@@ -15,8 +15,8 @@ from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction
 from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.measure.state import warn_of_missing
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
 
 Regression = Normal | Samples | Quantiles
@@ -512,7 +512,6 @@ def values_of(batch: Batch) -> FloatArray:
 def _weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:
     """Return the weighted mean over rows of the mean over coordinates."""
     weight = batch.labeled_weight
-    if not weight.sum() > 0:
-        raise EmptyStateError("A regression metric")
+    require_weight(weight.sum(), "A regression metric")
     rows = values if values.ndim == 1 else values.mean(axis=1)
     return float(np.average(rows, weights=weight))

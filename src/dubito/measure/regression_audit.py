@@ -11,7 +11,6 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards, require_shards
-from dubito.errors import EmptyStateError
 from dubito.formatting import HTMLTable, decimal, html_view, level_percent, percent, quantity
 from dubito.measure.regression import (
     central_interval,
@@ -26,7 +25,7 @@ from dubito.measure.regression import (
     squared_errors,
     values_of,
 )
-from dubito.measure.state import GroupedState, State, json_fields
+from dubito.measure.state import GroupedState, State, json_fields, require_weight
 from dubito.measure.text import group_tables
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
 
@@ -136,8 +135,7 @@ class RegressionState(State):
 
     @property
     def value(self) -> RegressionAudit:
-        if not self.weight > 0:
-            raise EmptyStateError("A regression audit")
+        require_weight(self.weight, "A regression audit")
         return RegressionAudit(
             n_rows=self.n_rows,
             n_missing=self.n_missing,
@@ -238,17 +236,16 @@ class RegressionAudit:
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
+        rows = quantity(self.n_rows, "row")
         if not self.levels.size:
-            return (
-                f"No central interval among the quantile levels ({quantity(self.n_rows, 'row')})."
-            )
+            return f"No central interval among the quantile levels ({rows})."
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
         level, covered = float(self.levels[k]), float(self.coverage[k])
         coverage = f"{level_percent(level)} intervals contain {percent(covered)} of the targets"
         if self.n_rows < MIN_ROWS:
-            return f"Too few rows for a verdict ({quantity(self.n_rows, 'row')}): {coverage}."
+            return f"Too few rows for a verdict ({rows}): {coverage}."
         if abs(covered - level) <= 3 * self.coverage_deviation[k]:
-            return f"No sign of miscalibration on {quantity(self.n_rows, 'row')}: {coverage}."
+            return f"No sign of miscalibration on {rows}: {coverage}."
         if covered < level:
             return f"Over-confident: {coverage}, so they are too narrow."
         return f"Under-confident: {coverage}, so they are too wide."
@@ -281,29 +278,27 @@ class RegressionAudit:
         return {**json_fields(self), "verdict": self.verdict}
 
     def _repr_html_(self) -> str:
-        metrics = HTMLTable(("metric", "value"), self._metric_cells())
-        heads = ("interval", "coverage", "mean width", "interval score")
-        intervals = HTMLTable(heads, self._interval_cells())
-        parts = [metrics, *([intervals] if self.levels.size else []), *group_tables(self.groups)]
-        return html_view(self.verdict, self._size(), *parts)
+        tables = [HTMLTable(("metric", "value"), self._metric_cells())]
+        if self.levels.size:
+            heads = ("interval", "coverage", "mean width", "interval score")
+            tables.append(HTMLTable(heads, self._interval_cells()))
+        return html_view(self.verdict, self._size(), *tables, *group_tables(self.groups))
 
     def __str__(self) -> str:
         lines = [self.verdict, "", self._size(), ""]
         lines += [f"  {name:<24} {value:>10}" for name, value in self._metric_cells()]
+        table = [("interval", "coverage", "mean width", "interval score"), *self._interval_cells()]
         if self.levels.size:
-            lines += [
-                "", f"  {'interval':>8} {'coverage':>9} {'mean width':>12} {'interval score':>15}"
-            ]  # fmt: skip
-        for level, covered, width, score in self._interval_cells():
-            lines.append(f"  {level:>8} {covered:>9} {width:>12} {score:>15}")
+            lines += ["", *(f"  {a:>8} {b:>9} {c:>12} {d:>15}" for a, b, c, d in table)]
         for name, one in self.groups.items():
             lines += ["", f"{name}: {one.verdict}"]
         return "\n".join(lines)
 
     def _size(self) -> str:
         """Return the number of rows, and of those left out or changed."""
-        left_out = quantity(self.n_missing, "row") + " without a target left out"
-        rows = [quantity(self.n_rows, "row"), *([left_out] if self.n_missing else [])]
+        rows = [quantity(self.n_rows, "row")]
+        if self.n_missing:
+            rows.append(f"{quantity(self.n_missing, 'row')} without a target left out")
         if self.n_rearranged:
             rows.append(f"{quantity(self.n_rearranged, 'row')} with crossing quantiles sorted")
         return "; ".join(rows)
@@ -339,9 +334,8 @@ def interval_levels(outputs: BaseOutputs) -> list[float]:
         return sorted(level for level in levels if level > 0)
     if not isinstance(outputs, Quantiles):
         return list(LEVELS)
-    has = [bool(np.isclose(outputs.levels, 1 - low).any()) for low in outputs.levels]
     pairs = [
-        low for low, is_there in zip(outputs.levels, has, strict=True) if is_there and low < MIDDLE
+        low for low in outputs.levels if low < MIDDLE and np.isclose(outputs.levels, 1 - low).any()
     ]
     return sorted(round(float(1 - 2 * low), 12) for low in pairs)
 

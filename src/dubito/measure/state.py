@@ -193,6 +193,12 @@ def warn_of_missing(n_missing: int, n_rows: int, caller: str, stacklevel: int) -
         warnings.warn(text, MissingLabelsWarning, stacklevel)
 
 
+def require_weight(total: float, what: str) -> None:
+    """Raise unless the rows of a metric or fit have any weight."""
+    if not total > 0:
+        raise EmptyStateError(what)
+
+
 def pooling(shards: Shards) -> Callable[[Callable[[Batch], Any]], Any]:
     """Return what pools a state over all rows: those in memory at once, for exact rankings."""
     if isinstance(shards, ArrayShards):

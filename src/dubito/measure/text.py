@@ -28,19 +28,11 @@ if TYPE_CHECKING:
 MAX_CLASSES = 10
 MAX_GROUPS = 30  # in a notebook
 N_COLUMNS = 4
-GROUP_HEADS = {
-    "accuracy": "accuracy",
-    "base_rate": "base rate",
-    "selection_rate": "selection rate",
+GROUP_HEADS = {  # of the columns, which are narrow; average precision is left out
+    **{name: title for name, title in TITLES.items() if name != "average_precision"},
     "false_positive_rate": "FPR",
     "false_negative_rate": "FNR",
-    "precision": "precision",
-    "gap": "gap",
     "positive_gap": "gap",
-    "expected_calibration_error": "ECE",
-    "positive_expected_calibration_error": "ECE",
-    "roc_auc": "ROC-AUC",
-    "mean_cost": "cost per row",
 }
 ALPHA = 0.001  # p-value below which confidence is called miscalibrated
 WEAK = 0.05  # p-value below which there is weak evidence
@@ -99,10 +91,9 @@ def _verdict_on_positives(audit: Audit, positive: BinaryAudit) -> str:
                 evidence += f"{known.value:.2f}, {known.low:.2f} to {known.high:.2f})"
         return f"{evidence} on {_rows(audit)}: {both}."
     if slope is not None and slope.high < 0:
-        [other] = [one.name for one in audit.classes if one.name != positive.pos_label]
         return (
             f"{name} ranks the classes backwards (calibration slope {slope.value:.2f}). Check that "
-            f"the column is {name} and not P({other})."
+            f"the column is {name} and not P({_other_class(audit, positive)})."
         )
     faults = []
     if gap.low > 0 or gap.high < 0:
@@ -142,8 +133,7 @@ def _gap(audit: Audit) -> str:
     """Return the gap in points with its interval, counted in its own direction."""
     sign = 1 if audit.gap > 0 else -1
     text = f"gap {sign * audit.gap * 100:.1f} points"
-    interval = audit.intervals.get("gap")
-    if interval is None:
+    if (interval := audit.intervals.get("gap")) is None:
         return f" ({text})"
     low, high = sorted([sign * interval.low * 100, sign * interval.high * 100])
     return f" ({text}, 95 % interval {low:.1f} to {high:.1f})"
@@ -161,8 +151,7 @@ def audit_lines(audit: Audit) -> list[str]:
     """Return an audit as lines of at most 80 columns, as far as names allow."""
     lines = [*wrapped(audit.verdict, 80), "", _size(audit), ""]
     if audit.positive is not None:
-        others = [one.name for one in audit.classes if one.name != audit.positive.pos_label]
-        lines += _positive_lines(audit.positive, str(others[0]) if others else "other")
+        lines += _positive_lines(audit.positive, _other_class(audit, audit.positive))
         lines += ["", "  The more probable class of the two:"]
     lines += [*_metric_lines(audit), "", *draw_text(reliability_chart(audit.curve))]
     if audit.classes:
@@ -181,10 +170,9 @@ def audit_html(audit: Audit) -> str:
         parts += [metrics, _bin_table(audit.curve, "confidence", "accuracy")]
     else:
         name = f"P({positive.pos_label})"
-        others = [str(one.name) for one in audit.classes if one.name != positive.pos_label]
         parts += [
             HTMLTable((name, *head), _positive_cells(positive)),
-            _confusion_table(positive, others[0] if others else "other"),
+            _confusion_table(positive, _other_class(audit, positive)),
             _bin_table(positive.curve, name, "observed frequency"),
             metrics._replace(folded="The more probable class of the two"),
         ]
@@ -229,6 +217,12 @@ def _confusion_table(positive: BinaryAudit, other: str) -> HTMLTable:
     return HTMLTable(heads, rows, f"Confusion matrix: {prediction_rule(positive)}")
 
 
+def _other_class(audit: Audit, positive: BinaryAudit) -> str:
+    """Return the name of the class that is not positive."""
+    names = [str(one.name) for one in audit.classes if one.name != positive.pos_label]
+    return names[0] if names else "other"
+
+
 def _size(audit: Audit) -> str:
     """Return the numbers of rows and classes, and of rows left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
@@ -238,19 +232,17 @@ def _size(audit: Audit) -> str:
 
 def _metric_lines(audit: Audit) -> list[str]:
     """Return a line for each known metric: its value, interval, and a reference value."""
-    has_intervals = bool(audit.intervals)
-    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if has_intervals else ''}".rstrip()]
+    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if audit.intervals else ''}".rstrip()]
     for name, text, interval, note in _metric_cells(audit):
-        columns = f"{interval:<16}  {note}" if has_intervals else f" {note}"
+        columns = f"{interval:<16}  {note}" if audit.intervals else f" {note}"
         lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
     return lines
 
 
 def _metric_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
     """Return name, value, interval and reference value of each known metric as text."""
-    loss_note = ""
-    if audit.n_impossible:
-        loss_note = f"{quantity(audit.n_impossible, 'row')} at probability 0"
+    n_impossible = audit.n_impossible
+    loss_note = f"{quantity(n_impossible, 'row')} at probability 0" if n_impossible else ""
     expected = f"{audit.expected_if_calibrated:.4f} expected if calibrated"
     ece, debiased = "expected_calibration_error", "debiased_calibration_error"
     metrics: list[tuple[str, str, float | None, str]] = [
@@ -304,11 +296,9 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
     lines = [f"  {f'P({positive.pos_label})'[:24]:<24} {'value':>7} 95 % interval"]
     for name, value, interval, note in _positive_cells(positive):
         lines.append(f"  {name:<24} {value:>7} {interval:<18}  {note}".rstrip())
-    if positive.saturated_fraction > 0:
-        how = "leave them out"
-        if positive.saturated_fraction == 1:
-            how = "depend on how these are clipped, at 1e-12"
-        fraction = _fine_percent(positive.saturated_fraction)
+    if (saturated := positive.saturated_fraction) > 0:
+        clipped = "depend on how these are clipped, at 1e-12"
+        how, fraction = clipped if saturated == 1 else "leave them out", _fine_percent(saturated)
         note = f"{fraction} of the probabilities are exactly 0 or 1: slope and intercept {how}."
         lines += [f"  {line}" for line in wrapped(f"{note} Write more digits.", 78)]
     lines += ["", *_confusion_lines(positive, other), ""]
@@ -321,10 +311,7 @@ def _positive_lines(positive: BinaryAudit, other: str) -> list[str]:
     if any(line.endswith("*") for line in lines):
         lines.append("  * outside the range of a calibrated model, as 1 bin in 20 is by chance")
     if positive.base_rate > 0 and positive.deciles[0].fraction < 1:
-        lines += [
-            "",
-            f"  {'top rows':>11} {'p at least':>10} {'recall':>20} {'decile lift':>12}",
-        ]
+        lines += ["", f"  {'top rows':>11} {'p at least':>10} {'recall':>20} {'decile lift':>12}"]
         lines += [
             f"  {percent(one.fraction):>11} {one.threshold:>10.3g} {percent(one.recall):>20} "
             f"{one.lift:>12.2f}"
@@ -346,17 +333,17 @@ def _confusion_lines(positive: BinaryAudit, other: str) -> list[str]:
     """Return the confusion matrix at the operating point, with precision and recall."""
     point = positive.operating_point
     name, other = (printable(one)[:16] for one in (str(positive.pos_label), other))
-    lines = [
+    return [
         f"  Confusion matrix, {prediction_rule(positive)}:",
         f"  {'':<21} {f'predicted {name}':>26} {f'predicted {other}':>26}",
         f"  {f'true {name}':<21} {point.true_positive:>26,.0f} {point.false_negative:>26,.0f}",
         f"  {f'true {other}':<21} {point.false_positive:>26,.0f} {point.true_negative:>26,.0f}",
+        *(
+            f"  {title:<24} {between.value:>z7.4f} {ends_text(between)}"
+            for title in ("precision", "recall")
+            if (between := positive.intervals.get(title)) is not None
+        ),
     ]
-    for title in ("precision", "recall"):
-        between = positive.intervals.get(title)
-        if between is not None:
-            lines.append(f"  {title:<24} {between.value:>z7.4f} {ends_text(between)}")
-    return lines
 
 
 def reliability_chart(
@@ -388,10 +375,9 @@ def _class_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
     """Return name, mean probability, frequency and ECE of the worst classes, the worst first."""
     ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
     return [
-        (f"{one.name}", percent(one.probability), percent(one.frequency),
-         f"{one.calibration_error:.4f}")
-        for one in ranked[:MAX_CLASSES]
-    ]  # fmt: skip
+        (f"{c.name}", percent(c.probability), percent(c.frequency), f"{c.calibration_error:.4f}")
+        for c in ranked[:MAX_CLASSES]
+    ]
 
 
 def _class_lines(audit: Audit) -> list[str]:
@@ -410,14 +396,13 @@ def _class_lines(audit: Audit) -> list[str]:
 
 def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
     """Return the metrics of groups with intervals, and the largest differences between them."""
-    few = sorted(comparison.too_few_rows)
     lines = []
     if comparison.metrics:
         n_groups = quantity(len(comparison.metrics), "group")
         about = f"; {prediction_rule(audit.positive)}" if audit.positive is not None else ""
         lines += wrapped(f"Groups{about}; 95 % intervals that hold for {n_groups} at once", 80)
-    shown = sorted(comparison.metrics, key=lambda name: -audit.groups[name].n_effective)
-    left_out, shown = len(shown[MAX_CLASSES:]), shown[:MAX_CLASSES]
+    ranked = sorted(comparison.metrics, key=lambda name: -audit.groups[name].n_effective)
+    left_out, shown = len(ranked[MAX_CLASSES:]), ranked[:MAX_CLASSES]
     names = [name for name in GROUP_HEADS if any(name in comparison.metrics[g] for g in shown)]
     for start in range(0, len(names), N_COLUMNS):
         columns = names[start : start + N_COLUMNS]
@@ -440,7 +425,7 @@ def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
             lines.append(f"  {TITLES[name]:<20}{value:>12} {f'({ends})':<18} {pair}{mark}")
         if any(line.endswith(" *") for line in lines):
             lines.append("  * beyond chance: the interval excludes 0")
-    if few:
+    if few := sorted(comparison.too_few_rows):
         names = [printable(name) for name in few[:MAX_CLASSES]] + ["..."] * (len(few) > MAX_CLASSES)
         text = f"  Groups with fewer than {MIN_ROWS} rows, not compared: {', '.join(names)}."
         lines += ["", *wrapped(text, 80)]
@@ -450,11 +435,11 @@ def group_lines(audit: Audit, comparison: GroupComparison) -> list[str]:
 def prediction_rule(positive: BinaryAudit) -> str:
     """Return where rows are predicted positive."""
     threshold, name = positive.operating_point.threshold, printable(str(positive.pos_label))
-    if threshold is None and name == "correct":
+    if threshold is not None:
+        return f"class {name} predicted where P({name}) >= {threshold:g}"
+    if name == "correct":
         return "a row counts as predicted correct if answering has the lowest expected cost"
-    if threshold is None:
-        return f"class {name} predicted where its action has the lowest expected cost"
-    return f"class {name} predicted where P({name}) >= {threshold:g}"
+    return f"class {name} predicted where its action has the lowest expected cost"
 
 
 def ends_text(interval: Interval | None, spec: str = "z.4f") -> str:
