@@ -633,7 +633,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "audit: `threshold` is for a classifier, got Normal. Leave it out.",
     ),
     "a calibrator that was not made": (
-        lambda: cross_validate_calibrator(TemperatureScaling, HALVES, [0, 1]),  # type: ignore[call-overload]
+        lambda: cross_validate_calibrator(TemperatureScaling, HALVES, [0, 1]),  # type: ignore[arg-type]
         BadTypeError,
         "cross_validate_calibrator: `calibrator` must be a calibrator of dubito, got the class "
         "TemperatureScaling. Pass an instance: TemperatureScaling().",

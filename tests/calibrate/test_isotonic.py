@@ -25,10 +25,9 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.binary import GRID
+from dubito.calibrate.binary import GRID, ScoredRows
 from dubito.calibrate.isotonic import (
     Curve,
-    ScoredRows,
     _Cells,
     _select_knots,
     interpolate_curves,

@@ -276,14 +276,10 @@ def _matrix_moments(
     weighted = weight.astype(p.dtype)[:, np.newaxis] * p
     h = weighted * (1 - p)
     firsts = h.T @ features
-    return _Moments(
-        sums=sums,
-        weights=np.broadcast_to(firsts[:, -1:], firsts.shape),
-        firsts=firsts,
-        squares=h.T @ np.square(features),
-        classes=np.diag(weighted.sum(axis=0)) - weighted.T @ p,
-        features=(h.sum(axis=1)[:, np.newaxis] * features).T @ features,
-    )
+    weights, squares = np.broadcast_to(firsts[:, -1:], firsts.shape), h.T @ np.square(features)
+    classes = np.diag(weighted.sum(axis=0)) - weighted.T @ p
+    products = (h.sum(axis=1)[:, np.newaxis] * features).T @ features
+    return _Moments(sums, weights, firsts, squares, classes, products)
 
 
 def _preconditioner(moments: _Moments, weight: float, penalty: FloatArray) -> Linear:

@@ -101,11 +101,10 @@ class _BaseMixture(BaseCalibrator):
         return np.log(np.maximum(self._mixed(outputs), FLOOR)).T
 
     def _describe(self) -> str:
-        order = np.argsort(-np.asarray(self.weights_), kind="stable")
-        scale = 1 - self.uniform_weight_
+        weights = (1 - self.uniform_weight_) * np.asarray(self.weights_)
         parts = [
-            f"{percent(scale * self.weights_[k], 0)} {constructor_call(self.calibrators_[k])}"
-            for k in order
+            f"{percent(weights[k], 0)} {constructor_call(self.calibrators_[k])}"
+            for k in np.argsort(-weights, kind="stable")
         ]
         if self.uniform_weight_ >= MIN_SHOWN_WEIGHT:
             parts.append(f"{percent(self.uniform_weight_)} uniform probabilities")
@@ -313,9 +312,7 @@ class AutoCalibrator(_BaseMixture):
     def _unfitted_copy(self) -> BaseCalibrator:
         if not self.__sklearn_is_fitted__():
             return super()._unfitted_copy()
-        return _FixedMixture(
-            [clone(one) for one in self.calibrators_], self.weights_, self.uniform_weight_
-        )
+        return _FixedMixture(self.calibrators_, self.weights_, self.uniform_weight_)
 
     def _learn(self, shards: Shards) -> None:
         seed = draw_seed(self.random_state, type(self).__name__)
@@ -326,13 +323,8 @@ class AutoCalibrator(_BaseMixture):
             found = select_nothing(labeled)
         else:
             self._require_splits_of_all_rows(shards, batch)
-            found = select_calibrators(
-                batch,
-                make_folds(batch, self.cv, seed),
-                self.max_parts,
-                self.time_budget,
-                self.parametric_only,
-            )
+            settings = (self.max_parts, self.time_budget, self.parametric_only)
+            found = select_calibrators(batch, make_folds(batch, self.cv, seed), *settings)
         self.chosen_, self.reason_ = found.chosen, found.reason
         self.leaderboard_, self.evidence_ = found.leaderboard, found.evidence
         rows, n_fitted = shards, N_FITTED * self.max_samples

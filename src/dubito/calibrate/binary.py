@@ -51,6 +51,13 @@ class BinaryRows:
     def take(self, rows: slice) -> BinaryRows:
         return BinaryRows(self.scores[rows], self.targets[rows], self.weight[rows])
 
+    def as_table(self) -> ScoredRows:
+        """Return the rows as a table of a single class, whose labels are soft."""
+        labels = np.zeros(self.scores.size, dtype=np.int64)
+        return ScoredRows(
+            self.scores[:, np.newaxis], labels, self.targets[:, np.newaxis], self.weight
+        )
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,13 +182,16 @@ class PlattScaling(BaseBinaryCalibrator):
         require_bool(self.smooth, "smooth", type(self).__name__)
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
+        def features(scores: FloatArray) -> FloatArray:
+            return np.column_stack([scores, np.ones(scores.size)])
+
         positive, total = shards.sum(
             lambda rows: np.array([rows.weight @ rows.targets, rows.weight.sum()])
         )
         smoothed = 1 / (total - positive + 2), (positive + 1) / (positive + 2)
         targets = smoothed if self.smooth else (0.0, 1.0)
         start = np.array([1.0, 0.0])
-        found = _fit_logistic(shards, _with_intercept, targets, start, penalty=1e-12)
+        found = _fit_logistic(shards, features, targets, start, penalty=1e-12)
         self.slope_, self.intercept_ = map(float, found)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
@@ -197,11 +207,6 @@ class PlattScaling(BaseBinaryCalibrator):
             verdict = "neither over- nor under-confident"
         sign = "-" if self.intercept_ < 0 else "+"
         return f"log odds = {self.slope_:.3g} z {sign} {abs(self.intercept_):.3g}: {verdict}"
-
-
-def _with_intercept(scores: FloatArray) -> FloatArray:
-    """Return the features of Platt scaling: log odds, and 1."""
-    return np.column_stack([scores, np.ones(scores.size)])
 
 
 @final

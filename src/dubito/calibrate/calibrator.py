@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,9 @@ from dubito.outputs import (
 from dubito.serialization.fields import Entry, class_names, integer
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable, clone
+
+if TYPE_CHECKING:
+    from dubito.calibrate.cross_validation import CalibrationEvidence, Folds
 
 CONTAINERS = ("default", "pandas", "polars")
 KEPT = ("_columns", "_sklearn_output_config")  # of what is pickled besides parameters
@@ -279,9 +282,9 @@ class BaseCalibrator(OutputContainers):
         n_rows = shards.sum(counts)
         if np.count_nonzero(n_rows) == 1 and n_rows.sum() > 1:
             k = int(n_rows.argmax())
-            name = (self.classes_ or range(self.n_classes_))[k]
+            name = repr((self.classes_ or range(self.n_classes_))[k])
             text = (
-                f"{type(self).__name__}: all {n_rows[k]:,} labeled rows are of one class, {name!r}. "
+                f"{type(self).__name__}: all {n_rows[k]:,} labeled rows are of one class, {name}. "
                 "Nothing can be learned about the others: their calibrated probabilities are too "
                 "low. Fit on rows of several classes."
             )
@@ -426,6 +429,19 @@ class BaseCalibrator(OutputContainers):
     def _fold_copy(self, outputs: Any) -> BaseCalibrator:
         """Return an unfitted copy to fit on folds of these outputs."""
         return self._unfitted_copy()
+
+    def _labeled_shards(
+        self, outputs: Any, y: Any, sample_weight: Any, groups: Any, caller: str
+    ) -> Shards:
+        known = (self._as_outputs, self._label_argument)
+        shards = labeled_shards(outputs, y, sample_weight, caller, groups, *known, stacklevel=5)
+        labeled_outputs(next(shards.batches()), caller, *known)
+        return shards
+
+    def _evidence(self, batch: Batch, folds: Folds) -> CalibrationEvidence:
+        from dubito.calibrate.cross_validation import classification_evidence  # imports this
+
+        return classification_evidence(self, batch, folds)
 
     def _as_outputs(self, outputs: Any, caller: str) -> Any:
         """Return outputs as the calibrator takes them: a matrix of classes, or scores."""
@@ -617,6 +633,7 @@ def labeled_shards(
     groups: Any = None,
     convert: Callable[[Any, str], Any] = as_class_outputs,
     label_argument: str = "y",
+    stacklevel: int = 4,
 ) -> Shards:
     """Return labeled rows as shards; arrays warn about missing labels and very small weights."""
     is_given = y is not None
@@ -631,9 +648,9 @@ def labeled_shards(
         raise BadTypeError(label_argument, caller, rule, "two of them", fix)
     if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
         batch = shards.batch
-        warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
+        warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)
         if sample_weight is not None:
-            _warn_about_small_weights(batch.labeled_weight, caller, stacklevel=4)
+            _warn_about_small_weights(batch.labeled_weight, caller, stacklevel)
     return shards
 
 

@@ -518,16 +518,8 @@ class ConfidenceCalibrator(BaseCalibrator):
         """
         center, scale = _location(values, weight, kind.is_compressed)
         n_groups, m = len(self.groups_), self.n_scores_
-        model = ScoreModel(
-            weight=1.0,
-            **kind._asdict(),
-            center=center,
-            scale=scale,
-            mean=np.empty(0),
-            covariance=np.empty((0, 0)),
-            variances=np.empty(len(BLOCKS)),
-            index=np.zeros(m),
-        )
+        unknown = (np.empty(0), np.empty((0, 0)), np.empty(len(BLOCKS)))
+        model = ScoreModel(1.0, *kind, center, scale, *unknown, index=np.zeros(m))
         standardized = _standardized(model, values, self.is_probability_)
         features, blocks = _features(standardized, values, self.has_missing_)
         size = blocks.size
@@ -577,11 +569,11 @@ class ConfidenceCalibrator(BaseCalibrator):
 
     def _describe(self) -> str:
         named = "" if self.names_ is None else f" ({', '.join(self.names_)})"
-        words = f"P(correct) from {quantity(self.n_scores_, 'score')}{named}, fitted on "
-        words += quantity(self.n_rows_, "row")
-        if self.groups_:
-            words += f", {quantity(len(self.groups_), 'group')} partially pooled"
-        return words
+        scores, rows = quantity(self.n_scores_, "score"), quantity(self.n_rows_, "row")
+        groups = (
+            f", {quantity(len(self.groups_), 'group')} partially pooled" if self.groups_ else ""
+        )
+        return f"P(correct) from {scores}{named}, fitted on {rows}{groups}"
 
 
 def answer_columns(calibrator: ConfidenceCalibrator, scores: Any) -> dict[str, FloatArray]:
@@ -648,8 +640,7 @@ def _largest_groups(scores: Scores, weight: FloatArray) -> tuple[str, ...]:
         return ()
     is_known = _has_group(scores.groups)
     names, place = np.unique(scores.groups[is_known].astype(str), return_inverse=True)
-    weight = weight[is_known]
-    largest = np.argsort(-np.bincount(place, weight), kind="stable")[:MAX_GROUPS]
+    largest = np.argsort(-np.bincount(place, weight[is_known]), kind="stable")[:MAX_GROUPS]
     return tuple(str(names[k]) for k in np.sort(largest))
 
 
@@ -707,21 +698,20 @@ def _with_group_features(
 
 def _fitted_model(model: ScoreModel, found: _Posterior, size: int, n_groups: int) -> ScoreModel:
     """Return a model with its coefficients, of which the first `size` are not those of groups."""
+    mean, covariance, variances = found
+    own: dict[str, Any] = {
+        "mean": mean[:size],
+        "covariance": covariance[:size, :size],
+        "variances": variances,
+    }
     if n_groups:
-        cross = found.covariance[size:, :size].reshape(2, n_groups, size)
-        among = found.covariance[size:, size:].reshape(2, n_groups, 2, n_groups)
-        model = replace(
-            model,
-            group_mean=found.mean[size:].reshape(2, n_groups).T,
-            group_cross=cross.swapaxes(0, 1),
-            group_covariance=np.einsum("agbg->gab", among),  # of intercept and slope, 2 x 2
-        )
-    return replace(
-        model,
-        mean=found.mean[:size],
-        covariance=found.covariance[:size, :size],
-        variances=found.variances,
-    )
+        among = covariance[size:, size:].reshape(2, n_groups, 2, n_groups)
+        own |= {
+            "group_mean": mean[size:].reshape(2, n_groups).T,
+            "group_cross": covariance[size:, :size].reshape(2, n_groups, size).swapaxes(0, 1),
+            "group_covariance": np.einsum("agbg->gab", among),  # of intercept and slope, 2 x 2
+        }
+    return replace(model, **own)
 
 
 def _group_posteriors(design: _Design, found: _Posterior) -> list[tuple[float, _Posterior]]:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
     Literal,
     NamedTuple,
+    Protocol,
     TypeVar,
     final,
-    overload,
 )
 from warnings import catch_warnings
 
@@ -40,16 +39,13 @@ from dubito.calibrate.calibrator import (
     as_class_outputs,
     correct_answers,
     drop_unlabeled,
-    labeled_outputs,
-    labeled_shards,
     log_probabilities,
     not_a_calibrator,
 )
-from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
-from dubito.data.labels import LabelMatrix, Labels
-from dubito.data.shards import ArrayShards, Shards, make_shards, sample_rows
+from dubito.data.labels import Labels
+from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BadValueError, DubitoWarning
 from dubito.formatting import (
     HTMLTable,
@@ -63,15 +59,11 @@ from dubito.formatting import (
 from dubito.kernels.blocks import map_in_order
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.proper_scores import ProperScoresState
-from dubito.measure.regression_audit import RegressionAudit, RegressionState
+from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.state import json_fields, labeled_batch, require_weight
-from dubito.outputs import Logits, Probabilities, Scores, TopLabel, as_multilabel, unchecked
+from dubito.outputs import Logits, Probabilities, Scores, TopLabel, unchecked
 from dubito.serialization.fields import Omittable, integer, number, optional
 from dubito.serialization.objects import Record, clone, stores_fields
-
-if TYPE_CHECKING:
-    from dubito.calibrate.multilabel import MultiLabelCalibrator
-
 
 CALLER = "cross_validate_calibrator"
 N_FOLDS, MAX_SAMPLES = 5, 20_000  # of more rows, a random sample is cross-fitted
@@ -80,6 +72,7 @@ COVERAGE_LEVEL = 0.9  # of the prediction interval whose coverage is reported
 
 Fold = tuple[IntArray, IntArray]  # rows to fit on, rows held out
 Result = TypeVar("Result")
+Evidence = TypeVar("Evidence", covariant=True)
 
 
 @final
@@ -294,36 +287,20 @@ class RegressionEvidence:
         return html_view(sentence(f"{self}"), *([table] if rows else []))
 
 
-@overload
-def cross_validate_calibrator(
-    calibrator: BaseCalibrator | MultiLabelCalibrator,
-    outputs: Any,
-    y: Any = ...,
-    *,
-    sample_weight: Any = ...,
-    groups: Any = ...,
-    cv: Any = ...,
-    random_state: RandomState = ...,
-    max_samples: int = ...,
-) -> CalibrationEvidence: ...
+class _CrossValidated(Protocol[Evidence]):
+    """A calibrator that can be evaluated on rows it was not fitted on."""
 
+    def _labeled_shards(
+        self, outputs: Any, y: Any, sample_weight: Any, groups: Any, caller: str
+    ) -> Shards:
+        """Return labeled rows as shards, or raise."""
 
-@overload
-def cross_validate_calibrator(
-    calibrator: BaseRegressionCalibrator,
-    outputs: Any,
-    y: Any = ...,
-    *,
-    sample_weight: Any = ...,
-    groups: Any = ...,
-    cv: Any = ...,
-    random_state: RandomState = ...,
-    max_samples: int = ...,
-) -> RegressionEvidence: ...
+    def _evidence(self, batch: Batch, folds: Folds) -> Evidence:
+        """Return what fits on all folds but one achieve on that one."""
 
 
 def cross_validate_calibrator(
-    calibrator: BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator,
+    calibrator: _CrossValidated[Evidence],
     outputs: Any,
     y: Any = None,
     *,
@@ -332,7 +309,7 @@ def cross_validate_calibrator(
     cv: Any = 5,
     random_state: RandomState = 0,
     max_samples: int = MAX_SAMPLES,
-) -> CalibrationEvidence | RegressionEvidence:
+) -> Evidence:
     """Return what a calibrator achieves on rows that it was not fitted on.
 
     Clones of the calibrator are fitted without one fold each and evaluated on that fold. Whether
@@ -378,32 +355,12 @@ def cross_validate_calibrator(
     >>> str(evidence).split(", ")[::3]
     ['log loss from 1.455 to 0.878', 'cross-fitted on 300 rows']
     """
-    from dubito.calibrate.multilabel import MultiLabelCalibrator  # which makes folds by this module
-
-    seed, argument = draw_seed(random_state, CALLER), "y"
-    is_multilabel = isinstance(calibrator, MultiLabelCalibrator)
-    if is_multilabel or isinstance(calibrator, BaseRegressionCalibrator):
-        rows = make_shards(
-            outputs,
-            y,
-            sample_weight=sample_weight,
-            groups=groups,
-            caller=CALLER,
-            convert=as_multilabel if is_multilabel else as_predictive,
-        )
-    elif isinstance(calibrator, BaseCalibrator):
-        convert, argument = calibrator._as_outputs, calibrator._label_argument
-        rows = labeled_shards(outputs, y, sample_weight, CALLER, groups, convert)
-        labeled_outputs(next(rows.batches()), CALLER, convert)
-    else:
+    if isinstance(calibrator, type) or not hasattr(calibrator, "_evidence"):
         rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
         raise not_a_calibrator(calibrator, CALLER, rule, fix)
-    batch, folds = draw_folds(rows, cv, seed, argument, CALLER, max_samples)
-    if isinstance(calibrator, BaseRegressionCalibrator):
-        return _regression_evidence(calibrator, batch, folds)
-    if isinstance(calibrator, MultiLabelCalibrator):
-        return _multilabel_evidence(calibrator, batch, folds)
-    return _classification_evidence(calibrator, batch, folds)
+    seed, argument = draw_seed(random_state, CALLER), getattr(calibrator, "_label_argument", "y")
+    rows = calibrator._labeled_shards(outputs, y, sample_weight, groups, CALLER)
+    return calibrator._evidence(*draw_folds(rows, cv, seed, argument, CALLER, max_samples))
 
 
 def draw_folds(
@@ -422,7 +379,7 @@ def _require_two_rows(batch: Batch, argument: str, caller: str) -> None:
         raise BadValueError(argument, caller, "must label at least 2 rows", f"{len(batch)}", fix)
 
 
-def _classification_evidence(
+def classification_evidence(
     calibrator: BaseCalibrator, batch: Batch, folds: Folds
 ) -> CalibrationEvidence:
     """Return the metrics of a calibrator of classes."""
@@ -471,46 +428,6 @@ def label_losses(y: FloatArray, p: FloatArray) -> FloatArray:
     """Return the log loss of each label, its probability floored."""
     positive, negative = np.maximum(p, FLOOR), np.maximum(1 - p, FLOOR)
     return np.asarray(-xlogy(y, positive) - xlogy(1 - y, negative))
-
-
-def _multilabel_evidence(
-    calibrator: MultiLabelCalibrator, batch: Batch, folds: Folds
-) -> CalibrationEvidence:
-    """Return the metrics of a calibrator of several labels per row, over all known labels."""
-    assert isinstance(batch.labels, LabelMatrix)
-    held_out = folds.order
-    y = batch.labels.values[held_out]
-    is_known = ~np.isnan(y)
-    rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
-    y, labels = y[is_known], HeldOutLabels(batch.weight[rows], rows)
-
-    def probabilities(train: IntArray, test: IntArray) -> FloatArray:
-        fitted = clone(calibrator).fit(rows_to_fit(batch, train))
-        return fitted._predict_proba(batch.outputs.take(test))
-
-    parts = folds.map(probabilities)
-    before = as_multilabel(batch.outputs, CALLER).array[held_out]
-    both = [np.asarray(one, np.float64)[is_known] for one in (before, np.concatenate(parts))]
-    losses = [label_losses(y, p) for p in both]
-    scores = [labels.mean((p - y) ** 2) for p in both]
-    return labels.evidence(
-        losses[0], losses[1], len(folds), brier_before=scores[0], brier_after=scores[1]
-    )
-
-
-def _regression_evidence(
-    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Folds
-) -> RegressionEvidence:
-    """Return the audits of a calibrator of predictive distributions."""
-
-    def states(train: IntArray, test: IntArray) -> list[RegressionState]:
-        held_out, fitted = batch.take(test), clone(calibrator).fit(ArrayShards(batch.take(train)))
-        outputs = as_predictive(held_out.outputs, CALLER)
-        both = fitted._uncalibrated(outputs), fitted.transform(outputs)
-        return [RegressionState.of(replace(held_out, outputs=one)) for one in both]
-
-    audits = [reduce(add, one).value for one in zip(*folds.map(states), strict=True)]
-    return RegressionEvidence(audits[0], audits[1], len(batch), len(folds))
 
 
 def held_out_logits(

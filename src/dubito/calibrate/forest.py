@@ -164,16 +164,14 @@ class ForestCalibration(BaseCalibrator):
         rows = LabeledRows.of(drop_unlabeled(sample_rows(shards, self.max_samples, seed)))
         seeds = np.random.default_rng(seed).integers(0, 2**31, self.n_estimators).tolist()
         places, labels, weight = map(contiguous, rows.label_entries())
-        features = contiguous(_tree_features(rows.outputs)[places])
+        x = Basis(1.0).features(rows.outputs)[places]
+        features = contiguous(np.column_stack([x, np.exp(x)]).astype(np.float32))
         columns, least = contiguous(features.T), float(self.min_samples_leaf)
         grow = partial(_grow_tree, features, columns, labels, weight, least)
-        self._join_trees(list(map_in_order(grow, seeds)))
-
-    def _join_trees(self, trees: list[_Tree]) -> None:
-        """Concatenate the nodes of all trees and the labels of their leaves."""
+        trees = list(map_in_order(grow, seeds))
         self.roots_ = np.cumsum([0, *(tree.column.size for tree in trees[:-1])])
-        columns = (np.concatenate(parts) for parts in zip(*trees, strict=True))
-        self.column_, self.threshold_, self.n_labels_, self.labels_, self.weights_ = columns
+        joined = _Tree(*(np.concatenate(parts) for parts in zip(*trees, strict=True)))
+        self.column_, self.threshold_, self.n_labels_, self.labels_, self.weights_ = joined
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         mixed = np.zeros(outputs.array.shape[::-1])
@@ -225,12 +223,6 @@ class ForestCalibration(BaseCalibrator):
     def _describe(self) -> str:
         n_leaves = int((self.column_ < 0).sum()) / self.roots_.size
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
-
-
-def _tree_features(outputs: Logits | Probabilities) -> FloatArray:
-    """Return what trees split on: log probabilities, and probabilities."""
-    x = Basis(1.0).features(outputs)
-    return np.column_stack([x, np.exp(x)]).astype(np.float32)
 
 
 class _Tree(NamedTuple):

@@ -98,10 +98,9 @@ class HeldOutAnswers:
         """Return the AUROC of each score as a table of text."""
         table = [("score", "rows", "AUROC", "95 % interval")]
         for name, n_rows, area in self.separations():
-            figures = ("-", "-")
-            if area is not None:
-                figures = (f"{area.value:.3f}", f"{area.low:.3f} to {area.high:.3f}")
-            table.append((name, f"{n_rows:,}", *figures))
+            value = "-" if area is None else f"{area.value:.3f}"
+            ends = "-" if area is None else f"{area.low:.3f} to {area.high:.3f}"
+            table.append((name, f"{n_rows:,}", value, ends))
         about = "Correct answers score higher than wrong ones (AUROC, 0.5 if random):"
         return [about, "", *(f"  {line}".rstrip() for line in align_table(table))]
 

@@ -80,7 +80,8 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         in_memory = isinstance(shards, ArrayShards)
-        self._take(*self._fit_curves(shards.map(_as_column), 1, in_memory=in_memory))
+        scored = shards.map(BinaryRows.as_table)
+        self._take(*self._fit_curves(scored, 1, in_memory=in_memory))
 
     def _fit_curves(
         self, shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool
@@ -124,12 +125,6 @@ class IsotonicCalibration(BaseBinaryCalibrator):
             f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows at its ends"
             f"{' smoothed' if self.smooth else ', of one class'}"
         )
-
-
-def _as_column(rows: BinaryRows) -> ScoredRows:
-    """Return the rows of one class as a table of one column."""
-    labels = np.zeros(rows.scores.size, dtype=np.int64)
-    return ScoredRows(rows.scores[:, np.newaxis], labels, rows.targets[:, np.newaxis], rows.weight)
 
 
 class Curve(NamedTuple):

@@ -117,9 +117,8 @@ class BaseAffineScaling(BaseCalibrator):
 
     def _describe(self) -> str:
         diagonal = self.weight_ if self.weight_.ndim == 1 else np.diag(self.weight_)
-        what = f"T = {self.temperature_:.3g}, then classes"
-        if self.input_ == "logits":
-            what = "logits"
+        is_logits = self.input_ == "logits"
+        what = "logits" if is_logits else f"T = {self.temperature_:.3g}, then classes"
         return f"{what} scaled by {diagonal.min():.2f} to {diagonal.max():.2f}"
 
 
@@ -196,7 +195,7 @@ class BaseMatrixScaling(BaseAffineScaling):
 
 
 def _matrix_penalty(
-    n_classes: int, *, diagonal: float, off_diagonal: float, intercept: float
+    n_classes: int, diagonal: float, off_diagonal: float, intercept: float
 ) -> FloatArray:
     """Return the penalties of a square matrix with the intercept as last column."""
     penalty = np.full((n_classes, n_classes + 1), off_diagonal)
@@ -268,12 +267,8 @@ class MatrixScaling(BaseMatrixScaling):
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
-        return _matrix_penalty(
-            self.n_classes_,
-            diagonal=0.0,
-            off_diagonal=float(self.off_diagonal) * unit * (self.n_classes_ - 1),
-            intercept=float(self.intercept) * unit,
-        )
+        across = float(self.off_diagonal) * unit * (self.n_classes_ - 1)
+        return _matrix_penalty(self.n_classes_, 0.0, across, float(self.intercept) * unit)
 
 
 @final
@@ -360,7 +355,7 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     def _penalty(self, n_rows: float) -> FloatArray:
         own = float(self.regularization) * self.n_classes_ / n_rows
         across = own * (self.n_classes_ - 1)
-        penalty = _matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
+        penalty = _matrix_penalty(self.n_classes_, own, across, own)
         parts = [np.tile(penalty[:, :-1], self._features().n_per_class())]
         if self.basis == "rbf":
             shape = (self.n_classes_, len(self.centers_))

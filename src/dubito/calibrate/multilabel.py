@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from dubito.arrays import (
     FloatArray,
+    IntArray,
     RandomState,
     as_count,
     draw_seed,
@@ -30,7 +31,14 @@ from dubito.calibrate.calibrator import (
     drop_unlabeled,
     numbered_names,
 )
-from dubito.calibrate.cross_validation import CalibrationEvidence, HeldOutLabels, make_folds
+from dubito.calibrate.cross_validation import (
+    CalibrationEvidence,
+    Folds,
+    HeldOutLabels,
+    label_losses,
+    make_folds,
+    rows_to_fit,
+)
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, as_label_matrix, look_like_labels, require_own_places
@@ -54,7 +62,7 @@ from dubito.serialization.fields import (
     text,
 )
 from dubito.serialization.fitted import fitted
-from dubito.serialization.objects import record_of
+from dubito.serialization.objects import clone, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 SELECTION_ENTRIES, SELECTION_ROWS = 100_000, 4_000  # rows x labels to select on, or rows if more
@@ -516,8 +524,7 @@ class MultiLabelCalibrator(OutputContainers):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        columns = {"sample_weight": sample_weight, "groups": groups}
-        shards = make_shards(outputs, y, caller=name, convert=as_multilabel, **columns)
+        shards = self._labeled_shards(outputs, y, sample_weight, groups, name)
         first = next(shards.batches())
         known = as_multilabel(first.outputs, name)
         require_own_places(known, as_label_matrix(first.labels, name), "y", name)
@@ -528,6 +535,34 @@ class MultiLabelCalibrator(OutputContainers):
             self._learn(counted)
             warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3)
         return self
+
+    def _labeled_shards(
+        self, outputs: Any, y: Any, sample_weight: Any, groups: Any, caller: str
+    ) -> Shards:
+        columns = {"sample_weight": sample_weight, "groups": groups}
+        return make_shards(outputs, y, caller=caller, convert=as_multilabel, **columns)
+
+    def _evidence(self, batch: Batch, folds: Folds) -> CalibrationEvidence:
+        """Return the metrics of all known labels before calibration, and by fits on other rows."""
+        assert isinstance(batch.labels, LabelMatrix)
+        held_out = folds.order
+        y = batch.labels.values[held_out]
+        is_known = ~np.isnan(y)
+        rows = np.broadcast_to(held_out[:, np.newaxis], y.shape)[is_known]
+        y, labels = y[is_known], HeldOutLabels(batch.weight[rows], rows)
+
+        def probabilities(train: IntArray, test: IntArray) -> FloatArray:
+            fitted = clone(self).fit(rows_to_fit(batch, train))
+            return fitted._predict_proba(batch.outputs.take(test))
+
+        parts = folds.map(probabilities)
+        before = as_multilabel(batch.outputs, type(self).__name__).array[held_out]
+        both = [np.asarray(one, np.float64)[is_known] for one in (before, np.concatenate(parts))]
+        losses = [label_losses(y, p) for p in both]
+        scores = [labels.mean((p - y) ** 2) for p in both]
+        return labels.evidence(
+            losses[0], losses[1], len(folds), brier_before=scores[0], brier_after=scores[1]
+        )
 
     def transform(self, outputs: Any) -> MultiLabel:
         """Return calibrated outputs, which hold their log odds.
@@ -589,7 +624,11 @@ class MultiLabelCalibrator(OutputContainers):
         return text
 
     def _learn(self, shards: Shards) -> None:
-        known_weight = shards.sum(_known_weight)
+        def weigh(batch: Batch) -> FloatArray:
+            labels = as_label_matrix(batch.labels, type(self).__name__)
+            return np.asarray(batch.weight @ ~np.isnan(labels.values))
+
+        known_weight = shards.sum(weigh)
         require_weight(known_weight.sum(), type(self).__name__)
         self.unfitted_ = np.flatnonzero(known_weight == 0).tolist()
         seed = draw_seed(self.random_state, type(self).__name__)
@@ -708,9 +747,3 @@ class MultiLabelCalibrator(OutputContainers):
         require_bool(self.other_labels, "other_labels", name)
         as_count(self.max_samples, "max_samples", name, MIN_ROWS, example=20_000)
         require_random_state(self.random_state, name)
-
-
-def _known_weight(batch: Batch) -> FloatArray:
-    """Return the weight of the rows where each label is known."""
-    labels = as_label_matrix(batch.labels, "MultiLabelCalibrator")
-    return np.asarray(batch.weight @ ~np.isnan(labels.values))

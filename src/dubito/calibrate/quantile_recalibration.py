@@ -135,7 +135,13 @@ class QuantileRecalibration(BaseRegressionCalibrator):
         if isinstance(shards, ArrayShards):
             knots = _exact_knots(shards)
         else:
-            knots = [_knots_from_cells(mass) for mass in shards.sum(_cell_sums)]
+            # The first value of a cell is at its lower edge, the last one at its upper.
+            edges = np.sinh(np.arange(N_CELLS + 1) * CELL - REACH)
+            masses = shards.sum(_cell_sums)
+            knots = [
+                _knots_from_masses(edges[:-1][mass > 0], edges[1:][mass > 0], mass[mass > 0])
+                for mass in masses
+            ]
         self.stated_ = [stated for stated, _ in knots]
         self.observed_ = [observed for _, observed in knots]
 
@@ -203,17 +209,6 @@ def _cell_sums(batch: Batch) -> FloatArray:
         inside = np.clip(cells, 0, N_CELLS - 1)
         sums.append([np.bincount(c, block.labeled_weight, N_CELLS) for c in inside.T])
     return np.asarray(np.sum(sums, axis=0))
-
-
-def _knots_from_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the knots of R: the first value of a cell at its lower edge, the last at its upper."""
-    used = np.flatnonzero(mass)
-    return _knots_from_masses(_cell_edge(used), _cell_edge(used + 1), mass[used])
-
-
-def _cell_edge(cells: Any) -> FloatArray:
-    """Return the lower edges of cells."""
-    return np.asarray(np.sinh(np.asarray(cells) * CELL - REACH))
 
 
 def _knots_from_masses(

@@ -6,14 +6,17 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate.cross_validation import Folds, RegressionEvidence
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.shards import Shards, make_shards
+from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -23,12 +26,13 @@ from dubito.errors import (
 )
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.regression import Regression, point_of_rows, require_targets, values_of
+from dubito.measure.regression_audit import RegressionState
 from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import integer, one_of, optional
 from dubito.serialization.fitted import fitted
-from dubito.serialization.objects import Serializable
+from dubito.serialization.objects import Serializable, clone
 
 MIN_FACTOR, MAX_FACTOR = 1e-12, 1e12
 N_EDGES = 4096  # between 1 and either bound; each round of a search is that many times finer
@@ -75,9 +79,7 @@ class BaseRegressionCalibrator(Serializable):
             The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = make_shards(
-            outputs, y, sample_weight=sample_weight, caller=name, convert=as_predictive
-        )
+        shards = self._labeled_shards(outputs, y, sample_weight, None, name)
         known = _kind_and_targets(next(shards.batches()), name)
 
         def counts(batch: Batch) -> FloatArray:
@@ -136,6 +138,24 @@ class BaseRegressionCalibrator(Serializable):
     @abstractmethod
     def _describe(self) -> str:
         """Return the parameters in a few words."""
+
+    def _labeled_shards(
+        self, outputs: Any, y: Any, sample_weight: Any, groups: Any, caller: str
+    ) -> Shards:
+        columns = {"sample_weight": sample_weight, "groups": groups}
+        return make_shards(outputs, y, caller=caller, convert=as_predictive, **columns)
+
+    def _evidence(self, batch: Batch, folds: Folds) -> RegressionEvidence:
+        """Return the audits before calibration, and after it by fits on other rows."""
+
+        def states(train: IntArray, test: IntArray) -> list[RegressionState]:
+            held_out, fitted = batch.take(test), clone(self).fit(ArrayShards(batch.take(train)))
+            outputs = as_predictive(held_out.outputs, type(self).__name__)
+            both = fitted._uncalibrated(outputs), fitted.transform(outputs)
+            return [RegressionState.of(replace(held_out, outputs=one)) for one in both]
+
+        audits = [reduce(add, one).value for one in zip(*folds.map(states), strict=True)]
+        return RegressionEvidence(audits[0], audits[1], len(batch), len(folds))
 
     def _check_outputs(self, outputs: Any, method: str) -> Regression:
         """Return outputs of the kind and targets of the fit, or raise."""

@@ -125,9 +125,9 @@ class TemperatureScaling(BaseCalibrator):
         add_softmax(block.log_proba, 1 / self.temperature_, weight, mixed)
 
     def _describe(self) -> str:
-        verdict = "neither over- nor under-confident"
-        if abs(self.temperature_ - 1) >= 0.005:
-            verdict = f"{'over' if self.temperature_ > 1 else 'under'}-confident"
+        verdict = f"{'over' if self.temperature_ > 1 else 'under'}-confident"
+        if abs(self.temperature_ - 1) < 0.005:
+            verdict = "neither over- nor under-confident"
         return f"T = {self.temperature_:.3g}: {verdict}"
 
 
@@ -205,11 +205,9 @@ def _newton_step(slope: float, curvature: float) -> float:
 
 def _warn_about_bound(beta: float) -> None:
     """Warn that no finite temperature is best, and why."""
-    why = (
-        "every prediction is correct, and more confidence only lowers the loss"
-        if beta > 1
-        else "the outputs are unrelated to the labels, or contradict them"
-    )
+    why = "the outputs are unrelated to the labels, or contradict them"
+    if beta > 1:
+        why = "every prediction is correct, and more confidence only lowers the loss"
     text = f"The temperature ended at its bound of {1 / beta:.3g}: {why}. Check the labels."
     warnings.warn(text, BoundWarning, stacklevel=5)
 

@@ -270,7 +270,8 @@ class Audit:
             resamples = sums.resampled(n_drawn, seed)
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
-            settings = {"n_resamples": n_drawn, "random_state": seed, "n_bins": n_confidence_bins}
+            settings: dict[str, Any] = {"n_resamples": n_drawn, "random_state": seed}
+            settings["n_bins"] = n_confidence_bins
             resamples = total(partial(BootstrapState.of, **settings)).value
             if audits:
                 states = total(partial(BootstrapState.of_groups, **settings)).states

@@ -87,10 +87,12 @@ class DecisionState(State):
         costs: RowCosts | None = None,
     ) -> Self:
         weight, rows = batch.labeled_weight, batch.rows
-        p, y = rows.confidence.astype(np.float64), rows.correct
+        p: FloatArray = rows.confidence.astype(np.float64)
+        y = rows.correct
         if pos_column is not None:
             p, y = positive_rows(batch, pos_column)
-        is_selected, cost = (p >= threshold) * 1.0, np.zeros(p.size)
+        is_selected: FloatArray = (p >= threshold) * 1.0
+        cost: FloatArray = np.zeros(p.size)
         if costs is not None:
             is_selected, cost = costs.decide_rows(batch, pos_column)
         square = y * (1 - p) ** 2 + (1 - y) * p**2
@@ -314,7 +316,7 @@ def _estimates(
         accuracy = partial(clopper_pearson, sums.outcome, sums.weight)
         found = {"accuracy": accuracy, "gap": partial(_gap, sums)}
         if ECE in draws:
-            drawn = (np.asarray(draws[name]) for name in (ECE, IF_CALIBRATED))
+            drawn = (np.asarray(draws[ECE]), np.asarray(draws[IF_CALIBRATED]))
             found[ECE] = partial(error_interval, audit.expected_calibration_error, *drawn)
     if has_costs:
         found["mean_cost"] = sums.cost_interval

@@ -522,7 +522,7 @@ def _read(
     )
     if not n_resamples or rows[0] < 2:  # one row shows no variation
         return result
-    return _with_intervals(result, state, by_label, n_bins, n_resamples, seed)
+    return _with_intervals(result, state, by_label, n_resamples, seed)
 
 
 def _excess(audit: BinaryAudit) -> float:
@@ -630,7 +630,6 @@ def _with_intervals(
     result: MultiLabelAudit,
     state: MultiLabelState,
     by_label: Mapping[str, FloatArray],
-    n_bins: int,
     n_resamples: int,
     seed: int,
 ) -> MultiLabelAudit:
@@ -644,7 +643,7 @@ def _with_intervals(
     rows, sums = draws @ state.rows, np.tensordot(draws, state.sums, 1)
     drawn, together = _rates(sums), dict[str, FloatArray]()
     if state.cells is not None:
-        ranked, together = _ranked_draws(result, state.cells, by_label, draws, n_bins, seed)
+        ranked, together = _ranked_draws(result, state.cells, by_label, draws, seed)
         drawn |= ranked
     intervals = {}
     percentiles = partial(interval_of, level=LEVEL, caller="audit")
@@ -672,7 +671,6 @@ def _ranked_draws(
     cells: FloatArray,
     by_label: Mapping[str, FloatArray],
     draws: FloatArray,
-    n_bins: int,
     seed: int,
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return resampled figures of rankings: of each label, and of all labels together."""
@@ -683,7 +681,7 @@ def _ranked_draws(
             [cells[:, k].sum(axis=0)[np.newaxis], np.tensordot(draws, cells[:, k], 1)]
         )
         pooled = pooled + own
-        for name, values in {**_cell_figures(own, n_bins), **_line_figures(own)}.items():
+        for name, values in {**_cell_figures(own, result.n_bins), **_line_figures(own)}.items():
             figures.setdefault(name, []).append(by_label[name][k] + values[1:] - values[0])
         errors = np.full(len(draws), np.nan)
         if label in result.labels:
@@ -693,7 +691,7 @@ def _ranked_draws(
         figures.setdefault(IF_CALIBRATED, []).append(errors)
     together = {
         name: result.means["micro"].get(name, np.nan) + values[1:] - values[0]
-        for name, values in _cell_figures(pooled, n_bins).items()
+        for name, values in _cell_figures(pooled, result.n_bins).items()
         if name != ECE
     }
     return {name: np.stack(values, axis=-1) for name, values in figures.items()}, together

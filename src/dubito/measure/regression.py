@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction
+from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction, as_number
 from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
@@ -157,10 +157,7 @@ def minkowski_loss(y_true: Any, y_pred: Any, q: float = 2.0, *, sample_weight: A
     4.5
     """
     caller = "minkowski_loss"
-    is_number = isinstance(q, int | float | np.number) and not isinstance(q, bool)
-    if not (is_number and np.isfinite(q) and q > 0):
-        rule, fix = "must be a finite number above 0", "Use q=2 for the mean squared error"
-        raise BadValueError("q", caller, rule, repr(q), fix)
+    as_number(q, "q", caller, 0, fix="Use q=2 for the mean squared error", is_open=True)
     points = as_floats(y_pred, "y_pred", caller)
     batch = target_batch(y_true, Samples(points[:, np.newaxis]), sample_weight, caller)
     return _weighted_mean(batch, np.abs(values_of(batch) - points) ** q)

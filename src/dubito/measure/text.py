@@ -153,7 +153,11 @@ def audit_lines(audit: Audit) -> list[str]:
     if audit.positive is not None:
         lines += _positive_lines(audit.positive, _other_class(audit, audit.positive))
         lines += ["", "  The more probable class of the two:"]
-    lines += [*_metric_lines(audit), "", *draw_text(reliability_chart(audit.curve))]
+    lines.append(f"  {'':<22} {'value':>7} {'95 % interval' if audit.intervals else ''}".rstrip())
+    for name, text, interval, note in _metric_cells(audit):
+        columns = f"{interval:<16}  {note}" if audit.intervals else f" {note}"
+        lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
+    lines += ["", *draw_text(reliability_chart(audit.curve))]
     if audit.classes:
         lines += ["", *_class_lines(audit)]
     if audit.group_comparison is not None:
@@ -228,15 +232,6 @@ def _size(audit: Audit) -> str:
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
     missing = f"; {quantity(audit.n_missing, 'unlabeled row')} left out" if audit.n_missing else ""
     return f"{_rows(audit)}{classes}{missing}"
-
-
-def _metric_lines(audit: Audit) -> list[str]:
-    """Return a line for each known metric: its value, interval, and a reference value."""
-    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if audit.intervals else ''}".rstrip()]
-    for name, text, interval, note in _metric_cells(audit):
-        columns = f"{interval:<16}  {note}" if audit.intervals else f" {note}"
-        lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
-    return lines
 
 
 def _metric_cells(audit: Audit) -> list[tuple[str, str, str, str]]:
