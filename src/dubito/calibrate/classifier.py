@@ -398,10 +398,9 @@ def _make_splits(
 
 def _final_model(model: Any) -> Any:
     """Return the model inside searches and pipelines that gives the outputs."""
-    inner = getattr(model, "best_estimator_", None)
-    if inner is None and hasattr(model, "named_steps"):
-        inner = model.steps[-1][1]
-    return model if inner is None else _final_model(inner)
+    if hasattr(model, "best_estimator_"):
+        return _final_model(model.best_estimator_)
+    return _final_model(model.steps[-1][1]) if hasattr(model, "named_steps") else model
 
 
 def _weight_argument(estimator: Any) -> str | None:

@@ -348,9 +348,8 @@ class ConfidenceCalibrator(BaseCalibrator):
         tail = (1 - as_fraction(level, "level", caller, is_open=True)) / 2
         known = self._check_outputs(_with_groups(scores, groups), "predict_interval")
         flexible = self.interval_models_ or [one for one in self.models_ if one.is_flexible]
-        low, high = (
-            expit(_mixture_quantile(self._posteriors(known, flexible), q)) for q in (tail, 1 - tail)
-        )
+        parts = self._posteriors(known, flexible)
+        low, high = (expit(_mixture_quantile(parts, q)) for q in (tail, 1 - tail))
         p = self._predict_proba(known)[:, 1]
         return np.column_stack([np.minimum(low, p), np.maximum(high, p)])
 
@@ -451,7 +450,7 @@ class ConfidenceCalibrator(BaseCalibrator):
         ]
         found = [self._fit_model(values, targets, weight, groups, fold_of, kind) for kind in kinds]
         likelihoods = np.array(
-            [likelihood + FLEXIBLE_PRIOR * model.is_flexible for model, likelihood, _ in found]
+            [value + FLEXIBLE_PRIOR * one.is_flexible for one, value, _ in found]
         )
         shares = np.maximum(np.exp(likelihoods - logsumexp(likelihoods)), 1e-12).tolist()
         self.models_, spread = [], []

@@ -209,6 +209,10 @@ class HeldOutLabels(NamedTuple):
         deviation = self.weights / self.weights.sum() * (values - self.mean(values))
         return float(np.sqrt(np.sum(np.bincount(self.rows, deviation) ** 2)))
 
+    def loss_figures(self, losses: FloatArray) -> dict[str, float]:
+        """Return the log loss and its standard error, as a leaderboard shows them."""
+        return {"log_loss": self.mean(losses), "standard_error": self.standard_error(losses)}
+
     def evidence(
         self,
         before: FloatArray,
@@ -254,10 +258,12 @@ class RegressionEvidence:
     @property
     def relative_crps(self) -> float:
         """The CRPS after calibration in relation to that before."""
-        before, after = (
-            one.continuous_ranked_probability_score for one in (self.before, self.after)
-        )
+        before, after = self._crps
         return after / max(before, 1e-300)
+
+    @property
+    def _crps(self) -> list[float]:
+        return [one.continuous_ranked_probability_score for one in (self.before, self.after)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return both audits and the numbers of rows and folds as JSON values.
@@ -270,8 +276,8 @@ class RegressionEvidence:
         return json_fields(self)
 
     def __str__(self) -> str:
-        scores = [one.continuous_ranked_probability_score for one in (self.before, self.after)]
-        text = f"{self.before.crps_title} from {scores[0]:.4g} to {scores[1]:.4g}"
+        before, after = self._crps
+        text = f"{self.before.crps_title} from {before:.4g} to {after:.4g}"
         if self.before.levels.size:
             k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
             level = level_percent(self.before.levels[k])
@@ -403,8 +409,7 @@ def classification_evidence(
     scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
     if is_answers:  # of P(correct): half of the sum over both classes
         scores = [one / 2 for one in scores]
-        p_correct = [np.exp(log_probabilities(one))[:, 1] for one in outputs]
-        batches = [answers_of(held_out, p) for p in p_correct]
+        batches = [answers_of(held_out, np.exp(log_probabilities(one))[:, 1]) for one in outputs]
     errors = [ReliabilityState.of(one).expected() for one in batches]
     return HeldOutLabels(weights, order[entry_rows]).evidence(
         before,
@@ -468,9 +473,8 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
     from sklearn.model_selection import GroupKFold, check_cv  # slow to import
 
     if is_number(cv) and batch.groups is not None:
-        cv = GroupKFold(
-            count_group_folds(batch.groups[is_used], cv, caller), shuffle=True, random_state=seed
-        )
+        n_folds = count_group_folds(batch.groups[is_used], cv, caller)
+        cv = GroupKFold(n_folds, shuffle=True, random_state=seed)
     try:
         splits = list(check_cv(cv).split(rows, _most_probable_labels(batch), batch.groups))
         found = [(rows[train], rows[test]) for train, test in splits]

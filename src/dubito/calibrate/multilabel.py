@@ -686,12 +686,7 @@ class MultiLabelCalibrator(OutputContainers):
         """Set the leaderboard, and the figures of the selected candidate."""
         self.chosen_, labels = str(chosen.prior), selection.labels
         lines = [
-            {
-                "name": str(one.prior),
-                "log_loss": labels.mean(one.losses),
-                "standard_error": labels.standard_error(one.losses),
-            }
-            for one in selection.tried
+            {"name": str(one.prior), **labels.loss_figures(one.losses)} for one in selection.tried
         ]
         self.leaderboard_ = sorted(lines, key=lambda line: float(line["log_loss"]))
         self.evidence_ = labels.evidence(selection.unchanged.losses, chosen.losses, n_folds)

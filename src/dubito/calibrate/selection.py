@@ -399,16 +399,10 @@ def _select_among(
     weights[parts] = np.asarray(found) / sum(found)
 
     def line(
-        name: str, loss: FloatArray, weight: float | None, seconds: float, is_dropped: bool = False
+        name: str, loss: FloatArray, weight: float | None, seconds: float, dropped: bool = False
     ) -> dict[str, Any]:
-        return {
-            "name": name,
-            "log_loss": labels.mean(loss),
-            "standard_error": labels.standard_error(loss),
-            "weight": weight,
-            "seconds": seconds,
-            "dropped": is_dropped,
-        }
+        more = {"weight": weight, "seconds": seconds, "dropped": dropped}
+        return {"name": name, **labels.loss_figures(loss), **more}
 
     leaderboard = [
         line(name, loss, float(weight), one.seconds)
@@ -423,7 +417,7 @@ def _select_among(
         difference = -np.log(np.maximum(one.likelihoods, FLOOR)) - best[: first.rows.size]
         estimate = best + first.mean(difference)
         name = constructor_call(one.calibrator)
-        leaderboard.append(line(name, estimate, 0.0, one.seconds, is_dropped=True))
+        leaderboard.append(line(name, estimate, 0.0, one.seconds, dropped=True))
     return Selection(
         calibrators=[clone(candidates[k].calibrator) for k in parts],
         weights=weights[parts],

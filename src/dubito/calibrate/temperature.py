@@ -119,7 +119,11 @@ class TemperatureScaling(BaseCalibrator):
         self.temperature_ = 1 / beta
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return _scaled_logits(outputs, 1 / self.temperature_)
+        # Logits times the inverse temperature, 0 for the top class of each row.
+        result = np.empty(outputs.array.shape, outputs.array.dtype)
+        beta, is_logits = float(1 / self.temperature_), isinstance(outputs, Logits)
+        temper_rows(contiguous(outputs.array), beta, is_logits, FLOOR, result)
+        return result
 
     def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
         add_softmax(block.log_proba, 1 / self.temperature_, weight, mixed)
@@ -129,14 +133,6 @@ class TemperatureScaling(BaseCalibrator):
         if abs(self.temperature_ - 1) < 0.005:
             verdict = "neither over- nor under-confident"
         return f"T = {self.temperature_:.3g}: {verdict}"
-
-
-def _scaled_logits(outputs: Logits | Probabilities, beta: float) -> FloatArray:
-    """Return logits times an inverse temperature, 0 for the top class of each row."""
-    result = np.empty(outputs.array.shape, outputs.array.dtype)
-    is_logits = isinstance(outputs, Logits)
-    temper_rows(contiguous(outputs.array), float(beta), is_logits, FLOOR, result)
-    return result
 
 
 def best_inverse_temperature(shards: Shards) -> float:

@@ -276,12 +276,10 @@ class BinaryAudit:
         estimates: dict[str, Any] = {name: one.value for name, one in intervals.items()}
         point = _confusion(ranked, THRESHOLD) if operating_point is None else operating_point
         n_selected = point.true_positive + point.false_positive
-        for name, rate, n in (
-            ("precision", point.precision, n_selected),
-            ("recall", point.recall, n_positive),
-        ):
-            if rate is not None:
-                intervals[name] = wilson_interval(rate, n)
+        if point.precision is not None:
+            intervals["precision"] = wilson_interval(point.precision, n_selected)
+        if point.recall is not None:
+            intervals["recall"] = wilson_interval(point.recall, n_positive)
         curve = _binned(ranked, bin_edges(ranked, n_bins, bin_strategy))
         differences = np.abs(curve.confidence - curve.accuracy)
         error = float(curve.count @ differences / total)
@@ -568,7 +566,9 @@ def _calibration_line(ranked: RankingState) -> tuple[dict[str, Interval], float]
         intervals |= zip(("calibration_intercept",), shift, strict=False)
         intervals |= zip(("joint_intercept", "calibration_slope"), line, strict=False)
     else:
-        p_value = _chance(inner)
+        # Of labels of a single class, only their probability is known.
+        p = inner.score if inner.positive.any() else 1 - inner.score
+        p_value = float(np.exp(dot(inner.weight, np.log(np.maximum(p, FLOOR)))))
     if inner is not ranked:
         p_value = min(2 * min(p_value, _saturated_p_value(ranked, inner)), 1.0)
     return intervals, p_value
@@ -663,12 +663,6 @@ def _loss_at(
     logistic_sums(*map(freeze, columns), at[0], at[1], sums)
     size = 2 if is_line else 1
     return float(sums[0]), sums[1 : 1 + size], sums[[[3, 4], [4, 5]]][:size, :size]
-
-
-def _chance(ranked: RankingState) -> float:
-    """Return how probable labels of a single class are."""
-    p = ranked.score if ranked.positive.any() else 1 - ranked.score
-    return float(np.exp(dot(ranked.weight, np.log(np.maximum(p, FLOOR)))))
 
 
 def _normal(value: float, variance: float) -> Interval:

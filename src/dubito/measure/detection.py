@@ -10,7 +10,6 @@ import numpy as np
 
 from dubito.arrays import (
     FloatArray,
-    IntArray,
     as_array,
     as_fraction,
     as_fractions,
@@ -42,12 +41,6 @@ def _shortened(values: FloatArray) -> FloatArray:
     """Return numbers truncated to 10 bits after the leading one."""
     bits = values.astype(np.float64).view(np.int64)
     return (bits >> CUT << CUT).view(np.float64)
-
-
-def _scores_of_cells(cells: IntArray) -> FloatArray:
-    """Return the scores of grid cells."""
-    near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
-    return np.where(cells <= HALF, near, 1 - near)
 
 
 @final
@@ -118,7 +111,9 @@ class RankingState(State):
         sums = np.zeros((last - first + 1, 2))
         cell_sums(score, weight, correct, first, sums)
         held = np.flatnonzero(sums[:, 0])
-        return cls(_scores_of_cells(held + first), sums[held, 0], sums[held, 1])
+        cells = held + first
+        near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
+        return cls(np.where(cells <= HALF, near, 1 - near), sums[held, 0], sums[held, 1])
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:

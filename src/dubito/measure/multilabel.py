@@ -310,18 +310,13 @@ class MultiLabelAudit:
         n_labels = first.n_columns
         n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MANY_LABELS)
         total = pooling(shards)
-        of = partial(
-            MultiLabelState.of,
-            threshold=as_fraction(threshold, "threshold", "audit"),
-            is_gridded=not isinstance(shards, ArrayShards),
-        )
+        threshold = as_fraction(threshold, "threshold", "audit")
+        is_gridded = not isinstance(shards, ArrayShards)
+        of = partial(MultiLabelState.of, threshold=threshold, is_gridded=is_gridded)
         state = total(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
+        n_bins = N_BINS if n_bins is None else n_bins
         read = partial(
-            _read,
-            n_bins=N_BINS if n_bins is None else n_bins,
-            bin_strategy=bin_strategy,
-            n_resamples=n_drawn,
-            seed=seed,
+            _read, n_bins=n_bins, bin_strategy=bin_strategy, n_resamples=n_drawn, seed=seed
         )
         result = read(state)
         if first.groups is None:
@@ -329,9 +324,8 @@ class MultiLabelAudit:
         of_group = partial(of, n_buckets=GROUP_BUCKETS if n_drawn else 1, has_cells=False)
         groups = total(partial(GroupedState.of, of=of_group)).value
         audits = {name: read(one) for name, one in groups.items()}
-        return replace(
-            result, groups=audits, group_comparison=_compare(groups, audits, n_drawn, seed)
-        )
+        comparison = _compare(groups, audits, n_drawn, seed)
+        return replace(result, groups=audits, group_comparison=comparison)
 
     @property
     def miscalibrated(self) -> list[str]:
@@ -475,19 +469,16 @@ def _read(
     """Compute all metrics from their sums."""
     rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
 
+    audit_label = partial(
+        BinaryAudit.of, n_bins=n_bins, bin_strategy=bin_strategy, n_resamples=n_resamples, seed=seed
+    )
+
     def binary(label: int) -> BinaryAudit | None:
         decided = _decisions(sums[label])
         if not decided.weight > 0:
             return None
-        return BinaryAudit.of(
-            state.rankings[label],
-            state.names[label],
-            n_bins=n_bins,
-            bin_strategy=bin_strategy,
-            operating_point=decided.confusion(state.threshold),
-            n_resamples=n_resamples,
-            seed=seed,
-        )
+        point = decided.confusion(state.threshold)
+        return audit_label(state.rankings[label], state.names[label], operating_point=point)
 
     audits = list(map_in_order(binary, range(len(state.names))))
     known = {name: one for name, one in zip(state.names, audits, strict=True) if one is not None}
