@@ -529,8 +529,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "fewer levels than quantiles": (
         lambda: Quantiles([[1.0, 2.0, 3.0]], [0.1, 0.9]),
         BadValueError,
-        "Quantiles: `levels` must have one level for each of 3 columns, got 2. Name every "
-        "column's level.",
+        "Quantiles: `levels` must have one level for each of the 3 columns, got 2. State the "
+        "level of every column.",
     ),
     "plain logits for a metric": (
         lambda: log_loss([0, 1], [[2.0, -1.0], [0.0, 3.0]]),
@@ -571,8 +571,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a label between two classes": (
         lambda: log_loss([0, 1.5], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be class indices from 0 to 1, got 1.5 in row 1. Pass label "
-        "probabilities as rows x 2.",
+        "log_loss: `y_true` must be class indices from 0 to 1, got 1.5 in row 1. Pass "
+        "integers, or label probabilities as an array of rows x 2 classes.",
     ),
     "labels as text without names": (
         lambda: log_loss(["cat", "dog"], HALVES),

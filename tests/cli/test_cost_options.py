@@ -51,10 +51,10 @@ def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
         "Pass --costs, or --reject-cost 0.3 as well."
     )
     path = tmp_path / "costs.csv"
-    path.write_text("action,well,ill\nok,0,10\nask,1,1\n")
+    path.write_text("action,well,ill\nok,0,10\nask,1,1\nstop,2,0\n")
     assert CostOptions(path, reject_action="ask").read(OUTPUTS).reject == 1
     assert message_of(file=path, reject_action="askk") == (
-        "--reject-action must be one of the actions (ok, ask), got 'askk'. "
+        "--reject-action must be one of the actions (ok, ask, stop), got 'askk'. "
         "Pass --reject-action ask."
     )
 

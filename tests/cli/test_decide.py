@@ -435,6 +435,8 @@ def test_a_policy_comes_before_its_rows(run: Run, made: Path) -> None:
     assert "sure_new.csv cannot be read: it is not valid JSON (line 1, column 1)" in done.stderr
     order = f"dubito decide {made / 'policy.json'} {made / 'sure_new.csv'}."
     assert order in " ".join(done.stderr.split())
+    done = run("decide", made / "sure_new.csv", "new.csv")
+    assert "The policy comes first: dubito decide policy.json new.csv." in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--output", "--review", "--bad-rows"])

@@ -251,7 +251,7 @@ def test_mistakes_of_options_are_explained(run: Run, frame: pd.DataFrame) -> Non
     assert "horizon 0, " in error(*some)
     assert "np.str_" not in error(*some)
     assert "(rows 0 and 1). Pass --horizon, or remove one." in error(*some)
-    assert "one kind of forecasts" in error(*OPTIONS, "--forecast", "q_0.5")
+    assert "forecasts of one kind" in error(*OPTIONS, "--forecast", "q_0.5")
     assert "no column 'place' (--series)" in error(*OPTIONS, "--series", "place")
     frame.rename(columns={"admissions": "target"}).to_csv("target.csv", index=False)
     points = ["--time", "date", "--series", "hospital", "--horizon", "horizon"]

@@ -183,6 +183,23 @@ def test_a_file_of_several_labels_is_recognized(run: Run, frame: pd.DataFrame) -
     assert "Pass --multilabel 'p_*' --label 'y_*' for several labels per row" in done.stderr
 
 
+def test_marks_of_several_labels_lead_to_multilabel(run: Run, frame: pd.DataFrame) -> None:
+    p = frame.filter(like="p_")
+    frame.assign(**p.div(p.sum(axis=1), axis=0)).to_csv("a.csv", index=False)
+    done = run("audit", "a.csv", "--label", "y_*", "--probabilities", "p_*")
+    assert "'u' is not a number" in done.stderr
+    assert "Pass --multilabel 'p_*' if several labels may apply to a row" in done.stderr
+    done = run("audit", "a.csv", "--label", "y_rash", "--probability", "p_rash")
+    assert "Pass --multilabel p_rash --uncertain ignore" in " ".join(done.stderr.split())
+
+
+def test_a_single_label_is_called_by_its_name(run: Run, frame: pd.DataFrame) -> None:
+    frame.to_csv("a.csv", index=False)
+    words = ("--label", "y_rash", "--uncertain", "ignore")
+    done = run("audit", "a.csv", "--multilabel", "p_rash", *words, "--json")
+    assert list(json.loads(done.stdout)["labels"]) == ["rash"]
+
+
 def test_labels_that_are_missing_unknown_or_constant_are_stated(
     run: Run, frame: pd.DataFrame, tmp_path: Path
 ) -> None:

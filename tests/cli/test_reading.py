@@ -126,7 +126,7 @@ def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
     twin = tmp_path / ".." / tmp_path.name / "in.csv"
     assert message_for({"--output": twin}, [file]) == (
         "dubito: `--output` must not be an input or another output, "
-        f"got {twin}. Pass --output NEW.csv."
+        f"got {twin}. Pass --output other.csv."
     )
     assert "another output" in message_for({"--output": file, "--review": file}, [])
 

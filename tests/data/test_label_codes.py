@@ -107,7 +107,12 @@ def test_labels_are_left_as_they_came() -> None:
         ([0, 1, 3, 9], None, 2, "from 0 to 2, got 3 in row 2. Labels start at 0"),
         ([0, 1, 3, 9], [0, 1, 2], 2, "from 0 to 2, got 3 in row 2. Labels start at 0"),
         ([0, -1], None, 1, "got -1 in row 1. Use NaN or None for a missing label"),
-        ([0.0, np.nan, 0.5], None, 2, "got 0.5 in row 2. Pass label probabilities as rows x 3"),
+        (
+            [0.0, np.nan, 0.5],
+            None,
+            2,
+            "got 0.5 in row 2. Pass integers, or label probabilities as an array of rows x 3",
+        ),
         ([0.0, np.inf], None, 1, "got inf in row 1"),
         (np.array([0, 200], "uint8"), None, 1, "got 200 in row 1"),
         (np.array([0, -128], "int8"), None, 1, "got -128 in row 1"),

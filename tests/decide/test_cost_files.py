@@ -40,7 +40,7 @@ CORNER = (
         (
             b"action,\xff\n",
             "it is not UTF-8 ('utf-8' codec can't decode byte 0xff in position 7: invalid start "
-            "byte). Save it as UTF-8.",
+            "byte). Save it as UTF-8 if it is text, or pass another file.",
         ),
     ],
 )

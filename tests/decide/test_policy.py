@@ -788,7 +788,7 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert other.thresholds[-1].low == pytest.approx(0.975)
     assert other.raw_probability(0.975) == pytest.approx(1 - raw, abs=1e-6)
     assert Policy.from_json(other.to_json()).pos_column == 0
-    with pytest.raises(BadValueError, match="`pos_label` must be one of two classes, got 2"):
+    with pytest.raises(BadValueError, match="`pos_label` must be one of the two classes, got 2"):
         Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=2)
     flipped = other.report.raw_thresholds[-1]
     assert flipped is not None

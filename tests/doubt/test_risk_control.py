@@ -169,7 +169,7 @@ def test_json_and_text() -> None:
         ({}, [[0.0, 2.0]], [0.1, 0.2], "from 0 to max_loss=1, got 2 in row 0, threshold 0.2"),
         ({}, [[0.0, -0.5]], [0.1, 0.2], "got -0.5 in row 0"),
         ({}, [[0.0, np.nan]], [0.1, 0.2], "got nan in row 0"),
-        ({}, [[0.0, 0.5]], [0.1], "a column for each of 1 thresholds, got 2 columns"),
+        ({}, [[0.0, 0.5]], [0.1], "one column per threshold (1), got 2 columns"),
         ({}, [[0.0] * 3], [0.1, 0.3, 0.2], "must rise or fall"),
         ({}, [[0.0] * 2], [0.1, 0.1], "must rise or fall"),
         ({}, [0.0], [0.1], "`losses` must be rows x thresholds"),

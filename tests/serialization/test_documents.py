@@ -20,7 +20,7 @@ from dubito.serialization.documents import (
     read_text,
 )
 
-FIX = "Check that it is the right file, or write it again."
+FIX = "Pass a JSON file that dubito has written."
 
 
 def write_document(document: dict[str, Any], path: Path) -> None:

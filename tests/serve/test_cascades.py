@@ -162,7 +162,7 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ({"confidences": [0.7]}, "`confidences` must be lists by model (small, medium, large)"),
         ({"confidences": {"huge": [0.7]}}, "`confidences.huge` is not a model of the cascade"),
         ({"confidences": {"small": 0.7}}, "`confidences.small` must be a list"),
-        ({"ids": ["x"], "confidences": {"small": 0.7}}, "one entry for each of 1 rows, got 0.7"),
+        ({"ids": ["x"], "confidences": {"small": 0.7}}, "one entry per row, got 0.7 for 1 row"),
         ({"confidences": {"small": [0.7], "large": []}}, "`confidences.large` must be a list"),
         ({"confidences": {"small": [70]}}, "`confidences.small[0]` must be a number from 0 to 1"),
         ({"confidences": {"small": ["x"]}}, 'or null, got "x"'),
@@ -170,7 +170,7 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ({"ids": ["x"], "answers": {"small": ["5"]}}, "`answers.small[0]` has no confidence"),
         ({"confidences": {"small": [0.7]}, "answers": {"small": [5]}}, "must be a string"),
         ({"confidences": {"small": [True]}}, "true or false"),
-        ({"confidences": {"small": [0.7]}, "ids": ["x", "y"]}, "one entry for each of 2 rows"),
+        ({"confidences": {"small": [0.7]}, "ids": ["x", "y"]}, "per row, got 1 for 2 rows"),
         (
             {"confidences": {"small": [0.7, 0.7]}, "ids": ["x", "x"]},
             "`ids` must be unique, got 'x' twice",

@@ -273,7 +273,9 @@ def test_a_decision_is_found_by_its_id(api: Api) -> None:
     assert (found["label"], found["previous_labels"]) == ("c", [])
     missing = api.client.get("/v1/decisions/z")
     assert missing.status_code == 404
-    assert missing.json()["detail"] == "There is no decision 'z'. Use the id of a decision."
+    assert (
+        missing.json()["detail"] == "There is no decision 'z'. Use an id sent to POST /v1/decide."
+    )
     assert api.client.get("/v1/decisions/%00").status_code == 422
 
 

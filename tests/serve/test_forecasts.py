@@ -346,7 +346,7 @@ NOW = {"time": ["2024-11-23"]}
         ("points", {**NOW, "points": [1.0], "horizon": [-1]}, "`horizon[0]` must be a whole number "
          "from 0 to 10,000, got -1. Count steps ahead from 0."),
         ("points", {**NOW, "points": [1.0], "series": ["a", "b"]}, "`series` must be a list with "
-         "one value for each of 1 times, got 2"),
+         "one value per forecast, got 2 for 1"),
         ("points", {"time": [1, 1], "points": [1.0, 2.0]}, "one forecast per series, horizon and "
          "time. Leave out what is repeated, or send other `ids`."),
         ("normal", {**NOW, "mean": [1.0]}, "`mean` and `std`, or `quantiles` and `levels`, or "

@@ -64,7 +64,7 @@ def test_a_label_is_corrected_on_request_and_its_history_kept(api: Api) -> None:
         (
             {"ids": ["x"], "labels": ["a", "b"]},
             422,
-            "`ids` must have one id for each of 2 labels, got 1.",
+            "`ids` must have one id per label, got 1 for 2 labels.",
         ),
         ({"ids": ["x"]}, 422, "The field `labels` is missing. Add it."),
         ({"ids": ["known"], "labels": ["b"]}, 409, "Id 'known' has a different label."),

@@ -91,7 +91,7 @@ def test_answers_that_were_not_asked_for_are_refused(asking: Api) -> None:
         ({"ids": ["n3"], "answers": {"large": ["a"]}}, 404, "no decision 'n3'"),
         ({"ids": ["n1"], "answers": {"large": ["x"]}}, 422, "'x' is not a class"),
         ({"ids": ["n1"], "answers": {"large": [None]}}, 422, "the answer of one model, got 0"),
-        ({"ids": ["n1"], "answers": {"large": []}}, 422, "one entry for each of 1 rows, got 0"),
+        ({"ids": ["n1"], "answers": {"large": []}}, 422, "one entry per row, got 0 for 1 row"),
         ({"ids": ["n1"], "answers": ["a"]}, 422, "lists by model"),
         ({"ids": ["n1"], "answers": {}, "logits": [TORN]}, 422, "unknown field 'logits'"),
     ):

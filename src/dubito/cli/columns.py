@@ -689,6 +689,9 @@ def _two_classes(
     if len(values) > 2:
         rule = f"has {len(values):,} classes ({shown}), but {single}"
         fix = "Pass one column per class with --probabilities, or another --label"
+        if marks := {"u", "-1"} & set(map(str, values)):
+            fix = f"Pass --multilabel {column} --uncertain ignore if {min(marks)} marks uncertain "
+            fix += "labels, or another --label"
         raise BadValueError(label, source.name, rule, "", fix)
     others = [name for name in values if name != positive]
     if positive is not None and len(others) == 1:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.cli.options import OptionGroup, flag, join_choices
 from dubito.cli.printing import put
+from dubito.cli.reading import nearest_first
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class CostOptions:
         is_new = adds_reject and reject is not None and reject not in costs.actions
         if reject is not None and reject not in costs.actions and not is_new:
             rule = f"must be one of the actions ({', '.join(costs.actions)})"
-            fix = f"Pass --reject-action {costs.actions[-1]}"
+            fix = f"Pass --reject-action {nearest_first(reject, costs.actions[::-1])[0]}"
             raise BadValueError("", "--reject-action", rule, repr(reject), fix)
         if adds_reject and reject is not None and not is_new:
             rule = f"cannot be added to costs that reject with '{reject}'"

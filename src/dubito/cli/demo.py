@@ -37,9 +37,9 @@ STORIES = {  # introductions, and the commands that lead from files to results
         DECIDE,
     ),
     "multilabel": (
-        "A model gives each chest X-ray a probability of each of eight findings. Readers marked "
-        "some as uncertain (u), and did not mention others. Which of the probabilities are right, "
-        "and at which site?",
+        "A model gives each chest X-ray a probability of each of eight findings. Radiologists "
+        "marked some as uncertain (u) and did not mention others. Which of the probabilities are "
+        "right, and at which site?",
         f"audit findings.csv {LABELS} --group site",
         f"calibrate findings.csv {LABELS} -o calibrator.json",
         f"fit findings.csv {LABELS} --false-negative 4 --review-label 0.6 --review-row 3 "

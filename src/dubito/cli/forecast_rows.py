@@ -307,8 +307,8 @@ def _with_forecast(
     """Return options in which point forecasts are draws; raise unless there is one kind."""
     given = [kind for kind in OUTPUTS if kind in options.given]
     if (given and forecast is not None) or not (given or forecast or is_resumed):
-        got = "--forecast and others" if forecast else "none"
-        raise BadValueError("", CALLER, "needs one kind of forecasts", got, FORECASTS)
+        got = f"--forecast and --{given[0]}" if forecast else "none"
+        raise BadValueError("", CALLER, "needs forecasts of one kind", got, FORECASTS)
     if given == ["confidence"]:
         rule = "needs the probability of each class"
         raise BadValueError("", CALLER, rule, given[0], "Pass --probabilities 'p_*'")

@@ -26,6 +26,9 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities (audit, fit)",
     r"^Pass classes=\[\.\.\.\]": "Pass a pattern such as --multilabel 'p_*', or a single --label",
     r"uncertain='ignore'": "--uncertain ignore",
+    r"\bmultilabel='p_\*' if several labels may apply to a row, or one label column": (
+        "--multilabel 'p_*' if several labels may apply to a row, or a single --label"
+    ),
     r"label='y_\*'": "--label 'y_*'",
     r"rearrange=True": "--rearrange",
     r"Pass when outcomes are known": "Pass --known with the column of when outcomes were known",

@@ -202,10 +202,12 @@ def policy_first(command: str, policy: str | Path, files: Sequence[str]) -> Iter
     try:
         yield
     except BadFileError as error:
-        swapped = next((one for one in files if one.lower().endswith(".json")), None)
-        if swapped is None or str(policy).lower().endswith(".json"):
+        is_json = str(policy).lower().endswith(".json")
+        if is_json or not ("JSON" in error.problem or "UTF-8" in error.problem):
             raise
-        fix = f"The policy comes first: {command} {swapped} {policy}"
+        swapped = next((one for one in files if one.lower().endswith(".json")), None)
+        order = f"{swapped} {policy}" if swapped else f"policy.json {files[0]}"
+        fix = f"The policy comes first: {command} {order}"
         raise BadFileError(error.path, error.problem, fix) from error
 
 
@@ -289,7 +291,8 @@ def require_output_paths(
             continue
         path = Path(place)
         if resolved(place) in taken:
-            rule, fix = "must not be an input or another output", f"Pass {option} NEW{path.suffix}"
+            rule = "must not be an input or another output"
+            fix = f"Pass {option} other{path.suffix}"
             raise BadValueError(option, "dubito", rule, str(place), fix)
         if not is_url(str(place)):
             _require_directory(option, path, [Path(one) for one in taken])

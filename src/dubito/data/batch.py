@@ -435,8 +435,11 @@ def require_labels(batch: Batch, caller: str) -> None:
 
 
 def _is_swapped(y_true: Any, outputs: Any) -> bool:
-    """Whether labels look like probabilities, rows x classes, and outputs like labels."""
-    first, second = np.asarray(y_true), np.asarray(outputs)
+    """Whether labels are outputs or look like them, and outputs look like labels."""
+    second = np.asarray(outputs)
+    if isinstance(y_true, BaseOutputs):
+        return second.ndim == 1
+    first = np.asarray(y_true)
     return first.ndim == 2 and first.dtype.kind == "f" and second.dtype.kind in "iu"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -87,8 +88,7 @@ class BoundColumns:
     def texts(self) -> list[str]:
         """The columns that may hold text."""
         roles = ["correct", "group", "id", "current_action"]
-        is_single = self.kind not in REGRESSION and len(self.found.get("label", ())) == 1
-        if self.kind in MULTI or is_single:
+        if self.kind not in REGRESSION:
             roles.append("label")
         texts = [name for role in roles for name in self.found.get(role, ())]
         has_role = set(self.needed)
@@ -159,14 +159,17 @@ class BoundColumns:
         if self.kind == "probabilities":
             normalize = self.declared.normalize
             return Probabilities(self.fractions(matrix), self.classes, normalize=normalize)
-        if self.kind == "multilabel":
-            return MultiLabel(self.fractions(matrix), self.classes)
         if self.kind == "quantiles":
             return Quantiles(matrix, self.levels, self.declared.rearrange)
         if self.kind == "samples":
             return Samples(matrix)
+        names, columns = self.classes, tuple(self.found[self.kind])
+        if names is None and self.kind in MULTI and not self.widths.keys() & set(columns):
+            names = tuple(PREFIX.sub("", name) or name for name in columns)  # a single label
+        if self.kind == "multilabel":
+            return MultiLabel(self.fractions(matrix), names)
         make = MultiLabel.from_logits if self.kind == "multilabel_logits" else Logits
-        return make(matrix, self.classes)
+        return make(matrix, names)
 
     def scores(self, piece: pa.Table) -> Scores:
         """Return scores of answers, with their groups: these are pooled, and not left out whole."""
@@ -211,7 +214,13 @@ class BoundColumns:
             marks = self.label_marks(piece, outputs.n_labels)
             return make_label_matrix(marks, outputs, "y_true", "", self.declared.uncertain)
         if len(self.found["label"]) > 1:
-            return self.matrix(piece, "label", has_gaps=True)
+            try:
+                return self.matrix(piece, "label", has_gaps=True)
+            except BadValueError as error:
+                if error.rule != "must be numbers":
+                    raise
+                fix = "Pass multilabel='p_*' if several labels may apply to a row"
+                raise error.moved(fix=f"{fix}, or one label column") from error
         label = self.cells(piece, "label")
         if not isinstance(outputs, BaseClassOutputs):
             return label.numbers(has_gaps=True)
@@ -284,6 +293,7 @@ class BoundColumns:
         return f"{columns[0]}, ..., {columns[-1]}", None
 
 
+PREFIX = re.compile(r"^(p|prob|z|logit)_")  # of a column that is named after its label
 MULTI = ("multilabel", "multilabel_logits")
 REGRESSION = ("mean", "quantiles", "samples")
 KINDS = ("logits", "probabilities", *MULTI, "confidence", "scores", *REGRESSION)

@@ -121,7 +121,7 @@ def _no_class(
     elif not np.isfinite(value):
         fix = "Use a finite number, or NaN for a missing label"
     elif value < len(names):
-        fix = f"Pass label probabilities as rows x {len(names)}"
+        fix = f"Pass integers, or label probabilities as an array of rows x {len(names)} classes"
     else:
         fix = f"Labels start at 0, and outputs need one column per class (there are {len(names)})"
     return BadValueError(argument, caller, rule, repr(value), fix, row)

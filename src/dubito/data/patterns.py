@@ -60,7 +60,9 @@ def missing_column(
     near = [_like(wanted, one) for one in near]
     if role == "row_costs":
         fix, role = f"Add the column {wanted!r}", "used by the costs"
-        fix += f", or rename {near[0]!r} to it" if near else ""
+        near = get_close_matches(wanted, near, cutoff=0.7)  # `abc` does not mean `label`
+        fix += f", rename {near[0]!r} to it" if near else ""
+        fix += ", or correct the costs"
     if fix is None:
         shown = [f" {shlex.quote(one)}" if role[:2] == "--" else f"={one!r}" for one in near]
         fix = f"Pass {role}{shown[0]}, or another" if near else f"Pass {role} with one"

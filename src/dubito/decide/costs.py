@@ -184,6 +184,9 @@ class CostMatrix(Record):
         columns = None
         if classes is not None:
             fix = "Name each class once"
+            if isinstance(classes, list | tuple) and len(classes) == len(table) != table.shape[1]:
+                fix = "Rows are actions and columns are classes: use CostMatrix.from_loss(costs, "
+                fix += "rows='truth') if it is the other way round"
             columns = as_names(classes, table.shape[1], "classes", "class", "CostMatrix", fix)
         names = _as_action_names(actions, table.shape[0], columns)
         object.__setattr__(self, "array", table)

@@ -376,7 +376,7 @@ def positive_column(outputs: Any, pos_label: ClassName | None, caller: str) -> i
         got = type(outputs).__name__ if n_classes is None else f"{n_classes} classes"
         raise BadValueError("pos_label", caller, "needs outputs of 2 classes", got, "Leave it out")
     if pos_label not in names:
-        rule, fix = "must be one of two classes", f"Pass {' or '.join(map(repr, names))}"
+        rule, fix = "must be one of the two classes", f"Pass {' or '.join(map(repr, names))}"
         raise BadValueError("pos_label", caller, rule, repr(pos_label), fix)
     return names.index(pos_label)
 

@@ -127,8 +127,8 @@ class Quantiles(BaseOutputs):
         values = as_numbers(array, "array", "Quantiles", shape=shape, dimensions=(2, 3))
         checked = as_levels(levels, "Quantiles")
         if checked.size != values.shape[1]:
-            rule = f"must have one level for each of {values.shape[1]} columns"
-            got, fix = f"{checked.size}", "Name every column's level"
+            rule = f"must have one level for each of the {values.shape[1]} columns"
+            got, fix = f"{checked.size}", "State the level of every column"
             raise BadValueError("levels", "Quantiles", rule, got, fix)
         is_crossed = values[:, 1:] < values[:, :-1]
         rows = np.asarray(is_crossed.any(axis=tuple(range(1, values.ndim))))

@@ -23,7 +23,8 @@ CHECKSUM = "checksum"  # the last key of a document
 FEW_NUMBERS = 200  # as many are written as a list, more as base64
 # The types of numbers, and the smaller ones in which they are stored where these hold them exactly.
 SMALLER = {"float64": ("int8", "int16", "float32"), "int64": ("int8", "int16", "int32"), "bool": ()}
-ANOTHER = "Check that it is the right file, or write it again"
+ANOTHER = "Pass a JSON file that dubito has written"
+NOT_TEXT = "Save it as UTF-8 if it is text, or pass another file"
 PACKED = {"base64", "dtype", "shape"}  # and "stored", where a smaller type holds the same numbers
 
 
@@ -86,15 +87,17 @@ def read_text(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> str:
     except FileNotFoundError as error:
         raise BadFileError(name, "there is no such file", "Check the path") from error
     except (OSError, ValueError) as error:  # a path may hold characters that no path can
-        reason = getattr(error, "strerror", None) or error
-        raise BadFileError(name, f"{reason}", "Check the path") from error
+        is_folder = isinstance(error, IsADirectoryError)
+        reason = "it is a directory" if is_folder else getattr(error, "strerror", None) or error
+        fix = "Pass a file in it" if is_folder else "Check the path"
+        raise BadFileError(name, f"{reason}", fix) from error
     if len(content) > max_bytes:
         problem = f"it is larger than {max_bytes / 2**20:.0f} MB"
         raise BadFileError(name, problem, "Check that it is the right file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadFileError(name, f"it is not UTF-8 ({error})", "Save it as UTF-8") from error
+        raise BadFileError(name, f"it is not UTF-8 ({error})", NOT_TEXT) from error
 
 
 def _packed(value: Any, few: int = FEW_NUMBERS, is_small: bool = True) -> Any:

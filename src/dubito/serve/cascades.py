@@ -12,12 +12,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.cascade import REVIEW, Cascade
+from dubito.formatting import quantity
 from dubito.serve import schemas
 from dubito.serve.http_errors import (
     CONFLICT,
@@ -121,12 +122,29 @@ def _count_rows(fields: schemas.CascadeRequest) -> int:
     return len(first) if isinstance(first, list) else 1
 
 
-FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # what a value that is not null must be
-    "confidences": (lambda x: is_number(x) and 0 <= x <= 1, "a number from 0 to 1, or null"),
-    "costs": (lambda x: is_number(x) and 0 <= x <= 1e12, "a number from 0 to 1e12, or null"),
-    "answers": (
+class _Field(NamedTuple):
+    """What a value that is not null must be."""
+
+    is_valid: Callable[[Any], bool]
+    wanted: str
+    fix: str
+
+
+FIELDS = {
+    "confidences": _Field(
+        lambda x: is_number(x) and 0 <= x <= 1,
+        "a number from 0 to 1, or null",
+        "Send a fraction, such as 0.7 for 70 %, or null if the model was not called",
+    ),
+    "costs": _Field(
+        lambda x: is_number(x) and 0 <= x <= 1e12,
+        "a number from 0 to 1e12, or null",
+        "Send the cost of the call, or null for the mean cost in the fit",
+    ),
+    "answers": _Field(
         lambda x: isinstance(x, str) and len(x) <= MAX_ANSWER,
         f"a string of at most {MAX_ANSWER:,} characters, or null",
+        "Send a shorter string, or null",
     ),
 }
 
@@ -138,7 +156,7 @@ def values_by_model(
 
     Those of a cascade, whose `models` are given, must be as `FIELDS` says.
     """
-    is_valid, wanted = FIELDS[field]
+    allowed = FIELDS[field]
     rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
     names = "" if models is None else f" ({', '.join(models)})"
     if given is not None and not isinstance(given, dict):
@@ -151,14 +169,15 @@ def values_by_model(
             raise HTTPError(INVALID, problem, f"Use only {', '.join(models)}")
         if not isinstance(values, list) or len(values) != n_rows:
             got = f"{len(values)}" if isinstance(values, list) else show_json(values)
-            problem = f"`{place}` must be a list with one entry for each of {n_rows} rows"
-            raise HTTPError(INVALID, f"{problem}, got {got}", "Use null where there is none")
+            got = f"{got} for {quantity(n_rows, 'row')}"
+            problem = f"`{place}` must be a list with one entry per row, got {got}"
+            raise HTTPError(INVALID, problem, "Use null where there is none")
         for row, value in enumerate(values):
             if value is None:
                 continue
-            if models is not None and not is_valid(value):
-                problem = f"`{place}[{row}]` must be {wanted}, got {show_json(value)}"
-                raise HTTPError(INVALID, problem, "Fix it in the request")
+            if models is not None and not allowed.is_valid(value):
+                problem = f"`{place}[{row}]` must be {allowed.wanted}, got {show_json(value)}"
+                raise HTTPError(INVALID, problem, allowed.fix)
             rows[row][model] = value
     return rows
 

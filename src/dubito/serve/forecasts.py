@@ -508,8 +508,8 @@ def _per_row(values: Any, name: str, n_rows: int, default: Any = None) -> list[A
         return [default] * n_rows
     if not isinstance(values, list) or len(values) != n_rows:
         got = len(values) if isinstance(values, list) else type(values).__name__
-        problem = f"`{name}` must be a list with one value for each of {n_rows} times, got {got}"
-        raise HTTPError(INVALID, problem, "Send as many as `time` has")
+        problem = f"`{name}` must be a list with one value per forecast, got {got} for {n_rows}"
+        raise HTTPError(INVALID, problem, "Send as many values as `time` has")
     return values
 
 
@@ -550,8 +550,9 @@ def _no_forecast(name: str, fix: str) -> HTTPError:
 def _get_forecaster(service: Service) -> Forecaster:
     """Return the online state, or raise where the service has a policy."""
     if service.forecaster is None:
-        problem = "This service decides by a policy, and has no forecasts"
-        raise HTTPError(CONFLICT, problem, "Use POST /v1/decide, or serve a state of forecasts")
+        problem = "This service decides by a policy and does not take forecasts"
+        fix = "Use POST /v1/decide, or run `dubito serve` with a file of `dubito forecast --state`"
+        raise HTTPError(CONFLICT, problem, fix)
     return service.forecaster
 
 

@@ -57,7 +57,7 @@ class HTTPError(DubitoError, ValueError):
         return f"{self.problem}. {self.fix}."
 
 
-def no_decision(decision_id: str, fix: str = "Use the id of a decision") -> HTTPError:
+def no_decision(decision_id: str, fix: str = "Use an id sent to POST /v1/decide") -> HTTPError:
     """Return the error of an id that no decision has."""
     return HTTPError(NOT_FOUND, f"There is no decision {decision_id!r}", fix)
 

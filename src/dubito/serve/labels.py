@@ -17,6 +17,7 @@ from dubito.decide.cascade import Cascade
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
 from dubito.decide.policy.decide import REASONS
 from dubito.decide.regression.regression_policy import RegressionPolicy
+from dubito.formatting import quantity
 from dubito.serve import cascades, label_sets, schemas, value_rows
 from dubito.serve.auth import DecideToken, ReviewToken
 from dubito.serve.decide import has_arrow_body, parse_arrow
@@ -112,8 +113,9 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, La
     fields = schemas.validate(schemas.LabelsRequest, content)
     require_few(len(fields.ids), settings.max_rows)
     if len(fields.ids) != len(fields.labels):
-        problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
-        raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")
+        got = f"{len(fields.ids)} for {quantity(len(fields.labels), 'label')}"
+        problem = f"`ids` must have one id per label, got {got}"
+        raise HTTPError(INVALID, problem, "Send as many ids as labels")
     if forecaster is not None:
         codes = forecaster.encode_truths(fields.ids, fields.labels)
     elif policy is not None:

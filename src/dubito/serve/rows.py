@@ -278,8 +278,8 @@ def as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[s
         start = key or uuid4().hex
         return [f"{start}-{row}" for row in range(n_rows)]
     if len(ids) != n_rows:
-        problem = f"`ids` must have one id for each of {n_rows} rows, got {len(ids)}"
-        raise HTTPError(INVALID, problem, "Send one id per row")
+        problem = f"`ids` must have one id per row, got {len(ids)} for {quantity(n_rows, 'row')}"
+        raise HTTPError(INVALID, problem, "Send as many ids as rows")
     require_unique(ids, "Send one id per row")
     return ids
 

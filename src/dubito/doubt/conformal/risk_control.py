@@ -276,8 +276,9 @@ def _columns(losses: Any, thresholds: FloatArray, caller: str) -> Iterator[Float
         matrix = as_floats(losses, "losses", caller)
         require_dimensions(matrix, (2,), "losses", caller, "rows x thresholds")
         if matrix.shape[1] != thresholds.size:
-            rule = f"must have a column for each of {thresholds.size:,} thresholds"
-            raise BadValueError("losses", caller, rule, f"{matrix.shape[1]:,} columns", "Add them")
+            rule = f"must have one column per threshold ({thresholds.size:,})"
+            fix = "Compute the losses at these thresholds, in the same order"
+            raise BadValueError("losses", caller, rule, f"{matrix.shape[1]:,} columns", fix)
     for k, threshold in enumerate(thresholds.tolist()):
         column = losses(threshold) if callable(losses) else matrix[:, k]
         column = as_floats(column, "losses", caller).astype(np.float64)
