@@ -69,9 +69,10 @@ ax.set(xlabel="Threshold on P(bad)", ylabel="Cost per applicant")
 legend = ax.legend()
 
 # %%
-# An officer for the doubtful ones
-# --------------------------------
-# Suppose that an officer decides correctly for 0.6. Abstaining is one more row of the costs:
+# An officer for uncertain cases
+# ------------------------------
+# Suppose that an officer always decides correctly, at a cost of 0.6. Abstaining is one more row of
+# the costs:
 
 with_officer = costs.with_reject(0.6, "officer")
 team = CostSensitiveClassifier(RandomForestClassifier(40, random_state=0), with_officer)

@@ -2,7 +2,7 @@
 A billion rows on Dask
 ======================
 
-Predictions of a year lie in a directory of Parquet files, far more than fit into memory. Every
+The predictions of a year are in a directory of Parquet files, far more than fit into memory. Every
 metric and calibrator of dubito is a sum over shards: the code stays the same, only the shards
 change.
 
@@ -41,7 +41,7 @@ columns = Columns(label="y", logits="logit_*")
 # Three kinds of shards, one code
 # -------------------------------
 # In memory, streamed from disk, and on a cluster: ``Client("tcp://10.0.0.1:8786")`` is yours, and
-# what starts here are two workers in this process.
+# here two workers start in this process.
 
 
 def work(shards: object) -> tuple[float, float, float]:

@@ -2,9 +2,9 @@
 Block a payment
 ===============
 
-A model gives each card payment a probability of fraud. Most payments are good, a missed fraud
-costs its amount, a blocked good payment annoys a customer, and an analyst can look at some. From
-which probability on do we block, and where do we look?
+A model gives each card payment a probability of fraud. Most payments are legitimate, a missed
+fraud costs its amount, a blocked legitimate payment annoys a customer, and an analyst can review
+some. From which probability on should a payment be blocked, and which ones should be reviewed?
 """
 
 import matplotlib.pyplot as plt
@@ -14,10 +14,10 @@ from dubito import CostMatrix, Policy, Probabilities, audit
 from dubito.data import load_payments
 
 # %%
-# First: can P(fraud) be taken at its word?
-# -----------------------------------------
+# First: is P(fraud) calibrated?
+# ------------------------------
 # A cost is multiplied by a probability, so the probability must be right, not only well ranked.
-# These 15,000 payments are known to be good or fraud:
+# These 15,000 payments are known to be legitimate or fraud:
 
 payments = load_payments()
 known, new = payments.labeled, payments.new
@@ -31,8 +31,8 @@ rate = (known["label"][in_range] == "fraud").mean()
 print(f"Where P(fraud) is 1 % to 3 %: {100 * rate:.1f} % fraud of {in_range.sum()} payments")
 
 # %%
-# It ranks well, but the number cannot be taken at its word: it is too low on average, and by far
-# too low where decisions are made. A threshold at 2 % would pass payments that are fraud several
+# It ranks well, but it is not calibrated: it is too low on average, and far too low where
+# decisions are made. A threshold at 2 % would pass payments that are fraud several
 # times as often.
 #
 # What do mistakes cost?
@@ -54,7 +54,7 @@ policy = Policy.fit(
 print(policy.report)
 
 # %%
-# The report is out of sample: each payment was decided by a calibrator that had not seen it. It
+# The report is out of sample: each payment was decided with a calibrator that had not seen it. It
 # compares with what is done today, blocking from 0.5 on.
 #
 # Decide new payments

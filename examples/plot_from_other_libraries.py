@@ -2,11 +2,11 @@
 From scikit-learn, netcal, MAPIE and Evidently
 ==============================================
 
-You know one of these libraries. This page does what you do there with dubito, side by side, and
-shows the same number. Then it shows the line that you would add.
+You know one of these libraries. This page does the same with dubito, side by side, and shows the
+same number. Then it shows the line that you would add.
 
-scikit-learn runs here in any case. Where one of the others is not installed, its figure is the
-one recorded with the version named beside it.
+scikit-learn runs here in any case. Where one of the others is not installed, its figure is one that
+was recorded with the version named beside it.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from dubito.doubt import PredictionSets
 from dubito.measure import expected_calibration_error
 from dubito.monitor import detect_drift
 
-# Of a run with all of them installed.
+# Recorded in a run with all of them installed.
 RECORDED = {
     "netcal": ("1.4.0", {"ECE": 0.0852123718, "temperature": 2.8291763619}),
     "mapie": ("1.6.0", {"interval width": 3.6542355670}),

@@ -2,7 +2,7 @@
 A gate in CI
 ============
 
-A model is retrained every night. Nobody looks at the metrics before they are on fire. A gate in
+A model is retrained every night. Nobody looks at the metrics until something goes wrong. A gate in
 the pipeline stops a model that is over-confident, worse for one group, or drifting: one command,
 an exit code, and a finding that says why.
 """

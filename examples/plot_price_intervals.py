@@ -68,8 +68,9 @@ label = axes[0].set_ylabel("Price")
 # %%
 # From an interval to a bid
 # -------------------------
-# Whoever bids too low loses the apartment, too high pays for it. Costs per unit of error make the
-# decision: the quantile of lowest expected cost, or a valuer where the doubt is too large.
+# A bid that is too low loses the apartment, and one that is too high pays too much. Costs per unit
+# of error make the decision: the quantile of lowest expected cost, or a valuer where the
+# uncertainty is too large.
 
 spread = Normal(predicted, 0.15 * predicted)  # a first guess, which the policy calibrates
 bids = RegressionPolicy.fit(

@@ -3,7 +3,7 @@ A review team of five
 =====================
 
 2,000 moderation cases a day, five reviewers with different skills and prices, and room for 430
-reviews. Which case should whom see, and is a sixth reviewer worth hiring?
+reviews. Who should see which case, and is a sixth reviewer worth hiring?
 """
 
 import matplotlib.pyplot as plt

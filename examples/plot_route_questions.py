@@ -3,8 +3,8 @@ Route a question to a larger model
 ==================================
 
 A small language model answers for a fifth of a cent, a large one for about 12 cents and is right
-more often. A wrong answer costs a dollar, a person answers for 30 cents. Which questions deserve
-the larger model (LLM routing)?
+more often. A wrong answer costs a dollar, and an answer by a person 30 cents. Which questions
+deserve the larger model (LLM routing)?
 """
 
 import matplotlib.pyplot as plt
@@ -39,9 +39,9 @@ cascade = Cascade.fit(
 print(cascade.report)
 
 # %%
-# Three zones of the small model's confidence: hopeless questions go straight to a person, the
-# ones in doubt to the large model, the rest is answered. A longer question costs more to ask, and
-# moves the borders.
+# Three zones of the small model's confidence: hopeless questions go straight to a person, uncertain
+# ones to the large model, and the rest are answered. A longer question costs more, which moves the
+# thresholds.
 
 confidence = np.linspace(0.05, 0.999, 150)
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")

@@ -36,8 +36,8 @@ noisy = flip_labels(labels, rate=0.4, pairs=pairs).noisy
 train, test = slice(0, 1200), slice(1200, None)
 
 # %%
-# The loop is yours
-# -----------------
+# Your own training loop
+# ----------------------
 # A likelihood says how many outputs the network needs and what to minimize. ``Categorical`` is
 # plain cross-entropy; ``UncertaintyAware`` adds a log variance per image.
 
@@ -84,8 +84,8 @@ print(f"AUROC of the learned variance for mixed-up digits: {roc_auc(which, varia
 # Which uncertainty is it?
 # ------------------------
 # Several passes with dropout separate what the data leave open (aleatoric: mixed-up labels) from
-# what the network has not learned (epistemic). Images with shuffled pixels are nothing it has
-# seen.
+# what the network has not learned (epistemic). It has never seen images with shuffled
+# pixels.
 
 likelihood = likelihoods["cross-entropy"]
 passes = MonteCarloDropout(networks["cross-entropy"], 30, likelihood=likelihood, random_state=0)

@@ -17,8 +17,8 @@ from dubito.doubt import MultiLabelRiskControl
 # %%
 # 4,000 images with labels
 # ------------------------
-# A blank cell is a finding that the report does not mention, ``u`` one that the reader was
-# uncertain about. Both are unknown here, and left out finding by finding.
+# A blank cell is a finding that the report does not mention, ``u`` one that the radiologist
+# was uncertain about. Both are unknown here, and left out finding by finding.
 
 sample = make_findings()
 names = list(sample.names)
@@ -66,10 +66,10 @@ label = fig.supylabel("Observed frequency")
 title = fig.suptitle("Red: uncalibrated, too extreme. Blue: calibrated on other images.")
 
 # %%
-# Decide, or ask
-# --------------
-# A missed finding costs 4, a false one 1. A second look at one finding costs 0.6, at the whole
-# image 3, which covers all of its findings.
+# Decide, or send to review
+# -------------------------
+# A missed finding costs 4, a false one 1. A review of one finding costs 0.6, and one of the
+# whole image, with all of its findings, 3.
 
 costs = LabelCosts(false_positive=1, false_negative=4, review=0.6, review_row=3)
 policy = MultiLabelPolicy.fit(outputs, y, costs=costs)
@@ -80,10 +80,10 @@ decisions = policy.decide(probabilities(dict(sample.new)))
 print(decisions)
 
 # %%
-# Or promise a recall
-# -------------------
-# Instead of costs, a promise: on average, 90 % of the true findings of an image are in its set.
-# Conformal risk control takes the highest threshold that keeps it.
+# Or guarantee a recall
+# ---------------------
+# Instead of costs, you can set a recall: on average, at least 90 % of the true findings of an
+# image are to be in its set. Conformal risk control takes the highest threshold that ensures it.
 
 control = MultiLabelRiskControl("recall", 0.9).fit(after, held_out)
 sets = control.predict(calibrator.transform(probabilities(dict(sample.new))))

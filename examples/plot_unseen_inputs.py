@@ -3,8 +3,8 @@ Detect inputs that the network never saw
 ========================================
 
 A network that learned clothes will name a garment for a picture of a digit, often with
-confidence. Which score notices, and where is its threshold, if all one has is rows of the known
-kind?
+confidence. Which score notices, and where is its threshold, if only rows of the known kind are
+available?
 """
 
 import matplotlib.pyplot as plt
@@ -36,9 +36,9 @@ print(diagnose_ood(known, Logits(sample.digits_logits)))
 
 # %%
 # Two scores: one minus the largest softmax probability (MSP), and the Mahalanobis distance of the
-# features to the nearest class. FPR95 is here that of papers on OOD detection: the fraction of OOD
-# inputs that are accepted where 95 % of the known ones are. So known inputs are the positives,
-# and the score is negated.
+# features to the nearest class. FPR95 is used here as in papers on OOD detection: the fraction of
+# OOD inputs that are accepted where 95 % of the known ones are. So known inputs are the
+# positives, and the score is negated.
 
 features, labels = sample.validation_features, sample.validation_labels
 distance = MahalanobisDistance(normalize=True, relative=True).fit(features[:2000], labels[:2000])

@@ -86,15 +86,13 @@ def test_columns_of_a_cost_file_are_never_matched_by_position(tmp_path: Path) ->
         assert (costs.classes, costs.array.tolist()) == ((0, 1), [[0, 100], [5, 0]])
     path.write_text("action,fraud,legit\npass,100,0\nblock,0,5\n")
     assert message_of(file=path, outputs=unnamed) == (
-        f"--costs {path} must have the columns 0, 1 (the classes of the labels), got fraud, "
-        "legit. Rename each column to its class."
+        f"--costs {path} must have the classes 0, 1 (those of the labels), got fraud, "
+        "legit. Name the classes as in the labels."
     )
     message = message_of(file=path)
-    assert "the columns well, ill (the classes of the outputs), got fraud, legit" in message
+    assert "the classes well, ill (those of the outputs), got fraud, legit" in message
     path.write_text("action,well\npass,100\nblock,0\n")
-    assert "(the classes of the outputs), got well. Write one column per class" in message_of(
-        file=path
-    )
+    assert "(those of the outputs), got well. Write one column per class" in message_of(file=path)
 
 
 def test_cells_make_a_matrix_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -221,7 +221,7 @@ def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:
 def test_a_regression_needs_costs_of_its_errors(run: Run, made: Path) -> None:
     done = run("fit", made / "regression.csv", "--mean", "m")
     assert done.exit_code == 2
-    assert "costs per unit of a value that is too low and of one too high" in done.stderr
+    assert "costs per unit below and above the true value" in done.stderr
     assert "Pass --cost-under 4 --cost-over 1" in done.stderr
 
 

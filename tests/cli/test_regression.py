@@ -392,7 +392,7 @@ def test_squared_costs_and_allowed_values(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "needs the costs per unit of a value that is too low and of one too high, got none"),
+        ([], "needs the costs per unit below and above the true value, got none"),
         (["--cost-under", "2"], "got --cost-under alone"),
         ([*COSTS, "--costs", "costs.csv"], "--costs cannot be combined with --cost-under"),
         ([*COSTS, "--cost-squared", "2"], "--cost-squared cannot be combined with --cost-under"),
@@ -468,7 +468,10 @@ def test_options_of_a_regression_need_one(run: Run, made: Path, stored: Path) ->
     words = [*KINDS["normal"], "--label", "demand", *COSTS]
     run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling")
     done = run("decide", "policy.json", stored / "new.csv", *KINDS["samples"], "-o", "d.csv")
-    assert "policy.json decides on Normal, got columns of samples." in done.stderr
+    assert (
+        "policy.json decides on means and standard deviations, got columns of samples."
+        in done.stderr
+    )
     assert "Pass --mean, as for the fit." in done.stderr
     done = run("decide", made / "policy.json", stored / "new.csv", *KINDS["samples"], "-o", "d.csv")
     assert "decides on classes, got columns of samples." in done.stderr

@@ -61,7 +61,7 @@ def test_only_rows_in_memory_are_at_hand_as_one_batch() -> None:
 
 
 def test_rows_in_memory_are_pooled_and_converted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 30)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "30")
     held, streamed = ArrayShards(batch_of(20)), ArrayShards(batch_of(20)).map(lambda part: part)
     assert held.pool(lambda part: [len(part)]) == [20]
     assert streamed.pool(lambda part: [len(part)]) == [10, 10]

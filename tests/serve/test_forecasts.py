@@ -334,8 +334,8 @@ NOW = {"time": ["2024-11-23"]}
     ("kind", "body", "told"),
     [
         ("points", {"points": [1.0]}, "The field `time` is missing"),
-        ("points", {**NOW, "points": [1.0, 2.0]}, "`points` must be a list with one value for "
-         "each of 1 times, got 2. Send as many as `time` has."),
+        ("points", {**NOW, "points": [1.0, 2.0]}, "`points` must be a list with one value per "
+         "forecast, got 2 for 1. Send as many values as `time` has."),
         ("points", {**NOW, "points": ["x"]}, "`points` must be one number per row, of at most "
          '1e+100, got "x" in row 0.'),
         ("points", {**NOW, "points": [1e200]}, "got 1e+200 in row 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -274,6 +275,8 @@ def _require_columns(model: _Model, present: list[str], file: str, *, is_partial
     needed = [model.cost] * model.is_given if is_partial else model[1:5]
     for name in (one for one in needed if one and not is_number(one) and one not in present):
         near = nearest_first(name, present)[0]
+        if not is_partial and name in model[3:5] and not get_close_matches(name, present):
+            near = "0.002"  # a cost or a latency may be a number
         parts = ":".join(near if one == name else one for one in model[1:5] if one)
         fix = f"Pass --model {model.name}={parts}, or other columns"
         raise missing_column(name, present, "--model", file, fix)

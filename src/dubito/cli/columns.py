@@ -256,7 +256,9 @@ class ColumnOptions(OptionGroup):
         elif isinstance(policy, RegressionPolicy):
             settings["has_features"] = policy.ood is not None
             role = {"Normal": "mean", "Quantiles": "quantiles", "Samples": "samples"}[policy.kind]
-            expected, kinds, fix = policy.kind, (role,), f"--{role}"
+            expected, kinds, fix = role, (role,), f"--{role}"
+            if role == "mean":
+                expected, fix = "means and standard deviations", "--mean and --std"
         else:
             settings["label_names"] = policy.calibrator.label_names_
             expected, kinds, fix = "several labels per row", MULTILABEL, "--multilabel 'p_*'"

@@ -154,10 +154,10 @@ class CostOptions:
         if class_order(found, names) is None:
             whose = "labels" if outputs.classes is None else "outputs"
             wanted, got = (", ".join(map(str, one[:8])) for one in (names, costs.classes or ()))
-            rule = f"must have the columns {wanted} (the classes of the {whose})"
-            fix = "Rename each column to its class"
+            rule = f"must have the classes {wanted} (those of the {whose})"
+            fix = f"Name the classes as in the {whose}"
             if len(found) != len(names):
-                fix = "Write one column per class"
+                fix = "Write one column per class (with `truth` in the first header cell, one row)"
             raise BadValueError("", f"--costs {self.file}", rule, got, fix)
         renamed = CostMatrix(
             costs.cells, costs.actions, found, reject=costs.reject_name, reviews=costs.reviews
@@ -369,7 +369,7 @@ class ValueOptions(OptionGroup):
         if self.cost_squared is not None:
             return ErrorCosts.squared(self.cost_squared, values)
         if self.cost_under is None or self.cost_over is None:
-            rule = "needs the costs per unit of a value that is too low and of one too high"
+            rule = "needs the costs per unit below and above the true value"
             got = " alone".join([*map(flag, pair), ""]) or "none"
             fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
             raise BadValueError("", "dubito fit for a regression", rule, got, fix)

@@ -29,8 +29,8 @@ DECIDE = "decide policy.json new.csv -o decisions.csv --review review.csv"
 STORIES = {  # introductions, and the commands that lead from files to results
     "binary": (
         "A model gives each card payment a probability of fraud. A fraud that passes costs 100, a "
-        "good payment that is blocked 5, a review by an analyst 2. Is the probability right, and "
-        "what should be done with each payment?",
+        "legitimate payment that is blocked 5, and a review by an analyst 2. Is the probability "
+        "right, and what should be done with each payment?",
         "audit payments.csv --positive fraud --group region",
         "fit payments.csv --positive fraud --costs costs.csv --reject-action review "
         "--current-threshold 0.5 -o policy.json --report report.html",

@@ -278,7 +278,9 @@ def _open_one(name: str) -> BaseSource:
     """Open a file by its extension."""
     opener = _opener_of(name)
     if size_of(name) == 0:
-        raise BadFileError(name, "it is empty", "Check what wrote it, or pass another file")
+        raise BadFileError(
+            name, "it is empty", "Check the program that wrote it, or pass another file"
+        )
     with file_errors(name):
         return opener(name)
 
