@@ -351,7 +351,7 @@ def test_the_text_of_a_policy(run: Run, stored: Path) -> None:
     words = [*KINDS["quantiles"], "--label", "demand", *COSTS, *REVIEW, "--group", "region"]
     done = run("fit", stored / "sales.csv", *words, "--calibrator", "VarianceScaling")
     assert_same(done.stdout, "fit_regression")
-    assert "Decided: the calibrated 80 % quantile" in run("policy", "show", "policy.json").stdout
+    assert "Decision: the calibrated 80 % quantile" in run("policy", "show", "policy.json").stdout
 
 
 def test_costs_by_error_come_from_a_file(run: Run, stored: Path) -> None:
@@ -472,7 +472,7 @@ def test_options_of_a_regression_need_one(run: Run, made: Path, stored: Path) ->
         "policy.json decides on means and standard deviations, got columns of samples."
         in done.stderr
     )
-    assert "Pass --mean, as for the fit." in done.stderr
+    assert "Pass --mean and --std, as for the fit." in done.stderr
     done = run("decide", made / "policy.json", stored / "new.csv", *KINDS["samples"], "-o", "d.csv")
     assert "decides on classes, got columns of samples." in done.stderr
     done = run("decide", "policy.json", stored / "new.csv", "-o", "d.csv", "--review", "r.csv")

@@ -329,7 +329,7 @@ def test_quantiles_keep_their_levels() -> None:
 
 def test_what_is_decided_comes_first(policy: RegressionPolicy) -> None:
     first, second, *others = str(policy).splitlines()
-    assert first.startswith("Decided: the calibrated 90 % quantile (costs: 9 per unit below")
+    assert first.startswith("Decision: the calibrated 90 % quantile (costs: 9 per unit below")
     assert "expected cost is at least 12" in second
     assert "rows whose expected cost is at least 12, or whose 90 % prediction interval" in second
     assert "is wider than 18, or that are outliers by" in second

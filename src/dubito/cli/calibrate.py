@@ -59,7 +59,7 @@ def calibrate(
     --apply writes the input columns, and calibrated_p for a column p,
     or calibrated_CLASS for each of several classes or labels.
     Scores of answers become p_correct, with p_correct_low and p_correct_high.
-    For a regression it fits the intervals to their coverage, and --apply
+    For a regression it adjusts intervals to their coverage, and --apply
     writes the calibrated means and standard deviations, or quantiles.
 
     Example: dubito calibrate dubito-demo/payments.csv --positive fraud -o c.json

@@ -60,7 +60,7 @@ def fit(
     error_cost
         Cost of a wrong answer.
     abstain_cost
-        Cost of no answer.
+        Cost of giving no answer.
     review_cost
         Cost of asking a person.
     review_error_rate
@@ -68,7 +68,7 @@ def fit(
     cost_per_second
         Cost of waiting a second.
     max_calls
-        Largest number of models to call.
+        Maximum number of models to call.
     percent
         Confidences are percentages, from 0 to 100.
     output

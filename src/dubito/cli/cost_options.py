@@ -311,7 +311,7 @@ class ValueOptions(OptionGroup):
     cost_over
         Cost per unit of deciding above the true value (newsvendor: overage, a leftover).
     cost_squared
-        Cost of a squared error of 1, instead of costs per unit: decides for the mean.
+        Cost of a squared error of 1, instead of costs per unit: the mean is optimal.
     values
         The only values that may be decided, e.g. 0,12,24 for boxes of 12.
     review_cost

@@ -89,7 +89,7 @@ def demo(
     is_binary
         A fraud model instead: one probability per payment.
     is_multilabel
-        A model of chest X-rays instead: several findings.
+        A model of chest X-rays instead: several findings per image.
     is_forecasts
         Weekly forecasts instead: intervals over time.
     is_cascade
@@ -303,7 +303,7 @@ def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: P
         say(f"  {name:<32} {costs[name]:.4f} per image")
     say(
         f"\n  The policy sends {percent(costs['fraction rejected'])} of the images to review. Of "
-        f"the rest {percent(costs['error rate of decided images'])} are wrong, compared with "
+        f"the rest, {percent(costs['error rate of decided images'])} are wrong, compared with "
         f"{percent(costs['error rate of the network'])} for the network alone."
     )
     say("\nOut-of-distribution images, and how many of them are sent to review:\n")

@@ -76,7 +76,7 @@ class FitOptions(OptionGroup):
     max_risk
         Upper bound on the error rate of the rows decided automatically.
     max_cost
-        Upper bound on their mean cost, instead of --max-risk.
+        Upper bound on the mean cost of these rows, instead of --max-risk.
     deploy_prior
         CSV of class,prior for the deployment population.
     risk_delta

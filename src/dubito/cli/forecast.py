@@ -66,7 +66,7 @@ def forecast(
     file
         Forecasts, or with --state outcomes alone: a Parquet, CSV, Arrow or NPZ file.
     time
-        Column of when forecasts were made: dates or numbers.
+        Column with the time of each forecast: dates or numbers.
     series
         Column of the series. Default: a single series.
     horizon
@@ -74,7 +74,7 @@ def forecast(
     horizon_from
         The horizon of the next step, 0 or 1.
     known
-        Column of when the outcome was known. Default: horizon + 1 steps later.
+        Column with the time at which the outcome was known. Default: horizon + 1 steps later.
     time_format
         Format of dates, e.g. '%d.%m.%Y'. Default: 2025-01-31 or 20250131.
     forecast

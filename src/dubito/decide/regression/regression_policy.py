@@ -454,7 +454,7 @@ class RegressionPolicy(BaseBatchPolicy):
             what = f"the {kind} {short_percent(round(level, 6))} quantile"
         elif self.costs.square is not None and self.costs.values is None:
             what = f"the {kind} mean"
-        lines = [f"Decided: {what} (costs: {self.costs})."]
+        lines = [f"Decision: {what} (costs: {self.costs})."]
         if self.review_cost is None:
             return [*lines, "Nothing is reviewed."]
         widths = []
@@ -467,7 +467,7 @@ class RegressionPolicy(BaseBatchPolicy):
         if self.ood is not None:
             parts.append(f"that are outliers by {self.ood.name} (alpha {self.ood.alpha:g})")
         price, which = plain(self.review_cost), ", or ".join(parts)
-        return [*lines, f"Reviewed, at a cost of {price}: rows {which}."]
+        return [*lines, f"Review, at a cost of {price}: rows {which}."]
 
 
 class _Fitted(NamedTuple):
