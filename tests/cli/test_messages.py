@@ -65,8 +65,12 @@ ERRORS = [
         "Pass --label NAME.",
     ),
     ("audit two.csv", "two.csv has both label and y.", "Pass --label label or --label y."),
-    ("audit same.csv", "same.csv has two columns named 'p'.", "Rename one."),
-    ("audit same.csv --probability p", "same.csv has two columns named 'p'.", "Rename one."),
+    ("audit same.csv", "same.csv has two columns named 'p'.", "Rename one of them."),
+    (
+        "audit same.csv --probability p",
+        "same.csv has two columns named 'p'.",
+        "Rename one of them.",
+    ),
     (
         "audit animals.csv",
         "animals.csv, column `label`, row 1: 'cow' is not one of the classes cat, dog, fox.",

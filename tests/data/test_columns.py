@@ -112,7 +112,7 @@ EXACTLY_ONE = (
         ),
         (Columns(logits=["c"]), "must match at least 2 columns, got 'c' only."),
         (Columns(logits="c", id="p_*"), "f.csv: `id` must be one column, got p_cat, p_dog."),
-        (Columns(logits="c", weight="w"), "f.csv has two columns named 'w'. Rename one."),
+        (Columns(logits="c", weight="w"), "f.csv has two columns named 'w'. Rename one of them."),
         (
             Columns("p_cat", probabilities="p_*"),
             "must not be one of the columns of probabilities, got 'p_cat'",

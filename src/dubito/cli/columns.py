@@ -368,7 +368,7 @@ def _require_columns(wanted: str, names: Sequence[str], option: str, file: str) 
 
 def _same_name(file: str, name: str) -> BadValueError:
     """Return the error for two columns of one name."""
-    return BadValueError("", file, f"has two columns named {name!r}", "", "Rename one")
+    return BadValueError("", file, f"has two columns named {name!r}", "", "Rename one of them")
 
 
 def _require_fitted_positive(positive: str | None, policy: Policy, path: Path) -> None:

@@ -28,7 +28,9 @@ def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> lis
     if len(set(found)) != len(found):
         twice = next(name for name in found if found.count(name) > 1)
         if list(names).count(twice) > 1:
-            raise BadValueError("", where, f"has two columns named {twice!r}", "", "Rename one")
+            raise BadValueError(
+                "", where, f"has two columns named {twice!r}", "", "Rename one of them"
+            )
         rule, fix = "must have distinct column names", "Rename one of the columns"
         raise BadValueError(role, where, rule, f"{twice!r} twice", fix)
     return found

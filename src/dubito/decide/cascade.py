@@ -793,7 +793,8 @@ def _as_amounts(value: Any, argument: str, caller: str, n_rows: int) -> FloatArr
     require_dimensions(found, (1,), argument, caller, "a number, or one per row")
     require_rows(found, n_rows, argument, caller)
     is_fine = np.isfinite(found) & (found >= 0)
-    require_everywhere(is_fine, found, argument, caller, "must be finite and at least 0", "Fix it")
+    rule, fix = "must be finite and at least 0", "Use 0 where there is none"
+    require_everywhere(is_fine, found, argument, caller, rule, fix)
     return found
 
 

@@ -175,9 +175,9 @@ class FindingsSample:
     Attributes
     ----------
     labeled, new : dict of str to array
-        The columns of read images, and of later ones: `id`, the `site`, for each finding the
-        model's probability `p_NAME`, and in read images `y_NAME`: 0, 1, "u" where the reader was
-        uncertain, None where the report does not mention it.
+        The columns of labeled images, and of later ones: `id`, the `site`, for each finding the
+        model's probability `p_NAME`, and for labeled images `y_NAME`: 0, 1, "u" where the
+        radiologist was uncertain, None where the report does not mention it.
     names : tuple of str
         The findings.
     """
