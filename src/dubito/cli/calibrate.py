@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dubito.cli.columns import (
     ColumnOptions,
-    as_fitted,
     note_scores,
     note_single_class,
     output_columns,
-    require_classes,
     require_positive,
 )
 from dubito.cli.cost_options import require_unused
 from dubito.cli.options import command
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
-from dubito.cli.reading import (
-    Reader,
-    answer_calibrator,
-    calibrator_named,
-    multilabel_calibrator,
-    require_output_paths,
-)
-from dubito.errors import BadFileError, BadTypeError, BadValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
-    from dubito.calibrate.regression import BaseRegressionCalibrator
-    from dubito.data import Batch
-    from dubito.outputs import ClassName
+from dubito.cli.reading import Reader, require_output_paths
+from dubito.errors import BadValueError
 
 Z = 1.96  # standard errors to each side of a 95 % interval
-PREFIX = "calibrated_"
 
 
 @command("features")
@@ -99,9 +81,9 @@ def calibrate(
     place = output or "calibrator.json"
     require_output_paths({"--output": place}, [file], {"--output": (".json",)})
     if options.is_regression:
-        from dubito.cli.regression_commands import fit_calibrator
+        from dubito.cli.calibrators import fit_regression
 
-        fit_calibrator(file, place, options, reader, calibrator, as_json)
+        fit_regression(file, place, options, reader, calibrator, as_json)
         return
     _fit(file, place, options, reader, calibrator, as_json)
 
@@ -119,6 +101,7 @@ def _fit(
         cross_validate_calibrator,
     )
     from dubito.calibrate.confidence import BASE_RATE, no_better
+    from dubito.cli.calibrators import answer_calibrator, calibrator_named, multilabel_calibrator
     from dubito.data.sink import write_atomic
 
     [predictions] = options.open(file, as_scores=True)
@@ -212,133 +195,28 @@ def _apply(
     as_json: bool,
 ) -> None:
     """Write the calibrated probabilities of new predictions beside their columns."""
-    from dubito.calibrate import ConfidenceCalibrator
-    from dubito.calibrate.confidence import ANSWER_COLUMNS, answer_columns
-    from dubito.cli import regression_commands as regression
+    from dubito.cli.calibrators import load_application
     from dubito.cli.writing import RowRun, is_directory
-    from dubito.data import scan
-    from dubito.data.sink import class_columns
-    from dubito.data.sources import open_source
 
     is_directory(output)  # raises for a file of an unknown kind
-    calibrator: Any
-    calibrator, remembered = _load(path)
-    is_regression = hasattr(calibrator, "kind_")
-    is_answers = isinstance(calibrator, ConfidenceCalibrator)
-    if not (options.outputs or is_answers):  # which know the names of their scores
-        like_fit = replace(options, **remembered)
-        options = like_fit if like_fit.has_outputs(open_source(file).schema.names) else options
-    if is_regression:
-        regression.require_outputs(calibrator, options, path)
-    n_rearranged: list[int] = []  # of each batch
-    known: dict[str, Any] = {}
-    names: Sequence[Any]
-    if is_answers:
-        names = calibrator.names_
-        fitted = calibrator.columns_ or ({"scores": ",".join(names)} if names else {})
-        known = {"as_scores": True, "fitted": fitted}
-    elif not is_regression:
-        classes = _classes(calibrator, path, options)
-        known["label_names" if options.is_multilabel else "classes"] = classes
-    predictions = options.open(file, label="unused", **known)
-    if is_answers:
-        predictions = [as_fitted(one, calibrator) for one in predictions]
-        if calibrator.groups_ and options.group is None and "group" not in fitted:
-            say_note(f"{path} has coefficients of groups: pass --group NAME to use them.")
-    elif not (is_regression or options.is_multilabel):
-        require_classes(predictions, calibrator.n_classes_, classes, path, remembered)
-    bound = scan(predictions[0].source, predictions[0].columns).columns
-    [first, *others] = bound.found[bound.kind]
-    is_single = not others and first not in bound.widths
-    if is_answers:
-        names = ANSWER_COLUMNS
-    elif is_regression:
-        regression.require_same_kind(calibrator, bound, path)
-        names = regression.calibrated_names(calibrator, bound)
-    elif is_single:
-        names = [first]
-    else:
-        names = classes or range(getattr(calibrator, "n_classes_", 0) or calibrator.n_labels_)
-
-    def results_of(batch: Batch) -> dict[str, Any]:
-        if is_answers:
-            return answer_columns(calibrator, batch.outputs)
-        if is_regression:
-            n_rearranged.append(getattr(batch.outputs, "n_rearranged", 0))
-            arrays = regression.calibrated_arrays(calibrator, batch)
-            return {f"{PREFIX}{name}": one for name, one in zip(names, arrays, strict=True)}
-        p = calibrator._predict_proba(batch.outputs)
-        return {f"{PREFIX}{first}": p[:, -1]} if is_single else class_columns(PREFIX, p, names)
-
-    def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
-        return {**batch.beside(source), **results_of(batch)}
-
+    application = load_application(path)
+    predictions = application.open(file, options)
+    options = application.options
     run = RowRun(
-        columns_of,
-        predictions,
+        application.columns_of,
+        [predictions],
         output,
         reader,
         verb="calibrating",
-        results=ANSWER_COLUMNS if is_answers else [f"{PREFIX}{name}" for name in names],
+        results=application.names,
         settings={"calibrator": sha256(path.read_bytes()).hexdigest(), "columns": options.given},
         id_column=options.id,
         wanted=wanted,
     )
     n_rows = sum(run.write().values())
     if as_json:
-        counted = {"rearranged": sum(n_rearranged)} if options.rearrange else {}
+        counted = {"rearranged": application.n_rearranged} if options.rearrange else {}
         say_json({"rows": n_rows, **counted, "output": output})
         return
-    if is_answers:
-        say(f"P(correct) of {n_rows:,} rows of {file}, with its interval, is in {output}.")
-        return
-    say(f"{n_rows:,} rows of {file} are calibrated in {output}.")
-    say_rearranged(sum(n_rearranged))
-
-
-def _classes(
-    calibrator: BaseCalibrator | MultiLabelCalibrator, path: Path, options: ColumnOptions
-) -> tuple[ClassName, ...] | None:
-    """Return the names of classes or labels; raise if the options are for the other kind."""
-    from dubito.calibrate import MultiLabelCalibrator
-
-    is_by_label = isinstance(calibrator, MultiLabelCalibrator)
-    if is_by_label != options.is_multilabel:
-        rule = f"calibrates {'several labels per row' if is_by_label else 'classes'}"
-        fix = "Pass --multilabel 'p_*'" if is_by_label else "Leave --multilabel out"
-        raise BadValueError("", str(path), rule, "columns of the other kind", fix)
-    return calibrator.label_names_ if is_by_label else calibrator.classes_
-
-
-def _load(
-    path: Path,
-) -> tuple[BaseCalibrator | MultiLabelCalibrator | BaseRegressionCalibrator, dict[str, Any]]:
-    """Return a saved calibrator, and the options of the outputs that it was fitted to."""
-    import json
-
-    from dubito.calibrate import BaseCalibrator, MultiLabelCalibrator
-    from dubito.calibrate.regression import BaseRegressionCalibrator
-    from dubito.serialization.documents import read_text
-
-    fix = "Pass a file written by dubito calibrate"
-    try:
-        values = json.loads(read_text(path))
-        kinds: dict[Any, Any] = {"MultiLabelCalibrator": MultiLabelCalibrator}
-        kinds |= {one.__name__: one for one in BaseRegressionCalibrator.__subclasses__()}
-        name = values.get("class") if isinstance(values, dict) else None
-        kind = kinds.get(name, BaseCalibrator) if isinstance(name, str) else BaseCalibrator
-        if isinstance(name, str) and (name.endswith("Policy") or name == "Cascade"):
-            use = f"Use `dubito {'cascade ' * (name == 'Cascade')}decide {path}`"
-            raise BadFileError(str(path), f"it is a policy ({name}), not a calibrator", use)
-        columns = values.pop("columns", {}) if isinstance(values, dict) else {}
-        names = {one.name for one in fields(ColumnOptions)}
-        found: BaseCalibrator = kind.from_dict(values)
-        known = isinstance(columns, dict) and names.issuperset(columns)
-        return found, columns if known else {}
-    except json.JSONDecodeError as error:
-        problem = f"it is not valid JSON (line {error.lineno}, column {error.colno})"
-        raise BadFileError(str(path), problem, fix) from error
-    except (BadValueError, BadTypeError) as error:
-        raise BadFileError(
-            str(path), f"it is not a calibrator ({error.rule}, got {error.got})", fix
-        ) from error
+    say(application.done.format(n_rows, file, output))
+    say_rearranged(application.n_rearranged)

@@ -24,14 +24,7 @@ from dubito.cli.cost_options import (
 )
 from dubito.cli.options import OptionGroup, command, flag
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, typed
-from dubito.cli.reading import (
-    Reader,
-    answer_calibrator,
-    calibrator_named,
-    count_rearranged,
-    multilabel_calibrator,
-    require_output_paths,
-)
+from dubito.cli.reading import Reader, count_rearranged, require_output_paths
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -237,6 +230,7 @@ def _fit_classes(
     file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, *, has_ids: bool
 ) -> tuple[Policy, Evidence, Shards]:
     """Fit a policy of classes; return it, its held-out rows, and all rows."""
+    from dubito.cli.calibrators import answer_calibrator, calibrator_named
     from dubito.decide import Policy, RiskBound
     from dubito.decide.policy.fit import as_decidable
 
@@ -331,6 +325,7 @@ def _fit_labels(
     file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, own: LabelOptions
 ) -> tuple[MultiLabelPolicy, LabelEvidence, Shards]:
     """Fit a policy for several labels per row; return it, its held-out rows, and all rows."""
+    from dubito.cli.calibrators import multilabel_calibrator
     from dubito.decide import MultiLabelPolicy
     from dubito.decide.multilabel.label_costs import COLUMNS
 
@@ -355,7 +350,7 @@ def _fit_values(
     file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, own: ValueOptions
 ) -> tuple[Any, Any, Shards]:
     """Fit the policy of a regression; return it, its held-out rows, and all rows."""
-    from dubito.cli.regression_commands import calibrators_named
+    from dubito.cli.calibrators import regression_calibrators
     from dubito.decide import OODGate, RegressionPolicy
     from dubito.measure.regression import moment_matched_shards
     from dubito.measure.regression_audit import interval_levels
@@ -373,7 +368,7 @@ def _fit_values(
             settings["calibrator"] = None
             if wanted.calibrator != "none":
                 outputs = next(moment_matched_shards(rows).batches()).outputs
-                [settings["calibrator"]] = calibrators_named(wanted.calibrator, outputs)
+                [settings["calibrator"]] = regression_calibrators(wanted.calibrator, outputs)
         try:
             with reader.held_out(predictions, wanted.evaluate_on) as others:
                 policy, evidence = RegressionPolicy.fit_shards(rows, evaluate_on=others, **settings)

@@ -10,14 +10,13 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 from dubito.cli.options import OptionGroup, join_choices
 from dubito.cli.printing import say_note
 from dubito.errors import BadFileError, BadValueError, BaseRuleError, DubitoError
 
 if TYPE_CHECKING:
-    from dubito.calibrate import BaseCalibrator, ConfidenceCalibrator, MultiLabelCalibrator
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
 
@@ -211,32 +210,6 @@ def policy_first(command: str, policy: str | Path, files: Sequence[str]) -> Iter
         raise BadFileError(error.path, error.problem, fix) from error
 
 
-def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
-    """Return the calibrator of this name with its default settings."""
-    import inspect
-
-    from dubito import calibrate
-    from dubito.calibrate import AutoCalibrator, BaseCalibrator, OneVsRest
-
-    if name == "auto":
-        return "auto"
-    if name == "simple":
-        return AutoCalibrator(max_parts=1)
-
-    def is_calibrator(name: str) -> bool:
-        kind = getattr(calibrate, name) if name in calibrate.__all__ else None
-        is_one = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
-        return is_one and not inspect.isabstract(kind) and kind is not OneVsRest
-
-    if not is_calibrator(name):
-        known = [one for one in calibrate.__all__ if is_calibrator(one)]
-        rule = "must be auto, simple or the name of a calibrator"
-        fix = f"Pass {join_choices(nearest_first(name, known))}"
-        raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
-    calibrator: BaseCalibrator = getattr(calibrate, name)()
-    return calibrator
-
-
 def nearest_first(name: str, known: Sequence[str]) -> list[str]:
     """Return known names, those that are spelled like a name first.
 
@@ -248,27 +221,6 @@ def nearest_first(name: str, known: Sequence[str]) -> list[str]:
     spelled = {one.lower(): one for one in known}
     near = [spelled[one] for one in get_close_matches(name.lower(), spelled, n=3)]
     return [*near, *(one for one in known if one not in near)]
-
-
-def answer_calibrator(name: str) -> ConfidenceCalibrator:
-    """Return the calibrator of scores of answers, the only one."""
-    from dubito.calibrate import ConfidenceCalibrator
-
-    if name not in ("auto", ConfidenceCalibrator.__name__):
-        rule = "must be auto (ConfidenceCalibrator) with --confidence or --scores"
-        raise BadValueError("", "--calibrator", rule, name, "Leave it out")
-    return ConfidenceCalibrator()
-
-
-def multilabel_calibrator(name: str) -> MultiLabelCalibrator:
-    """Return the calibrator of several labels per row that a name stands for."""
-    from dubito.calibrate import MultiLabelCalibrator
-    from dubito.calibrate.multilabel import BASES
-
-    if name not in BASES:
-        rule = f"must be {join_choices(BASES)} for several labels"
-        raise BadValueError("", "--calibrator", rule, name, "Use auto")
-    return MultiLabelCalibrator(base=name)
 
 
 def require_output_paths(
