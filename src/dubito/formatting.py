@@ -17,6 +17,7 @@ UNPRINTABLE = re.compile(
 )
 
 NUMBER = re.compile(r"[-+<>]?(\d[-+\d.,e() %to]*|inf|nan)|[-\N{EN DASH}]?")  # aligned right
+PLURALS = {"is": "are", "was": "were", "has": "have", "differs": "differ"}
 LONG = 40  # characters of a text that may wrap
 MAX_ROWS_SHOWN = 10  # of a table with one line per row of data
 # Colors and fonts are those of the notebook, light or dark; borders are seen on both.
@@ -161,13 +162,15 @@ def by_action(values: Mapping[str, str]) -> str:
     return ", ".join(f"{names[name]}{sign} {value}" for name, value in values.items())
 
 
-def quantity(number: int, noun: str = "row") -> str:
-    """Return a number and a noun, in the plural where needed.
+def quantity(number: int, noun: str = "row", verb: str = "") -> str:
+    """Return a number, a noun and perhaps its verb, in the plural where needed.
 
-    >>> quantity(1), quantity(1200)
-    ('1 row', '1,200 rows')
+    >>> quantity(1), quantity(1200), quantity(2, "outcome", "was")
+    ('1 row', '1,200 rows', '2 outcomes were')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    is_one = number == 1
+    clause = f" {verb if is_one else PLURALS[verb]}" if verb else ""
+    return f"{number:,} {noun}{'' if is_one else 's'}{clause}"
 
 
 def duration(seconds: float) -> str:

@@ -21,7 +21,7 @@ from dubito.cli.columns import (
 from dubito.cli.cost_options import CostOptions, require_unused
 from dubito.cli.limits import as_shown, crossed_limits, limit_warnings
 from dubito.cli.options import command
-from dubito.cli.printing import passes, put, say, say_json, typed
+from dubito.cli.printing import passes, put, say, say_bad_rows, say_json, typed
 from dubito.cli.reading import Reader, require_output_paths
 from dubito.errors import BadValueError
 
@@ -129,9 +129,9 @@ def audit(
         say_json({**found.result.to_dict(), **found.extra, **last})
     else:
         _say(found, options)
-        if bad is not None:
-            each = "row was" if len(bad) == 1 else "rows were"
-            say(f"\n{len(bad):,} invalid {each} set aside in {bad_rows}.")
+        if bad_rows is not None and bad is not None:
+            say()
+            say_bad_rows(len(bad), bad_rows)
         if output is not None:
             say(f"\nThe report is in {output}.")
         _say_next(

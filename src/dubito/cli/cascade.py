@@ -90,17 +90,16 @@ def fit(
         raise BadValueError("--cost-per-second", FIT, rule, "none", fix)
     table = _Table(file, models, FIT, percent=percent)
     is_known, n_unknown = table.known_answers()
-    outputs = {
-        one.name: TopLabel(
-            table.confidences(one.confidence)[is_known],
-            table.columns[one.correct].fractions(has_gaps=True)[is_known],
+    outputs, latencies = {}, {}
+    for one in models:
+        is_correct = table.columns[one.correct].fractions(has_gaps=True)
+        outputs[one.name] = TopLabel(
+            table.confidences(one.confidence)[is_known], is_correct[is_known]
         )
-        for one in table.models
-    }
-    latencies = {one.name: table.amount(one.seconds, is_known) for one in table.models}
+        latencies[one.name] = table.amount(one.seconds, is_known)
     fitted = Cascade.fit(
         outputs,
-        costs={one.name: table.amount(one.cost, is_known) for one in table.models},
+        costs={one.name: table.amount(one.cost, is_known) for one in models},
         error_cost=error_cost,
         abstain_cost=abstain_cost,
         review_cost=review_cost,
@@ -110,21 +109,20 @@ def fit(
         max_calls=max_calls,
         random_state=seed,
     )
-    columns = {one.name: one.confidence for one in table.models}
-    columns |= {f"{one.name}{COST}": one.cost for one in table.models if one.cost in table.columns}
+    columns = {one.name: one.confidence for one in models}
+    columns |= {f"{one.name}{COST}": one.cost for one in models if one.cost in table.columns}
     columns |= {UNIT: PERCENT} if percent else {}
     fitted = replace(fitted, provenance={**fitted.provenance, "columns": columns})
     if output is not None:
         fitted.save(output)
     if as_json:
-        left_out = {"n_unlabeled": n_unknown} if n_unknown else {}
-        say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict(), **left_out})
+        unlabeled = {"n_unlabeled": n_unknown} if n_unknown else {}
+        say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict(), **unlabeled})
         return
     say(str(fitted))
     if n_unknown:
-        say(
-            f"Left out: {quantity(n_unknown)} in which it is not known whether answers are correct."
-        )
+        left_out = quantity(n_unknown)
+        say(f"Left out: {left_out} in which it is not known whether answers are correct.")
     if output is not None:
         say(f"\nThe cascade is in {output}. Next: dubito cascade decide {output} NEW.csv")
 
@@ -173,27 +171,21 @@ def decide(
     table = _Table(rows, models, DECIDE, ids, is_partial=True, percent=percent)
     _require_distinct(table, ids)
     known = {loaded.models[0]: np.full(table.n_rows, np.nan)}  # also if no output is known yet
-    for one in table.models:
+    costs, notes = {}, []
+    for one in models:
         if one.confidence in table.columns:
             known[one.name] = table.confidences(one.confidence, has_gaps=True)
-    decisions = loaded.decide(
-        known,
-        costs={
-            one.name: table.amount(one.cost)
-            for one in table.models
-            if one.name in loaded.tiers and one.cost and one.cost not in table.missing
-        },
-    )
-    notes = []
-    for one in table.models:
-        if one.name in loaded.tiers and one.cost in table.missing:
-            price = plain(float(loaded.call_costs[loaded.tiers.index(one.name)]))
-            mean = f"a call of {one.name} counts as {price}, the mean of the fit"
-            notes.append(f"{rows} has no column {one.cost}: {mean}.")
-    counts = {
-        name: int(np.count_nonzero(decisions.action == k))
-        for k, name in enumerate(decisions.actions)
-    }
+        if one.name not in loaded.tiers or not one.cost:
+            continue
+        if one.cost not in table.missing:
+            costs[one.name] = table.amount(one.cost)
+            continue
+        price = plain(float(loaded.call_costs[loaded.tiers.index(one.name)]))
+        mean = f"a call of {one.name} counts as {price}, the mean of the fit"
+        notes.append(f"{rows} has no column {one.cost}: {mean}.")
+    decisions = loaded.decide(known, costs=costs)
+    taken = np.bincount(decisions.action, minlength=len(decisions.actions)).tolist()
+    counts = dict(zip(decisions.actions, taken, strict=True))
     if output is not None:
         key = {ids: table.columns[ids].values()} if ids else {"row": np.arange(len(decisions))}
         found = decisions.columns()
@@ -204,9 +196,7 @@ def decide(
         say_json({"n_rows": len(decisions), "actions": counts, "notes": notes})
         return
     say(_next_step(counts))
-    say(str(decisions))
-    for note in notes:
-        say(note)
+    say("\n".join([str(decisions), *notes]))
     if output is not None:
         say(f"The action of each row is in {output}.")
 
@@ -235,6 +225,11 @@ class _Model(NamedTuple):
     seconds: str = ""
     is_given: bool = False  # with --model, not remembered from the fit
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a file that are named."""
+        return [part for part in self[1:5] if part and not is_number(part)]
+
     @classmethod
     def of(cls, text: str) -> _Model:
         """Return the parts of NAME=CONFIDENCE:CORRECT:COST:SECONDS."""
@@ -243,8 +238,8 @@ class _Model(NamedTuple):
         if not (name and sign and 3 <= len(parts) <= 4 and all(parts)):
             rule = "must be NAME=CONFIDENCE:CORRECT:COST"
             raise BadValueError("--model", FIT, rule, repr(text), f"Pass --model {EXAMPLE}")
-        confidence, correct, cost, seconds = (*parts, "", "", "")[:4]
-        return cls(name, confidence, correct, cost, seconds)
+        confidence, correct, cost, *seconds = parts
+        return cls(name, confidence, correct, cost, "".join(seconds))
 
 
 def _models_of(loaded: Cascade, given: list[str]) -> list[_Model]:
@@ -272,8 +267,8 @@ def _require_columns(model: _Model, present: list[str], file: str, *, is_partial
     """Raise unless a file has the columns of a model; those of one not called may be missing."""
     from dubito.data.patterns import missing_column
 
-    needed = [model.cost] * model.is_given if is_partial else model[1:5]
-    for name in (one for one in needed if one and not is_number(one) and one not in present):
+    needed = [model.cost] * model.is_given if is_partial else model.columns
+    for name in (one for one in model.columns if one in needed and one not in present):
         near = nearest_first(name, present)[0]
         if not is_partial and name in model[3:5] and not get_close_matches(name, present):
             near = "0.002"  # a cost or a latency may be a number
@@ -299,26 +294,18 @@ class _Table:
         from dubito.data.sources import open_source
 
         names = [one.name for one in models]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
+        if twice := [name for name in names if names.count(name) > 1]:
             rule, fix = "must name each model once", "Give each model its own name"
-            raise BadValueError("--model", caller, rule, f"{twice} twice", fix)
-        wanted = [ids] if ids else []
-        self.missing: set[str] = set()
-        for one in models:
-            parts = one[1:5]
-            wanted += [part for part in parts if part and not is_number(part)]
+            raise BadValueError("--model", caller, rule, f"{twice[0]} twice", fix)
         present = open_source(file).schema.names
         for one in models:
             _require_columns(one, present, file, is_partial=is_partial)
-        if is_partial:
-            of_fit = {one.cost for one in models if not one.is_given}
-            missing = ({one.confidence for one in models} | of_fit) - {*present}
-            self.missing = missing.intersection(wanted)
-            wanted = [name for name in wanted if name not in missing]
-            if not wanted:  # any column says how many rows there are
-                ids = present[0]
-                wanted = [ids]
+        named = [part for one in models for part in one.columns]
+        self.missing = {*named}.difference(present)
+        if self.missing.issuperset(named):
+            ids = ids or present[0]  # any column says how many rows there are
+        wanted = [ids] if ids else []
+        wanted += [name for name in named if name not in self.missing]
         texts = [one.correct for one in models] + [ids or ""]
         self.models, self.file, self.caller, self.percent = models, file, caller, percent
         self.columns = read_cells(file, wanted, texts, {ids or "": "--id"})
@@ -343,10 +330,9 @@ class _Table:
         found = given / 100 if self.percent else given
         is_wrong = (found < 0) | (found > 1)
         if is_wrong.any():
-            row, most = int(np.argmax(is_wrong)), 100 if self.percent else 1
+            row, rule = int(np.argmax(is_wrong)), f"must be from 0 to {100 if self.percent else 1}"
             fix = "Fix the cell" if self.percent else "Pass --percent for percentages"
-            got = f"{given[row]:g}"
-            raise BadValueError(name, self.file, f"must be from 0 to {most}", got, fix, row)
+            raise BadValueError(name, self.file, rule, f"{given[row]:g}", fix, row)
         return np.asarray(found)
 
     def amount(self, name: str, rows: Any = slice(None)) -> Any:
@@ -354,10 +340,11 @@ class _Table:
         import numpy as np
 
         if name not in self.columns:
-            if not 0 <= float(name or 0) < np.inf:
-                rule, fix = "must have costs and seconds of at least 0", f"Pass --model {EXAMPLE}"
-                raise BadValueError("--model", self.caller, rule, name, fix)
-            return float(name or 0)
+            number = float(name or 0)
+            if 0 <= number < np.inf:
+                return number
+            rule, fix = "must have costs and seconds of at least 0", f"Pass --model {EXAMPLE}"
+            raise BadValueError("--model", self.caller, rule, name, fix)
         found = self.columns[name].numbers()
         is_wrong = ~((found >= 0) & (found < np.inf))
         if is_wrong.any():
@@ -369,10 +356,8 @@ class _Table:
 
 def _require_distinct(table: _Table, ids: str | None) -> None:
     """Raise for two rows with the same id."""
-    seen: dict[Any, int] = {}
+    first: dict[Any, int] = {}
     for row, key in enumerate(table.columns[ids].values() if ids else []):
-        if key in seen:
+        if (other := first.setdefault(key, row)) != row:
             rule, fix = "must be different in each row", "Remove the row, or name another --id"
-            got = f"{key!r}, as in row {seen[key]}"
-            raise BadValueError(str(ids), table.file, rule, got, fix, row)
-        seen[key] = row
+            raise BadValueError(str(ids), table.file, rule, f"{key!r}, as in row {other}", fix, row)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain, compress
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
@@ -136,29 +137,31 @@ class ColumnOptions(OptionGroup):
     rearrange: bool = False
 
     @property
+    def kinds(self) -> list[str]:
+        """The options of outputs that were given."""
+        return [kind for kind in OUTPUTS if kind in self.given]
+
+    @property
     def is_regression(self) -> bool:
         """Whether the outputs are those of a regression."""
-        return any(kind in self.given for kind in REGRESSION)
+        return not {*REGRESSION}.isdisjoint(self.kinds)
 
     @property
     def is_multilabel(self) -> bool:
         """Whether the outputs are of several labels per row."""
-        return self.multilabel is not None or self.multilabel_logits is not None
+        return not {*MULTILABEL}.isdisjoint(self.kinds)
 
     @property
     def is_answers(self) -> bool:
         """Whether the outputs are scores of answers, or the confidence in them."""
-        return self.confidence is not None or self.scores is not None
+        return not {*ANSWERS}.isdisjoint(self.kinds)
 
     def require_single_label(self, command: str) -> None:
         """Raise for several labels per row, which a command does not support."""
-        for name in MULTILABEL[:2]:
-            pattern = self.given.get(name)
-            if pattern is not None:
-                rule = "supports one label per row"
-                got = f"{flag(name)} {pattern}"
-                fix = "Use one label at a time, e.g. --probability p_NAME --label y_NAME"
-                raise BadValueError("", f"dubito {command}", rule, got, fix)
+        for name in {*MULTILABEL[:2]} & self.given.keys():
+            rule, got = "supports one label per row", f"{flag(name)} {self.given[name]}"
+            fix = "Use one label at a time, e.g. --probability p_NAME --label y_NAME"
+            raise BadValueError("", f"dubito {command}", rule, got, fix)
 
     @property
     def switches(self) -> dict[str, bool]:
@@ -166,8 +169,7 @@ class ColumnOptions(OptionGroup):
         return {name: True for name in SWITCHES if getattr(self, name)}
 
     def __str__(self) -> str:
-        pairs = ((flag(name), value) for name, value in self.given.items())
-        words = [word for pair in pairs for word in pair]
+        words = [word for name, value in self.given.items() for word in (flag(name), value)]
         return shlex.join(words + [f"--{name}" for name in self.switches])
 
     def say_next(self, command: str, file: str, output: str) -> None:
@@ -225,16 +227,16 @@ class ColumnOptions(OptionGroup):
         if label == "optional" and classes is None:
             classes = _classes_in_labels(opened)
         result: list[Predictions] = []
-        notations: dict[str, None] = {}
+        notations: list[str] = []
         for file, source, values in opened:
             columns = _as_columns(values, source, label, classes)
             if columns.percent:
                 _note_fractions(source, columns, file)
             result.append(Predictions(file, source, columns))
-            notations |= _levels_in_names(source.schema.names, file, columns)
-            notations |= _notation(source, columns)
-        if found_by_name or notations:
-            detected = [", ".join(one) for one in (dict.fromkeys(found_by_name), notations) if one]
+            notations += _levels_in_names(source.schema.names, file, columns)
+            notations += _notation(source, columns)
+        detected = [", ".join(dict.fromkeys(one)) for one in (found_by_name, notations) if one]
+        if detected:
             put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
         return result
 
@@ -270,10 +272,9 @@ class ColumnOptions(OptionGroup):
             calibrator: Any = policy.calibrator
             found = [as_fitted(one, calibrator) for one in found]
         for one in found:
-            got = [kind for kind in OUTPUTS if getattr(one.columns, kind, None) is not None]
-            if got[0] not in kinds:
+            if (got := _kind_of(one.columns)) not in kinds:
                 rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
-                raise BadValueError("", str(path), rule, f"columns of {got[0]}", fix)
+                raise BadValueError("", str(path), rule, f"columns of {got}", fix)
         kind = policy.provenance.get("outputs")
         if isinstance(policy, Policy) and kinds == OUTPUTS[:3]:
             require_classes(found, len(policy.classes), policy.classes, path, fitted, kind)
@@ -294,9 +295,8 @@ class ColumnOptions(OptionGroup):
 
     def has_outputs(self, names: Sequence[str]) -> bool:
         """Whether a file has one of the columns of outputs that were given."""
-        given = [value for role, value in self.given.items() if role in OUTPUTS]
-        parts = [part.strip() for value in given for part in (value, *value.split(","))]
-        return any(fnmatchcase(name, part) for part in parts for name in names)
+        given = [self.given[kind] for kind in self.kinds]
+        return _occurs_in(names, [part for value in given for part in (value, *value.split(","))])
 
     def find_label(self, names: Sequence[str], file: str) -> str:
         """Return the column of labels of a file, or raise if there is none."""
@@ -304,7 +304,7 @@ class ColumnOptions(OptionGroup):
 
     def _require_one_kind(self, *, is_new: bool) -> None:
         """Raise for two kinds of outputs, or for one of two options that belong together."""
-        kinds = [flag(kind) for kind in OUTPUTS if kind in self.given]
+        kinds = [flag(kind) for kind in self.kinds]
         if len(kinds) > 1 and kinds != [f"--{kind}" for kind in ANSWERS]:
             rule, got = "needs one kind of outputs", " and ".join(kinds)
             raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
@@ -338,16 +338,15 @@ class ColumnOptions(OptionGroup):
             found |= _find_several_labels(names, file)
         elif label != "unused" and self.label is None and not self.is_answers:
             found |= _find_label(names, file, is_required=label == "required")
-        outputs = {role: name for role, name in self.given.items() if role in OUTPUTS}
-        if not outputs:
+        if not self.kinds:
             for role in (role for role in ANSWERS if role in fitted):
                 _require_scores(fitted[role], names, file)
-            wanted = ",".join(name for role, name in fitted.items() if role in OUTPUTS).split(",")
-            is_like_fit = any(fnmatchcase(name, one) for one in wanted for name in names)
+            wanted = [fitted[role].split(",") for role in OUTPUTS if role in fitted]
+            is_like_fit = _occurs_in(names, chain(*wanted))
             found |= fitted if is_like_fit else _find_outputs(names, file)
         elif self.is_answers and self.group is None and "group" in fitted:
             found["group"] = fitted["group"]
-        if "unit" in fitted and all(fitted.get(role) == name for role, name in outputs.items()):
+        if "unit" in fitted and all(fitted.get(role) == self.given[role] for role in self.kinds):
             found["unit"] = fitted["unit"]
         if self.group is None and found.get("group", names[0]) not in names:
             missing = found.pop("group")
@@ -355,6 +354,21 @@ class ColumnOptions(OptionGroup):
         if has_features and self.features is None:
             found |= _find_features(names)
         return found
+
+
+def _occurs_in(names: Sequence[str], patterns: Iterable[str]) -> bool:
+    """Whether one of several columns or patterns is among those of a file."""
+    return any(fnmatchcase(name, one.strip()) for one in patterns for name in names)
+
+
+def _kind_of(columns: Columns) -> str:
+    """Return the option of the outputs of columns; a single probability is one of classes."""
+    return next(kind for kind in OUTPUTS if getattr(columns, kind, None) is not None)
+
+
+def _joined(columns: str | Sequence[str]) -> str:
+    """Return columns as an option: a pattern, or names with commas."""
+    return columns if isinstance(columns, str) else ",".join(columns)
 
 
 def _require_columns(wanted: str, names: Sequence[str], option: str, file: str) -> None:
@@ -384,15 +398,13 @@ def _require_fitted_positive(positive: str | None, policy: Policy, path: Path) -
 
 def _note_other_scale(fitted: str | None, path: Path, predictions: Predictions) -> None:
     """Print a note if a policy was fitted on probabilities and is given logits, or vice versa."""
-    columns = predictions.columns
-    kind = next(one for one in OUTPUTS if getattr(columns, one, None) is not None)
+    kind = _kind_of(predictions.columns)
     got = "logits" if kind.endswith("logits") else "probabilities"
     if fitted not in (None, got):
-        option, name = flag(kind), getattr(columns, kind)
-        shown = name if isinstance(name, str) else ",".join(name)
+        option = f"{flag(kind)} {_joined(getattr(predictions.columns, kind))}"
         say_note(
-            f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option} "
-            f"{shown}). Check the option."
+            f"{path} was fitted on {fitted}, and {predictions.file} is read as {got} ({option}). "
+            "Check the option."
         )
 
 
@@ -423,10 +435,7 @@ def require_classes(
                 given = f"a single {noun} `{names[0]}`"
             rule = f"has {given}; {path} needs {kind} of {n_classes} classes{known}"
             fix = f"Pass predictions of the model that {path} was fitted on"
-            there = fitted[role].split(",") if role else []
-            if role and any(
-                fnmatchcase(name, one) for one in there for name in source.schema.names
-            ):
+            if role and _occurs_in(source.schema.names, fitted[role].split(",")):
                 fix = f"Pass --{role} {shlex.quote(fitted[role])}, as for the fit"
             raise BadValueError("", file, rule, "", fix)
 
@@ -435,28 +444,24 @@ def output_columns(columns: Columns) -> dict[str, str]:
     """Return the options that name the columns of outputs, and their unit, for later files."""
     unit = {"unit": PERCENT} if columns.percent else {}
     if columns.scores is not None:
-        listed = [columns.scores] if isinstance(columns.scores, str) else columns.scores
-        found = {"scores": ",".join(listed), "confidence": columns.confidence}
-        if found["scores"] == columns.confidence:
-            del found["scores"]
+        scores, confidence = _joined(columns.scores), columns.confidence
+        found = {"scores": None if scores == confidence else scores, "confidence": confidence}
         found["group"] = columns.group
         return {role: name for role, name in found.items() if name is not None} | unit
-    kinds = ("logits", "multilabel", "multilabel_logits", "probabilities")
-    kind = next(kind for kind in kinds if getattr(columns, kind) is not None)
+    kind = _kind_of(columns)
     name = getattr(columns, kind)
     is_single = isinstance(name, str) and "*" not in name
     if kind == "probabilities" and columns.classes is not None and is_single:
         kind = "probability"
-    return {kind: name if isinstance(name, str) else ",".join(name), **unit}
+    return {kind: _joined(name), **unit}
 
 
 def _require_scores(fitted: str, names: Sequence[str], file: str) -> None:
     """Raise unless all scores of a fit are among the columns of a file."""
     from dubito.data.patterns import missing_column
 
-    wanted = [fitted] if fitted in names else fitted.split(",")
-    for one in wanted:
-        if not any(fnmatchcase(name, one) for name in names):
+    for one in [fitted] if fitted in names else fitted.split(","):
+        if not _occurs_in(names, [one]):
             fix = "Add the column, or fit again without it"
             raise missing_column(one, names, "a score of the fit", file, fix)
 
@@ -467,15 +472,9 @@ def as_fitted(predictions: Predictions, calibrator: ConfidenceCalibrator) -> Pre
     So that errors name the row, and bad rows can be set aside.
     """
     names = calibrator.names_ or ()
-    columns = replace(
-        predictions.columns,
-        known_scores=[
-            one for one, can in zip(names, calibrator.has_missing_, strict=False) if not can
-        ],
-        fraction_scores=[
-            one for one, has in zip(names, calibrator.is_probability_, strict=False) if has
-        ],
-    )
+    known = [one for one, can in zip(names, calibrator.has_missing_, strict=False) if not can]
+    fractions = list(compress(names, calibrator.is_probability_))
+    columns = replace(predictions.columns, known_scores=known, fraction_scores=fractions)
     return predictions._replace(columns=columns)
 
 
@@ -489,26 +488,26 @@ def _require_known_later(expressions: Sequence[str], label: str | None) -> None:
             raise BadValueError("", "A cost", rule, one, "Give a cost for each class instead")
 
 
-def _levels_in_names(names: Sequence[str], file: str, columns: Columns) -> dict[str, None]:
+def _levels_in_names(names: Sequence[str], file: str, columns: Columns) -> list[str]:
     """Return the levels of quantiles, if they come from the names of columns."""
     if columns.quantiles is None or columns.levels is not None:
-        return {}
+        return []
     levels = [f"{level:g}" for level in columns.bind(names, file).levels]
     shown = levels if len(levels) < 8 else [*levels[:2], "...", levels[-1]]
-    return {f"levels = {', '.join(shown)}": None}
+    return [f"levels = {', '.join(shown)}"]
 
 
-def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
+def _notation(source: BaseSource, columns: Columns) -> list[str]:
     """Return how cells are separated and decimals written, if a text file does not use commas."""
     from dubito.data import scan
     from dubito.data.sources.formats import SEPARATORS
 
     expected = "\t" if ".tsv" in source.name.lower() else ","
     if source.separator in (None, expected):
-        return {}
-    decimal = scan(source, columns).columns.decimal
-    notation = {f"separated by {SEPARATORS[source.separator]}": None}
-    return notation if decimal == "." else {**notation, "with decimal commas": None}
+        return []
+    has_commas = scan(source, columns).columns.decimal != "."
+    separated = f"separated by {SEPARATORS[source.separator]}"
+    return [separated, *["with decimal commas"] * has_commas]
 
 
 def _note_fractions(source: BaseSource, columns: Columns, file: str) -> None:
@@ -681,9 +680,8 @@ def _two_classes(
     if len(values) > MAX_LABELS and all(map(is_number, values)):
         rule = f"has {len(values):,} distinct numbers, so it is not a label column"
         names = [name for name in source.schema.names if name != label]
-        likely = next((name for name in names if name in LABELS), None)
-        fix = "Pass --label with " if likely is None else f"Pass --label {likely}, or "
-        fix += f"another of the columns {', '.join(names)}"
+        likely = [f"{name}, or" for name in names if name in LABELS] or ["with"]
+        fix = f"Pass --label {likely[0]} another of the columns {', '.join(names)}"
         raise BadValueError(label, source.name, rule, "", fix)
     if NUMERIC_LABELS.issuperset(values) and positive is None:
         return None
@@ -702,11 +700,13 @@ def _two_classes(
     if len(values) == 1:
         rule, fix = f"are all {shown}: two classes are needed", "Add rows, or pass another --label"
         raise BadValueError("", where, rule, "", fix)
+    known = " and ".join(values)
     if positive is None:
-        rule = f"are {' and '.join(values)}: state which class {column} is the probability of"
-        raise BadValueError("", where, rule, "", _positive_choices(values))
-    rule = f"is not a class in `{label}` of {source.name}, which has {' and '.join(values)}"
-    raise BadValueError("", f"--positive {positive}", rule, "", _positive_choices(values))
+        rule = f"are {known}: state which class {column} is the probability of"
+    else:
+        where = f"--positive {positive}"
+        rule = f"is not a class in `{label}` of {source.name}, which has {known}"
+    raise BadValueError("", where, rule, "", _choices(values))
 
 
 def _require_two_classes(source: BaseSource, label: str | None, column: str) -> None:
@@ -758,11 +758,9 @@ def require_positive(positive: str | None, outputs: Any, file: str) -> None:
     names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
     if positive is None or (len(names) == 2 and positive in names):
         return
-    rule, fix = (
-        f"is not a class of {file}, which has {' and '.join(names)}",
-        _positive_choices(names),
-    )
-    if len(names) != 2:
+    if len(names) == 2:
+        rule, fix = f"is not a class of {file}, which has {' and '.join(names)}", _choices(names)
+    else:
         rule = f"applies to two classes; {file} has {len(names)}: {first_few(names)}"
         fix = "Leave out --positive"
     raise BadValueError("", f"--positive {positive}", rule, "", fix)
@@ -848,10 +846,10 @@ def note_scores(rows: Shards, file: str) -> None:
         )
 
 
-def _positive_choices(names: Sequence[str]) -> str:
+def _choices(names: Sequence[str]) -> str:
     """Return the remedy that lists the possible positive classes.
 
-    >>> _positive_choices(["fraud", "ok"])
+    >>> _choices(["fraud", "ok"])
     'Pass --positive fraud or --positive ok'
     """
     return f"Pass {' or '.join(f'--positive {name}' for name in names[:4])}"

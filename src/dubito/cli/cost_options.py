@@ -48,11 +48,9 @@ class CostOptions:
         return self.file is not None or bool(self.cells)
 
     def __str__(self) -> str:
-        words = [] if self.file is None else ["--costs", str(self.file)]
-        words += [word for one in self.cells for word in ("--cost", one)]
-        words += [] if self.reject_cost is None else ["--reject-cost", self.reject_cost]
-        words += [] if self.reject_action is None else ["--reject-action", self.reject_action]
-        return " ".join(map(quote, words))
+        pairs = [("--costs", self.file), *(("--cost", one) for one in self.cells)]
+        pairs += [("--reject-cost", self.reject_cost), ("--reject-action", self.reject_action)]
+        return " ".join(f"{name} {quote(str(one))}" for name, one in pairs if one is not None)
 
     @cached_property
     def matrix(self) -> CostMatrix | None:
@@ -72,9 +70,10 @@ class CostOptions:
     @property
     def can_reject(self) -> bool:
         """Whether there will be a reject action."""
-        has_one = self.matrix is not None and self.matrix.reject is not None
-        has_one |= "reject" in [cell.action for cell in self.parsed]
-        return has_one or self.reject_cost is not None or self.reject_action is not None
+        if self.reject_cost is not None or self.reject_action is not None:
+            return True
+        of_file = None if self.matrix is None else self.matrix.reject
+        return of_file is not None or any(cell.action == "reject" for cell in self.parsed)
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -101,41 +100,39 @@ class CostOptions:
             rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 as well"
             got = f"{self.reject_action} alone"
             raise BadValueError("", "--reject-action", rule, got, fix)
-        costs = self.matrix
-        if costs is None and not self.cells:
-            costs = CostMatrix.zero_one(names_of(outputs))
-            if isinstance(outputs, Scores):
-                costs = CostMatrix.for_answers()
+        names, costs = names_of(outputs), self.matrix
+        if costs is None and self.cells:
+            actions = dict.fromkeys(cell.action for cell in self.parsed)
+            costs = CostMatrix([[0.0] * len(names)] * len(actions), actions, names)
         elif costs is None:
-            actions, classes = dict.fromkeys(cell.action for cell in self.parsed), names_of(outputs)
-            costs = CostMatrix([[0.0] * len(classes)] * len(actions), actions, classes)
+            is_scores = isinstance(outputs, Scores)
+            costs = CostMatrix.for_answers() if is_scores else CostMatrix.zero_one(names)
         if costs.classes is not None:
             costs = self._in_order_of(outputs, costs)
         reject = self.reject_action or costs.reject_name
-        is_new = adds_reject and reject is not None and reject not in costs.actions
-        if reject is not None and reject not in costs.actions and not is_new:
+        is_known = reject is not None and reject in costs.actions
+        if reject is not None and not (is_known or adds_reject):
             rule = f"must be one of the actions ({', '.join(costs.actions)})"
             fix = f"Pass --reject-action {nearest_first(reject, costs.actions[::-1])[0]}"
             raise BadValueError("", "--reject-action", rule, repr(reject), fix)
-        if adds_reject and reject is not None and not is_new:
+        if adds_reject and is_known:
             rule = f"cannot be added to costs that reject with '{reject}'"
             fix = f"Drop --reject-cost, or remove '{reject}' from the costs"
             raise BadValueError("", "--reject-cost", rule, f"{self.reject_cost}", fix)
-        classes = costs.classes or names_of(outputs)
+        classes = [str(name) for name in costs.classes or names]
         table: list[list[Any]] = costs.texts
         for cell in self.parsed:
             row = _position(cell.action, costs.actions, "action", self.file)
-            which = list(range(len(classes)))
-            if cell.class_ != EVERY:
-                which = [_position(cell.class_, [str(name) for name in classes], "class", None)]
-            for column in which:
-                table[row][column] = cell.cost
-        known = None if is_new else reject
+            if cell.class_ == EVERY:
+                table[row] = [cell.cost] * len(classes)
+            else:
+                table[row][_position(cell.class_, classes, "class", None)] = cell.cost
+        known = reject if is_known else None
         costs = CostMatrix(table, costs.actions, costs.classes, reject=known, reviews=costs.reviews)
         if self.reject_cost is not None:
             costs = costs.with_reject(_as_reject_cost(self.reject_cost), reject or "reject")
         if self.cells:
-            put(cost_table(costs, [str(name) for name in classes]), is_error=True)
+            put(cost_table(costs, classes), is_error=True)
         return costs
 
     def _in_order_of(self, outputs: BaseClassOutputs, costs: CostMatrix) -> CostMatrix:
@@ -172,12 +169,12 @@ def _parse_cell(text: str) -> CostCell:
     CostCell(action='block', class_='legit', cost='2 * fee')
     """
     names, sign, cost = text.partition("=")
-    parts = next(csv.reader([names.strip()], skipinitialspace=True), [])
-    if not sign or len(parts) != 2 or not all(part.strip() for part in parts):
+    cells = next(csv.reader([names.strip()], skipinitialspace=True), [])
+    parts = [part.strip() for part in cells]
+    if not sign or len(parts) != 2 or not all(parts):
         rule, fix = "must be ACTION,CLASS=COST", "Pass e.g. --cost 'pass,fraud=amount'"
         raise BadValueError("", "--cost", rule, repr(text), fix)
-    action, class_ = (part.strip() for part in parts)
-    return CostCell(action, class_, cost.strip())
+    return CostCell(*parts, cost.strip())
 
 
 def _position(name: str, names: Any, kind: str, file: Path | None) -> int:
@@ -231,17 +228,14 @@ def cost_table(costs: CostMatrix, classes: list[str]) -> str:
     """
     from dubito.formatting import align_table
 
-    rows = [[one if isinstance(one, str) else f"{one:g}" for one in row] for row in costs.texts]
-    table = [["", *classes], *([name, *row] for name, row in zip(costs.actions, rows, strict=True))]
+    table = [["", *classes]]
+    for name, row in zip(costs.actions, costs.texts, strict=True):
+        table.append([name, *(one if isinstance(one, str) else f"{one:g}" for one in row)])
     lines = [line.rstrip() for line in align_table(table)]
     return "\n  ".join(["Costs by action and class:", *lines])
 
 
-# Arguments of `LabelCosts` by option.
-COSTS = {
-    "false_positive": "false_positive", "false_negative": "false_negative",
-    "review_label": "review", "review_row": "review_row",
-}  # fmt: skip
+LABEL_COSTS = ("false_positive", "false_negative", "review_label", "review_row")
 
 
 @final
@@ -277,7 +271,7 @@ class LabelOptions(OptionGroup):
         from dubito.decide import FBeta, LabelCosts
         from dubito.decide.multilabel.label_costs import AVERAGES
 
-        costs = {name: value for name, value in self.given.items() if name in COSTS}
+        costs = {name: value for name, value in self.given.items() if name in LABEL_COSTS}
         for name, value in costs.items():
             if not 0 < value < float("inf"):
                 fix = f"Pass {flag(name)} 0.5"
@@ -289,10 +283,10 @@ class LabelOptions(OptionGroup):
             if self.average is not None:
                 rule, fix = "requires --f-beta", "Pass --f-beta 1"
                 raise BadValueError("", "--average", rule, f"{self.average} alone", fix)
-            given = {COSTS[name]: value for name, value in costs.items()}
+            given = {name.removesuffix("_label"): value for name, value in costs.items()}
             found = LabelCosts(**given) if file is None else LabelCosts.from_csv(file, **given)
             return {"costs": found}
-        others = [flag(name) for name in costs] + ([] if file is None else ["--costs"])
+        others = [*map(flag, costs), *["--costs"] * (file is not None)]
         if others:
             rule, fix = "cannot be combined with costs", f"Leave out {' and '.join(others)}"
             raise BadValueError("", "--f-beta", rule, " and ".join(others), fix)
@@ -335,17 +329,16 @@ class ValueOptions(OptionGroup):
 
     def read(self, file: Path | None) -> dict[str, Any]:
         """Return the costs and limits as arguments of a fit; `file` has costs by error."""
-        limits = {
-            name: value
-            for name, value in self.given.items()
-            if name != "values" and not name.startswith("cost_")
-        }
-        for name, value in self.given.items():
-            highest = 1.0 if name == "interval" else float("inf")
-            if name != "values" and not 0 < value < highest:
-                rule = "must be above 0" if highest > 1 else "must be between 0 and 1"
-                fix = f"Pass {flag(name)} {'0.9' if name == 'interval' else '1'}"
-                raise BadValueError("", flag(name), rule, f"{value:g}", fix)
+        numbers = {name: value for name, value in self.given.items() if name != "values"}
+        limits = {name: one for name, one in numbers.items() if not name.startswith("cost_")}
+        for name, value in numbers.items():
+            rule, highest, example = "must be above 0", float("inf"), "1"
+            if name == "interval":
+                rule, highest, example = "must be between 0 and 1", 1.0, "0.9"
+            if not 0 < value < highest:
+                raise BadValueError(
+                    "", flag(name), rule, f"{value:g}", f"Pass {flag(name)} {example}"
+                )
         for limit in ("max_width", "max_relative_width"):
             if limit in limits and self.review_cost is None:
                 rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"

@@ -10,7 +10,7 @@ import typer
 
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.options import command
-from dubito.cli.printing import say, say_json, say_rearranged
+from dubito.cli.printing import say, say_bad_rows, say_json, say_rearranged
 from dubito.cli.reading import Reader, policy_first, require_output_paths
 from dubito.errors import BadValueError
 
@@ -142,8 +142,7 @@ def decide(
         n_rows = quantity(counts["for_review"], "row")
         say(f"{n_rows} for review, highest review value first: {review}.")
     if bad_rows is not None:
-        rows = "row was" if counts["bad_rows"] == 1 else "rows were"
-        say(f"{counts['bad_rows']:,} invalid {rows} set aside in {bad_rows}.")
+        say_bad_rows(counts["bad_rows"], bad_rows)
 
 
 def _require_reviews(policy: AnyPolicy, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,13 +96,8 @@ def demo(
     is_cascade
         Two language models instead: when to pay for which.
     """
-    given = {
-        "binary": is_binary,
-        "multilabel": is_multilabel,
-        "forecasts": is_forecasts,
-        "cascade": is_cascade,
-    }
-    chosen = [name for name, is_given in given.items() if is_given]
+    is_given = (is_binary, is_multilabel, is_forecasts, is_cascade)
+    chosen = list(compress(STORIES, is_given))
     if len(chosen) > 1:
         rule, fix = f"cannot be combined with --{chosen[1]}", "Leave one of them out"
         raise BadValueError("", f"--{chosen[0]}", rule, "both", fix)

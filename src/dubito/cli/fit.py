@@ -120,6 +120,11 @@ class FitOptions(OptionGroup):
         return [one for one in files if one is not None]
 
     @property
+    def cost_options(self) -> CostOptions:
+        """The costs of classes."""
+        return CostOptions(self.costs, tuple(self.cost or ()), self.reject_cost, self.reject_action)
+
+    @property
     def for_classes(self) -> dict[str, Any]:
         """The options that were given and have a meaning for classes only, as they are typed."""
         return {flag(name): one for name, one in self.given.items() if name not in ANY_KIND}
@@ -182,15 +187,14 @@ def fit(
     """
     outcomes = {"--output": output, "--report": report}
     require_output_paths(outcomes, [file, *wanted.inputs], {"--report": (".html",)})
-    if options.is_regression and wanted.reject_cost is not None:
-        rule, fix = "cannot be used for a regression", f"Pass --review-cost {wanted.reject_cost}"
-        raise BadValueError("", "--reject-cost", rule, wanted.reject_cost, fix)
     if options.is_multilabel or options.is_regression:
-        kind = "with --multilabel" if options.is_multilabel else "for a regression"
-        if wanted.reject_cost is not None:
-            rule, cost = "cannot be used with --multilabel", wanted.reject_cost
+        kind, cost = "for a regression", wanted.reject_cost
+        fix = f"Pass --review-cost {cost}"
+        if options.is_multilabel:
+            kind = "with --multilabel"
             fix = f"Pass --review-label {cost} (per label) or --review-row {cost} (per row)"
-            raise BadValueError("", "--reject-cost", rule, cost, fix)
+        if cost is not None:
+            raise BadValueError("", "--reject-cost", f"cannot be used {kind}", cost, fix)
         require_unused({**wanted.for_classes, "--positive": options.positive}, kind)
     wanted.require_valid()
     if not options.is_multilabel:
@@ -204,8 +208,7 @@ def fit(
     elif options.is_regression:
         policy, evidence, rows = _fit_values(file, options, reader, wanted, by_value)
     else:
-        has_ids = report is not None
-        policy, evidence, rows = _fit_classes(file, options, reader, wanted, has_ids=has_ids)
+        policy, evidence, rows = _fit_classes(file, options, reader, wanted, report is not None)
     with passes():
         _save(policy, evidence, rows, file, output, report)
         n_rearranged = count_rearranged(rows) if options.rearrange else 0
@@ -227,40 +230,31 @@ def fit(
 
 
 def _fit_classes(
-    file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, *, has_ids: bool
+    file: str, options: ColumnOptions, reader: Reader, wanted: FitOptions, has_ids: bool
 ) -> tuple[Policy, Evidence, Shards]:
     """Fit a policy of classes; return it, its held-out rows, and all rows."""
     from dubito.cli.calibrators import answer_calibrator, calibrator_named
     from dubito.decide import Policy, RiskBound
     from dubito.decide.policy.fit import as_decidable
 
-    costs = CostOptions(
-        wanted.costs, tuple(wanted.cost or ()), wanted.reject_cost, wanted.reject_action
-    )
-    is_answers, limits = options.is_answers, (wanted.max_risk, wanted.max_cost)
+    costs, is_answers = wanted.cost_options, options.is_answers
     if is_answers:
         _require_for_answers(options, costs, wanted)
     if not costs.can_reject:
-        _require_unset(
-            {
-                "--max-risk": wanted.max_risk,
-                "--max-cost": wanted.max_cost,
-                "--max-review-rate": wanted.max_review_rate,
-                "--features": options.features,
-                "--ood-score": wanted.ood_score,
-                "--ood-alpha": wanted.ood_alpha,
-            }
-        )
-    delta = RISK_DELTA if wanted.risk_delta is None else wanted.risk_delta
+        needing = ("max_risk", "max_cost", "max_review_rate", "ood_score", "ood_alpha")
+        unset = {flag(name): getattr(wanted, name) for name in needing}
+        _require_unset({**unset, "--features": options.features})
     settings: dict[str, Any] = {
         "calibrator": (answer_calibrator if is_answers else calibrator_named)(wanted.calibrator),
-        "risk": None if limits == (None, None) else RiskBound(limits[0], delta, limits[1]),
         "pos_label": options.positive,
-        "current": "argmax" if wanted.current_threshold is None else wanted.current_threshold,
         "max_review_rate": wanted.max_review_rate,
-        "deploy_prior": None,
         "random_state": wanted.seed,
     }
+    if wanted.current_threshold is not None:
+        settings["current"] = wanted.current_threshold
+    if not wanted.max_risk is wanted.max_cost is None:
+        delta = RISK_DELTA if wanted.risk_delta is None else wanted.risk_delta
+        settings["risk"] = RiskBound(wanted.max_risk, delta, wanted.max_cost)
     [predictions] = options.open(
         file,
         has_features=costs.can_reject and not is_answers,
@@ -286,15 +280,15 @@ def _fit_classes(
         if wanted.deploy_prior is not None:
             settings["deploy_prior"] = _read_prior(wanted.deploy_prior, outputs)
         settings["ood"] = _ood_gate(wanted.ood_score, wanted.ood_alpha, first)
-        with reader.held_out(predictions, wanted.evaluate_on) as others:
-            try:
+        try:
+            with reader.held_out(predictions, wanted.evaluate_on) as others:
                 policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
-            except BadValueError as error:
-                if error.argument != "current":
-                    raise
-                rule, got = "applies to 2 classes", f"{error.got} with more"
-                fix = "Pass --current-action with the column of the actions taken, or leave it out"
-                raise BadValueError("", "--current-threshold", rule, got, fix) from error
+        except BadValueError as error:
+            if error.argument != "current":
+                raise
+            rule, got = "applies to 2 classes", f"{error.got} with more"
+            fix = "Pass --current-action with the column of the actions taken, or leave it out"
+            raise BadValueError("", "--current-threshold", rule, got, fix) from error
     policy.provenance["columns"] = output_columns(predictions.columns)
     if wanted.rows_per_day is not None:
         figures = policy.report
@@ -388,16 +382,15 @@ def _groups_table(policy: Any, evidence: Any) -> str:
     from dubito.decide import MultiLabelPolicy
     from dubito.formatting import align_table, decimal, percent, printable
 
-    unit, costs = "cost", policy.costs
-    rates: dict[str, Callable[[Any], float]] = {
-        "coverage": lambda one: one.coverage.value,
-        "reviewed": lambda one: one.review_rate.value,
-    }
-    if isinstance(policy, MultiLabelPolicy):
-        unit, rates = "cost" if policy.f_beta is None else "errors", {}
-        if costs.review_row is not None:
+    unit, rates = "cost", dict[str, Callable[[Any], float]]()
+    if not isinstance(policy, MultiLabelPolicy):
+        rates["coverage"] = lambda one: one.coverage.value
+        rates["reviewed"] = lambda one: one.review_rate.value
+    else:
+        unit = "cost" if policy.f_beta is None else "errors"
+        if policy.costs.review_row is not None:
             rates["review row"] = lambda one: one.row_review_rate.value
-        if costs.review is not None:
+        if policy.costs.review is not None:
             rates["review labels"] = lambda one: one.label_review_rate
     table = [("group", "rows", unit, "95 % interval", "expected", *rates)]
     parts = evidence.by_group()
@@ -417,15 +410,15 @@ def _save(
     policy: Any, evidence: Any, rows: Shards, file: str, output: Path, report: Path | None
 ) -> None:
     """Write a policy, and a report on it if one is wanted."""
-    page = None
-    if report is not None:
-        from dubito.report import Report
+    if report is None:
+        policy.save(output)
+        return
+    from dubito.report import Report
 
-        title = f"Policy for {PurePath(file).name}"
-        page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
+    title = f"Policy for {PurePath(file).name}"
+    page = Report.of(rows, policy=policy, evidence=evidence, title=title, command=typed())
     policy.save(output)
-    if page is not None and report is not None:
-        page.save(report)
+    page.save(report)
 
 
 def _compared_groups(policy: Policy, evidence: Evidence) -> str:
@@ -448,9 +441,8 @@ def _compared_groups(policy: Policy, evidence: Evidence) -> str:
 def _require_fraction(option: str, value: float | None) -> None:
     """Raise unless a value is between 0 and 1."""
     if value is not None and not 0 <= value <= 1:
-        percentage = value / 100 if 1 < value <= 100 else 0.05
-        rule, fix = "must be between 0 and 1", f"Pass {option} {percentage:g}"
-        raise BadValueError("", option, rule, f"{value:g}", fix)
+        fix = f"Pass {option} {value / 100 if 1 < value <= 100 else 0.05:g}"
+        raise BadValueError("", option, "must be between 0 and 1", f"{value:g}", fix)
 
 
 def _require_unset(options: dict[str, Any], remedy: str = "--reject-cost 0.3") -> None:
@@ -486,12 +478,10 @@ def _ood_gate(names: list[str] | None, alpha: float | None, first: Batch) -> OOD
         elif name in OOD_SCORES:
             continue
         raise BadValueError("", "--ood-score", rule, name, fix)
-    scores = [
-        getattr(doubt, OF_FEATURES[name][0])(**OF_FEATURES[name][1])
-        if name in OF_FEATURES
-        else name.replace("-", "_")
-        for name in names
-    ]
+    scores: list[Any] = []
+    for name in names:
+        kind, settings = OF_FEATURES.get(name, ("", {}))
+        scores.append(getattr(doubt, kind)(**settings) if kind else name.replace("-", "_"))
     return OODGate(scores if len(scores) > 1 else scores[0], alpha)
 
 

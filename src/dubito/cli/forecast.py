@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from dubito.cli.columns import MULTILABEL, ColumnOptions
 from dubito.cli.options import command
-from dubito.cli.printing import say, say_json, say_note, say_rearranged, show_table, typed
+from dubito.cli.printing import (
+    say,
+    say_bad_rows,
+    say_json,
+    say_note,
+    say_rearranged,
+    show_table,
+    typed,
+)
 from dubito.cli.reading import require_output_paths
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
@@ -100,9 +108,8 @@ def forecast(
     paths = {"--output": output, "--report": report, "--state": state, "--bad-rows": bad_rows}
     require_output_paths(paths, [file], endings)
     if not 0 < level < 1:
-        fix = f"Pass --level {level / 100 if 1 < level < 100 else 0.9:g}"
-        rule = "must be strictly between 0 and 1"
-        raise BadValueError("--level", CALLER, rule, f"{level:g}", fix)
+        rule, meant = "must be strictly between 0 and 1", level / 100 if 1 < level < 100 else 0.9
+        raise BadValueError("--level", CALLER, rule, f"{level:g}", f"Pass --level {meant:g}")
     if horizon_from not in (0, 1):
         rule, fix = "must be 0 or 1", "Pass --horizon-from 1"
         raise BadValueError("--horizon-from", CALLER, rule, f"{horizon_from}", fix)
@@ -124,8 +131,7 @@ def forecast(
     found = rows.resume(online)
     judged = _issue(online, rows, found, level)
     _warn(rows, found, state, horizon)
-    if rows.kept is None:  # without forecasts, nothing is written
-        output = None
+    output = None if rows.kept is None else output  # without forecasts, nothing is written
     if output is not None:
         _write(output, rows, found.chosen, judged[-1][-1] if found.chosen.size else None)
     counts = {**found.counts, "n_rearranged": rows.n_rearranged, "n_bad_rows": rows.n_bad}
@@ -133,10 +139,8 @@ def forecast(
         if as_json:
             say_json(counts)
             return
-        if found.too_late.size:
-            say(f"Nothing in {file} could be issued or learned from.")
-        else:
-            say(f"{file} has no forecasts after those in {state}.")
+        none = f"{file} has no forecasts after those in {state}."
+        say(f"Nothing in {file} could be issued or learned from." if found.too_late.size else none)
         if output is not None:
             say(f"{output} has no rows.")
         return
@@ -208,52 +212,30 @@ def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: f
 
 def _warn(rows: ForecastRows, found: Resumed, state: Path | None, horizon: str | None) -> None:
     """Print what was not done as one might expect."""
+    from dubito.formatting import quantity
 
-    def example(some: IntArray) -> str:
-        return f"e.g. that of {rows.described(some[0])}"
+    def note(some: IntArray, noun: str, verb: str, text: str, remedy: str = "") -> None:
+        if some.size:
+            example = f"e.g. that of {rows.described(some[0])}"
+            say_note(f"{quantity(some.size, noun, verb)} {text}, {example}.{remedy}")
 
-    if found.too_late.size:
-        say_note(
-            f"{_forecasts(found.too_late)} too late for {rows.nouns}: older than the last one in "
-            f"{state}, with an outcome that counts as known by then, {example(found.too_late)}."
-        )
-    if found.changed.size:
-        verb = "differs" if found.changed.size == 1 else "differ"
-        say_note(
-            f"{_forecasts(found.changed).rsplit(' ', 1)[0]} {verb} from what {state} issued "
-            f"{rows.nouns} for, which stay as they are, {example(found.changed)}."
-        )
-    if found.other_truths.size:
-        say_note(
-            f"{_truths(found.other_truths)} given before with another value, which is kept, "
-            f"{example(found.other_truths)}."
-        )
-    if found.learned.size and not (found.chosen.size or found.arrived.size):
-        say_note(
-            f"{_truths(found.learned)} learned from in earlier runs and ignored now, also if the "
-            f"value is another one, {example(found.learned)}."
-        )
-    if found.unmatched.size:
-        say_note(
-            f"{_truths(found.unmatched)} of no forecast in {state} and ignored, "
-            f"{example(found.unmatched)}. Check the series, horizon and time."
-        )
+    text = f"too late for {rows.nouns}: older than the last one in {state}, with an outcome that "
+    note(found.too_late, "forecast", "is", f"{text}counts as known by then")
+    text = f"from what {state} issued {rows.nouns} for, which stay as they are"
+    note(found.changed, "forecast", "differs", text)
+    text = "given before with another value, which is kept"
+    note(found.other_truths, "outcome", "was", text)
+    if not (found.chosen.size or found.arrived.size):
+        text = "learned from in earlier runs and ignored now, also if the value is another one"
+        note(found.learned, "outcome", "was", text)
+    text, remedy = f"of no forecast in {state} and ignored", " Check the series, horizon and time."
+    note(found.unmatched, "outcome", "was", text, remedy)
     steps = rows.horizons if horizon is not None else ()
     if len(steps) and min(steps) == 1 and rows.known is None:
         say_note(
             f"The smallest value of `{horizon}` is 1, where horizons count from 0: each outcome "
             "counts as known one step late if 1 is the next step. Pass --horizon-from 1 then."
         )
-
-
-def _forecasts(rows: Any) -> str:
-    """Return how many forecasts there are, with the verb."""
-    return f"{rows.size:,} forecast is" if rows.size == 1 else f"{rows.size:,} forecasts are"
-
-
-def _truths(rows: Any) -> str:
-    """Return how many outcomes there are, with the verb."""
-    return f"{rows.size:,} outcome was" if rows.size == 1 else f"{rows.size:,} outcomes were"
 
 
 def _print_counts(
@@ -264,25 +246,26 @@ def _print_counts(
     bad_rows: Path | None,
 ) -> None:
     """Print what became of rows, and when outcomes count as known."""
-    from dubito.formatting import percent
+    from dubito.formatting import percent, quantity
 
     if found.arrived.size:
         say(f"\n{found.arrived.size:,} of the outcomes belong to forecasts of earlier runs.")
         n_truths, n_covered = online.truth_counts
         if n_truths:
-            so_far = percent(n_covered / n_truths)
-            say(f"In all runs, {rows.nouns} covered {so_far} of {n_truths:,} outcomes.")
+            covered = f"covered {percent(n_covered / n_truths)} of {n_truths:,} outcomes"
+            say(f"In all runs, {rows.nouns} {covered}.")
     if found.learned.size and (found.chosen.size or found.arrived.size):
-        say(f"\n{_truths(found.learned)} learned from in earlier runs.")
+        say(f"\n{quantity(found.learned.size, 'outcome', 'was')} learned from in earlier runs.")
     if found.late.size:
+        are = quantity(found.late.size, "forecast", "is")
         say(
-            f"\n{_forecasts(found.late)} older than the last one in {state}, with {rows.nouns} "
-            f"that use what is known by then, e.g. that of {rows.described(found.late[0])}."
+            f"\n{are} older than the last one in {state}, with {rows.nouns} that use what is known "
+            f"by then, e.g. that of {rows.described(found.late[0])}."
         )
     say_rearranged(rows.n_rearranged)
-    if rows.n_bad:
-        each = "row was" if rows.n_bad == 1 else "rows were"
-        say(f"\n{rows.n_bad:,} invalid {each} set aside in {bad_rows}.")
+    if bad_rows is not None and rows.n_bad:
+        say()
+        say_bad_rows(rows.n_bad, bad_rows)
     if found.chosen.size and rows.known is None:
         _print_steps(online, rows.options.horizon_from)
 
@@ -299,15 +282,13 @@ def _coverage(
     from dubito.doubt import PredictionSets
     from dubito.monitor import forecast_coverage
 
-    chosen = np.concatenate([one for one, _, _ in judged])
-
     def joined(name: str) -> Any:
         return np.concatenate([getattr(one, name) for *_, one in judged])
 
-    raw: Any = None
+    chosen, raw = np.concatenate([one for one, _, _ in judged]), None
     if online.kind_ == "spread":
-        ends = [np.asarray(one, dtype=np.float64) for _, one, _ in judged]
-        raw = np.concatenate([one[0] for one in ends]), np.concatenate([one[1] for one in ends])
+        low, high = np.concatenate([one for _, one, _ in judged], axis=1, dtype=np.float64)
+        raw = low, high
     issued: Any
     if rows.classes is None:
         issued = joined("low"), joined("high")
@@ -353,10 +334,11 @@ def _facts(online: OnlineConformal, rows: ForecastRows) -> list[tuple[str, str]]
     first, last = (rows.times.texts[row] for row in order[[0, -1]])
     weights = sorted(online.choice.items(), key=lambda one: -one[1])
     shown = ", ".join(f"{name} {percent(weight)}" for name, weight in weights if weight > 0.0005)
-    steps = _steps(online)
-    known = f"{steps} after the forecast, times the horizon + 1" if steps else "not found yet"
+    known = "not found yet"
     if rows.known is not None:
         known = f"as column {rows.options.known} says"
+    elif steps := _steps(online):
+        known = f"{steps} after the forecast, times the horizon + 1"
     facts = [
         ("File", rows.file),
         ("Times", f"{first} to {last}"),
@@ -383,21 +365,16 @@ def _print_steps(online: OnlineConformal, first: int) -> None:
     """Print when outcomes count as known; `first` is the horizon of the next step."""
     span = _steps(online)
     if not span:
-        say(
-            "\nAll forecasts are of one time: how long it takes until an outcome is known "
-            "is the time until the next forecasts (set with --known)."
-        )
-        return
-    if min(online.horizons_) > 0:
+        text = "All forecasts are of one time: how long it takes until an outcome is known is the "
+        text += "time until the next forecasts"
+    elif min(online.horizons_) > 0:
         times = "times the horizon" if first else "times the horizon + 1"
-        known = f"{span} after their forecast, {times}"
-        say(f"\nOutcomes count as known {known} (set with --known).")
-        return
-    later = f", that of horizon {first + 1} after twice that" * (max(online.horizons_) > 0)
-    say(
-        f"\nThe outcome of horizon {first} counts as known {span} after its forecast"
-        f"{later} (set with --known)."
-    )
+        text = f"Outcomes count as known {span} after their forecast, {times}"
+    else:
+        text = f"The outcome of horizon {first} counts as known {span} after its forecast"
+        if max(online.horizons_) > 0:
+            text += f", that of horizon {first + 1} after twice that"
+    say(f"\n{text} (set with --known).")
 
 
 def _open_state(path: Path | None, level: float) -> OnlineConformal:
@@ -444,16 +421,14 @@ def _write(
     order = np.argsort(chosen)
     table = rows.batch.kept.select(list(rows.kept.names)).take(rows.places[chosen[order]])
     inputs = dict(zip(rows.kept.names.values(), table.columns, strict=True))
-    results: dict[str, Any]
+    results: dict[str, Any] = {"low": np.zeros(0), "high": np.zeros(0)}
+    if rows.classes is not None:
+        results = {"prediction_set": np.zeros(0, dtype=str), "set_size": np.zeros(0, np.int64)}
     if isinstance(found, PredictionSets):
         members = [{*found.names(row)} for row in order]
         names = [", ".join(str(one) for one in rows.class_order if one in own) for own in members]
         results = {"prediction_set": names, "set_size": found.sizes[order]}
-    elif found is None and rows.classes is not None:
-        results = {"prediction_set": np.zeros(0, dtype=str), "set_size": np.zeros(0, np.int64)}
-    elif found is None:
-        results = {"low": np.zeros(0), "high": np.zeros(0)}
-    else:
+    elif found is not None:
         results = {"low": found.low[order], "high": found.high[order]}
     with Sink(output) as sink:
         sink.write({**inputs, **results})
@@ -466,40 +441,36 @@ def _print(coverage: ForecastCoverage) -> None:
 
     say(coverage.verdict)
     width = "width" if coverage.kind == "intervals" else "size"
-    columns: list[tuple[str, Callable[[CoverageRow], str]]] = [
-        ("outcomes", lambda one: f"{one.n_rows:,}"),
-        ("uncorrected", lambda one: percent(one.raw)),
-        ("corrected", lambda one: percent(one.corrected)),
-        ("95 % interval", lambda one: in_percent(one.interval)),
-        (width, lambda one: f"{one.width:.4g}"),
-        ("score / raw", lambda one: "-" if one.score_ratio is None else f"{one.score_ratio:.3f}"),
-    ]
+    columns: dict[str, Callable[[CoverageRow], str]] = {
+        "outcomes": lambda one: f"{one.n_rows:,}",
+        "uncorrected": lambda one: percent(one.raw),
+        "corrected": lambda one: percent(one.corrected),
+        "95 % interval": lambda one: in_percent(one.interval),
+        width: lambda one: f"{one.width:.4g}",
+        "score / raw": lambda one: "-" if one.score_ratio is None else f"{one.score_ratio:.3f}",
+    }
     is_whole = coverage.n_series == len(coverage.worst_series)
     series = "series" if is_whole else f"lowest {len(coverage.worst_series)} series"
     if coverage.total.raw is None:
-        columns = [one for one in columns if one[0] not in ("uncorrected", "score / raw")]
-    elif coverage.kind == "sets":
-        columns.pop()
+        del columns["uncorrected"]
+    if coverage.total.raw is None or coverage.kind == "sets":
+        del columns["score / raw"]
     for title, rows in (
         ("horizon", coverage.by_horizon[:MAX_ROWS]),
         (series, coverage.worst_series),
         ("month", coverage.by_month[-MAX_ROWS:]),
     ):
-        if len(rows) < 2:
-            continue
-        say()
-        cells = [[one.name, *(cell(one) for _, cell in columns)] for one in rows]
-        show_table([title, *(name for name, _ in columns)], cells)
+        if len(rows) > 1:
+            say()
+            cells = [[one.name, *(cell(one) for cell in columns.values())] for one in rows]
+            show_table([title, *columns], cells)
     hidden = {"later horizon": coverage.by_horizon, "earlier month": coverage.by_month}
     for what, all_rows in hidden.items():
         if (count := len(all_rows) - MAX_ROWS) > 0:
-            are = "is" if count == 1 else "are"
-            say(f"{quantity(count, what)} {are} in --report and --json.")
-    if columns[-1][0] == "score / raw" and coverage.total.n_rows:
+            say(f"{quantity(count, what, 'is')} in --report and --json.")
+    if "score / raw" in columns and coverage.total.n_rows:
         say("\nscore / raw is the interval score divided by the uncorrected one: lower is better.")
     if coverage.n_future:
-        have = "has" if coverage.n_future == 1 else "have"
-        say(f"\n{quantity(coverage.n_future, 'forecast')} {have} no outcome yet.")
+        say(f"\n{quantity(coverage.n_future, 'forecast', 'has')} no outcome yet.")
     if coverage.n_warm_up:
-        came = quantity(coverage.n_warm_up, "outcome")
-        say(f"{came} came before the first correction.")
+        say(f"{quantity(coverage.n_warm_up, 'outcome')} came before the first correction.")

@@ -158,24 +158,18 @@ class ForecastRows:
             form = "dates such as 2025-01-31" if online.time_kind_ == "dates" else "numbers"
             fix = f"Write {form}, or pass another --state"
             raise BadValueError(self.options.time, self.file, rule, got, fix, 0)
-        if self.outputs is not None and (kind := self._kind) != online.kind_:
+        kind = "points" if self.is_point else "spread" if self.classes is None else "classes"
+        if self.outputs is not None and kind != online.kind_:
             (wanted, flags), got = KINDS[online.kind_], KINDS[kind][0]
             rule = f"must hold {wanted}, as before in {state}"
             raise BadValueError("", self.file, rule, got, f"Pass {flags}, or another --state")
-
-    @property
-    def _kind(self) -> str:
-        if self.is_point:
-            return "points"
-        return "spread" if self.classes is None else "classes"
 
     def resume(self, online: OnlineConformal) -> Resumed:
         """Sort rows by what is to be done with them."""
         times, has_forecast, has_truth = self.times.numbers, self.places >= 0, ~np.isnan(self.y)
         none = np.zeros(0, dtype=np.int64)
         if not online.__sklearn_is_fitted__():
-            chosen = self._in_order(np.arange(len(self.y)))
-            return Resumed(chosen, *[none] * 7)
+            return Resumed(self._in_order(np.arange(len(self.y))), *[none] * 7)
         last = -np.inf if online.time_ is None else online.time_
         waiting = set(online.waiting_ids_)
         is_waiting = np.array([one in waiting for one in self.ids], dtype=bool)
@@ -184,8 +178,7 @@ class ForecastRows:
         if found.size:
             is_known = online.waiting(self.ids[found])[0]
             arrived = found[has_truth[found] & ~is_known]
-            is_other = online.find_changed(None, self.truths(found), ids=self.ids[found])[1]
-            other = found[is_other]
+            other = found[online.find_changed(None, self.truths(found), ids=self.ids[found])[1]]
             sent = found[has_forecast[found]]
             if sent.size:
                 given = self.outputs_of(sent), self.truths(sent)
@@ -228,10 +221,8 @@ def read_forecast_rows(
     options.require_single_label("forecast")
     options = _with_forecast(options, forecast, is_resumed=is_resumed)
     names = open_source(file).schema.names
-    named = places.columns
-    if forecast is not None and not is_resumed:
-        named = {**named, "--forecast": forecast}
-    for option, name in named.items():
+    new = {} if forecast is None or is_resumed else {"--forecast": forecast}
+    for option, name in (places.columns | new).items():
         if name not in names:
             raise missing_column(name, names, option, file)
     if has_state and options.label is not None and options.label not in names:
@@ -243,17 +234,17 @@ def read_forecast_rows(
     one, is_blank = None, np.ones(n, dtype=bool)
     if options.has_outputs(names) or not is_resumed:
         (one,) = options.open(file, label="optional" if has_state else "required")
-        is_blank = _blank_rows(one, n) if is_resumed else np.zeros(n, dtype=bool)
+        is_blank = _blank_rows(one) if is_resumed else np.zeros(n, dtype=bool)
     y, is_kept = np.full(n, np.nan), np.ones(n, dtype=bool)
     outputs: Any = None
     numbers, batch, kept, n_rearranged = np.full(n, -1), None, None, 0
-    classes = online.classes_ if is_resumed and online.kind_ == "classes" else None
+    classes = None
     if is_resumed and online.kind_ == "classes":
-        classes = classes or tuple(range(online.n_classes_ or 2))
-    bad, order = BadRows(), classes or ()
+        classes = online.classes_ or tuple(range(online.n_classes_ or 2))
+    order = classes or ()
     if one is not None and not is_blank.all():
+        bad = BadRows()
         batch, kept = _read_batch(one, is_blank, output, bad_rows, bad)
-        batch = moment_matched(batch)
         rows = np.arange(n) if batch.ids is None else np.asarray(batch.ids, dtype=np.int64)
         numbers[rows] = np.arange(rows.size)
         is_kept[[each.row for each in bad]] = False
@@ -315,13 +306,12 @@ def _with_forecast(
     return options if forecast is None else replace(options, samples=forecast)
 
 
-def _blank_rows(one: Predictions, n: int) -> BoolArray:
+def _blank_rows(one: Predictions) -> BoolArray:
     """Return which rows have no forecast: all of its cells are blank."""
     bound = one.columns.bind(one.source.schema.names, one.file)
     names = [*bound.found[bound.kind], *bound.found.get("std", ())]
-    is_blank = np.ones(n, dtype=bool)
-    for cells in read_cells(one.source, names, names).values():
-        is_blank &= cells.is_blank
+    cells = read_cells(one.source, names, names).values()
+    is_blank: BoolArray = np.all([column.is_blank for column in cells], axis=0)
     return is_blank
 
 
@@ -347,7 +337,7 @@ def _read_batch(
     if bad_rows is not None:
         with Sink(bad_rows) as sink:
             sink.write(bad.columns)
-    return batch, kept
+    return moment_matched(batch), kept
 
 
 def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> FloatArray:
@@ -366,17 +356,15 @@ def _make_rows(
 ) -> ForecastRows:
     """Return rows with their times, series and horizons, or raise for a cell that is wrong."""
 
-    def located(error: BadValueError) -> BadValueError:
-        return error if error.row is None else error.moved(row=int(numbers[error.row]))
+    def times_of(name: str) -> Times:
+        is_local = options.known is None
+        return parse_times(cells[name], name, file, form=options.time_format, is_local=is_local)
 
-    n, form, is_local = len(numbers), options.time_format, options.known is None
+    n = len(numbers)
     try:
-        times = parse_times(cells[options.time], options.time, file, form=form, is_local=is_local)
-        known = None
+        times, known = times_of(options.time), None
         if options.known is not None:
-            known = parse_times(
-                cells[options.known], options.known, file, form=form, is_local=is_local
-            )
+            known = times_of(options.known)
             _require_later(times, known, options, file)
         names = ["all"] * n if options.series is None else cells[options.series]
         for row, name in enumerate(names):
@@ -384,14 +372,13 @@ def _make_rows(
                 rule, fix = "must name the series of each row", "Fill in the cell or drop the row"
                 raise BadValueError(f"{options.series}", file, rule, "a blank cell", fix, row)
         steps = [options.horizon_from] * n if options.horizon is None else cells[options.horizon]
-        horizons = np.array(
-            [_horizon(one, row, options, file) for row, one in enumerate(steps)], dtype=np.int64
-        )
+        counted = [_horizon(one, row, options, file) for row, one in enumerate(steps)]
     except BadValueError as error:
-        raise located(error) from error
-    rows = ForecastRows(
-        file, options, times, known, np.array([str(one) for one in names]), horizons, **rest
-    )
+        if error.row is None:
+            raise
+        raise error.moved(row=int(numbers[error.row])) from error
+    series, horizons = np.array(list(map(str, names))), np.array(counted, dtype=np.int64)
+    rows = ForecastRows(file, options, times, known, series, horizons, **rest)
     _require_single(rows, numbers)
     return rows
 
@@ -430,8 +417,7 @@ def _require_single(rows: ForecastRows, numbers: IntArray) -> None:
     for row, key in enumerate(rows.ids):
         if (other := first.setdefault(key, row)) != row:
             got = f"two of {rows.described(row)} (rows {numbers[other]} and {numbers[row]})"
-            left = [("--horizon", rows.options.horizon), ("--series", rows.options.series)]
-            spare = [option for option, given in left if given is None]
+            spare = [one for one in ("--horizon", "--series") if one not in rows.options.columns]
             fix = f"Pass {' or '.join(spare)}, or remove one" if spare else "Remove one"
             rule = "must have one forecast per series, horizon and time"
             raise BadValueError("", rows.file, rule, got, fix)

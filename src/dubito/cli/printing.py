@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Any
@@ -145,7 +146,14 @@ def say_rearranged(n_rows: int) -> None:
     from dubito.formatting import quantity
 
     if n_rows:
-        say(f"{quantity(n_rows, 'row')} with crossing quantiles sorted.")
+        say(f"{quantity(n_rows)} with crossing quantiles sorted.")
+
+
+def say_bad_rows(n_rows: int, path: Path) -> None:
+    """Print the number of invalid rows that were set aside."""
+    from dubito.formatting import quantity
+
+    say(f"{quantity(n_rows, 'invalid row', 'was')} set aside in {path}.")
 
 
 def typed() -> str:

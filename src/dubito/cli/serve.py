@@ -73,7 +73,6 @@ def serve(
     """
     import sys
     from dataclasses import replace
-    from shlex import quote
 
     from dubito.decide import ReviewTeam
     from dubito.decide.policy.loading import load_policy_or_cascade
@@ -87,15 +86,7 @@ def serve(
         got = "neither" if policy is None else "both"
         rule, fix = "needs a policy file or --demo", "Run dubito serve policy.json"
         raise BadValueError("", "dubito serve", rule, got, fix)
-    if labels == "all" and audit_fraction:
-        rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
-        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
-    if audit_fraction is not None and not 0 <= audit_fraction <= 1:
-        rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
-        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{audit_fraction:g}", fix)
-    if retention_days is not None and not 0 < retention_days < float("inf"):
-        rule, fix = "must be a number of days above 0", "Pass --retention-days 30"
-        raise BadValueError("--retention-days", "dubito serve", rule, f"{retention_days:g}", fix)
+    _require_valid(labels, audit_fraction, retention_days)
     settings = Settings(
         audit_fraction=0.01 if audit_fraction is None else audit_fraction,
         labels=labels,
@@ -104,50 +95,64 @@ def serve(
         allowed_hosts=allowed_host or (),
     )
     reviewers = None if team is None else ReviewTeam.load(team)
-    state = loaded = None
-    if policy is not None:
-        state = load_state(policy)
-        loaded = load_policy_or_cascade(policy) if state is None else None
-    sample = demo_data.demo_policy() if demo else None
-    store, listener = _open_store(database), None
-    try:
+    state = None if policy is None else load_state(policy)
+    if policy is None:
+        served: Any = demo_data.demo_policy()
+    else:
+        served = load_policy_or_cascade(policy) if state is None else None
+    with closing(_open_store(database)) as store:
         store.lock()
-        listener = open_socket(host, port)
-        what = "forecasts"
-        if state is not None:
-            deploy_state(store, state, str(policy))
-        elif (served := loaded or sample) is not None:
-            what = f"policy {_deploy(store, served)}"
-        if reviewers is not None:  # raises if the policy is not for it
-            TeamQueue.open(reviewers, store, PolicyCatalog(store), settings)
-        token = None if sample is None else demo_data.fill_demo(store, sample)
-        name = f"[{host}]" if ":" in host else host
-        address = f"http://{name}:{listener.getsockname()[1]}"
-        if not is_loopback(host):
-            say_note("other machines can reach this address: put a TLS proxy in front of it.")
-            if not allowed_host:
-                say_note("clients that use a host name are refused: pass it as --allowed-host.")
-        if as_json:
-            say_json({"address": address, "token": token})
-        else:
-            say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
-            if token is not None:
-                say(f"Sign in with this token: {token}")
-            elif not store.list_tokens():
-                more = "" if database == DATABASE else f" --database {quote(_where(store))}"
-                say("There is no token yet. Create one with:")
-                put(f"  dubito token create --scope decide --scope review{more}")
-        sys.stdout.flush()  # the parent process waits for the address
-        run(
-            store,
-            replace(settings, allowed_hosts=(*settings.allowed_hosts, host)),
-            listener,
-            reviewers,
-        )
-    finally:
-        store.close()
-        if listener is not None:
-            listener.close()
+        with open_socket(host, port) as listener:
+            what = "forecasts"
+            if state is not None:
+                deploy_state(store, state, str(policy))
+            else:
+                what = f"policy {_deploy(store, served)}"
+            if reviewers is not None:  # raises if the policy is not for it
+                TeamQueue.open(reviewers, store, PolicyCatalog(store), settings)
+            token = demo_data.fill_demo(store, served) if demo else None
+            name = f"[{host}]" if ":" in host else host
+            address = f"http://{name}:{listener.getsockname()[1]}"
+            if not is_loopback(host):
+                say_note("other machines can reach this address: put a TLS proxy in front of it.")
+                if not allowed_host:
+                    say_note("clients that use a host name are refused: pass it as --allowed-host.")
+            if as_json:
+                say_json({"address": address, "token": token})
+            else:
+                say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
+                _say_sign_in(store, token, database)
+            sys.stdout.flush()  # the parent process waits for the address
+            settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
+            run(store, settings, listener, reviewers)
+
+
+def _require_valid(labels: str, audit_fraction: float | None, retention_days: float | None) -> None:
+    """Raise for values out of range, and for a sample of rows that all get a label."""
+    caller = "dubito serve"
+    if audit_fraction is not None:
+        rule, fix = "", ""
+        if labels == "all" and audit_fraction:
+            rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
+        elif not 0 <= audit_fraction <= 1:
+            rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
+        if rule:
+            raise BadValueError("--audit-fraction", caller, rule, f"{audit_fraction:g}", fix)
+    if retention_days is not None and not 0 < retention_days < float("inf"):
+        rule, fix = "must be a number of days above 0", "Pass --retention-days 30"
+        raise BadValueError("--retention-days", caller, rule, f"{retention_days:g}", fix)
+
+
+def _say_sign_in(store: Store, token: str | None, database: str) -> None:
+    """Print the token of the sample data, or how to create the first one."""
+    from shlex import quote
+
+    if token is not None:
+        say(f"Sign in with this token: {token}")
+    elif not store.list_tokens():
+        more = "" if database == DATABASE else f" --database {quote(_where(store))}"
+        say("There is no token yet. Create one with:")
+        put(f"  dubito token create --scope decide --scope review{more}")
 
 
 def _deploy(store: Store, policy: ServedPolicy) -> int | None:
@@ -288,9 +293,9 @@ def revoke(
 
     with closing(_open_store(database)) as store:
         known = store.list_tokens()
-        named = [one.id for one in known if one.name == token and one.is_valid]
         is_id = token.isascii() and token.isdigit()
-        found = [one.id for one in known if is_id and one.id == int(token)] or named
+        found = [one.id for one in known if is_id and one.id == int(token)]
+        found += [one.id for one in known if one.name == token and one.is_valid]
         if not found:
             what = f"token {token}" if is_id else f"valid token named {token!r}"
             fix = "Use an id or a name from `dubito token list`"
