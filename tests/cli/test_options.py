@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from dubito.cli.options import OptionGroup, command, flag
+from dubito.cli.printing import has_json
 from dubito.errors import BadValueError
 
 
@@ -48,7 +49,7 @@ class Sizes(OptionGroup):
 
 
 @command("closed", hidden=("depth",))
-def make(file: str, *, sizes: Sizes, output: Path = Path("a.json"), as_json: bool = False) -> None:
+def make(file: str, *, sizes: Sizes, output: Path = Path("a.json")) -> None:
     """Make it.
 
     Example: make a.csv
@@ -62,7 +63,7 @@ def make(file: str, *, sizes: Sizes, output: Path = Path("a.json"), as_json: boo
     output
         Where to write.
     """
-    print(file, sizes.given, sizes.shown, output, as_json)
+    print(file, sizes.given, sizes.shown, output, has_json())
 
 
 app = typer.Typer()

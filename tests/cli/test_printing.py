@@ -1,4 +1,5 @@
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.progress import Progress
 
 from dubito.cli.printing import (
     passes,
+    printed_as_json,
     progress,
     put,
     say,
@@ -56,10 +58,25 @@ def test_a_long_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_numbers_outside_json_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    say_json({"name": "Süd", "value": 0.5})
-    assert '"Süd"' in capsys.readouterr().out
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        say_json({"value": float("nan")})
+    with printed_as_json(True):
+        say_json({"name": "Süd", "value": 0.5})
+        assert '"Süd"' in capsys.readouterr().out
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            say_json({"value": float("nan")})
+
+
+def test_results_are_printed_once_as_text_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not say_json({"rows": 1})
+    say("one row")
+    assert capsys.readouterr().out == "one row\n"
+    with printed_as_json(True):
+        assert say_json({"rows": 1})
+        say("one row")
+        show_table(("a", "b"), [("c", "d")])
+        say_note("a note")
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"rows": 1}
+    assert printed.err == "dubito: a note\n"
 
 
 def test_the_remedy_of_an_error_has_its_own_line(
@@ -199,8 +216,9 @@ def test_control_characters_are_shown_and_never_sent(capsys: pytest.CaptureFixtu
     say_error(BadValueError("label", f"{HOSTILE}\n", "must be", HOSTILE, f"Pass {HOSTILE}\n"))
     say_error(BadFileError("\udcff.csv", HOSTILE, "Check it"))
     show_table(("a", "b"), [(f"{HOSTILE}\n", HOSTILE)])
-    say_json({HOSTILE: HOSTILE})
     put(HOSTILE)
+    with printed_as_json(True):
+        say_json({HOSTILE: HOSTILE})
     printed = capsys.readouterr()
     assert control_characters(printed.out + printed.err) == set()
     assert printed.out.count(r"\x1b]0;owned\x07[red]\x9b31m\u202e") == 4

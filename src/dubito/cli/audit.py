@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from dubito.cli.ahead import compile_ahead
-from dubito.cli.columns import (
-    ColumnOptions,
-    note_scores,
-    note_single_class,
-    note_unknown_answers,
-    require_positive,
-)
+from dubito.cli.columns import ColumnOptions
 from dubito.cli.cost_options import CostOptions, require_unused
 from dubito.cli.limits import as_shown, crossed_limits, limit_warnings
 from dubito.cli.options import command
 from dubito.cli.printing import passes, put, say, say_bad_rows, say_json, typed
-from dubito.cli.reading import Reader, require_output_paths
+from dubito.cli.reading import Reader, check_rows, require_output_paths
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -57,7 +51,6 @@ def audit(
     output: Path | None = None,
     fail_on: list[str] | None = None,
     bad_rows: Path | None = None,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Measure the calibration, accuracy and error detection of a file of predictions.
@@ -123,11 +116,9 @@ def audit(
     if bad_rows is not None and bad is not None:
         with Sink(bad_rows) as sink:
             sink.write(bad.columns)
-    if as_json:
-        set_aside = {} if bad is None else {"bad_rows": len(bad)}
-        last = {**set_aside, "findings": findings, "streamed": found.is_streamed}
-        say_json({**found.result.to_dict(), **found.extra, **last})
-    else:
+    set_aside = {} if bad is None else {"bad_rows": len(bad)}
+    last = {**set_aside, "findings": findings, "streamed": found.is_streamed}
+    if not say_json({**found.result.to_dict(), **found.extra, **last}):
         _say(found, options)
         if bad_rows is not None and bad is not None:
             say()
@@ -219,15 +210,11 @@ def _measure(
     elif options.scores is not None:
         from dubito.calibrate.held_out_answers import HeldOutAnswers
 
-        note_single_class(rows, file, is_error=True)
-        note_scores(rows, file)
+        check_rows(rows, file, options, is_single_error=True)
         answers = HeldOutAnswers.cross_fit(rows, 0, "dubito audit")
         result = Audit.of(ArrayShards(answers.calibrated))
     else:
-        require_positive(options.positive, next(rows.batches()).outputs, file)
-        note_single_class(rows, file)
-        if options.confidence is not None and options.weight is None:
-            note_unknown_answers(rows, file)
+        check_rows(rows, file, options)
         result = Audit.of(rows, pos_label=options.positive, costs=costs, **settings)
         comparison = result.group_comparison
         too_few = () if comparison is None else comparison.too_few_rows

@@ -6,17 +6,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dubito.cli.columns import (
-    ColumnOptions,
-    note_scores,
-    note_single_class,
-    output_columns,
-    require_positive,
-)
+from dubito.cli.columns import ColumnOptions, output_columns
 from dubito.cli.cost_options import require_unused
 from dubito.cli.options import command
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
-from dubito.cli.reading import Reader, require_output_paths
+from dubito.cli.reading import Reader, check_rows, require_output_paths
 from dubito.errors import BadValueError
 
 Z = 1.96  # standard errors to each side of a 95 % interval
@@ -31,7 +25,6 @@ def calibrate(
     calibrator: str = "auto",
     apply: Path | None = None,
     columns: str | None = None,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Fit the calibrator with the best cross-validated score and save it, or apply it.
@@ -73,7 +66,7 @@ def calibrate(
     if apply is not None:
         rows = output or "calibrated.parquet"
         require_output_paths({"--output": rows}, [file, apply])
-        _apply(apply, file, rows, options, reader, columns, as_json)
+        _apply(apply, file, rows, options, reader, columns)
         return
     if columns is not None:
         rule, fix = "requires --apply", "Pass --apply calibrator.json, or leave it out"
@@ -83,14 +76,12 @@ def calibrate(
     if options.is_regression:
         from dubito.cli.calibrators import fit_regression
 
-        fit_regression(file, place, options, reader, calibrator, as_json)
+        fit_regression(file, place, options, reader, calibrator)
         return
-    _fit(file, place, options, reader, calibrator, as_json)
+    _fit(file, place, options, reader, calibrator)
 
 
-def _fit(
-    file: str, output: str, options: ColumnOptions, reader: Reader, name: str, as_json: bool
-) -> None:
+def _fit(file: str, output: str, options: ColumnOptions, reader: Reader, name: str) -> None:
     """Fit a calibrator, save it and print what it achieves on held-out rows."""
     import json
 
@@ -118,10 +109,7 @@ def _fit(
     with passes():
         rows = reader.rows(predictions)
         if not options.is_multilabel:
-            require_positive(options.positive, next(rows.batches()).outputs, file)
-            note_single_class(rows, file)
-        if options.is_answers:
-            note_scores(rows, file)
+            check_rows(rows, file, options)
         fitted.fit(rows)
         if isinstance(fitted, ConfidenceCalibrator):
             fitted.columns_ = output_columns(predictions.columns)
@@ -131,9 +119,8 @@ def _fit(
     write_atomic(output, json.dumps(document, allow_nan=False))
     chosen, reason = (fitted.chosen_, fitted.reason_) if is_auto else (repr(fitted), "named")
     leaderboard = [_with_interval(line) for line in fitted.leaderboard_] if is_auto else []
-    if as_json:
-        found = {"chosen": chosen, "reason": reason, "leaderboard": leaderboard}
-        say_json({**found, "evidence": evidence.to_dict(), "output": output})
+    found = {"chosen": chosen, "reason": reason, "leaderboard": leaderboard}
+    if say_json({**found, "evidence": evidence.to_dict(), "output": output}):
         return
     is_plain = is_auto or options.is_answers
     what = fitted.summary() if is_plain else f"{type(fitted).__name__} ({fitted.summary()})"
@@ -192,7 +179,6 @@ def _apply(
     options: ColumnOptions,
     reader: Reader,
     wanted: str | None,
-    as_json: bool,
 ) -> None:
     """Write the calibrated probabilities of new predictions beside their columns."""
     from dubito.cli.calibrators import load_application
@@ -214,9 +200,7 @@ def _apply(
         wanted=wanted,
     )
     n_rows = sum(run.write().values())
-    if as_json:
-        counted = {"rearranged": application.n_rearranged} if options.rearrange else {}
-        say_json({"rows": n_rows, **counted, "output": output})
-        return
+    counted = {"rearranged": application.n_rearranged} if options.rearrange else {}
+    say_json({"rows": n_rows, **counted, "output": output})
     say(application.done.format(n_rows, file, output))
     say_rearranged(application.n_rearranged)

@@ -108,7 +108,7 @@ def regression_calibrators(name: str, outputs: BaseOutputs) -> list[RegressionCa
 
 
 def fit_regression(
-    file: str, output: str, options: ColumnOptions, reader: Reader, name: str, as_json: bool
+    file: str, output: str, options: ColumnOptions, reader: Reader, name: str
 ) -> None:
     """Fit a calibrator, save it, and print what it achieves on held-out rows."""
     require_unused({"--positive": options.positive, "--classes": options.classes}, "here")
@@ -127,12 +127,10 @@ def fit_regression(
     write_atomic(output, json.dumps(document, allow_nan=False))
     reason = reason if name == "auto" else "named"
     _warn_if_worse(tried[best])
-    if as_json:
-        scores = [{"name": each, **_scores(one)} for each, one in zip(names, tried, strict=True)]
-        found: dict[str, Any] = {"chosen": chosen, "reason": reason, "leaderboard": scores}
-        found |= {"rearranged": n_rearranged} if options.rearrange else {}
-        say_json({**found, "evidence": tried[best].to_dict(), "output": output})
-        return
+    scores = [{"name": each, **_scores(one)} for each, one in zip(names, tried, strict=True)]
+    found: dict[str, Any] = {"chosen": chosen, "reason": reason, "leaderboard": scores}
+    found |= {"rearranged": n_rearranged} if options.rearrange else {}
+    say_json({**found, "evidence": tried[best].to_dict(), "output": output})
     say(f"{chosen}: {fitted.summary()}.")
     if len(candidates) > 1:
         say(f"{reason[0].upper()}{reason[1:]}.")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from dubito.cli.columns import is_number
 from dubito.cli.options import command
 from dubito.cli.printing import say, say_json
-from dubito.cli.reading import nearest_first, policy_first, require_output_paths
+from dubito.cli.reading import is_number, nearest_first, policy_first, require_output_paths
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from dubito.decide import Cascade
 
 cascade = typer.Typer(
-    help="Call a larger model only where its answer is worth the price.", no_args_is_help=True
+    name="cascade",
+    help="Call a larger model only where its answer is worth the price.",
+    no_args_is_help=True,
 )
 FIT, DECIDE = "dubito cascade fit", "dubito cascade decide"
 UNIT, PERCENT = "unit", "percent"
@@ -42,7 +43,6 @@ def fit(
     percent: bool = False,
     seed: int = 0,
     output: Path | None = None,
-    as_json: bool = False,
 ) -> None:
     """Choose which models to call, in which order, and when to stop, by expected cost.
 
@@ -115,10 +115,8 @@ def fit(
     fitted = replace(fitted, provenance={**fitted.provenance, "columns": columns})
     if output is not None:
         fitted.save(output)
-    if as_json:
-        unlabeled = {"n_unlabeled": n_unknown} if n_unknown else {}
-        say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict(), **unlabeled})
-        return
+    unlabeled = {"n_unlabeled": n_unknown} if n_unknown else {}
+    say_json({"tiers": list(fitted.tiers), **fitted.report.to_dict(), **unlabeled})
     say(str(fitted))
     if n_unknown:
         left_out = quantity(n_unknown)
@@ -137,7 +135,6 @@ def decide(
     percent: Annotated[bool | None, typer.Option("--percent/--no-percent")] = None,
     ids: Annotated[str | None, typer.Option("--id")] = None,
     output: Path | None = None,
-    as_json: bool = False,
 ) -> None:
     """Decide for each row: call a model next, take its answer, abstain or ask a person.
 
@@ -192,9 +189,7 @@ def decide(
         found["p_correct"] = np.ma.masked_invalid(found["p_correct"])  # blank where unknown
         with Sink(output) as sink:
             sink.write({**key, **found})
-    if as_json:
-        say_json({"n_rows": len(decisions), "actions": counts, "notes": notes})
-        return
+    say_json({"n_rows": len(decisions), "actions": counts, "notes": notes})
     say(_next_step(counts))
     say("\n".join([str(decisions), *notes]))
     if output is not None:

@@ -77,24 +77,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-START, MEASURE = "Start", "Measure"
-DECIDE, PRODUCTION = "Calibrate and decide", "Production"
-app.command(rich_help_panel=START)(demo)
-app.command(rich_help_panel=START)(doctor)
-app.command(rich_help_panel=START)(explain)
-app.command(rich_help_panel=MEASURE)(audit)
-app.command(rich_help_panel=MEASURE)(compare)
-app.command(rich_help_panel=MEASURE)(drift)
-app.command(rich_help_panel=DECIDE)(calibrate)
-app.command(rich_help_panel=DECIDE)(fit)
-app.command(rich_help_panel=DECIDE)(decide)
-app.command(rich_help_panel=DECIDE)(forecast)
-app.add_typer(cascade, name="cascade", rich_help_panel=DECIDE)
-app.add_typer(review, name="review", rich_help_panel=DECIDE)
-app.add_typer(policy, name="policy", rich_help_panel=DECIDE)
-app.command(rich_help_panel=PRODUCTION)(export)
-app.command(rich_help_panel=PRODUCTION)(serve)
-app.add_typer(token, name="token", rich_help_panel=PRODUCTION)
+PANELS = {  # of the help
+    "Start": (demo, doctor, explain),
+    "Measure": (audit, compare, drift),
+    "Calibrate and decide": (calibrate, fit, decide, forecast, cascade, review, policy),
+    "Production": (export, serve, token),
+}
+for panel, commands in PANELS.items():
+    for one in commands:
+        if isinstance(one, typer.Typer):
+            app.add_typer(one, rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(one)
 
 
 def _print_version(is_requested: bool) -> None:

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dubito.cli.columns import MULTILABEL, ColumnOptions, require_positive
+from dubito.cli.columns import MULTILABEL, ColumnOptions
 from dubito.cli.cost_options import CostOptions, require_unused
 from dubito.cli.limits import as_shown, crossed_limits
 from dubito.cli.options import command
 from dubito.cli.printing import passes, put, say, say_json, say_rearranged, typed
-from dubito.cli.reading import Reader, count_rearranged, require_output_paths, resolved
+from dubito.cli.reading import (
+    Reader,
+    count_rearranged,
+    require_output_paths,
+    require_positive,
+    resolved,
+)
 from dubito.errors import BadValueError, BaseRuleError
 
 if TYPE_CHECKING:
@@ -30,7 +36,6 @@ def compare(
     cost: list[str] | None = None,
     output: Path | None = None,
     fail_on: list[str] | None = None,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Compare models on the same rows, with confidence intervals; the first is the baseline.
@@ -79,12 +84,10 @@ def compare(
             fail_on or [], as_shown(comparison.figures(name)), subject=f"{name}: "
         )
     ]
-    if as_json:
-        say_json({**comparison.to_dict(), "findings": findings})
-    else:
-        say(str(comparison))
-        if output is not None:
-            say(f"\nThe report is in {output}.")
+    say_json({**comparison.to_dict(), "findings": findings})
+    say(str(comparison))
+    if output is not None:
+        say(f"\nThe report is in {output}.")
     for one in findings:
         put(f"dubito: {one}", is_error=True)
     if findings:
@@ -176,7 +179,6 @@ def drift(
     options: ColumnOptions,
     output: Path | None = None,
     fail_on_drift: bool = False,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Test whether predictions, uncertainty, labels or features drifted between two periods.
@@ -221,13 +223,11 @@ def drift(
 
         title = f"{PurePath(reference).name} and {PurePath(current).name}"
         drift_report(result, title=title, command=typed()).save(output)
-    if as_json:
-        counted = {"rearranged": n_rearranged} if options.rearrange else {}
-        say_json({**result.to_dict(), **counted})
-    else:
-        say(str(result))
-        say_rearranged(n_rearranged)
-        if output is not None:
-            say(f"\nThe report is in {output}.")
+    counted = {"rearranged": n_rearranged} if options.rearrange else {}
+    say_json({**result.to_dict(), **counted})
+    say(str(result))
+    say_rearranged(n_rearranged)
+    if output is not None:
+        say(f"\nThe report is in {output}.")
     if fail_on_drift and result.has_drifted:
         raise typer.Exit(1)

@@ -170,11 +170,11 @@ def _parse_cell(text: str) -> CostCell:
     """
     names, sign, cost = text.partition("=")
     cells = next(csv.reader([names.strip()], skipinitialspace=True), [])
-    parts = [part.strip() for part in cells]
-    if not sign or len(parts) != 2 or not all(parts):
+    if not sign or len(cells) != 2 or not all(cell.strip() for cell in cells):
         rule, fix = "must be ACTION,CLASS=COST", "Pass e.g. --cost 'pass,fraud=amount'"
         raise BadValueError("", "--cost", rule, repr(text), fix)
-    return CostCell(*parts, cost.strip())
+    action, class_ = cells
+    return CostCell(action.strip(), class_.strip(), cost.strip())
 
 
 def _position(name: str, names: Any, kind: str, file: Path | None) -> int:
@@ -336,9 +336,8 @@ class ValueOptions(OptionGroup):
             if name == "interval":
                 rule, highest, example = "must be between 0 and 1", 1.0, "0.9"
             if not 0 < value < highest:
-                raise BadValueError(
-                    "", flag(name), rule, f"{value:g}", f"Pass {flag(name)} {example}"
-                )
+                fix = f"Pass {flag(name)} {example}"
+                raise BadValueError("", flag(name), rule, f"{value:g}", fix)
         for limit in ("max_width", "max_relative_width"):
             if limit in limits and self.review_cost is None:
                 rule, fix = "requires --review-cost", "Pass --review-cost 5, the cost of a review"

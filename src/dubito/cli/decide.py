@@ -41,7 +41,6 @@ def decide(
     ] = None,
     review: Path | None = None,
     bad_rows: Path | None = None,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Choose an action for each row of new predictions, written beside the input columns.
@@ -131,9 +130,7 @@ def decide(
         counts["bad_rows"] = len(run.bad_rows)
     if sum(n_rearranged):
         counts["rearranged"] = sum(n_rearranged)
-    if as_json:
-        say_json({**counts, "output": output})
-        return
+    say_json({**counts, "output": output})
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
     say(f"{quantity(counts['rows'], 'row')} of {where}: {_in_words(taken)}.")
     say_rearranged(sum(n_rearranged))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from dubito.cli.ahead import compile_ahead
 from dubito.cli.options import command
-from dubito.cli.printing import say, say_json, show_table
+from dubito.cli.printing import has_json, say, say_json, show_table
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito import Logits
-    from dubito.data import FashionMNISTSample
+    from dubito.data import Batch, FashionMNISTSample
     from dubito.decide import Policy
 
 
@@ -75,7 +75,6 @@ def demo(
     is_multilabel: bool = False,
     is_forecasts: bool = False,
     is_cascade: bool = False,
-    as_json: bool = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
@@ -104,7 +103,7 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         _write_inputs(name, folder)
-        _run_commands(*STORIES[name], folder=folder, as_json=as_json)
+        _run_commands(*STORIES[name], folder=folder)
         return
     from dubito import audit
     from dubito.data import load_fashion_mnist
@@ -115,10 +114,9 @@ def demo(
     logits = _logits_of(sample, "test")
     compile_ahead(logits)
     found = audit(_labels_of(sample, "test"), logits)
-    if not as_json:
-        say("A small network classifies eight kinds of clothes. Is its confidence calibrated?")
-        say(f"\n{found}\n")
-        say("Fitting a policy on 4,000 validation images, which takes a moment ...")
+    say("A small network classifies eight kinds of clothes. Is its confidence calibrated?")
+    say(f"\n{found}\n")
+    say("Fitting a policy on 4,000 validation images, which takes a moment ...")
     policy = Policy.fit(
         _logits_of(sample, "validation"),
         _labels_of(sample, "validation"),
@@ -134,9 +132,7 @@ def demo(
         "decisions": _decision_costs(policy, sample),
         "out-of-distribution": _ood_results(policy, sample),
     }
-    if as_json:
-        say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
-        return
+    say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
     _print_results(figures, policy, folder)
 
 
@@ -169,7 +165,7 @@ def _write_tables(folder: Path, tables: Mapping[str, Mapping[str, Any]]) -> None
             sink.write(columns)
 
 
-def _run_commands(story: str, *commands: str, folder: Path, as_json: bool) -> None:
+def _run_commands(story: str, *commands: str, folder: Path) -> None:
     """Run the commands that lead from files to results."""
     import json
     from contextlib import redirect_stdout
@@ -178,44 +174,41 @@ def _run_commands(story: str, *commands: str, folder: Path, as_json: bool) -> No
 
     from dubito.cli.commands import app
 
-    if not as_json:
-        say(story)
+    say(story)
     results: dict[str, Any] = {}
     for words in map(split, commands):
         typed = [str(folder / word) if word.endswith(ENDINGS) else word for word in words]
-        if not as_json:
-            say(f"\n$ dubito {join(typed)}\n")
+        say(f"\n$ dubito {join(typed)}\n")
+        if not has_json():
             app(typed, standalone_mode=False)
             continue
         printed = StringIO()
         with redirect_stdout(printed):
             app([*typed, "--json"], standalone_mode=False)
         results[words[0]] = json.loads(printed.getvalue())
-    if as_json:
-        say_json({**results, "folder": str(folder)})
+    say_json({**results, "folder": str(folder)})
 
 
 def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write the decisions for the test images and the out-of-distribution sets."""
-    from dubito.data import ArrayShards, Batch, Sink
+    from dubito.data import ArrayShards, Sink
     from dubito.decide import write_decisions
 
     with Sink(path) as sink:
         for field in ("test", *OOD_SETS.values()):
-            batch = Batch.of(None, _logits_of(sample, field), features=_features_of(sample, field))
-            write_decisions(policy, ArrayShards(batch), sink, source=field)
+            shards = ArrayShards(_unlabeled(sample, field))
+            write_decisions(policy, shards, sink, source=field)
 
 
 def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write the report on the test images."""
-    from dubito.data import Batch
     from dubito.report import make_report
 
     make_report(
         _labels_of(sample, "test"),
         _logits_of(sample, "test"),
         features=sample.test_features,
-        ood=Batch.of(None, _logits_of(sample, "digits"), features=sample.digits_features),
+        ood=_unlabeled(sample, "digits"),
         policy=policy,
         title="Eight kinds of clothes",
         command="dubito demo",
@@ -265,15 +258,14 @@ def _decision_costs(policy: Policy, sample: FashionMNISTSample) -> dict[str, flo
 
 def _ood_results(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
     """Return mean confidence and rejections for images unlike the training data."""
-    from dubito.data import Batch
     from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 
     results = {}
     for name, field in OOD_SETS.items():
-        outputs = _logits_of(sample, field)
-        found = policy.decide(outputs, _features_of(sample, field))
+        batch = _unlabeled(sample, field)
+        found = policy.decide(batch.outputs, batch.features)
         results[name] = {
-            "confidence": float(Batch.of(None, outputs).rows.confidence.mean()),
+            "confidence": float(batch.rows.confidence.mean()),
             "rejected": float(found.is_rejected.mean()),
             "detected as OOD": float((found.reason == OUT_OF_DISTRIBUTION).mean()),
         }
@@ -324,11 +316,14 @@ def _logits_of(sample: FashionMNISTSample, field: str) -> Logits:
     return Logits(getattr(sample, f"{field}_logits"), sample.classes)
 
 
+def _unlabeled(sample: FashionMNISTSample, field: str) -> Batch:
+    """Return the logits and features of a part of the sample."""
+    from dubito.data import Batch
+
+    features = getattr(sample, f"{field}_features")
+    return Batch.of(None, _logits_of(sample, field), features=features)
+
+
 def _labels_of(sample: FashionMNISTSample, field: str) -> list[str]:
     """Return the names of the true classes of a part of the sample."""
     return [sample.classes[label] for label in getattr(sample, f"{field}_labels")]
-
-
-def _features_of(sample: FashionMNISTSample, field: str) -> Any:
-    """Return the features of a part of the sample."""
-    return getattr(sample, f"{field}_features")

@@ -25,7 +25,7 @@ TOLERANCE = 1e-6  # above rounding in single precision
 
 
 @command()
-def doctor(*, as_json: bool = False) -> None:
+def doctor() -> None:
     """Show versions, threads and compiled kernels, and verify results against stored values.
 
     Example: dubito doctor
@@ -33,16 +33,14 @@ def doctor(*, as_json: bool = False) -> None:
     facts, found = _environment(), _computed_metrics()
     checks = {name: [found[name], stored] for name, stored in STORED.items()}
     wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > TOLERANCE]
-    if as_json:
-        say_json({**facts, "checks": checks, "wrong": wrong})
-    else:
-        say("\n".join(f"{name:<15} {value}" for name, value in facts.items()) + "\n")
-        lines = [
-            (name, f"{now:.7f}", f"{stored:.7f}", "wrong" if name in wrong else "ok")
-            for name, (now, stored) in checks.items()
-        ]
-        show_table(("value", "computed", "expected", ""), lines)
-        say(f"\n{'All checks passed' if not wrong else 'Checks failed: ' + ', '.join(wrong)}.")
+    say_json({**facts, "checks": checks, "wrong": wrong})
+    say("\n".join(f"{name:<15} {value}" for name, value in facts.items()) + "\n")
+    lines = [
+        (name, f"{now:.7f}", f"{stored:.7f}", "wrong" if name in wrong else "ok")
+        for name, (now, stored) in checks.items()
+    ]
+    show_table(("value", "computed", "expected", ""), lines)
+    say(f"\n{'All checks passed' if not wrong else 'Checks failed: ' + ', '.join(wrong)}.")
     if wrong:
         raise typer.Exit(1)
 

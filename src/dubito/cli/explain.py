@@ -50,8 +50,6 @@ def _known_terms() -> list[str]:
 @command()
 def explain(
     term: Annotated[list[str] | None, typer.Argument(autocompletion=_known_terms)] = None,
-    *,
-    as_json: bool = False,
 ) -> None:
     """Explain a term, such as ECE or conformal prediction, and how to compute it.
 
@@ -64,16 +62,12 @@ def explain(
     """
     if not term:
         entries = _glossary()
-        if as_json:
-            say_json(entries)
-            return
+        say_json(entries)
         _show_columns([entry["term"] for entry in entries])
         say("\nExplain one of them: dubito explain ece")
         return
     entry = _find_entry(" ".join(term))
-    if as_json:
-        say_json(entry)
-        return
+    say_json(entry)
     say(entry["term"] + (f" ({', '.join(entry['aliases'])})" if entry["aliases"] else ""))
     say(f"\n{entry['text']}\n")
     put(f"  {entry['use']}\n")

@@ -22,7 +22,6 @@ def export(
     precision: str = "mixed",
     network: Path | None = None,
     network_output: list[str] | None = None,
-    as_json: bool = False,
 ) -> None:
     """Write a policy for a runtime without dubito: ONNX, PyTorch or NumPy.
 
@@ -91,9 +90,7 @@ def export(
             to_program(policy, output, outputs=outputs)
     except BaseRuleError as error:
         raise _with_flags(error) from error
-    if as_json:
-        say_json({"written": str(output), **names})
-        return
+    say_json({"written": str(output), **names})
     say(f"Wrote {output}: {', '.join(names['inputs'])} in, {', '.join(names['outputs'])} out.")
     if ending == ".py":
         say(f"Run `python {output}` where it will work: it compares itself with dubito on 8 rows.")

@@ -7,14 +7,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, final
 
 from dubito.cli.ahead import compile_ahead
-from dubito.cli.columns import (
-    REGRESSION,
-    ColumnOptions,
-    note_scores,
-    note_single_class,
-    output_columns,
-    require_positive,
-)
+from dubito.cli.columns import REGRESSION, ColumnOptions, output_columns
 from dubito.cli.cost_options import (
     CostOptions,
     LabelOptions,
@@ -24,7 +17,7 @@ from dubito.cli.cost_options import (
 )
 from dubito.cli.options import OptionGroup, command, flag
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, typed
-from dubito.cli.reading import Reader, count_rearranged, require_output_paths
+from dubito.cli.reading import Reader, check_rows, count_rearranged, require_output_paths
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -156,7 +149,6 @@ def fit(
     by_value: ValueOptions,
     output: Path = Path("policy.json"),
     report: Path | None = None,
-    as_json: bool = False,
     reader: Reader,
 ) -> None:
     """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
@@ -212,10 +204,9 @@ def fit(
     with passes():
         _save(policy, evidence, rows, file, output, report)
         n_rearranged = count_rearranged(rows) if options.rearrange else 0
-    if as_json:
-        results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
-        results |= {"rearranged": n_rearranged} if options.rearrange else {}
-        say_json({**results, "output": str(output)})
+    results = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+    results |= {"rearranged": n_rearranged} if options.rearrange else {}
+    if say_json({**results, "output": str(output)}):
         return
     # Without the notes that were printed as warnings.
     notes = tuple(one for one in policy.report.notes if one not in evidence.warnings)
@@ -246,12 +237,13 @@ def _fit_classes(
         _require_unset({**unset, "--features": options.features})
     settings: dict[str, Any] = {
         "calibrator": (answer_calibrator if is_answers else calibrator_named)(wanted.calibrator),
+        "risk": None,
         "pos_label": options.positive,
+        "current": "argmax" if wanted.current_threshold is None else wanted.current_threshold,
+        "deploy_prior": None,
         "max_review_rate": wanted.max_review_rate,
         "random_state": wanted.seed,
     }
-    if wanted.current_threshold is not None:
-        settings["current"] = wanted.current_threshold
     if not wanted.max_risk is wanted.max_cost is None:
         delta = RISK_DELTA if wanted.risk_delta is None else wanted.risk_delta
         settings["risk"] = RiskBound(wanted.max_risk, delta, wanted.max_cost)
@@ -269,10 +261,7 @@ def _fit_classes(
         rows = reader.rows(predictions)
         first = next(rows.batches())
         outputs = as_decidable(first.outputs, "dubito fit")
-        require_positive(options.positive, outputs, file)
-        note_single_class(rows, file, is_error=True)
-        if is_answers:
-            note_scores(rows, file)
+        check_rows(rows, file, options, is_single_error=True)
         compile_ahead(outputs, ends_with_audit=True)
         settings["costs"] = costs.read(outputs)
         if (hint := review_hint(settings["costs"])) is not None:

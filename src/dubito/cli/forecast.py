@@ -51,7 +51,6 @@ def forecast(
     output: Path | None = None,
     bad_rows: Path | None = None,
     report: Path | None = None,
-    as_json: bool = False,
 ) -> None:
     """Adapt prediction intervals or sets to past outcomes, replayed in time order.
 
@@ -136,8 +135,7 @@ def forecast(
         _write(output, rows, found.chosen, judged[-1][-1] if found.chosen.size else None)
     counts = {**found.counts, "n_rearranged": rows.n_rearranged, "n_bad_rows": rows.n_bad}
     if not judged:
-        if as_json:
-            say_json(counts)
+        if say_json(counts):
             return
         none = f"{file} has no forecasts after those in {state}."
         say(f"Nothing in {file} could be issued or learned from." if found.too_late.size else none)
@@ -158,8 +156,7 @@ def forecast(
             facts=_facts(online, rows),
         )
         page.save(report)
-    if as_json:
-        say_json({**coverage.to_dict(), **counts})
+    if say_json({**coverage.to_dict(), **counts}):
         return
     _print(coverage)
     _print_counts(online, rows, found, state, bad_rows)

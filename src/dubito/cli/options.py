@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
 
+from dubito.cli.printing import printed_as_json
 from dubito.errors import BadValueError
 
 HEADING = re.compile(r"\n\n([^\n]+)\n-{3,}\n")
@@ -34,6 +35,9 @@ COMMON = {  # help of options that several commands have
     "seed": "Random seed.",
     "as_json": "Print the results as JSON.",
 }
+AS_JSON = inspect.Parameter(
+    "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool
+)
 
 
 class OptionGroup:
@@ -96,7 +100,8 @@ def command(
 
     Its positional parameters are arguments, those by keyword are options, and an `OptionGroup`
     stands for all of its options except `unused` ones; `hidden` ones are accepted and not shown. A
-    group that is a context manager is closed after the command.
+    group that is a context manager is closed after the command. Each command has an option `--json`
+    besides, with which `say_json` prints and `say` does not.
 
     The docstring of the function, or else of the group, has the help of each under the heading
     "Options", or under the title of a panel.
@@ -111,6 +116,8 @@ def command(
                 parameters.append(_as_typer(one, texts, is_option=one.kind is one.KEYWORD_ONLY))
                 continue
             group = one.annotation
+            if hasattr(group, "__exit__"):  # the options of a reader come last
+                parameters.append(_as_typer(AS_JSON, texts))
             own = inspect.signature(group, eval_str=True).parameters.values()
             known = _split_help(group.__doc__ or "")[1] | texts
             options = [
@@ -120,10 +127,13 @@ def command(
             ]
             groups[one.name] = group, options
             parameters += options
+        if all(one.name != AS_JSON.name for one in parameters):
+            parameters.append(_as_typer(AS_JSON, texts))
 
         @wraps(function)
         def run(*arguments: Any, **values: Any) -> None:
             with ExitStack() as opened:
+                opened.enter_context(printed_as_json(values.pop(AS_JSON.name, False)))
                 for name, (group, options) in groups.items():
                     given = {one.name: values.pop(one.name, one.default) for one in options}
                     repeated = {each: given[each] for each in group.repeated if given.get(each)}

@@ -12,6 +12,7 @@ from dubito.cli.reading import policy_first
 from dubito.errors import BadValueError
 
 policy = typer.Typer(
+    name="policy",
     help="Show, explain or seal a policy file, or print the schema of such files.",
     no_args_is_help=True,
 )
@@ -20,7 +21,7 @@ MAX_SHOWN = 10  # actions and classes whose costs are shown
 
 @policy.command()
 @command()
-def show(file: Path, *, as_json: bool = False) -> None:
+def show(file: Path) -> None:
     """Show what a policy or a cascade does, and its out-of-sample results.
 
     Example: dubito policy show policy.json
@@ -34,9 +35,7 @@ def show(file: Path, *, as_json: bool = False) -> None:
     from dubito.decide.policy.loading import load_policy_or_cascade
 
     loaded = load_policy_or_cascade(file)
-    if as_json:
-        say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
-        return
+    say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
     say(str(loaded))
     if isinstance(loaded, Cascade):
         say(f"Costs: {', '.join(f'{name} {cost:.4g}' for name, cost in loaded.costs.items())}.")
@@ -56,7 +55,6 @@ def explain(
     *,
     options: ColumnOptions,
     row: int = 0,
-    as_json: bool = False,
 ) -> None:
     """Explain which action a policy takes for one row, and why.
 
@@ -91,15 +89,13 @@ def explain(
         rule, fix = f"must be between 0 and {len(batch) - 1}", f"Pass a row of {rows}"
         raise BadValueError("", "--row", rule, str(row), fix)
     explanation = loaded.explain_batch(batch, row)
-    if as_json:
-        say_json({"row": row, "explanation": explanation})
-        return
+    say_json({"row": row, "explanation": explanation})
     say(explanation)
 
 
 @policy.command()
 @command()
-def seal(file: Path, *, as_json: bool = False) -> None:
+def seal(file: Path) -> None:
     """Validate a policy that was edited by hand and update its checksum.
 
     Example: dubito policy seal policy.json
@@ -114,10 +110,8 @@ def seal(file: Path, *, as_json: bool = False) -> None:
     from dubito.decide.policy.loading import seal_policy
 
     seal_policy(file)
-    if as_json:
-        say_json({"sealed": str(file)})
-    else:
-        say(f"Updated the checksum of {file}.")
+    say_json({"sealed": str(file)})
+    say(f"Updated the checksum of {file}.")
 
 
 @policy.command()

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -62,11 +63,30 @@ FAULTS = {  # the rules that a cell breaks, as what is wrong with it
 MAX_WIDTH = 100  # longer lines are hard to read
 
 
+_HAS_JSON: ContextVar[bool] = ContextVar("has_json", default=False)
+
+
+@contextmanager
+def printed_as_json(is_json: bool) -> Iterator[None]:
+    """Print the results of a command as JSON, or as text."""
+    before = _HAS_JSON.set(is_json)
+    try:
+        yield
+    finally:
+        _HAS_JSON.reset(before)
+
+
+def has_json() -> bool:
+    """Whether results are printed as JSON."""
+    return _HAS_JSON.get()
+
+
 def put(text: str, *, is_error: bool = False) -> None:
-    """Print text, with control characters shown: all output goes through here."""
+    """Print text, with control characters shown; results only if they are not printed as JSON."""
     from dubito.formatting import printable
 
-    print(printable(text), file=sys.stderr if is_error else None)
+    if is_error or not has_json():
+        print(printable(text), file=sys.stderr if is_error else None)
 
 
 def _width() -> int:
@@ -161,13 +181,16 @@ def typed() -> str:
     return shlex.join(["dubito", *sys.argv[1:]])
 
 
-def say_json(values: Any) -> None:
-    """Print values as JSON."""
+def say_json(values: Any) -> bool:
+    """Print values if results are printed as JSON; return whether they are."""
     from dubito.formatting import UNPRINTABLE
 
+    if not has_json():
+        return False
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
     # JSON escapes all control characters below a space by itself.
     print(UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    return True
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

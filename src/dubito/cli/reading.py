@@ -12,15 +12,17 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
-from dubito.cli.options import OptionGroup, join_choices
+from dubito.cli.options import OptionGroup, first_few, join_choices
 from dubito.cli.printing import say_note
 from dubito.errors import BadFileError, BadValueError, BaseRuleError, DubitoError
 
 if TYPE_CHECKING:
+    from dubito.cli.columns import ColumnOptions
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
     from dubito.data.sources import BaseSource
 
 MAX_MEMORY = "1GB"
+MIN_ANSWERS = 50  # that a fit should have
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
 BYTES_PER_FILE_BYTE = 4  # numbers as float64, per byte of a file whose row count is unknown
 
@@ -221,6 +223,132 @@ def nearest_first(name: str, known: Sequence[str]) -> list[str]:
     spelled = {one.lower(): one for one in known}
     near = [spelled[one] for one in get_close_matches(name.lower(), spelled, n=3)]
     return [*near, *(one for one in known if one not in near)]
+
+
+def check_rows(
+    rows: Shards, file: str, options: ColumnOptions, *, is_single_error: bool = False
+) -> None:
+    """Raise for another positive class, and note labels that say too little to learn from."""
+    from dubito.outputs import Scores, TopLabel
+
+    outputs = next(rows.batches()).outputs
+    require_positive(options.positive, outputs, file)
+    _note_single_class(rows, file, is_error=is_single_error)
+    if isinstance(outputs, Scores):
+        _note_scores(rows, file)
+    elif isinstance(outputs, TopLabel) and options.weight is None:
+        _note_unknown_answers(rows, file)
+
+
+def require_positive(positive: str | None, outputs: Any, file: str) -> None:
+    """Raise unless the positive class is one of two, where it was given."""
+    names = [str(name) for name in getattr(outputs, "classes", None) or ("0", "1")]
+    if positive is None or (len(names) == 2 and positive in names):
+        return
+    if len(names) == 2:
+        rule, fix = (
+            f"is not a class of {file}, which has {' and '.join(names)}",
+            positive_choices(names),
+        )
+    else:
+        rule = f"applies to two classes; {file} has {len(names)}: {first_few(names)}"
+        fix = "Leave out --positive"
+    raise BadValueError("", f"--positive {positive}", rule, "", fix)
+
+
+def _note_single_class(rows: Shards, file: str, *, is_error: bool) -> None:
+    """Print a note if all labels are of one class, or raise; reading stops at the second class."""
+    from dubito.data.labels import Labels, names_of
+    from dubito.outputs import BaseClassOutputs, Scores
+
+    found: set[int] = set()
+    outputs: Any
+    for batch in rows.batches():
+        labels, outputs = batch.labels, batch.outputs
+        if not (isinstance(labels, Labels) and isinstance(outputs, BaseClassOutputs)):
+            return
+        found |= set(labels.codes[batch.labeled_weight > 0].tolist())
+        if len(found) > 1 or labels.probabilities is not None:
+            return
+    for code in found:
+        names = [str(name) for name in names_of(outputs)]
+        where = "--correct" if isinstance(outputs, Scores) else "--label"
+        if is_error:
+            rule, got = "must hold labels of two classes or more", f"'{names[code]}' in every row"
+            fix = f"Check {where}, or add rows of other classes"
+            if where == "--correct":
+                fix = f"Check --correct, or add rows whose answer is {names[1 - code]}"
+            raise BadValueError("", file, rule, got, fix)
+        say_note(
+            f"All labels in {file} are '{names[code]}', so nothing is known about "
+            f"{first_few(names[:code] + names[code + 1 :])}: calibrated probabilities and costs "
+            "are unreliable there, and metrics that compare classes are missing. Check "
+            f"{where}, or add rows."
+        )
+
+
+def _note_unknown_answers(rows: Shards, file: str) -> None:
+    """Print a note on rows with a confidence, but without `correct`: they have no weight."""
+    import numpy as np
+
+    from dubito.formatting import quantity
+
+    n_rows = n_known = 0
+    for batch in rows.batches():
+        n_rows, n_known = n_rows + len(batch), n_known + int(np.count_nonzero(batch.weight))
+    if not n_known:
+        rule, fix = "must be known in some rows", "Enter 1 for correct and 0 for wrong answers"
+        raise BadValueError("--correct", file, rule, "blanks only", fix)
+    if n_rows > n_known:
+        say_note(f"{quantity(n_rows - n_known)} of {file} left out: --correct is blank there.")
+
+
+def _note_scores(rows: Shards, file: str) -> None:
+    """Print a note on scores that are constant, on rows without `correct`, and on too few rows."""
+    import numpy as np
+
+    from dubito.formatting import quantity
+
+    n_rows = n_missing = 0
+    ranges: dict[str, tuple[float, float]] = {}
+    for batch in rows.batches():
+        n_rows, n_missing = n_rows + len(batch), n_missing + batch.n_missing
+        scores: Any = batch.outputs
+        for name, column in zip(scores.names, scores.array.T, strict=True):
+            known = np.append(column[~np.isnan(column)], ranges.get(name, ()))
+            if known.size:
+                ranges[name] = float(known.min()), float(known.max())
+    n_known = n_rows - n_missing
+    if n_known < 2:
+        rule = "must have at least 2 answers that are known to be correct or wrong"
+        raise BadValueError("", file, rule, f"{n_known}", f"Add rows: use {MIN_ANSWERS} or more")
+    for name in (name for name, (low, high) in ranges.items() if low == high):
+        say_note(f"`{name}` is {ranges[name][0]:g} in every row of {file}, and tells nothing.")
+    if n_missing:
+        say_note(f"{quantity(n_missing)} of {file} left out: --correct is blank there.")
+    if n_known < MIN_ANSWERS:
+        say_note(
+            f"{file} has {quantity(n_known, 'answer')} that are known to be correct or "
+            f"wrong: too few to rely on P(correct). Use {MIN_ANSWERS} or more."
+        )
+
+
+def positive_choices(names: Sequence[str]) -> str:
+    """Return the remedy that lists the possible positive classes.
+
+    >>> positive_choices(["fraud", "ok"])
+    'Pass --positive fraud or --positive ok'
+    """
+    return f"Pass {' or '.join(f'--positive {name}' for name in names[:4])}"
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, not a name."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def require_output_paths(

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from dubito.decide import Policy
 
 review = typer.Typer(
-    help="Plan who reviews which rejected row, within their capacity.", no_args_is_help=True
+    name="review",
+    help="Plan who reviews which rejected row, within their capacity.",
+    no_args_is_help=True,
 )
 CALLER = "dubito review plan"
 
@@ -33,7 +35,6 @@ def plan(
     exact: bool = False,
     output: Path | None = None,
     save_team: Path | None = None,
-    as_json: bool = False,
 ) -> None:
     """Plan who reviews which rejected row, and state what one more hour of each would save.
 
@@ -79,22 +80,20 @@ def plan(
             sink.write({name: np.asarray(column)[order] for name, column in values.items()})
     if save_team is not None:
         found.team.save(save_team)
-    if as_json:
-        figures = zip(found.team.reviewers, found.used, found.hour_savings.tolist(), strict=True)
-        each = [
-            {
-                "name": one.name,
-                "rows": int(n),
-                "capacity": one.capacity,
-                "row_saves": one.shadow_price,
-                "hour_saves": None if one.rows_per_hour is None else hour,
-            }
-            for one, n, hour in figures
-        ]
-        cost = float(found.expected_cost.sum())
-        counts = {"rows": len(found), "cost_without_review": cost, "saving": found.saving}
-        say_json({**counts, "reviewers": each})
-        return
+    figures = zip(found.team.reviewers, found.used, found.hour_savings.tolist(), strict=True)
+    each = [
+        {
+            "name": one.name,
+            "rows": int(n),
+            "capacity": one.capacity,
+            "row_saves": one.shadow_price,
+            "hour_saves": None if one.rows_per_hour is None else hour,
+        }
+        for one, n, hour in figures
+    ]
+    cost = float(found.expected_cost.sum())
+    counts = {"rows": len(found), "cost_without_review": cost, "saving": found.saving}
+    say_json({**counts, "reviewers": each})
     say(str(found))
     if output is not None:
         say(f"Who reviews which row is in {output}, the most valuable rows of each first.")
@@ -124,10 +123,10 @@ def _rejected(
     except BadValueError as error:
         if "'action'" in error.rule or "'p_correct'" in error.rule:
             fix = f"Run dubito decide POLICY {decisions} -o decisions.csv first, and plan these"
-            raise BadValueError("", decisions, error.rule, error.got, fix) from error
-        if "probability_" not in error.rule:
+        elif "probability_" in error.rule:
+            fix = "Run dubito decide with --all-probabilities"
+        else:
             raise
-        fix = "Run dubito decide with --all-probabilities"
         raise BadValueError("", decisions, error.rule, error.got, fix) from error
     action = np.array([str(one) for one in cells["action"].values()])
     rejecting = [str(policy.costs.actions[k]) for k in policy.costs.rejecting]

@@ -33,7 +33,6 @@ def serve(
     blind: bool = False,
     retention_days: float | None = None,
     demo: bool = False,
-    as_json: bool = False,
 ) -> None:
     """Serve decisions over HTTP, with a log and a review queue for rejected rows.
 
@@ -117,11 +116,9 @@ def serve(
                 say_note("other machines can reach this address: put a TLS proxy in front of it.")
                 if not allowed_host:
                     say_note("clients that use a host name are refused: pass it as --allowed-host.")
-            if as_json:
-                say_json({"address": address, "token": token})
-            else:
-                say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
-                _say_sign_in(store, token, database)
+            say_json({"address": address, "token": token})
+            say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
+            _say_sign_in(store, token, database)
             sys.stdout.flush()  # the parent process waits for the address
             settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
             run(store, settings, listener, reviewers)
@@ -186,7 +183,7 @@ def _where(store: Store) -> str:
 
 
 token = typer.Typer(
-    help="Create, list or revoke access tokens of the service.", no_args_is_help=True
+    name="token", help="Create, list or revoke access tokens of the service.", no_args_is_help=True
 )
 DAY = 86_400.0
 
@@ -199,7 +196,6 @@ def create(
     name: str = "me",
     days: float | None = None,
     database: str = DATABASE,
-    as_json: bool = False,
 ) -> None:
     """Create an access token and print it once; it is not stored in clear text.
 
@@ -224,8 +220,7 @@ def create(
     with closing(_open_store(database)) as store:
         lifetime = None if days is None else days * DAY
         created = store.create_token(check_name(name, "--name"), scope, lifetime)
-    if as_json:
-        say_json({"name": name, "scopes": sorted(set(scope)), "token": created})
+    if say_json({"name": name, "scopes": sorted(set(scope)), "token": created}):
         return
     say_note(f"keep this token safe: it is shown only once. Scopes of {name}: {', '.join(scope)}.")
     put(created)
@@ -233,7 +228,7 @@ def create(
 
 @token.command("list")
 @command()
-def list_tokens(*, database: str = DATABASE, as_json: bool = False) -> None:
+def list_tokens(*, database: str = DATABASE) -> None:
     """List tokens with their users, scopes and validity.
 
     Example: dubito token list
@@ -257,17 +252,16 @@ def list_tokens(*, database: str = DATABASE, as_json: bool = False) -> None:
         }
         for one in found
     ]
-    if as_json:
-        say_json(rows)
-    elif not rows:
+    say_json(rows)
+    if not rows:
         say("No tokens yet.")
-    else:
-        lines = [
-            (f"{row['id']} {row['name']}", " ".join(row["scopes"]), row["created"],
-             "valid" if row["is_valid"] else "revoked or expired")
-            for row in rows
-        ]  # fmt: skip
-        show_table(("id and name", "scopes", "created", ""), lines)
+        return
+    lines = [
+        (f"{row['id']} {row['name']}", " ".join(row["scopes"]), row["created"],
+         "valid" if row["is_valid"] else "revoked or expired")
+        for row in rows
+    ]  # fmt: skip
+    show_table(("id and name", "scopes", "created", ""), lines)
 
 
 @token.command()
@@ -276,7 +270,6 @@ def revoke(
     token: Annotated[str, typer.Argument(metavar="ID")],
     *,
     database: str = DATABASE,
-    as_json: bool = False,
 ) -> None:
     """Revoke a token permanently.
 
@@ -302,7 +295,5 @@ def revoke(
             raise HTTPError(NOT_FOUND, f"There is no {what}", fix)
         token_id = found[0]
         store.revoke_token(token_id)
-    if as_json:
-        say_json({"revoked": token_id})
-    else:
-        say(f"Token {token_id} was revoked.")
+    say_json({"revoked": token_id})
+    say(f"Token {token_id} was revoked.")

@@ -147,17 +147,18 @@ def bad_rows_remedy(bad_rows: Path | None, *, keep_others: bool = False) -> Iter
     except (BadValueError, BadTypeError) as error:
         if error.row is None or bad_rows is not None:
             raise
-        fix = "Fix the cell, or pass --bad-rows bad.csv to set invalid rows aside"
-        if "percentages" in error.fix:
-            fix = "Pass --percent for percentages, or --bad-rows bad.csv to set invalid rows aside"
-        elif "fractions" in error.fix:
-            fix = f"{error.fix}, or pass --bad-rows bad.csv to set invalid rows aside"
         if "rearrange" in error.fix:
-            fix = "Pass --rearrange to sort them, or --bad-rows bad.csv to set these rows aside"
+            first = "Pass --rearrange to sort them"
         elif "Spell labels" in error.fix:
-            fix = "Correct the label, or pass --bad-rows bad.csv to set invalid rows aside"
+            first = "Correct the label"
         elif keep_others and error.fix not in (FIX, arrays.FIX):
             raise
+        elif "percentages" in error.fix:
+            first = "Pass --percent for percentages"
+        else:
+            first = error.fix if "fractions" in error.fix else "Fix the cell"
+        also = "--bad-rows bad.csv to set invalid rows aside"
+        fix = f"{first}, or {'' if first.startswith('Pass') else 'pass '}{also}"
         raise error.moved(fix=fix) from error
 
 
