@@ -250,17 +250,12 @@ def html_rows(columns: Mapping[str, Any], n_rows: int) -> HTMLTable:
     """Return the first rows of columns as a table, with the index of each row."""
     shown = {name: column[:MAX_ROWS_SHOWN].tolist() for name, column in columns.items()}
     lines = [
-        (f"{k}", *(_cell(one) for one in row))
+        (f"{k}", *(f"{one:.4g}" if isinstance(one, float) else f"{one}" for one in row))
         for k, row in enumerate(zip(*shown.values(), strict=True))
     ]
     if n_rows > len(lines):
         lines.append(("\N{HORIZONTAL ELLIPSIS}", *[""] * len(shown)))
     return HTMLTable(("row", *(name.replace("_", " ") for name in shown)), lines)
-
-
-def _cell(value: Any) -> str:
-    """Return a value of a row, numbers in four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _paragraph(text: str, tag: str = "") -> str:

@@ -64,21 +64,18 @@ def calibrate(
         except lists and more than 20 logits, probabilities or features.
     """
     if apply is not None:
-        rows = output or "calibrated.parquet"
-        require_output_paths({"--output": rows}, [file, apply])
-        _apply(apply, file, rows, options, reader, columns)
+        output = output or "calibrated.parquet"
+        require_output_paths({"--output": output}, [file, apply])
+        _apply(apply, file, output, options, reader, columns)
         return
     if columns is not None:
         rule, fix = "requires --apply", "Pass --apply calibrator.json, or leave it out"
         raise BadValueError("", "--columns", rule, f"{columns} alone", fix)
-    place = output or "calibrator.json"
-    require_output_paths({"--output": place}, [file], {"--output": (".json",)})
-    if options.is_regression:
-        from dubito.cli.calibrators import fit_regression
+    from dubito.cli.calibrators import fit_regression
 
-        fit_regression(file, place, options, reader, calibrator)
-        return
-    _fit(file, place, options, reader, calibrator)
+    output = output or "calibrator.json"
+    require_output_paths({"--output": output}, [file], {"--output": (".json",)})
+    (fit_regression if options.is_regression else _fit)(file, output, options, reader, calibrator)
 
 
 def _fit(file: str, output: str, options: ColumnOptions, reader: Reader, name: str) -> None:
@@ -118,7 +115,10 @@ def _fit(file: str, output: str, options: ColumnOptions, reader: Reader, name: s
     document = {**fitted.to_dict(), "columns": options.outputs}
     write_atomic(output, json.dumps(document, allow_nan=False))
     chosen, reason = (fitted.chosen_, fitted.reason_) if is_auto else (repr(fitted), "named")
-    leaderboard = [_with_interval(line) for line in fitted.leaderboard_] if is_auto else []
+    leaderboard: list[dict[str, Any]] = []
+    for line in fitted.leaderboard_ if is_auto else ():
+        loss, reach = line["log_loss"], Z * line["standard_error"]
+        leaderboard.append({**line, "low": loss - reach, "high": loss + reach})
     found = {"chosen": chosen, "reason": reason, "leaderboard": leaderboard}
     if say_json({**found, "evidence": evidence.to_dict(), "output": output}):
         return
@@ -149,27 +149,14 @@ def _show_leaderboard(lines: list[dict[str, Any]], chosen: str) -> None:
             return "dropped"
         return "" if line["weight"] is None else f"{percent(line['weight'])}"
 
-    show_table(
-        ("calibrator", "log loss", "95 % interval", "weight" if is_mixed else ""),
-        [
-            (
-                line["name"],
-                f"{line['log_loss']:.4f}",
-                f"{line['low']:.4f} to {line['high']:.4f}",
-                weight(line),
-            )
-            for line in lines
-        ],
-    )
+    rows = []
+    for line in lines:
+        between = f"{line['low']:.4f} to {line['high']:.4f}"
+        rows.append((line["name"], f"{line['log_loss']:.4f}", between, weight(line)))
+    show_table(("calibrator", "log loss", "95 % interval", "weight" if is_mixed else ""), rows)
     say("\nLog loss is cross-validated.")
     if any(line.get("dropped") for line in lines):
         say("A dropped candidate was fitted in two folds: its log loss is an estimate.")
-
-
-def _with_interval(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of the leaderboard with the 95 % interval of its log loss."""
-    reach = Z * line["standard_error"]
-    return {**line, "low": line["log_loss"] - reach, "high": line["log_loss"] + reach}
 
 
 def _apply(

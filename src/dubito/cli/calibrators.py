@@ -117,25 +117,25 @@ def fit_regression(
         rows = moment_matched_shards(reader.rows(predictions))
         candidates = regression_calibrators(name, next(rows.batches()).outputs)
         fitted = candidates[0].fit(rows)  # which also warns of missing targets
-        names = [type(one).__name__ for one in candidates]
-        tried = [cross_validate_calibrator(one, rows) for one in candidates]
-        chosen, reason = select_regression_calibrator(dict(zip(names, tried, strict=True)))
-        best = names.index(chosen)
-        fitted = candidates[best].fit(rows) if best else fitted
+        by_name = {type(one).__name__: one for one in candidates}
+        tried = {each: cross_validate_calibrator(one, rows) for each, one in by_name.items()}
+        chosen, reason = select_regression_calibrator(tried)
+        if by_name[chosen] is not fitted:
+            fitted = by_name[chosen].fit(rows)
         n_rearranged = count_rearranged(rows) if options.rearrange else 0
     document = {**fitted.to_dict(), "columns": options.outputs}
     write_atomic(output, json.dumps(document, allow_nan=False))
     reason = reason if name == "auto" else "named"
-    _warn_if_worse(tried[best])
-    scores = [{"name": each, **_scores(one)} for each, one in zip(names, tried, strict=True)]
+    _warn_if_worse(tried[chosen])
+    scores = [{"name": each, **_scores(one)} for each, one in tried.items()]
     found: dict[str, Any] = {"chosen": chosen, "reason": reason, "leaderboard": scores}
     found |= {"rearranged": n_rearranged} if options.rearrange else {}
-    say_json({**found, "evidence": tried[best].to_dict(), "output": output})
+    say_json({**found, "evidence": tried[chosen].to_dict(), "output": output})
     say(f"{chosen}: {fitted.summary()}.")
     if len(candidates) > 1:
         say(f"{reason[0].upper()}{reason[1:]}.")
     say()
-    _show_evidence(tried[best])
+    _show_evidence(tried[chosen])
     say_rearranged(n_rearranged)
     say(f"\nWritten to {output}. Next:")
     options.say_next(f"calibrate --apply {output}", file, "calibrated.parquet")
@@ -143,10 +143,8 @@ def fit_regression(
 
 def _scores(evidence: RegressionEvidence) -> dict[str, float]:
     """Return the CRPS before and after calibration."""
-    before, after = (
-        one.continuous_ranked_probability_score for one in (evidence.before, evidence.after)
-    )
-    return {"crps_before": before, "crps_after": after}
+    parts = {"crps_before": evidence.before, "crps_after": evidence.after}
+    return {name: one.continuous_ranked_probability_score for name, one in parts.items()}
 
 
 def _warn_if_worse(evidence: RegressionEvidence) -> None:
@@ -163,11 +161,9 @@ def _warn_if_worse(evidence: RegressionEvidence) -> None:
 def _show_evidence(evidence: RegressionEvidence) -> None:
     """Print the metrics before and after calibration."""
     before, after = evidence.before, evidence.after
-    rows = []
-    shown = {
-        min(before.levels.tolist(), key=lambda one: abs(one - k), default=0) for k in INTERVALS
-    }
-    for k, level in enumerate(before.levels.tolist()):
+    rows, levels = [], before.levels.tolist()
+    shown = {min(levels, key=lambda one: abs(one - k), default=0) for k in INTERVALS}
+    for k, level in enumerate(levels):
         if level in shown:
             name, both = f"{level * 100:.3g} % intervals", (before, after)
             rows.append((f"coverage of {name}", *(percent(one.coverage[k]) for one in both)))

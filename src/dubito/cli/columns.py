@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from dubito.cli.options import OptionGroup, first_few, flag, join_choices
+from dubito.cli.options import OptionGroup, first_few, flag, join_choices, numbers_in
 from dubito.cli.printing import put, say, say_note
 from dubito.cli.reading import Predictions, is_number, positive_choices
 from dubito.errors import BadValueError
@@ -36,7 +36,6 @@ REGRESSION = ("mean", "quantiles", "samples")
 OUTPUTS = (
     "logits", "probabilities", "probability", *MULTILABEL[:2], "confidence", "scores", *REGRESSION
 )  # fmt: skip
-PARTNERS = {"mean": "std", "std": "mean"}
 ROLES = ("label", *OUTPUTS, "std", "correct", "features", "weight", "group", "id")  # of columns
 ANSWERS = ("confidence", "scores")
 PERCENT = "percent"  # the unit that a policy or calibrator stores
@@ -244,14 +243,16 @@ class ColumnOptions(OptionGroup):
         from dubito.calibrate import ConfidenceCalibrator
         from dubito.decide import Policy, RegressionPolicy
 
-        fitted, settings = policy.provenance.get("columns", {}), dict[str, Any](as_scores=False)
+        fitted, calibrator = policy.provenance.get("columns", {}), policy.calibrator
+        is_answers = isinstance(calibrator, ConfidenceCalibrator)
+        settings: dict[str, Any] = {}
         kinds: tuple[str, ...]
         if isinstance(policy, Policy):
             settings["has_features"] = policy.ood is not None and policy.ood.needs_features
             settings["classes"] = policy.costs.classes
             settings["row_costs"] = [str(one) for one in policy.costs.expressions]
             expected, kinds, fix = "classes", OUTPUTS[:3], "--logits or --probabilities"
-            if isinstance(policy.calibrator, ConfidenceCalibrator):
+            if is_answers:
                 settings["as_scores"] = True
                 expected, kinds, fix = "scores of answers", ANSWERS, "--confidence or --scores"
         elif isinstance(policy, RegressionPolicy):
@@ -263,24 +264,23 @@ class ColumnOptions(OptionGroup):
         else:
             settings["label_names"] = policy.calibrator.label_names_
             expected, kinds, fix = "several labels per row", MULTILABEL, "--multilabel 'p_*'"
-        if self.group is not None and not settings["as_scores"]:
-            rule, fix = "requires a policy that was fitted on scores of answers", "Leave it out"
-            raise BadValueError("", "--group", rule, self.group, fix)
+        if self.group is not None and not is_answers:
+            rule, remedy = "requires a policy that was fitted on scores of answers", "Leave it out"
+            raise BadValueError("", "--group", rule, self.group, remedy)
         found = self.open(*files, label="unused", fitted=fitted, **settings)
-        if settings["as_scores"]:
-            calibrator: Any = policy.calibrator
+        if isinstance(calibrator, ConfidenceCalibrator):
             found = [as_fitted(one, calibrator) for one in found]
+        scale = policy.provenance.get("outputs")
         for one in found:
             if (got := _kind_of(one.columns)) not in kinds:
-                rule, fix = f"decides on {expected}", f"Pass {fix}, as for the fit"
-                raise BadValueError("", str(path), rule, f"columns of {got}", fix)
-        kind = policy.provenance.get("outputs")
-        if isinstance(policy, Policy) and kinds == OUTPUTS[:3]:
-            require_classes(found, len(policy.classes), policy.classes, path, fitted, kind)
+                rule, remedy = f"decides on {expected}", f"Pass {fix}, as for the fit"
+                raise BadValueError("", str(path), rule, f"columns of {got}", remedy)
+        if isinstance(policy, Policy) and not is_answers:
+            require_classes(found, len(policy.classes), policy.classes, path, fitted, scale)
             _require_fitted_positive(self.positive, policy, path)
-        if kinds in (MULTILABEL, OUTPUTS[:3]):
+        if not (is_answers or isinstance(policy, RegressionPolicy)):
             for one in found:
-                _note_other_scale(kind, path, one)
+                _note_other_scale(scale, path, one)
         if isinstance(policy, RegressionPolicy) and policy.rearrange:
             return [one._replace(columns=replace(one.columns, rearrange=True)) for one in found]
         return found
@@ -307,21 +307,18 @@ class ColumnOptions(OptionGroup):
         if len(kinds) > 1 and kinds != [f"--{kind}" for kind in ANSWERS]:
             rule, got = "needs one kind of outputs", " and ".join(kinds)
             raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
-        for one, other in PARTNERS.items():
-            if one in self.given and other not in self.given:
-                rule, got = f"requires --{other}", f"{self.given[one]} alone"
-                raise BadValueError("", f"--{one}", rule, got, f"Pass --{other} NAME as well")
-        if self.correct is not None and not self.is_answers:
-            rule, got = "requires --confidence or --scores", f"{self.correct} alone"
-            raise BadValueError("", "--correct", rule, got, "Pass --confidence NAME as well")
         if self.is_answers and self.label is not None:
             rule = "cannot be combined with --confidence or --scores"
             fix = f"Pass --correct {self.correct or self.label} instead"
             raise BadValueError("", "--label", rule, self.label, fix)
-        if self.is_answers and self.correct is None and not is_new:
-            one = "confidence" if self.scores is None else "scores"
-            rule, got = "requires --correct", f"{self.given[one]} alone"
-            raise BadValueError("", f"--{one}", rule, got, "Pass --correct NAME as well")
+        partners = {"mean": ["std"], "std": ["mean"], "correct": [*ANSWERS]}
+        if not is_new:
+            partners |= {"scores": ["correct"], "confidence": ["correct"]}
+        for one, others in partners.items():
+            if one in self.given and self.given.keys().isdisjoint(others):
+                rule, got = f"requires {join_choices(list(map(flag, others)))}", self.given[one]
+                fix = f"Pass --{others[0]} NAME as well"
+                raise BadValueError("", f"--{one}", rule, f"{got} alone", fix)
 
     def _find(
         self,
@@ -754,12 +751,13 @@ def _as_columns(
 
     if label == "unused":
         values.pop("label", None)
-    for role in (*OUTPUTS[:2], *REGRESSION, "std", "scores"):
-        values |= {role: _listed(values[role], source.schema.names)} if role in values else {}
-        if role in OUTPUTS[:2] and isinstance(listed := values.get(role), list):
-            values[role] = _as_family(listed, source.schema.names)
+    for role in {*OUTPUTS[:2], *REGRESSION, "std", "scores"} & values.keys():
+        columns = _listed(values[role], source.schema.names)
+        if role in OUTPUTS[:2] and isinstance(columns, list):
+            columns = _as_family(columns, source.schema.names)
+        values[role] = columns
     if "levels" in values:
-        values["levels"] = _as_levels(values["levels"])
+        values["levels"] = numbers_in(values["levels"], "--levels", "0.05,0.5,0.95")
     positive, named = values.pop("positive", None), values.pop("classes", None)
     alone = (values.get(kind, "*") for kind in OUTPUTS[:3])
     single = [one for one in alone if isinstance(one, str) and "*" not in one]
@@ -797,16 +795,3 @@ def _as_family(columns: list[str], names: Sequence[str]) -> str | list[str]:
     start = columns[0][: columns[0].find("_") + 1]
     is_all = {*columns} == {name for name in names if name.startswith(start) and name != start}
     return f"{start}*" if start and is_all else columns
-
-
-def _as_levels(text: str) -> list[float]:
-    """Return the levels of quantiles, or raise.
-
-    >>> _as_levels("0.05, 0.95")
-    [0.05, 0.95]
-    """
-    try:
-        return [float(one) for one in text.split(",")]
-    except ValueError:
-        rule, fix = "must be numbers separated by commas", "Pass --levels 0.05,0.5,0.95"
-        raise BadValueError("", "--levels", rule, text, fix) from None

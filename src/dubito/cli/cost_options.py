@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from dubito.cli.options import OptionGroup, flag, join_choices
+from dubito.cli.options import OptionGroup, flag, join_choices, numbers_in
 from dubito.cli.printing import put
 from dubito.cli.reading import nearest_first
 from dubito.errors import BadFileError, BadValueError
@@ -355,7 +355,9 @@ class ValueOptions(OptionGroup):
             rule, fix = f"cannot be combined with {flag(kinds[0])}", "Leave one of them out"
             got = f"{file}" if kinds[-1] == "costs" else f"{self.cost_squared:g}"
             raise BadValueError("", flag(kinds[-1]), rule, got, fix)
-        values = None if self.values is None else _read_values(self.values)
+        values = None
+        if self.values is not None:
+            values = sorted({*numbers_in(self.values, "--values", "0,12,24")})
         if file is not None:
             return replace(_read_error_costs(file), values=values)
         if self.cost_squared is not None:
@@ -366,22 +368,6 @@ class ValueOptions(OptionGroup):
             fix = "Pass --cost-under 4 --cost-over 1, --cost-squared 1, or --costs FILE"
             raise BadValueError("", "dubito fit for a regression", rule, got, fix)
         return ErrorCosts.linear(self.cost_under, self.cost_over, values)
-
-
-def _read_values(text: str) -> list[float]:
-    """Return the values that may be decided, in increasing order.
-
-    >>> _read_values("24, 0, 12")
-    [0.0, 12.0, 24.0]
-    """
-    try:
-        found = sorted({float(one) for one in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or not all(abs(one) <= 1e15 for one in found):
-        rule, fix = "must be numbers separated by commas", "Pass --values 0,12,24"
-        raise BadValueError("", "--values", rule, text, fix)
-    return found
 
 
 def _read_error_costs(path: Path) -> ErrorCosts:

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from dubito.decide.policy.loading import AnyPolicy
 
 MAX_ACTIONS = 6  # whose numbers of rows are printed
-REVIEWS = {  # what a kind of policy needs, and the options of a fit
-    "Policy": ("a reject action", "--reject-cost 0.3"),
-    "MultiLabelPolicy": ("reviews", "--review-label or --review-row"),
-    "RegressionPolicy": ("reviews", "--review-cost 5"),
-}
 
 
 @command("label", "weight", "uncertain", "correct")
@@ -119,11 +114,8 @@ def decide(
         )
         parts = run.write()
     taken = value_counts(list(parts), "action", loaded.action_names)
-    counts: dict[str, Any] = {
-        "rows": sum(parts.values()),
-        "actions": taken,
-        "files": len(predictions),
-    }
+    counts: dict[str, Any] = {"rows": sum(parts.values()), "actions": taken}
+    counts["files"] = len(predictions)
     if review is not None:
         counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
@@ -132,11 +124,11 @@ def decide(
         counts["rearranged"] = sum(n_rearranged)
     say_json({**counts, "output": output})
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
-    say(f"{quantity(counts['rows'], 'row')} of {where}: {_in_words(taken)}.")
+    say(f"{quantity(counts['rows'])} of {where}: {_in_words(taken)}.")
     say_rearranged(sum(n_rearranged))
     say(f"The decisions are in {output}.")
     if review is not None:
-        n_rows = quantity(counts["for_review"], "row")
+        n_rows = quantity(counts["for_review"])
         say(f"{n_rows} for review, highest review value first: {review}.")
     if bad_rows is not None:
         say_bad_rows(counts["bad_rows"], bad_rows)
@@ -145,7 +137,7 @@ def decide(
 def _require_reviews(policy: AnyPolicy, path: Path) -> None:
     """Raise if a policy sends nothing to review."""
     if not policy.has_reviews:
-        need, option = REVIEWS[type(policy).__name__]
+        need, option, _ = _REVIEWS[type(policy).__name__]
         rule, fix = f"needs a policy with {need}", f"Run dubito fit with {option}"
         raise BadValueError("--review", "dubito decide", rule, f"{path} without one", fix)
 
@@ -173,10 +165,8 @@ def _write_review(decided: Sequence[str], review: Path, policy: AnyPolicy) -> in
 
     from dubito.cli.writing import DIGITS
     from dubito.data import EncodedLabels, Sink
-    from dubito.decide import MultiLabelPolicy, Policy
 
-    layout = _class_review if isinstance(policy, Policy) else _value_review
-    layout = _label_review if isinstance(policy, MultiLabelPolicy) else layout
+    *_, layout = _REVIEWS[type(policy).__name__]
     found, values, ours, blanks = layout(decided, policy)
     inputs = {
         f"input_{name}" if name in blanks else name: column
@@ -262,3 +252,10 @@ def _label_review(decided: Sequence[str], policy: Any) -> _Layout:
     values = {"action": found["action"], "to_review": np.array(to_review, dtype=object)}
     values |= _floats(found, [*numbers, "review_value"])
     return found, values, known, (*(f"label_{name}" for name in names), "comment")
+
+
+_REVIEWS = {  # what reviews a kind of policy needs, the options of a fit, and the layout
+    "Policy": ("a reject action", "--reject-cost 0.3", _class_review),
+    "MultiLabelPolicy": ("reviews", "--review-label or --review-row", _label_review),
+    "RegressionPolicy": ("reviews", "--review-cost 5", _value_review),
+}

@@ -125,7 +125,10 @@ class FitOptions(OptionGroup):
     def require_valid(self) -> None:
         """Raise for values out of range, and for options that exclude each other."""
         for name in ("max_risk", "risk_delta", "current_threshold", "max_review_rate"):
-            _require_fraction(flag(name), getattr(self, name))
+            value = self.given.get(name, 0)
+            if not 0 <= value <= 1:
+                fix = f"Pass {flag(name)} {value / 100 if 1 < value <= 100 else 0.05:g}"
+                raise BadValueError("", flag(name), "must be between 0 and 1", f"{value:g}", fix)
         if self.rows_per_day is not None and not 0 < self.rows_per_day <= 1e15:
             rule, fix = "must be above 0 and at most 1e15", "Pass --rows-per-day 20000"
             raise BadValueError("", "--rows-per-day", rule, f"{self.rows_per_day:g}", fix)
@@ -425,13 +428,6 @@ def _compared_groups(policy: Policy, evidence: Evidence) -> str:
     audit = Audit.of(ArrayShards(rows), n_resamples=0, pos_label=positive, costs=policy.costs)
     assert audit.group_comparison is not None
     return "\n".join(["", *group_lines(audit, audit.group_comparison)])
-
-
-def _require_fraction(option: str, value: float | None) -> None:
-    """Raise unless a value is between 0 and 1."""
-    if value is not None and not 0 <= value <= 1:
-        fix = f"Pass {option} {value / 100 if 1 < value <= 100 else 0.05:g}"
-        raise BadValueError("", option, "must be between 0 and 1", f"{value:g}", fix)
 
 
 def _require_unset(options: dict[str, Any], remedy: str = "--reject-cost 0.3") -> None:

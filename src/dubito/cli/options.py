@@ -93,6 +93,22 @@ def first_few(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more or "none"
 
 
+def numbers_in(text: str, option: str, example: str) -> list[float]:
+    """Return the numbers of an option, which are separated by commas, or raise.
+
+    >>> numbers_in("0.05, 0.95", "--levels", "0.05,0.5,0.95")
+    [0.05, 0.95]
+    """
+    try:
+        found = [float(one) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(abs(one) <= 1e15 for one in found):
+        rule, fix = "must be numbers separated by commas", f"Pass {option} {example}"
+        raise BadValueError("", option, rule, text, fix)
+    return found
+
+
 def command(
     *unused: str, hidden: Iterable[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
