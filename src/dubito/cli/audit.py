@@ -118,7 +118,7 @@ def audit(
             sink.write(bad.columns)
     set_aside = {} if bad is None else {"bad_rows": len(bad)}
     last = {**set_aside, "findings": findings, "streamed": found.is_streamed}
-    if not say_json({**found.result.to_dict(), **found.extra, **last}):
+    if not say_json({**found.to_dict(), **last}):
         _say(found, options)
         if bad_rows is not None and bad is not None:
             say()
@@ -163,16 +163,15 @@ class _Measured(NamedTuple):
     paid: CostReport | None
     is_streamed: bool
 
-    @property
-    def extra(self) -> dict[str, Any]:
-        """What JSON has besides the audit."""
-        extra: dict[str, Any] = {} if self.paid is None else {"cost": asdict(self.paid)}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit and what else was measured as JSON values."""
+        found = self.result.to_dict()
+        if self.paid is not None:
+            found["cost"] = asdict(self.paid)
         if self.answers is not None:
-            extra["scores"] = {
-                one.name: None if one.roc_auc is None else asdict(one.roc_auc)
-                for one in self.answers.separations()
-            }
-        return extra
+            areas = {one.name: one.roc_auc for one in self.answers.separations()}
+            found["scores"] = {name: one and asdict(one) for name, one in areas.items()}
+        return found
 
 
 def _require_positive_class(result: object, threshold: str, file: str) -> None:
@@ -256,15 +255,13 @@ def _say_next(file: str, options: ColumnOptions, costs: CostOptions, *, has_revi
         say(f"  dubito calibrate {quote(file)} {shown}")
         say(f"  dubito fit {quote(file)} {shown} --cost-under 4 --cost-over 1")
         return
-    what = "labels" if options.is_multilabel else "rows"
-    what = "answers" if options.is_answers else what
-    say(f"\nNext, fit a policy that sends uncertain {what} to human review:")
-    more = f" {costs}".rstrip()
+    what, group, cost = "rows", None, "--reject-cost 0.3"
     if options.is_multilabel:
-        more += " --review-label 0.3"
-    elif not has_reviews:
-        more += f" --reject-cost {0.2 if options.is_answers else 0.3}"
-    group = options.group if options.is_answers else None
+        what, cost = "labels", "--review-label 0.3"
+    elif options.is_answers:
+        what, group, cost = "answers", options.group, "--reject-cost 0.2"
+    say(f"\nNext, fit a policy that sends uncertain {what} to human review:")
+    more = f" {costs}".rstrip() + ("" if has_reviews else f" {cost}")
     columns = replace(options, group=group, id=None)  # as `fit` uses them
     say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
 
@@ -273,8 +270,7 @@ def _metrics(result: Audit | MultiLabelAudit | RegressionAudit) -> dict[str, flo
     """Return the metrics that limits apply to, including log losses that may be infinite."""
     audits = {"": result, **{f"group.{name}.": one for name, one in result.groups.items()}}
     losses = {f"{prefix}log_loss": getattr(one, "log_loss", None) for prefix, one in audits.items()}
-    known = {name: loss for name, loss in losses.items() if loss is not None}
-    return {**result.figures, **known}
+    return {**result.figures, **{name: one for name, one in losses.items() if one is not None}}
 
 
 def _cost_report(rows: Shards, costs: CostMatrix) -> CostReport:

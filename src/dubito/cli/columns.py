@@ -624,14 +624,9 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     >>> _find_outputs(["id", "p", "label"], "f.csv")
     {'probability': 'p'}
     """
-    found = {
-        prefix: kind
-        for prefix, kind in PREFIXES.items()
-        if sum(name.startswith(prefix) for name in names) > 1
-    }
+    found = [one for one in PREFIXES if sum(name.startswith(one) for name in names) > 1]
     if len(found) == 1:
-        [(prefix, kind)] = found.items()
-        return {kind: f"{prefix}*"}
+        return {PREFIXES[found[0]]: f"{found[0]}*"}
     alone = [name for name in names if name in SINGLE]
     if len(set(alone)) < len(alone):
         raise _same_name(file, max(alone, key=alone.count))

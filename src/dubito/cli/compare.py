@@ -77,13 +77,10 @@ def compare(
         from dubito.report import comparison_report
 
         comparison_report(comparison, command=typed()).save(output)
-    findings = [
-        finding
-        for name in comparison.models[1:]
-        for finding in crossed_limits(
-            fail_on or [], as_shown(comparison.figures(name)), subject=f"{name}: "
-        )
-    ]
+    findings: list[str] = []
+    for name in comparison.models[1:]:
+        figures = as_shown(comparison.figures(name))
+        findings += crossed_limits(fail_on or [], figures, subject=f"{name}: ")
     say_json({**comparison.to_dict(), "findings": findings})
     say(str(comparison))
     if output is not None:
@@ -206,11 +203,9 @@ def drift(
     files = [reference, current]
     options.require_single_label("drift")
     if options.confidence is not None and options.correct is None:
-        rule, got = "needs --correct in a test of drift", f"{options.confidence} alone"
-        fix = (
-            f"Pass --correct NAME, or --probability {options.confidence} to compare without labels"
-        )
-        raise BadValueError("", "--confidence", rule, got, fix)
+        rule, column = "needs --correct in a test of drift", options.confidence
+        fix = f"Pass --correct NAME, or --probability {column} to compare without labels"
+        raise BadValueError("", "--confidence", rule, f"{column} alone", fix)
     require_output_paths({"--output": output}, files, {"--output": (".html",)})
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():

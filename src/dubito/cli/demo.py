@@ -124,9 +124,7 @@ def demo(
         features=sample.validation_features,
         ood=OODGate(MahalanobisDistance(normalize=True), alpha=OOD_ALPHA),
     )
-    policy.save(folder / "policy.json")
-    _write_all_decisions(policy, sample, folder / "decisions.parquet")
-    _write_demo_report(policy, sample, folder / "report.html")
+    _write_results(policy, sample, folder)
     figures: dict[str, dict[str, Any]] = {
         "before and after": _before_and_after(policy, sample),
         "decisions": _decision_costs(policy, sample),
@@ -189,22 +187,18 @@ def _run_commands(story: str, *commands: str, folder: Path) -> None:
     say_json({**results, "folder": str(folder)})
 
 
-def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
-    """Write the decisions for the test images and the out-of-distribution sets."""
+def _write_results(policy: Policy, sample: FashionMNISTSample, folder: Path) -> None:
+    """Write the policy, its decisions for test and out-of-distribution images, and the report."""
     from dubito.data import ArrayShards, Sink
     from dubito.decide import write_decisions
+    from dubito.report import make_report
 
-    with Sink(path) as sink:
+    policy.save(folder / "policy.json")
+    with Sink(folder / "decisions.parquet") as sink:
         for field in ("test", *OOD_SETS.values()):
             shards = ArrayShards(_unlabeled(sample, field))
             write_decisions(policy, shards, sink, source=field)
-
-
-def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
-    """Write the report on the test images."""
-    from dubito.report import make_report
-
-    make_report(
+    report = make_report(
         _labels_of(sample, "test"),
         _logits_of(sample, "test"),
         features=sample.test_features,
@@ -212,7 +206,8 @@ def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -
         policy=policy,
         title="Eight kinds of clothes",
         command="dubito demo",
-    ).save(path)
+    )
+    report.save(folder / "report.html")
 
 
 def _before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, list[float]]:
@@ -277,13 +272,9 @@ def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: P
     from dubito.formatting import percent
 
     say("\nCalibration, on the test images:\n")
-    show_table(
-        ("  ", "uncalibrated", "calibrated"),
-        [
-            (f"  {name}", f"{was:.4f}", f"{now:.4f}")
-            for name, (was, now) in figures["before and after"].items()
-        ],
-    )
+    before_after = figures["before and after"].items()
+    lines = [(f"  {name}", f"{was:.4f}", f"{now:.4f}") for name, (was, now) in before_after]
+    show_table(("  ", "uncalibrated", "calibrated"), lines)
     costs = figures["decisions"]
     say(f"\n  Calibrator: {policy.provenance['calibrator']}.")
     say(f"\nCost per image, where an error costs 1 and a review {REJECT_COST}:\n")
@@ -295,13 +286,9 @@ def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: P
         f"{percent(costs['error rate of the network'])} for the network alone."
     )
     say("\nOut-of-distribution images, and how many of them are sent to review:\n")
-    show_table(
-        ("  ", "mean confidence", "rejected", "detected as OOD"),
-        [
-            (f"  {name}", *(f"{percent(value)}" for value in one.values()))
-            for name, one in figures["out-of-distribution"].items()
-        ],
-    )
+    found = figures["out-of-distribution"].items()
+    rows = [(f"  {name}", *map(percent, one.values())) for name, one in found]
+    show_table(("  ", "mean confidence", "rejected", "detected as OOD"), rows)
     say(f"\nWritten to {folder}: report.html (open it), policy.json, decisions.parquet.")
     say("\nTry it on your own predictions:")
     say("  dubito audit FILE --label y --logits 'logit_*' -o report.html")

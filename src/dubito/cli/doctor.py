@@ -9,10 +9,10 @@ import typer
 from dubito.cli.options import command
 from dubito.cli.printing import say, say_json, show_table
 
-PACKAGES = (
-    "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "narwhals", "jinja2", "typer", "rich"
+PACKAGES = (  # the last four are optional
+    "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "narwhals", "jinja2", "typer", "rich",
+    "matplotlib", "torch", "dask", "fastapi",
 )  # fmt: skip
-OPTIONAL = ("matplotlib", "torch", "dask", "fastapi")
 STORED = {
     "accuracy": 0.8712500,
     "log loss": 0.6024715,
@@ -64,7 +64,7 @@ def _environment() -> dict[str, Any]:
     return {
         "dubito": __version__,
         "python": f"{platform.python_version()} on {platform.machine()}, {platform.system()}",
-        **{name: installed(name) for name in (*PACKAGES, *OPTIONAL)},
+        **{name: installed(name) for name in PACKAGES},
         "threads": n_threads(),
         "cached kernels": len(list(folder.glob("*.nbc"))),
     }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dubito.doubt import OnlineConformal, PredictionIntervals, PredictionSets
     from dubito.monitor import ForecastCoverage
     from dubito.monitor.forecasts import CoverageRow
+    from dubito.report import Report
 
 CALLER = "dubito forecast"
 MAX_ROWS = 12  # of a table that are printed
@@ -106,9 +107,6 @@ def forecast(
     endings = {"--report": (".html",), "--state": (".json",), "--bad-rows": TEXTS}
     paths = {"--output": output, "--report": report, "--state": state, "--bad-rows": bad_rows}
     require_output_paths(paths, [file], endings)
-    if not 0 < level < 1:
-        rule, meant = "must be strictly between 0 and 1", level / 100 if 1 < level < 100 else 0.9
-        raise BadValueError("--level", CALLER, rule, f"{level:g}", f"Pass --level {meant:g}")
     if horizon_from not in (0, 1):
         rule, fix = "must be 0 or 1", "Pass --horizon-from 1"
         raise BadValueError("--horizon-from", CALLER, rule, f"{horizon_from}", fix)
@@ -135,8 +133,7 @@ def forecast(
         _write(output, rows, found.chosen, judged[-1][-1] if found.chosen.size else None)
     counts = {**found.counts, "n_rearranged": rows.n_rearranged, "n_bad_rows": rows.n_bad}
     if not judged:
-        if say_json(counts):
-            return
+        say_json(counts)
         none = f"{file} has no forecasts after those in {state}."
         say(f"Nothing in {file} could be issued or learned from." if found.too_late.size else none)
         if output is not None:
@@ -146,16 +143,7 @@ def forecast(
     if state is not None:
         write_atomic(state, encode_document(online.to_dict(), CALLER))
     if report is not None:
-        from dubito.report import forecast_report
-
-        page = forecast_report(
-            coverage,
-            command=typed(),
-            traces=_traces(coverage, arguments),
-            is_dated=rows.times.kind == "dates",
-            facts=_facts(online, rows),
-        )
-        page.save(report)
+        _report(online, rows, coverage, arguments).save(report)
     if say_json({**coverage.to_dict(), **counts}):
         return
     _print(coverage)
@@ -304,21 +292,30 @@ def _coverage(
     return found, {**arguments, "y": rows.y[chosen], "corrected": issued, "outputs": outputs}
 
 
-def _traces(coverage: ForecastCoverage, arguments: dict[str, Any]) -> Any:
-    """Return a few series to draw; sets have none."""
-    import numpy as np
-
+def _report(
+    online: OnlineConformal,
+    rows: ForecastRows,
+    coverage: ForecastCoverage,
+    arguments: dict[str, Any],
+) -> Report:
+    """Return the report, with a few series drawn; sets have none."""
     from dubito.measure.regression import has_median, point_of_rows
-    from dubito.monitor.forecasts import forecast_traces
+    from dubito.monitor.forecasts import ForecastTrace, forecast_traces
+    from dubito.report import forecast_report
 
-    if coverage.kind == "sets":
-        return ()
-    outputs, center = arguments.pop("outputs"), None
-    if isinstance(outputs, np.ndarray):
-        center = outputs
-    elif outputs is not None and has_median(outputs):
-        center = point_of_rows(outputs)
-    return forecast_traces(coverage, center=center, **arguments)
+    outputs, traces = arguments.pop("outputs"), tuple[ForecastTrace, ...]()
+    if coverage.kind != "sets":
+        center = outputs if rows.is_point else None
+        if not rows.is_point and outputs is not None and has_median(outputs):
+            center = point_of_rows(outputs)
+        traces = forecast_traces(coverage, center=center, **arguments)
+    return forecast_report(
+        coverage,
+        command=typed(),
+        traces=traces,
+        is_dated=rows.times.kind == "dates",
+        facts=_facts(online, rows),
+    )
 
 
 def _facts(online: OnlineConformal, rows: ForecastRows) -> list[tuple[str, str]]:
@@ -375,11 +372,14 @@ def _print_steps(online: OnlineConformal, first: int) -> None:
 
 
 def _open_state(path: Path | None, level: float) -> OnlineConformal:
-    """Return the state of a file, or a new one."""
+    """Return the state of a file, or a new one for this level."""
     from dubito.doubt import OnlineConformal
     from dubito.formatting import printable
     from dubito.serialization.documents import decode_document, read_text
 
+    if not 0 < level < 1:
+        rule, meant = "must be strictly between 0 and 1", level / 100 if 1 < level < 100 else 0.9
+        raise BadValueError("--level", CALLER, rule, f"{level:g}", f"Pass --level {meant:g}")
     if path is None or not path.exists():
         return OnlineConformal(level)
     document = decode_document(read_text(path), str(path))[0]

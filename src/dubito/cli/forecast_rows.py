@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.cli.columns import OUTPUTS, ColumnOptions
+from dubito.cli.columns import ColumnOptions
 from dubito.cli.forecast import CALLER
 from dubito.cli.printing import say_note
 from dubito.cli.reading import Predictions
@@ -109,7 +109,6 @@ class ForecastRows:
     outputs: Any  # None without forecasts
     batch: Batch | None
     kept: KeptColumns | None
-    n_rearranged: int
     n_bad: int
     class_order: tuple[Any, ...]  # that of the columns of the file
 
@@ -118,6 +117,11 @@ class ForecastRows:
         """The identifier of each row, by series, horizon and time."""
         keys = zip(self.series.tolist(), self.horizons.tolist(), self.times.texts, strict=True)
         return np.array([f"{name}, {step}, {text}" for name, step, text in keys], dtype=object)
+
+    @property
+    def n_rearranged(self) -> int:
+        """The number of rows whose crossing quantiles were sorted."""
+        return 0 if self.batch is None else getattr(self.batch.outputs, "n_rearranged", 0)
 
     @property
     def nouns(self) -> str:
@@ -218,9 +222,8 @@ def read_forecast_rows(
 ) -> ForecastRows:
     """Read a file of forecasts, with a state also without outcomes; once it exists, of outcomes."""
     is_resumed = online.__sklearn_is_fitted__()
-    options.require_single_label("forecast")
-    options = _with_forecast(options, forecast, is_resumed=is_resumed)
     names = open_source(file).schema.names
+    options = _with_forecast(options, forecast, is_resumed=is_resumed)
     new = {} if forecast is None or is_resumed else {"--forecast": forecast}
     for option, name in (places.columns | new).items():
         if name not in names:
@@ -231,14 +234,13 @@ def read_forecast_rows(
     wanted = list(dict.fromkeys(places.columns.values()))
     cells = {name: one.array.to_pylist() for name, one in read_cells(file, wanted, wanted).items()}
     n = len(cells[places.time])
-    one, is_blank = None, np.ones(n, dtype=bool)
+    one, is_blank, is_kept = None, np.ones(n, dtype=bool), np.ones(n, dtype=bool)
     if options.has_outputs(names) or not is_resumed:
-        (one,) = options.open(file, label="optional" if has_state else "required")
+        [one] = options.open(file, label="optional" if has_state else "required")
         is_blank = _blank_rows(one) if is_resumed else np.zeros(n, dtype=bool)
-    y, is_kept = np.full(n, np.nan), np.ones(n, dtype=bool)
+    y, numbers = np.full(n, np.nan), np.full(n, -1)
     outputs: Any = None
-    numbers, batch, kept, n_rearranged = np.full(n, -1), None, None, 0
-    classes = None
+    batch = kept = classes = None
     if is_resumed and online.kind_ == "classes":
         classes = online.classes_ or tuple(range(online.n_classes_ or 2))
     order = classes or ()
@@ -249,17 +251,14 @@ def read_forecast_rows(
         numbers[rows] = np.arange(rows.size)
         is_kept[[each.row for each in bad]] = False
         is_kept |= is_blank
-        outputs, labels = batch.outputs, batch.labels
-        if isinstance(outputs, BaseClassOutputs):
+        outputs, classes, order = batch.outputs, None, ()
+        if isinstance(outputs, BaseClassOutputs):  # also if a state has none: see `require_fits`
             classes = tuple(names_of(outputs))
             order = _in_file_order(classes, one, names)
-            if isinstance(labels, Labels):
-                y[rows] = np.where(labels.codes < 0, np.nan, labels.codes)
-        else:
-            classes, order = None, ()  # also if the state has some, which `require_fits` refuses
-            if isinstance(labels, Targets):
-                y[rows] = labels.values.astype(np.float64)
-        n_rearranged = getattr(outputs, "n_rearranged", 0)
+        if isinstance(batch.labels, Labels):
+            y[rows] = np.where(batch.labels.codes < 0, np.nan, batch.labels.codes)
+        elif isinstance(batch.labels, Targets):
+            y[rows] = batch.labels.values.astype(np.float64)
         if forecast is not None:
             outputs = outputs.array[:, 0]
     if is_blank.any():
@@ -276,7 +275,6 @@ def read_forecast_rows(
         outputs=outputs,
         batch=batch,
         kept=kept,
-        n_rearranged=n_rearranged,
         n_bad=n - rows.size,
         class_order=order,
     )
@@ -296,7 +294,8 @@ def _with_forecast(
     options: ColumnOptions, forecast: str | None, *, is_resumed: bool
 ) -> ColumnOptions:
     """Return options in which point forecasts are draws; raise unless there is one kind."""
-    given = [kind for kind in OUTPUTS if kind in options.given]
+    options.require_single_label("forecast")
+    given = options.kinds
     if (given and forecast is not None) or not (given or forecast or is_resumed):
         got = f"--forecast and --{given[0]}" if forecast else "none"
         raise BadValueError("", CALLER, "needs forecasts of one kind", got, FORECASTS)

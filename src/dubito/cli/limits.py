@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
@@ -56,17 +57,14 @@ class Limit:
     def of(cls, text: str) -> Limit:
         """Parse a limit, or raise."""
         match = LIMIT.fullmatch(text)
-        try:
+        with suppress(ValueError):
             if match is not None:
                 return cls(text.strip(), match[2], match[3], float(match[4]), match[1] is not None)
-        except ValueError:
-            pass
         rule = "must be a metric or abs(metric), one of < <= > >=, and a number"
         raise BadValueError("", OPTION, rule, repr(text), "Pass e.g. 'ece>0.03'")
 
     def is_crossed_by(self, value: float) -> bool:
-        """Return whether a value is beyond the limit."""
-        value = abs(value) if self.is_size else value
+        """Return whether a value, or a size, is beyond the limit."""
         is_beyond = value > self.number if ">" in self.sign else value < self.number
         return is_beyond or ("=" in self.sign and value == self.number)
 
@@ -90,9 +88,10 @@ def crossed_limits(
     crossed = []
     for limit in map(Limit.of, limits):
         for name in _names_of(limit.name, metrics, list(groups), set(too_few_rows)):
-            value = metrics[name]
+            shown, value = name, metrics[name]
+            if limit.is_size:
+                shown, value = f"abs({name})", abs(value)
             if limit.is_crossed_by(value):
-                shown, value = (f"abs({name})", abs(value)) if limit.is_size else (name, value)
                 crossed.append(f"{OPTION} {limit.text!r}: {subject}{shown} is {value:.6g}")
     return crossed
 
@@ -142,21 +141,17 @@ def limit_warnings(
         for text in known.values()
     ]
     if few and any(limit.name.startswith("group.*.") for limit in parsed):
-        shown = first_few(few, 5)
-        warnings.append(
-            f"{OPTION} 'group.*' leaves out {quantity(len(few), 'group')} of too few rows: {shown}."
-        )
+        left_out = f"{quantity(len(few), 'group')} of too few rows"
+        warnings.append(f"{OPTION} 'group.*' leaves out {left_out}: {first_few(few, 5)}.")
     for limit in parsed:
         if limit.name.startswith("label.*."):
             metric = limit.name.removeprefix("label.*.")
-            without = [
-                one for one in _labels(metrics) if not _find(metric, f"label.{one}.", metrics)
-            ]
+            labels = _labels(metrics)
+            without = [one for one in labels if not _find(metric, f"label.{one}.", metrics)]
             if without:
-                warnings.append(
-                    f"{OPTION} {limit.text!r} leaves out {quantity(len(without), 'label')} without "
-                    f"{metric}: {first_few(without, 5)}."
-                )
+                left_out = f"{quantity(len(without), 'label')} without {metric}"
+                shown = first_few(without, 5)
+                warnings.append(f"{OPTION} {limit.text!r} leaves out {left_out}: {shown}.")
     return warnings
 
 

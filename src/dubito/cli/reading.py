@@ -295,7 +295,8 @@ def _note_unknown_answers(rows: Shards, file: str) -> None:
 
     n_rows = n_known = 0
     for batch in rows.batches():
-        n_rows, n_known = n_rows + len(batch), n_known + int(np.count_nonzero(batch.weight))
+        n_rows += len(batch)
+        n_known += int(np.count_nonzero(batch.weight))
     if not n_known:
         rule, fix = "must be known in some rows", "Enter 1 for correct and 0 for wrong answers"
         raise BadValueError("--correct", file, rule, "blanks only", fix)
@@ -322,8 +323,9 @@ def _note_scores(rows: Shards, file: str) -> None:
     if n_known < 2:
         rule = "must have at least 2 answers that are known to be correct or wrong"
         raise BadValueError("", file, rule, f"{n_known}", f"Add rows: use {MIN_ANSWERS} or more")
-    for name in (name for name, (low, high) in ranges.items() if low == high):
-        say_note(f"`{name}` is {ranges[name][0]:g} in every row of {file}, and tells nothing.")
+    for name, (low, high) in ranges.items():
+        if low == high:
+            say_note(f"`{name}` is {low:g} in every row of {file}, and tells nothing.")
     if n_missing:
         say_note(f"{quantity(n_missing)} of {file} left out: --correct is blank there.")
     if n_known < MIN_ANSWERS:

@@ -116,10 +116,9 @@ def _rejected(
 
     texts = ["action", "reason", ids]
     is_of_answers = isinstance(policy.calibrator, ConfidenceCalibrator)  # of scores of answers
-    names = [f"probability_{name}" for name in policy.classes]
-    names = ["p_correct"] if is_of_answers else names
+    known = ["p_correct"] if is_of_answers else [f"probability_{name}" for name in policy.classes]
     try:
-        cells = read_cells(decisions, [*texts, *names, *columns], texts)
+        cells = read_cells(decisions, [*texts, *known, *columns], texts)
     except BadValueError as error:
         if "'action'" in error.rule or "'p_correct'" in error.rule:
             fix = f"Run dubito decide POLICY {decisions} -o decisions.csv first, and plan these"
@@ -134,7 +133,7 @@ def _rejected(
     if not rows.size:
         rule, fix = f"has no row with the action {' or '.join(rejecting)}", "Nothing is to review"
         raise BadValueError("", decisions, rule, f"{action.size} rows", fix)
-    p = np.column_stack([cells[name].numbers() for name in names])[rows]
+    p = np.column_stack([cells[name].numbers() for name in known])[rows]
     if is_of_answers:
         p = np.column_stack([p if name == "correct" else 1 - p for name in policy.classes])
     p /= p.sum(axis=1, keepdims=True)

@@ -124,20 +124,18 @@ def serve(
             run(store, settings, listener, reviewers)
 
 
-def _require_valid(labels: str, audit_fraction: float | None, retention_days: float | None) -> None:
+def _require_valid(labels: str, fraction: float | None, days: float | None) -> None:
     """Raise for values out of range, and for a sample of rows that all get a label."""
-    caller = "dubito serve"
-    if audit_fraction is not None:
-        rule, fix = "", ""
-        if labels == "all" and audit_fraction:
-            rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
-        elif not 0 <= audit_fraction <= 1:
-            rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
-        if rule:
-            raise BadValueError("--audit-fraction", caller, rule, f"{audit_fraction:g}", fix)
-    if retention_days is not None and not 0 < retention_days < float("inf"):
+    rule, fix = "", ""
+    if fraction and labels == "all":
+        rule, fix = "must be left out with --labels all", "Leave it out: all rows get a label"
+    elif fraction is not None and not 0 <= fraction <= 1:
+        rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
+    if rule:
+        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{fraction:g}", fix)
+    if days is not None and not 0 < days < float("inf"):
         rule, fix = "must be a number of days above 0", "Pass --retention-days 30"
-        raise BadValueError("--retention-days", caller, rule, f"{retention_days:g}", fix)
+        raise BadValueError("--retention-days", "dubito serve", rule, f"{days:g}", fix)
 
 
 def _say_sign_in(store: Store, token: str | None, database: str) -> None:
