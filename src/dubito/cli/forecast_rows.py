@@ -264,11 +264,11 @@ def read_forecast_rows(
     if is_blank.any():
         y[is_blank] = _read_truths(file, options.find_label(names, file), classes)[is_blank]
     rows = np.flatnonzero(is_kept)
-    return _make_rows(
+    known_cells = {name: [column[row] for row in rows] for name, column in cells.items()}
+    found = ForecastRows(
         file,
         places,
-        {name: [column[row] for row in rows] for name, column in cells.items()},
-        rows,
+        *_placed(file, places, known_cells, rows),
         y=y[rows],
         classes=classes,
         places=numbers[rows],
@@ -278,6 +278,8 @@ def read_forecast_rows(
         n_bad=n - rows.size,
         class_order=order,
     )
+    _require_single(found, rows)
+    return found
 
 
 def _in_file_order(classes: tuple[Any, ...], one: Predictions, names: list[str]) -> tuple[Any, ...]:
@@ -350,10 +352,10 @@ def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> Floa
     return np.where(codes < 0, np.nan, codes)
 
 
-def _make_rows(
-    file: str, options: PlaceOptions, cells: Mapping[str, list[Any]], numbers: IntArray, **rest: Any
-) -> ForecastRows:
-    """Return rows with their times, series and horizons, or raise for a cell that is wrong."""
+def _placed(
+    file: str, options: PlaceOptions, cells: Mapping[str, list[Any]], numbers: IntArray
+) -> tuple[Times, Times | None, NDArray[Any], IntArray]:
+    """Return times, when outcomes were known, series and horizons; raise for a wrong cell."""
 
     def times_of(name: str) -> Times:
         is_local = options.known is None
@@ -376,10 +378,7 @@ def _make_rows(
         if error.row is None:
             raise
         raise error.moved(row=int(numbers[error.row])) from error
-    series, horizons = np.array(list(map(str, names))), np.array(counted, dtype=np.int64)
-    rows = ForecastRows(file, options, times, known, series, horizons, **rest)
-    _require_single(rows, numbers)
-    return rows
+    return times, known, np.array(list(map(str, names))), np.array(counted, dtype=np.int64)
 
 
 def _require_later(times: Times, known: Times, places: PlaceOptions, file: str) -> None:
