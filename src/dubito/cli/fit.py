@@ -374,7 +374,8 @@ def _groups_table(policy: Any, evidence: Any) -> str:
     from dubito.decide import MultiLabelPolicy
     from dubito.formatting import align_table, decimal, percent, printable
 
-    unit, rates = "cost", dict[str, Callable[[Any], float]]()
+    unit = "cost"
+    rates: dict[str, Callable[[Any], float]] = {}
     if not isinstance(policy, MultiLabelPolicy):
         rates["coverage"] = lambda one: one.coverage.value
         rates["reviewed"] = lambda one: one.review_rate.value
