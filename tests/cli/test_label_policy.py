@@ -160,7 +160,7 @@ def test_options_that_do_not_fit_are_refused(
         ),
         ("label,false_negative\ntumor,2\n", "none for 'cough'"),
         ("label,false_negative\ntumor,2\ntumor,3\n", "a label occurs twice"),
-        ("label,false_negative\ntumor,2,3\n", "has 2 costs instead of 1"),
+        ("label,false_negative\ntumor,2,3\n", "has 3 cells instead of 2"),
     ],
 )
 def test_bad_files_of_costs_are_named(run: Run, files: Path, text: str, message: str) -> None:

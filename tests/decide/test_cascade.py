@@ -67,6 +67,19 @@ def test_costs_less_than_each_model_and_than_rejecting(cascade: Cascade) -> None
     assert cascade.report.saved.low > 0
 
 
+def test_a_sealed_cascade_says_that_it_was_edited(cascade: Cascade, tmp_path: Path) -> None:
+    path = tmp_path / "cascade.json"
+    cascade.save(path)
+    assert "Edited by hand" not in str(Cascade.load(path))
+    path.write_text(path.read_text().replace('"error_cost": 1.0', '"error_cost": 2.0'))
+    Cascade.seal(path)
+    edited = Cascade.load(path)
+    assert edited.error_cost == 2.0
+    for text in (str(edited), edited._repr_html_()):
+        assert "Edited by hand on" in text
+        assert "the figures above describe the policy before the edit." in text
+
+
 def test_the_file_decides_as_the_cascade(cascade: Cascade, tmp_path: Path) -> None:
     path = tmp_path / "cascade.json"
     cascade.save(path)

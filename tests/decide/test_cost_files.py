@@ -31,7 +31,7 @@ CORNER = (
         (b"Class,a,b\nx,1,2\n", CORNER.format("'class'")),
         (b"action,a,b\n", "it holds no costs. Add one row of numbers per action below the names."),
         (b"action\nx\n", "it holds no costs. Add one row of numbers per action below the names."),
-        (b"action,a,b\nx,1\n", "row 'x' has 1 cost instead of 2. Give one cost per column."),
+        (b"action,a,b\nx,1\n", "row 'x' has 2 cells instead of 3. Give one cell per column."),
         (
             b"action,a,b\nx,1,\n",
             "in row 'x', a cost must be a number or an expression, got an empty text. Use "

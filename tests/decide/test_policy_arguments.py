@@ -12,12 +12,12 @@ from dubito.arrays import column_names_of
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
+from dubito.decide import CostMatrix, ErrorCosts, OODGate, Policy, RegressionPolicy, RiskBound
 from dubito.decide.policy.fit import (
     _fresh_calibrator,
     _require_reject,
     as_feature_names,
-    evaluation_shards,
+    evaluation_batch,
 )
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadTypeError, BadValueError
@@ -84,16 +84,23 @@ def test_somebody_must_take_what_is_handed_over() -> None:
         _require_reject(alone, None, None)
 
 
+def test_names_of_features_are_refused_by_the_policy_that_is_fitted() -> None:
+    outputs, features = Normal([1.0] * 20, [1.0] * 20), [[0.0, 1.0]] * 20
+    message = r"^RegressionPolicy\.fit: `feature_names` must have 2 names"
+    with pytest.raises(BadValueError, match=message):
+        RegressionPolicy.fit(
+            outputs, [1.0] * 20, costs=ErrorCosts.absolute(), features=features, feature_names=["a"]
+        )
+
+
 def test_rows_to_be_judged_on() -> None:
     batch = Batch.of([0, 1], P)
-    shards = evaluation_shards(batch, "Policy.fit")
-    assert isinstance(shards, ArrayShards)
-    assert shards.batch is batch
-    assert evaluation_shards(shards, "Policy.fit") is shards
-    assert evaluation_shards("cross-fit", "Policy.fit") is None
+    assert evaluation_batch(batch, 0, "Policy.fit") is batch
+    assert evaluation_batch(ArrayShards(batch), 0, "Policy.fit") is batch
+    assert evaluation_batch("cross-fit", 0, "Policy.fit") is None
     for wrong, got in (("in-sample", "'in-sample'"), (None, "None"), ((P, [0, 1]), "a tuple")):
         with pytest.raises(BadTypeError) as caught:
-            evaluation_shards(wrong, "Policy.fit")
+            evaluation_batch(wrong, 0, "Policy.fit")
         assert str(caught.value) == (
             "Policy.fit: `evaluate_on` must be 'cross-fit', a Batch or Shards, "
             f"got {got}. Pass Batch.of(y, outputs, features=...)."
@@ -103,14 +110,14 @@ def test_rows_to_be_judged_on() -> None:
 def test_names_of_features() -> None:
     frame = pd.DataFrame([[1.0, 2.0]] * 2, columns=["a", "b"])
     first = Batch.of([0, 1], P, features=frame.to_numpy())
-    assert as_feature_names(None, frame, first) == ("a", "b")
-    assert as_feature_names(["x", "y"], frame, first) == ("x", "y")
-    assert as_feature_names([1, 2], None, first) == ("1", "2")
-    assert as_feature_names(None, frame.to_numpy(), first) is None
-    assert as_feature_names(["x"], None, Batch.of([0, 1], P)) is None
+    assert as_feature_names(None, frame, first, "Policy.fit") == ("a", "b")
+    assert as_feature_names(["x", "y"], frame, first, "Policy.fit") == ("x", "y")
+    assert as_feature_names([1, 2], None, first, "Policy.fit") == ("1", "2")
+    assert as_feature_names(None, frame.to_numpy(), first, "Policy.fit") is None
+    assert as_feature_names(["x"], None, Batch.of([0, 1], P), "Policy.fit") is None
     assert column_names_of(pa.table({"a": [1.0], "b": [2.0]})) == ("a", "b")
     with pytest.raises(BadValueError) as caught:
-        as_feature_names(["x"], frame, first)
+        as_feature_names(["x"], frame, first, "Policy.fit")
     assert str(caught.value) == (
         "Policy.fit: `feature_names` must have 2 names, one per feature, got 1. Name every column."
     )

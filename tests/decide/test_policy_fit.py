@@ -22,12 +22,7 @@ from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound, choose_threshold
 from dubito.decide.policy import fit as module
-from dubito.decide.policy.fit import (
-    HeldOutRows,
-    PolicyConfig,
-    _train_prior,
-    fit_parts,
-)
+from dubito.decide.policy.fit import HeldOutRows, PolicyConfig, _train_prior, fit_parts
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning, SingleClassWarning
 
@@ -100,7 +95,7 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     folds = make_folds(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
     p = held_out_by_hand(folds)
-    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)[0]
+    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)))[0]
     is_open = 1 - p.max(axis=1) < 0.5 - 1e-9
     choice = choose_threshold(Y[order][is_open], p[is_open], risk=0.25, delta=0.1)
     assert parts["risk"] is not None
@@ -117,7 +112,7 @@ def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None
     folds = make_folds(batch, 5, 0)
     fold_of = np.repeat(np.arange(5), [test.size for _, test in folds])
     y, p = Y[np.concatenate([test for _, test in folds])], held_out_by_hand(folds)
-    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)[0]
+    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)))[0]
     paid, unbound = np.empty(500), np.empty(500)
     sure = p.max(axis=1)
     is_open = 1 - sure < 0.5 - 1e-9

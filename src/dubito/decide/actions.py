@@ -131,8 +131,7 @@ def least_costs(
 ) -> LeastCosts:
     """Return the optimal actions and their expected costs, in one pass over the outputs."""
     inputs = DecisionInputs.of(outputs, costs, row_costs, caller)
-    is_constant = inputs.row_costs.is_constant
-    constant = inputs.row_costs.terms().above_cheapest() if is_constant else None
+    constant = inputs.row_costs.terms().above_cheapest() if inputs.row_costs.is_constant else None
     rejects = freeze(np.array(inputs.costs.rejecting, np.int64))
     n_rows = inputs.array.shape[0]
     choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
@@ -141,12 +140,13 @@ def least_costs(
         parts = choices[:, rows], numbers[:, rows]
         terms = constant or inputs.row_costs.terms(rows).above_cheapest()
         if inputs.is_narrow:
-            taken = _as_kernels_take(terms)
-            narrow_least(*inputs.block(rows), *taken, rejects, MARGIN, *parts)
+            narrow_least(*inputs.block(rows), *_as_kernels_take(terms), rejects, MARGIN, *parts)
         else:
-            probabilities = inputs.probabilities_of(rows)
+            probabilities, array = inputs.probabilities_of(rows), inputs.array[rows]
             _fill_least(terms.expected(probabilities), rejects, *parts)
-            inputs.fill_top(rows, probabilities, *parts)
+            top = array.argmax(axis=1)
+            known = probabilities if inputs.is_logits else array
+            choices[CLASS, rows], numbers[PROBABILITY, rows] = top, known[np.arange(top.size), top]
 
     inputs.run(fill)
     return LeastCosts(
@@ -187,17 +187,6 @@ class DecisionInputs:
         probabilities = np.empty(array.shape)
         share_rows(array, is_logits, probabilities)
         return probabilities
-
-    def fill_top(
-        self, rows: slice, probabilities: FloatArray, choices: IntArray, numbers: FloatArray
-    ) -> None:
-        """Fill in the most probable class of a range of rows, and its probability."""
-        array = self.array[rows]
-        top = array.argmax(axis=1)
-        choices[CLASS] = top
-        numbers[PROBABILITY] = (probabilities if self.is_logits else array)[
-            np.arange(top.size), top
-        ]
 
     def run(self, fill: Any) -> None:
         """Call `fill` with every block of rows, over threads."""
@@ -320,24 +309,21 @@ def _cost_lines(costs: CostMatrix) -> tuple[FloatArray, list[int]]:
     answer, these are to keep the answer, and to take that of the one who is asked.
     """
     asked = {costs.actions.index(one.name): one for one in costs.reviews}
-    lines, owner = [], []
+    lines: list[FloatArray] = []
+    owner: list[int] = []
     decided = costs.array[list(costs.deciding)]
     for k, price in enumerate(costs.array):
+        after: list[FloatArray] = [np.zeros(2)]
         if k in asked and len(decided) == 1:
             kept = [decided[0]] if asked[k].needs_posterior else []
             after = [*kept, asked[k].costs_of_own_answer(decided[0])]
-            lines += [price + one for one in after]
-            owner += [k] * len(after)
-            continue
-        ways: list[FloatArray] = [np.zeros((2, 2))]
-        if k in asked:
-            ways = [decided[list(rule)] for rule in product(range(len(decided)), repeat=2)]
-            if not asked[k].needs_posterior:
-                ways = [decided[decided.argmin(axis=0)]]
-        for way in ways:
-            added = (asked[k].likelihoods * way.T).sum(axis=1) if k in asked else 0.0
-            lines.append(price + added)
-            owner.append(k)
+        elif k in asked:
+            ways = [decided[decided.argmin(axis=0)]]
+            if asked[k].needs_posterior:
+                ways = [decided[list(rule)] for rule in product(range(len(decided)), repeat=2)]
+            after = [(asked[k].likelihoods * way.T).sum(axis=1) for way in ways]
+        lines += [price + one for one in after]
+        owner += [k] * len(after)
     return np.array(lines), owner
 
 
@@ -408,10 +394,8 @@ def cost_warnings(costs: CostMatrix, *, may_reject: bool = False) -> list[str]:
             continue
         row = costs.array[costs.actions.index(name)]
         price = float(row[0]) if np.ptp(row) == 0 else None
-        problem = f"'{name}' is never chosen"
-        if price is not None:
-            problem = f"'{name}' costs {price:.4g} and is never chosen"
-        sentences.append(too_costly(problem, excess, price))
+        stated = "" if price is None else f"costs {price:.4g} and "
+        sentences.append(too_costly(f"'{name}' {stated}is never chosen", excess, price))
     return sentences
 
 

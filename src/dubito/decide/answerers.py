@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from dubito.kernels.expected_cost import answer_costs
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, one_of, optional, text
 from dubito.serialization.objects import Record, stores_fields
+
+if TYPE_CHECKING:
+    from dubito.decide.row_costs import CostTerms
 
 Combine = Literal["bayes", "replace"]
 KINDS = ("review", "model")
@@ -175,38 +178,26 @@ class Answerer(Record):
         table = None if self.confusion is None else freeze(self.confusion[np.ix_(order, order)])
         return Answerer(self.name, self.kind, self.combine, rates, table)
 
-    def costs_after(
-        self,
-        p: FloatArray,
-        base: FloatArray,
-        entries: IntArray,
-        values: FloatArray,
-        *,
-        by_class: bool = False,
-    ) -> FloatArray:
+    def costs_after(self, p: FloatArray, terms: CostTerms, *, by_class: bool = False) -> FloatArray:
         """Return the expected cost of what is decided after an answer, without the price of asking.
 
         Parameters
         ----------
         p : array of float64, rows x classes
             Calibrated probabilities.
+        terms : CostTerms
+            The costs of the actions that decide.
         by_class : bool, default False
             Whether to return the cost in each true class instead, rows x classes. Weighted by the
             probabilities it sums to the expected cost.
-        base : array, actions x classes
-            The constant part of the costs of the actions that decide, as `CostTerms` holds them.
-        entries : array of int
-            Where costs depend on the row: action, class and line of `values` of each such cell.
-        values : array, lines x rows
-            What these cells cost in each row.
 
         Returns
         -------
         array of float
         """
-        n_rows, n_classes = p.shape
+        (n_rows, n_classes), (base, entries, values) = p.shape, terms
         if base.shape == (1, 2):
-            return self._costs_of_answers(p, base, entries, values, by_class=by_class)
+            return self._costs_of_answers(p, terms, by_class=by_class)
         expected = np.empty(n_rows)
         result = np.empty((n_rows, n_classes)) if by_class else NO_CONFUSION.copy()
         rates = np.zeros(n_classes) if self.error_rate is None else self.error_rate
@@ -242,19 +233,11 @@ class Answerer(Record):
         low, high = costs.min(axis=-1, keepdims=True), costs.max(axis=-1, keepdims=True)
         return np.asarray(low + (high - low) * (1.0 - np.diag(self.likelihoods)))
 
-    def _costs_of_answers(
-        self,
-        p: FloatArray,
-        base: FloatArray,
-        entries: IntArray,
-        values: FloatArray,
-        *,
-        by_class: bool,
-    ) -> FloatArray:
+    def _costs_of_answers(self, p: FloatArray, terms: CostTerms, *, by_class: bool) -> FloatArray:
         """Return what `costs_after` does, of a single action: to answer."""
-        kept = np.repeat(base, len(p), axis=0)
-        for _, k, number in entries.tolist():
-            kept[:, k] += values[number]
+        kept = np.repeat(terms.base, len(p), axis=0)
+        for _, k, number in terms.entries.tolist():
+            kept[:, k] += terms.values[number]
         own = self.costs_of_own_answer(kept)
         expected = (p * own).sum(axis=1)
         if self.needs_posterior:
@@ -305,8 +288,7 @@ def _as_confusion(confusion: Any, n_classes: int, caller: str) -> FloatArray:
         rule = f"must be {n_classes} x {n_classes}, true class x answer"
         raise BadValueError("confusion", caller, rule, f"shape {table.shape}", "Pass all classes")
     rule, fix = "must be at least 0 and finite", "Pass counts or probabilities"
-    is_fine = (table >= 0) & np.isfinite(table)
-    require_everywhere(is_fine, table, "confusion", caller, rule, fix)
+    require_everywhere((table >= 0) & np.isfinite(table), table, "confusion", caller, rule, fix)
     total = table.sum(axis=1, keepdims=True)
     if not (total > 0).all():
         rule = "must have answers in every class"

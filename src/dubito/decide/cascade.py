@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import (
-    ArrayResult,
     BoolArray,
     FloatArray,
     IntArray,
@@ -26,29 +25,15 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.data.batch import make_batch
+from dubito.data.batch import Batch, make_batch
 from dubito.data.shards import ArrayShards
+from dubito.decide.policy.decide import BaseActions
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
-from dubito.decide.policy.report import (
-    LEVEL,
-    BaseReport,
-    cost_difference,
-    percents,
-    proportion,
-)
+from dubito.decide.policy.report import LEVEL, BaseReport, cost_difference, percents, proportion
 from dubito.decide.tiers import N_FOLDS, Chains, CrossFit, Held, TierModel
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError
-from dubito.formatting import (
-    HTMLTable,
-    align_table,
-    html_rows,
-    html_view,
-    join_words,
-    percent,
-    plain,
-    quantity,
-)
+from dubito.formatting import HTMLTable, align_table, join_words, percent, plain, quantity
 from dubito.measure.intervals import Interval
 from dubito.measure.state import labeled_batch
 from dubito.outputs import BaseOutputs, TopLabel
@@ -60,7 +45,6 @@ from dubito.serialization.fields import (
     list_of,
     number,
     optional,
-    record,
     text,
 )
 from dubito.serialization.objects import record_of, stores_fields
@@ -124,8 +108,6 @@ class CascadeReport(BaseReport):
         The cheapest way to reject a row, "abstain" or "review"; empty if there is none.
     """
 
-    evaluation: str
-    n_rows: int
     cost: Interval
     single: str
     single_cost: float
@@ -170,16 +152,14 @@ class CascadeReport(BaseReport):
         others = [fold_of != fold for fold in range(n_folds)]
         by_fold = np.array([held.best(rows) for rows in others])
         single_by_fold = np.array([held.best(rows, single=True) for rows in others])
-        chosen, single = by_fold[fold_of], single_by_fold[fold_of]
-        each = np.arange(n_rows)
-        cost, alone = held.cost[chosen, each], held.cost[single, each]
+        chosen, each = by_fold[fold_of], np.arange(n_rows)
+        cost, alone = held.cost[chosen, each], held.cost[single_by_fold[fold_of], each]
         columns = [cost, alone - cost]
         if held.chains[0] == ():
             columns.append(held.cost[0] - cost)
         ones = np.ones(n_rows)
         means = MeanInterval.of(LEVEL, seed, 1000, FIT).of_columns(columns, ones)
-        n_called = held.n_called[chosen, each]
-        is_answered = held.is_answered[chosen, each]
+        n_called, is_answered = held.n_called[chosen, each], held.is_answered[chosen, each]
         calls, answers = np.zeros((2, len(names)))
         is_correct = np.zeros(n_rows)
         for k in np.unique(chosen):
@@ -188,20 +168,18 @@ class CascadeReport(BaseReport):
                 calls[tier] += np.count_nonzero((chosen == k) & (n_called > i))
                 answers[tier] += np.count_nonzero(is_last)
                 is_correct[is_last] = rows.correct[is_last, tier]
-        best = held.chains[held.best(single=True)][0]
-        alone_at = {chain[0]: k for k, chain in enumerate(held.chains) if len(chain) == 1}
-        alones = {names[model]: float(held.cost[k].mean()) for model, k in alone_at.items()}
+        singles = {chain[0]: k for k, chain in enumerate(held.chains) if len(chain) == 1}
         some = ones[is_answered]
         return cls(
             evaluation=f"cross-fitted in {n_folds} folds",
             n_rows=n_rows,
             cost=means[0],
-            single=names[best],
+            single=names[held.chains[held.best(single=True)][0]],
             single_cost=float(alone.mean()),
             saved=means[1],
             reject_cost=float(held.cost[0].mean()) if len(means) > 2 else None,
             reject_saved=means[2] if len(means) > 2 else None,
-            single_costs=alones,
+            single_costs={names[tier]: float(held.cost[k].mean()) for tier, k in singles.items()},
             calls=dict(zip(names, (calls / n_rows).tolist(), strict=True)),
             answers=dict(zip(names, (answers / n_rows).tolist(), strict=True)),
             coverage=proportion(is_answered, ones, ones),
@@ -231,17 +209,16 @@ class CascadeReport(BaseReport):
         found = f"Answered: {percent(self.coverage.value)} of rows"
         if self.accuracy is not None:
             found += f", of which {percents(self.accuracy, 'are correct')}"
-        used = self._rows_line
+        head, dot, few = self._rows_line.partition("parentheses.")
         if self.n_other_folds:
             which = f"{self.n_other_folds} of {self.n_folds} folds chose other tiers"
-            head, dot, few = used.partition("parentheses.")
-            used = f"{head}{dot} {which}, which these figures include.{few}"
-        return [*lines, f"{found}.", used]
+            dot += f" {which}, which these figures include."
+        return [*lines, f"{found}.", f"{head}{dot}{few}"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CascadeDecisions(ArrayResult):
+class CascadeDecisions(BaseActions):
     """What to do next with each row: call a tier, take the answer of the last one, or reject.
 
     Attributes
@@ -262,9 +239,6 @@ class CascadeDecisions(ArrayResult):
     p_correct: FloatArray
     actions: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return self.action.size
-
     @property
     def names(self) -> list[str]:
         """The action of each row by name."""
@@ -284,8 +258,7 @@ class CascadeDecisions(ArrayResult):
             Row indices, ascending.
         """
         if action not in self.actions:
-            rule = f"must be one of {', '.join(self.actions)}"
-            fix = f"Pass {self.actions[0]!r}"
+            rule, fix = f"must be one of {', '.join(self.actions)}", f"Pass {self.actions[0]!r}"
             raise BadValueError("action", "rows_for", rule, repr(action), fix)
         return np.flatnonzero(self.action == self.actions.index(action))
 
@@ -312,9 +285,6 @@ class CascadeDecisions(ArrayResult):
         counts = np.bincount(self.action, minlength=len(self.actions))
         parts = [f"{name} {n:,}" for name, n in zip(self.actions, counts, strict=True) if n]
         return f"{quantity(len(self))}: {', '.join(parts)}."
-
-    def _repr_html_(self) -> str:
-        return html_view(f"{self}", html_rows(self.columns(), len(self)))
 
 
 class Threshold(NamedTuple):
@@ -380,7 +350,7 @@ class Cascade(BasePolicy):
     ['answer large']
     """
 
-    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    provenance: Annotated[dict[str, Any], PROVENANCE]
     report: Annotated[CascadeReport, record_of(CascadeReport)]
     models: Annotated[tuple[str, ...], class_names()]
     tiers: Annotated[tuple[str, ...], list_of(text)]
@@ -441,72 +411,51 @@ class Cascade(BasePolicy):
         -------
         Cascade
         """
-        error = as_number(error_cost, "error_cost", FIT, 0.0, fix="Pass error_cost=1", is_open=True)
-        abstain, review = (
-            None if one is None else as_number(one, name, FIT, 0.0, fix=f"Pass {name}=0.2")
-            for name, one in (("abstain_cost", abstain_cost), ("review_cost", review_cost))
-        )
-        error_rate = as_fraction(review_error_rate, "review_error_rate", FIT)
+        prices = _Prices.checked(error_cost, abstain_cost, review_cost, review_error_rate)
         fix = "Pass cost_per_second=0"
         per_second = as_number(cost_per_second, "cost_per_second", FIT, 0.0, fix=fix)
         as_count(max_calls, "max_calls", FIT)
-        if error_rate and review_cost is None:
-            rule, fix = "must be 0 without a review_cost", "Pass review_cost=0.3"
-            raise BadValueError("review_error_rate", FIT, rule, f"{review_error_rate:g}", fix)
         if per_second and latencies is None:
             rule, fix = "must be 0 without latencies", "Pass the seconds of each call as latencies"
             raise BadValueError("cost_per_second", FIT, rule, f"{cost_per_second:g}", fix)
         seed = draw_seed(random_state, FIT)
         rows = _Rows.of(outputs, y, costs, latencies, per_second)
-        n_rows = len(rows.correct)
         rng = np.random.default_rng(seed)
-        sample = rows.take(np.sort(rng.permutation(n_rows)[:MAX_ROWS]))
+        sample = rows.take(np.sort(rng.permutation(len(rows.correct))[:MAX_ROWS]))
         fold_of = np.arange(len(sample.correct)) % N_FOLDS
         rng.shuffle(fold_of)
-        prices = sample.call_costs + sample.latency_costs
-        rejects = _rejects(abstain, review, error_rate * error)
-        reject_action = min(rejects, key=rejects.__getitem__, default="")
-        fallback = rejects.get(reject_action, np.inf)
-        fits = CrossFit(sample.scores, sample.correct, prices, error, fallback, fold_of)
-        held = fits.search(max_calls)
-        chain = held.chains[held.best()]
-        tiers = list(chain)
-        fitted = TierModel.fit(rows.scores, rows.correct).of_tiers(chain) if chain else None
-        top = TopLabel(np.zeros(n_rows), rows.correct[:, 0])
-        finite = np.nan_to_num(rows.scores)
-        everything = np.column_stack([finite, rows.correct, rows.call_costs])
-        batch = make_batch(None, top, features=everything, caller=FIT)
+        paid = sample.call_costs + sample.latency_costs
+        settings = paid, prices.error_cost, prices.fallback, fold_of
+        held = CrossFit(sample.scores, sample.correct, *settings).search(max_calls)
+        tiers = list(held.chains[held.best()])
+        model = TierModel.fit(rows.scores, rows.correct).of_tiers(tiers) if tiers else None
         method = "Platt scaling, shrunk towards it from all tiers' scores"
         return cls(
             models=rows.names,
             tiers=tuple(rows.names[k] for k in tiers),
             call_costs=rows.call_costs[:, tiers].mean(axis=0),
             latency_costs=rows.latency_costs[:, tiers].mean(axis=0),
-            error_cost=error,
-            abstain_cost=abstain,
-            review_cost=review,
-            review_error_rate=error_rate,
-            tier_model=fitted,
-            report=CascadeReport.of(held, sample, fold_of, seed, reject_action),
-            provenance=provenance_of(ArrayShards(batch), method, seed),
+            **prices._asdict(),
+            tier_model=model,
+            report=CascadeReport.of(held, sample, fold_of, seed, prices.cheapest_reject),
+            provenance=provenance_of(ArrayShards(rows.batch), method, seed),
         )
 
     @property
     def actions(self) -> tuple[str, ...]:
         """The names of the actions."""
         each = [f"{what} {name}" for what in (CALL, ANSWER) for name in self.tiers]
-        return (*each, *self._rejects)
+        return (*each, *self._paid.rejects)
 
     @property
     def costs(self) -> dict[str, float]:
         """The costs of a wrong answer, and of each way to reject a row, errors included."""
-        return {"wrong answer": self.error_cost, **self._rejects}
+        return {"wrong answer": self.error_cost, **self._paid.rejects}
 
     @property
-    def _rejects(self) -> dict[str, float]:
-        """The ways to reject a row, and their expected costs."""
-        error = self.review_error_rate * self.error_cost
-        return _rejects(self.abstain_cost, self.review_cost, error)
+    def _paid(self) -> _Prices:
+        """The prices of wrong answers, no answers and reviews."""
+        return _Prices(*(getattr(self, name) for name in _Prices._fields))
 
     def decide(self, outputs: Any = None, *, costs: Any = None) -> CascadeDecisions:
         """Return what to do next with each row, from what has been called so far.
@@ -528,48 +477,33 @@ class Cascade(BasePolicy):
         scores = self._known_scores(outputs)
         prices = self._prices(costs, None if scores is None else len(scores))
         n_rows = len(prices)
-        if scores is None:
-            scores = np.full(prices.shape, np.nan)
-        n_tiers, rejects = len(self.tiers), self._rejects
+        scores = np.full(prices.shape, np.nan) if scores is None else scores
+        n_tiers = len(self.tiers)
         expected = np.full((n_rows, len(self.actions)), np.inf)
-        expected[:, 2 * n_tiers :] = list(rejects.values())
+        expected[:, 2 * n_tiers :] = list(self._paid.rejects.values())
         p_correct = np.full(n_rows, np.nan)
         if self.tier_model is not None:
             x = self.tier_model.log_odds(scores)
-            is_known = ~np.isnan(scores)
-            patterns, which = np.unique(is_known, axis=0, return_inverse=True)
+            patterns, which = np.unique(~np.isnan(scores), axis=0, return_inverse=True)
             for k, pattern in enumerate(patterns):
+                known = np.flatnonzero(pattern)  # the same tiers have been called
+                last = int(known.max(initial=-1))
+                chain = np.r_[known, last + 1 : n_tiers][np.newaxis]
+                run = Chains(self.tier_model, chain, self.error_cost, self._paid.fallback)
                 rows = np.flatnonzero(which.ravel() == k)
                 for start in range(0, rows.size, BLOCK_ROWS):
                     some = rows[start : start + BLOCK_ROWS]
-                    self._fill(expected, p_correct, x, prices, np.flatnonzero(pattern), some)
+                    known_x = x[np.ix_(some, known)][np.newaxis, :, np.newaxis]
+                    answer, call = run.costs(known_x, prices[np.ix_(some, chain[0])][np.newaxis])
+                    if known.size:
+                        expected[some, n_tiers + last] = answer[0, :, 0]
+                        p_correct[some] = run.chance(known_x, known.size)[0, :, 0]
+                    if call is not None:
+                        expected[some, last + 1] = call[0, :, 0]
         # At equal cost the reject action wins.
         order = np.r_[2 * n_tiers : expected.shape[1], 0 : 2 * n_tiers]
         action = order[expected[:, order].argmin(axis=1)]
         return CascadeDecisions(action, expected, p_correct, self.actions)
-
-    def _fill(
-        self,
-        expected: FloatArray,
-        p_correct: FloatArray,
-        x: FloatArray,
-        prices: FloatArray,
-        known: IntArray,
-        rows: IntArray,
-    ) -> None:
-        """Enter the expected costs of rows for which the same tiers have been called."""
-        assert self.tier_model is not None
-        n_tiers, last = len(self.tiers), int(known.max(initial=-1))
-        chain = np.r_[known, last + 1 : n_tiers][np.newaxis]
-        fallback = min(self._rejects.values(), default=np.inf)
-        run = Chains(self.tier_model, chain, self.error_cost, fallback)
-        known_x = x[np.ix_(rows, known)][np.newaxis, :, np.newaxis]
-        answer, call = run.costs(known_x, prices[np.ix_(rows, chain[0])][np.newaxis])
-        if known.size:
-            expected[rows, n_tiers + last] = answer[0, :, 0]
-            p_correct[rows] = run.chance(known_x, known.size)[0, :, 0]
-        if call is not None:
-            expected[rows, last + 1] = call[0, :, 0]
 
     def first_p_correct(self, confidence: Any) -> FloatArray:
         """Return the probability that the first tier is correct, from its confidence alone.
@@ -638,8 +572,7 @@ class Cascade(BasePolicy):
         """What follows from which confidence of the first tier, from low to high."""
         if not self.tiers:
             return ()
-        odds = np.linspace(-MAX_ODDS, MAX_ODDS, N_GRID)
-        confidence = np.r_[0.0, 1 / (1 + np.exp(-odds)), 1.0]
+        confidence = np.r_[0.0, 1 / (1 + np.exp(-np.linspace(-MAX_ODDS, MAX_ODDS, N_GRID))), 1.0]
         action = self.decide({self.tiers[0]: confidence}).action
         ends = np.flatnonzero(np.diff(action))
         middle = (confidence[ends] + confidence[ends + 1]) / 2
@@ -663,45 +596,42 @@ class Cascade(BasePolicy):
         return cls(**{**values, "tiers": tiers})
 
     def __repr__(self) -> str:
-        return f"Cascade({' -> '.join(self.tiers) or next(iter(self._rejects))})"
+        return f"Cascade({' -> '.join(self.tiers) or next(iter(self._paid.rejects))})"
 
-    def __str__(self) -> str:
-        lines = [f"{self._summary()}."]
-        if self.tiers:
-            lines += [f"  {line}" for line in align_table(self._tier_table())]
-            lines += [self._threshold_text()]
-        return "\n".join([*lines, str(self.report)])
+    @property
+    def rule_lines(self) -> list[str]:
+        summary, *parts = self._rule_parts()
+        if not parts:
+            return [summary]
+        table, thresholds = parts
+        return [
+            summary,
+            *(f"  {one}" for one in align_table([table.head, *table.rows])),
+            thresholds,
+        ]
 
-    def _repr_html_(self) -> str:
-        parts: list[str | HTMLTable] = [f"{self._summary()}."]
-        if self.tiers:
-            head, *rows = self._tier_table()
-            parts += [HTMLTable(head, rows), self._threshold_text()]
-        return html_view(self.report.lines[0], *parts, *self.report._html_parts())
-
-    def _tier_table(self) -> list[tuple[str, ...]]:
-        """Return the price of each tier, and how often it is called and answers."""
-        table: list[tuple[str, ...]] = [("tier", "cost per call", "called", "answers")]
+    def _rule_parts(self) -> list[Any]:
+        """Return what is done, the price and use of each tier, and thresholds of the first."""
+        reject = self._paid.cheapest_reject
+        if not self.tiers:
+            return [f"Call no model: {reject} for all rows."]
+        first, *others = self.tiers
+        steps = [f"Call {first}", *(f"then {name} where that pays" for name in others)]
+        steps += [f"or {reject}"] if reject else []
+        rows = []
         for k, name in enumerate(self.tiers):
             price = plain(float(self.call_costs[k] + self.latency_costs[k]))
             called, answers = self.report.calls.get(name), self.report.answers.get(name)
-            table.append((name, price, percent(called), percent(answers)))
-        return table
+            rows.append((name, price, percent(called), percent(answers)))
+        found = [f"{one.action} {_between(one.low, one.high)}" for one in self.thresholds]
+        return [
+            f"{', '.join(steps)}.",
+            HTMLTable(("tier", "cost per call", "called", "answers"), rows),
+            f"By the confidence of {first}: {join_words(found)}.",
+        ]
 
-    def _summary(self) -> str:
-        """Return what is done with a row, in a sentence."""
-        rejects = self._rejects
-        end = f"or {min(rejects, key=lambda one: rejects[one])}" if rejects else ""
-        if not self.tiers:
-            return f"Call no model: {end.removeprefix('or ')} for all rows"
-        first, *others = self.tiers
-        then = "".join(f", then {name} where that pays" for name in others)
-        return f"Call {first}{then}{', ' * bool(end)}{end}"
-
-    def _threshold_text(self) -> str:
-        """Return what follows from the confidence of the first tier."""
-        parts = [f"{one.action} {_between(one.low, one.high)}" for one in self.thresholds]
-        return f"By the confidence of {self.tiers[0]}: {join_words(parts)}."
+    def origin_lines(self) -> list[str]:
+        return BasePolicy.origin_lines(self)[1:]  # the scores of tiers are calibrated in one way
 
 
 def _between(low: float, high: float) -> str:
@@ -719,12 +649,45 @@ def _between(low: float, high: float) -> str:
     return f"above {low:.3g}" if high >= 1 else f"up to {high:.3g}"
 
 
-def _rejects(
-    abstain_cost: float | None, review_cost: float | None, error: float
-) -> dict[str, float]:
-    """Return the expected cost of each way to reject a row."""
-    found = {} if abstain_cost is None else {ABSTAIN: abstain_cost}
-    return found if review_cost is None else {**found, REVIEW: review_cost + error}
+class _Prices(NamedTuple):
+    """What a wrong answer, no answer and a review cost, and how often a review is wrong."""
+
+    error_cost: float
+    abstain_cost: float | None
+    review_cost: float | None
+    review_error_rate: float
+
+    @classmethod
+    def checked(cls, error_cost: Any, abstain_cost: Any, review_cost: Any, rate: Any) -> _Prices:
+        """Check the arguments of `Cascade.fit`."""
+        error = as_number(error_cost, "error_cost", FIT, 0.0, fix="Pass error_cost=1", is_open=True)
+        abstain, review = (
+            None if one is None else as_number(one, name, FIT, 0.0, fix=f"Pass {name}=0.2")
+            for name, one in (("abstain_cost", abstain_cost), ("review_cost", review_cost))
+        )
+        error_rate = as_fraction(rate, "review_error_rate", FIT)
+        if error_rate and review is None:
+            rule, fix = "must be 0 without a review_cost", "Pass review_cost=0.3"
+            raise BadValueError("review_error_rate", FIT, rule, f"{error_rate:g}", fix)
+        return cls(error, abstain, review, error_rate)
+
+    @property
+    def rejects(self) -> dict[str, float]:
+        """The expected cost of each way to reject a row."""
+        found = {} if self.abstain_cost is None else {ABSTAIN: self.abstain_cost}
+        if self.review_cost is not None:
+            found[REVIEW] = self.review_cost + self.review_error_rate * self.error_cost
+        return found
+
+    @property
+    def cheapest_reject(self) -> str:
+        """The cheapest way to reject a row, empty if there is none."""
+        return min(self.rejects, key=self.rejects.__getitem__, default="")
+
+    @property
+    def fallback(self) -> float:
+        """What that costs."""
+        return self.rejects.get(self.cheapest_reject, np.inf)
 
 
 class _Rows(NamedTuple):
@@ -760,6 +723,13 @@ class _Rows(NamedTuple):
     def take(self, rows: IntArray) -> _Rows:
         """Return some rows."""
         return _Rows(self.names, *(one[rows] for one in self[1:]))
+
+    @property
+    def batch(self) -> Batch:
+        """All that was given, for the fingerprint."""
+        columns = [np.nan_to_num(self.scores), self.correct, self.call_costs]
+        answers = TopLabel(np.zeros(len(self.correct)), self.correct[:, 0])
+        return make_batch(None, answers, features=np.column_stack(columns), caller=FIT)
 
 
 def _by_name(given: Any, names: tuple[str, ...] | None, argument: str) -> dict[str, Any]:

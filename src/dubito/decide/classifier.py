@@ -186,5 +186,4 @@ def _encoded(costs: CostMatrix) -> CostMatrix | None:
         return None
     actions = [str(names.index(one)) if one in names else one for one in costs.actions]
     reject = None if costs.reject is None else actions[costs.reject]
-    names_known = range(len(names))
-    return CostMatrix(costs.cells, actions, names_known, reject=reject, reviews=costs.reviews)
+    return CostMatrix(costs.cells, actions, range(len(names)), reject=reject, reviews=costs.reviews)

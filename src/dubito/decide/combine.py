@@ -77,7 +77,13 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
     [[0.941, 0.059]]
     """
     caller = "combine_posteriors"
-    is_there = None if present is None else _as_present(present, caller)
+    is_there = None
+    if present is not None:
+        is_there = as_array(present, "present", caller)
+        if is_there.dtype.kind != "b" or is_there.ndim != 2:
+            rule, got = "must be booleans, rows x models", f"shape {is_there.shape}"
+            fix = "Use ~np.isnan(...) of the models' inputs"
+            raise BadValueError("present", caller, rule, f"{got}, dtype {is_there.dtype}", fix)
     models = _as_models(outputs, caller, is_there)
     first = models[0]
     priors = as_prior(prior, first, "prior", caller)
@@ -139,16 +145,6 @@ def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
         return array
     n_columns = max(1, array[0].size) if array.size else 1
     return np.where(is_there[:, None] if array.ndim == 2 else is_there, array, 1 / n_columns)
-
-
-def _as_present(value: Any, caller: str) -> BoolArray:
-    """Return which models are available, rows x models."""
-    array = as_array(value, "present", caller)
-    if array.dtype.kind != "b" or array.ndim != 2:
-        rule, fix = "must be booleans, rows x models", "Use ~np.isnan(...) of the models' inputs"
-        got = f"shape {array.shape}, dtype {array.dtype}"
-        raise BadValueError("present", caller, rule, got, fix)
-    return array
 
 
 @final
@@ -303,13 +299,11 @@ class PoolData:
         """Return the likelihood of each label under each model (column), and its weight."""
         weights = self.weight[:, np.newaxis] * self.labels
         rows, classes = np.nonzero(weights)
-        likelihoods = np.maximum(np.exp(self.logs[:, rows, classes]), FLOOR)
-        return likelihoods.T, weights[rows, classes]
+        return np.maximum(np.exp(self.logs[:, rows, classes]), FLOOR).T, weights[rows, classes]
 
     def loss_of(self, scores: FloatArray) -> float:
         """Return the log loss of log probabilities, given up to a shift per row."""
-        right = (self.labels * scores).sum(axis=1)
-        losses = scipy.special.logsumexp(scores, axis=1) - right
+        losses = scipy.special.logsumexp(scores, axis=1) - (self.labels * scores).sum(axis=1)
         return float(self.weight @ losses / self.weight.sum())
 
 
@@ -372,16 +366,13 @@ class BasePool(Serializable):
         rows = np.flatnonzero(batch.labeled_weight)
         if not rows.size:
             raise EmptyStateError("A pool")
-        self._check_params()
-        self._forget()
-        data = PoolData.of(batch.take(rows), [model.take(rows) for model in models])
-        learned = self._learn(data)
-        cross_fitted = self._cross_fitted(data)
-        self.n_classes_, self.classes_ = models[0].n_classes, models[0].classes
-        self.n_rows_, self.log_loss_ = int(rows.size), cross_fitted
-        self.log_losses_ = np.array([data.loss_of(logs) for logs in data.logs])
-        for key, value in learned.items():
-            setattr(self, key, value)
+        known = {"n_classes_": models[0].n_classes, "classes_": models[0].classes}
+        with self._fitting(**known, n_rows_=int(rows.size)):
+            data = PoolData.of(batch.take(rows), [model.take(rows) for model in models])
+            for key, value in self._learn(data).items():
+                setattr(self, key, value)
+            self.log_loss_ = self._cross_fitted(data)
+            self.log_losses_ = np.array([data.loss_of(logs) for logs in data.logs])
         return self
 
     def predict_proba(self, outputs: Any) -> FloatArray:
@@ -478,8 +469,7 @@ class LinearPool(BasePool):
         return {"weights_": fit_mixture_weights(*data.likelihoods())}
 
     def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
-        mixed = np.tensordot(learned["weights_"], np.exp(logs), axes=1)
-        return np.log(np.maximum(mixed, FLOOR))
+        return np.log(np.maximum(np.tensordot(learned["weights_"], np.exp(logs), axes=1), FLOOR))
 
 
 @final

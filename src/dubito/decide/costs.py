@@ -175,12 +175,13 @@ class CostMatrix(Record):
         reviews: Iterable[Answerer] = (),
     ) -> None:
         cells = _as_cells(costs, "costs", "CostMatrix")
-        is_constant = cells.dtype.kind == "f"
-        at = [] if is_constant else np.argwhere(_has_expression(cells)).tolist()
+        has_expression = _has_expression(cells)
         number_of: dict[Expression, int] = {}
-        entries = [[a, k, number_of.setdefault(cells[a, k], len(number_of))] for a, k in at]
-        table = cells if is_constant else np.where(_has_expression(cells), 0.0, cells)
-        table = freeze(table.astype(np.float64))
+        entries = [
+            [action, class_, number_of.setdefault(cells[action, class_], len(number_of))]
+            for action, class_ in np.argwhere(has_expression).tolist()
+        ]
+        table = freeze(np.where(has_expression, 0.0, cells).astype(np.float64))
         columns = None
         if classes is not None:
             fix = "Name each class once"
@@ -189,21 +190,17 @@ class CostMatrix(Record):
                 fix += "rows='truth') if it is the other way round"
             columns = as_names(classes, table.shape[1], "classes", "class", "CostMatrix", fix)
         names = _as_action_names(actions, table.shape[0], columns)
-        object.__setattr__(self, "array", table)
-        object.__setattr__(self, "expressions", tuple(number_of))
-        entry_array = freeze(np.array(entries, np.int64).reshape(-1, 3))
-        object.__setattr__(self, "entries", entry_array)
-        object.__setattr__(self, "actions", names)
-        object.__setattr__(self, "classes", columns)
         asked = _checked_reviews(tuple(reviews), names, table.shape[1])
         if reject is None and "reject" not in names and asked:
             reject = asked[0].name
-        object.__setattr__(self, "reviews", asked)
-        object.__setattr__(self, "reject", _reject_index(reject, names))
         if pos_label is not None and (columns is not None or table.shape[1] != 2):
             rule, fix = "must be None with classes, or with other than 2 columns", "Leave it out"
             raise BadValueError("pos_label", "CostMatrix", rule, repr(pos_label), fix)
-        object.__setattr__(self, "pos_label", pos_label)
+        entry_array = freeze(np.array(entries, np.int64).reshape(-1, 3))
+        rejecting = _reject_index(reject, names)
+        values = table, tuple(number_of), entry_array, names, columns, rejecting, pos_label, asked
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
 
     @classmethod
     def zero_one(cls, classes: int | np.integer[Any] | Iterable[ClassName]) -> CostMatrix:
@@ -428,21 +425,20 @@ class CostMatrix(Record):
         names = [str(one) for one in self.classes or range(self.n_classes)]
         if self.pos_label is not None:
             names = ["negative", f"{self.pos_label} (positive)"]
-        shown = [*names[:MAX_SHOWN], *["\N{HORIZONTAL ELLIPSIS}"] * (len(names) > MAX_SHOWN)]
-        rows = [
-            (action, *(one if isinstance(one, str) else plain(one) for one in row[:MAX_SHOWN]),
-             *["\N{HORIZONTAL ELLIPSIS}"] * (len(shown) > MAX_SHOWN),
-             "rejects" if k in self.rejecting else "")
-            for k, (action, row) in enumerate(zip(self.actions, self.texts, strict=True))
-        ]  # fmt: skip
+        more = ["\N{HORIZONTAL ELLIPSIS}"] * (len(names) > MAX_SHOWN)
+        head = ("action", *names[:MAX_SHOWN], *more, "")
+        rows = []
+        for k, (action, row) in enumerate(zip(self.actions, self.texts, strict=True)):
+            cells = [one if isinstance(one, str) else plain(one) for one in row[:MAX_SHOWN]]
+            rows.append((action, *cells, *more, "rejects" if k in self.rejecting else ""))
         left_out = len(rows) - MAX_SHOWN - len(self.rejecting)
         if left_out > 0:  # the actions that reject come last
-            more = (f"{left_out} more", *[""] * (len(shown) + 1))
-            rows = [*rows[:MAX_SHOWN], more, *(rows[k] for k in self.rejecting if k >= MAX_SHOWN)]
+            last = [rows[k] for k in self.rejecting if k >= MAX_SHOWN]
+            rows = [*rows[:MAX_SHOWN], (f"{left_out} more", *[""] * (len(head) - 1)), *last]
         size = f"{quantity(self.n_actions, 'action')} x {self.n_classes:,} classes"
+        verdict = f"Cost of each action in each class: {size}"
         asked = [f"Asks {join_words([str(one) for one in self.reviews])}."] if self.reviews else []
-        table = HTMLTable(("action", *shown, ""), rows)
-        return html_view(f"Cost of each action in each class: {size}", table, *asked)
+        return html_view(verdict, HTMLTable(head, rows), *asked)
 
     def _values(self) -> dict[str, Any]:
         costs = self.texts if self.columns else self.array
@@ -659,8 +655,7 @@ class CostMatrix(Record):
     ) -> CostMatrix:
         """Return the same costs with one more action that asks someone."""
         asked = Answerer.of(str(name), self.n_classes, kind=kind, caller=caller, **settings)
-        row = _as_cost_row(cost, self.n_classes, caller)
-        for price in row.tolist():
+        for price in _as_cost_row(cost, self.n_classes, caller).tolist():
             if not isinstance(price, str | Expression) and price < 0:
                 rule, fix = "must be at least 0", "Pass what asking costs"
                 raise BadValueError("cost", caller, rule, f"{price:g}", fix)
@@ -846,6 +841,8 @@ def _as_cells(value: Any, argument: str, caller: str) -> NDArray[Any]:
 
 def _has_expression(cells: NDArray[Any]) -> BoolArray:
     """Return which cells hold an expression."""
+    if cells.dtype.kind == "f":
+        return np.zeros(cells.shape, np.bool_)
     flat = [isinstance(one, Expression) for one in cells.flat]
     return np.array(flat, np.bool_).reshape(cells.shape)
 
@@ -896,7 +893,7 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[Any]], list[s
         fix = "Use a header such as action,healthy,ill"
         raise BadFileError(fspath(path), f"{rule}, got {corner!r}", fix)
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
-    costs = [_cells_of(line, len(columns), path, decimal) for line in table[1:]]
+    costs = [_cells_of(line, path, decimal) for line in table[1:]]
     if not rows or not columns:
         fix = "Add one row of numbers per action below the names"
         raise BadFileError(fspath(path), "it holds no costs", fix)
@@ -918,18 +915,18 @@ def read_cells(path: str | PathLike[str]) -> tuple[list[list[str]], str]:
     except csv.Error as error:
         fix = "Write one row of costs per line"
         raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
+    for line in table[1:]:
+        if len(line) != len(table[0]):
+            problem = f"row {line[0]!r} has {quantity(len(line), 'cell')}"
+            problem += f" instead of {len(table[0])}"
+            raise BadFileError(fspath(path), problem, "Give one cell per column")
     cells = {} if separator == "," else {"costs": [one for line in table[1:] for one in line[1:]]}
     return table, decimal_separator(cells, fspath(path))
 
 
-def _cells_of(
-    line: list[str], n_columns: int, path: str | PathLike[str], decimal: str
-) -> list[float | Expression]:
+def _cells_of(line: list[str], path: str | PathLike[str], decimal: str) -> list[float | Expression]:
     """Return the costs of a row, whose first cell is its name."""
     name, *cells = line
-    if len(cells) != n_columns:
-        problem = f"row {name!r} has {quantity(len(cells), 'cost')} instead of {n_columns}"
-        raise BadFileError(fspath(path), problem, "Give one cost per column")
     try:
         return [_as_cell(number_or_text(cell, decimal), "", "") for cell in cells]
     except BadValueError as error:

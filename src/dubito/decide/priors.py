@@ -131,6 +131,11 @@ def log_posteriors(outputs: Logits | Probabilities) -> FloatArray:
     return np.maximum(result, LEAST)
 
 
+def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice = slice(None)) -> FloatArray:
+    """Return the probabilities of some rows in float64."""
+    return np.exp(log_posteriors(outputs.take(rows)))
+
+
 def probabilities_of(scores: FloatArray, precision: Any) -> FloatArray:
     """Return the softmax of log scores, 0 where a prior is 0."""
     result = np.empty(scores.shape, precision)
@@ -436,7 +441,11 @@ def estimate_prior(
     prior = model.estimate()
     is_identified = np.asarray(model.standard_errors(prior) <= FLAT)
     _warn_of_flat(known, is_identified, method)
-    low, high = _bootstrap(model, prior, confidence, resamples, seed)
+    seeds = np.random.SeedSequence(seed).generate_state(resamples).tolist()
+    drawn = np.stack(list(map_in_order(lambda one: model.resampled(prior, one), seeds)))
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    # The interval always contains the estimate.
+    low, high = np.minimum(low, prior).clip(0, 1), np.maximum(high, prior).clip(0, 1)
     return PriorEstimate(
         prior=freeze(prior),
         low=freeze(np.where(is_identified, low, 0.0)),
@@ -447,16 +456,6 @@ def estimate_prior(
         method=method,
         n_rows=known.n_rows,
     )
-
-
-def _bootstrap(
-    model: PriorLikelihood | PriorConfusion, prior: FloatArray, level: float, n: int, seed: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return percentiles of the resampled estimates; they always contain the estimate."""
-    seeds = np.random.SeedSequence(seed).generate_state(n).tolist()
-    values = np.stack(list(map_in_order(lambda one: model.resampled(prior, one), seeds)))
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return np.clip(np.minimum(low, prior), 0, 1), np.clip(np.maximum(high, prior), 0, 1)
 
 
 def _warn_of_flat(outputs: Logits | Probabilities, is_identified: BoolArray, method: str) -> None:

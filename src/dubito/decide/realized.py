@@ -76,8 +76,7 @@ def realized_cost(
     by_row = RowCosts.of(row_costs, table, taken.size, caller)
     weight = as_weights(sample_weight, taken.size, caller) * ~labels.is_missing
     require_weight(weight, "The realized cost")
-    paid = by_row.of_labels(labels)[np.arange(taken.size), taken]
-    return float(np.average(paid, weights=weight))
+    return float(np.average(by_row.paid(labels, taken), weights=weight))
 
 
 @final
@@ -139,10 +138,10 @@ def decide_rows(
     table = costs.for_classes(outputs.classes, outputs.n_classes)
     by_row = RowCosts.of(batch.row_costs, table, len(batch), "audit").answered(outputs)
     action = least_costs(outputs, table, by_row, "audit").action
-    realized = by_row.of_labels(batch.class_labels)[np.arange(action.size), action]
-    if pos_column is None:
-        return np.zeros(action.size), realized
-    return (action == by_row.in_class(pos_column).argmin(axis=0)) * 1.0, realized
+    is_positive = np.zeros(action.size)
+    if pos_column is not None:
+        is_positive = (action == by_row.in_class(pos_column).argmin(axis=0)) * 1.0
+    return is_positive, by_row.paid(batch.class_labels, action)
 
 
 def is_wrong_of(action: IntArray, labels: Labels, row_costs: RowCosts) -> BoolArray:
@@ -160,12 +159,11 @@ def is_wrong_of(action: IntArray, labels: Labels, row_costs: RowCosts) -> BoolAr
 
 def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:
     """Return labels by the classes of the costs; integers with string class names are columns."""
-    array = as_array(y_true, "y_true", caller)
-    is_named = costs.classes is not None and not (
-        array.dtype.kind in "iu" and all(isinstance(name, str) for name in costs.classes)
-    )
+    classes = costs.classes
+    is_integer = as_array(y_true, "y_true", caller).dtype.kind in "iu"
+    if is_integer and all(isinstance(name, str) for name in classes or ()):
+        classes = None
     shape = np.broadcast_to(0.0, (n_rows, costs.n_classes))
-    classes = costs.classes if is_named else None
     rows = unchecked(Probabilities, {"array": shape, "classes": classes})
     return Labels.of(y_true, rows, "y_true", caller)
 
@@ -295,9 +293,8 @@ def cost_coverage_curve(
         rule, fix = "must have an action that does not reject", "Add a row of costs per class"
         raise BadValueError("costs", caller, rule, "only a reject action", fix)
     expected = expected_costs(wrapped, realized.costs, realized.row_costs)
-    paid = realized.by_action[:, acting]
-    paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
-    scores = expected[:, acting].min(axis=1)
+    rows, scores = np.arange(len(expected)), expected[:, acting].min(axis=1)
+    paid = realized.by_action[:, acting][rows, expected[:, acting].argmin(axis=1)]
     if rejecting:
         scores = scores - expected[:, rejecting].min(axis=1)
     if uncertainty is not None:
@@ -308,8 +305,7 @@ def cost_coverage_curve(
     kept, spent = np.cumsum(mass[held]), np.cumsum(ranks.sums(weight * paid)[held])
     total = None
     if rejecting:
-        cheapest = expected[:, rejecting].argmin(axis=1)
-        by_reject = realized.by_action[:, rejecting][np.arange(len(cheapest)), cheapest]
+        by_reject = realized.by_action[:, rejecting][rows, expected[:, rejecting].argmin(axis=1)]
         rejected = ranks.sums(weight * by_reject)[held]
         total = (spent + rejected.sum() - np.cumsum(rejected)) / kept[-1]
     return CostCoverageCurve(ranks.values[held], kept / kept[-1], spent / kept, total)
@@ -369,8 +365,7 @@ def cost_prior_curve(
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_fractions(priors, "priors", caller)
-    soft = realized.labels.probabilities
-    if soft is not None:
+    if realized.labels.probabilities is not None:
         rule, fix = "must be one label per row", "Pass the most probable label of each row"
         raise BadValueError("y_true", caller, rule, "label probabilities", fix)
     is_class = realized.labels.codes == column
@@ -380,17 +375,15 @@ def cost_prior_curve(
         rule, fix = "must have rows of the class and of others", "Pass rows of both"
         raise BadValueError("y_true", caller, rule, got, fix)
     measured = float(inside.sum() / realized.weight.sum())
-    rows = np.arange(is_class.size)
-    costs_at: list[tuple[float, float, float]] = []
-    for prior in grid.astype(np.float64).tolist():
+    rows, paid, grid = np.arange(is_class.size), realized.realized, grid.astype(np.float64)
+    cost, adapted, constant = np.empty((3, grid.size))
+    for k, prior in enumerate(grid.tolist()):
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
         adjusted = _with_prior(wrapped, column, measured, prior)
         action = optimal_actions(adjusted, realized.costs, realized.row_costs)
-        each = weight @ realized.by_action
-        adapted = weight @ realized.by_action[rows, action]
-        costs_at.append((float(weight @ realized.realized), float(adapted), float(each.min())))
-    cost, adapted_costs, constant = np.array(costs_at).reshape(-1, 3).T
-    return CostPriorCurve(grid.astype(np.float64), cost, adapted_costs, constant, measured)
+        cost[k], adapted[k] = weight @ paid, weight @ realized.by_action[rows, action]
+        constant[k] = (weight @ realized.by_action).min()
+    return CostPriorCurve(grid, cost, adapted, constant, measured)
 
 
 def _with_prior(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:

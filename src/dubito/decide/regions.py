@@ -47,7 +47,9 @@ def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> tuple[Flo
     least = costs.argmin(axis=2)
     # An action that is cheapest at no grid point has no region.
     actions = np.unique(least)
-    rows, columns = _mixed_cells(least)
+    # Cells whose corners do not all have the same action.
+    corner, others = least[:-1, :-1], (least[:-1, 1:], least[1:, 1:], least[1:, :-1])
+    rows, columns = np.nonzero(np.logical_or.reduce([corner != other for other in others]))
     corner_rows = rows[:, np.newaxis] + CORNERS[:, 0]
     corner_columns = columns[:, np.newaxis] + CORNERS[:, 1]
     points = np.stack([x[corner_columns], y[corner_rows]], axis=-1)[:, TRIANGLES]
@@ -61,14 +63,6 @@ def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> tuple[Flo
         segments.append(lines)
         between.append(np.tile([actions[first], actions[second]], (len(lines), 1)))
     return np.concatenate(segments), np.concatenate(between)
-
-
-def _mixed_cells(least: IntArray) -> tuple[IntArray, IntArray]:
-    """Return row and column of the cells whose corners do not all have the same action."""
-    corner = least[:-1, :-1]
-    others = least[:-1, 1:], least[1:, 1:], least[1:, :-1]
-    rows, columns = np.nonzero(np.logical_or.reduce([corner != other for other in others]))
-    return rows, columns
 
 
 def _lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> FloatArray:
@@ -217,10 +211,9 @@ def _outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> An
         rule, fix = "must be a function of features, rows x 2", "Pass model.predict_proba"
         raise BadTypeError("posterior", caller, rule, type(posterior).__name__, fix)
     features = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    n_rows = len(features)
     outputs = as_class_outputs(posterior(features), caller, "posterior(features)")
-    if outputs.n_rows != n_rows:
-        rule = f"must have {n_rows:,} rows, one per point"
+    if outputs.n_rows != len(features):
+        rule = f"must have {len(features):,} rows, one per point"
         fix = "Return one row of outputs per row of features"
         raise BadValueError("posterior(features)", caller, rule, f"{outputs.n_rows:,}", fix)
     return outputs
@@ -514,7 +507,7 @@ def _decision_of(
     is_missed = ~is_correct
     if costs.reject is not None:
         is_missed[costs.reject] = False
-    missed, correct = (met * is_missed).sum(axis=0), (met * is_correct).sum(axis=0)
+    missed, correct = ((met * part).sum(axis=0) for part in (is_missed, is_correct))
     return IntervalDecision(freeze(cuts), freeze(decided), freeze(missed), freeze(correct), cost)
 
 

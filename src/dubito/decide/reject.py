@@ -440,8 +440,7 @@ def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) ->
     of n rows fell there: a binomial probability, whatever the distribution.
     """
     n_rows = rows.n_rows
-    n_beyond = np.arange(n_rows)
-    p_values = scipy.special.bdtr(n_beyond, n_rows, 1 - coverage)
+    p_values = scipy.special.bdtr(np.arange(n_rows), n_rows, 1 - coverage)
     n_rejected = int((p_values <= delta).sum())
     threshold, bonus = 0.0, 0
     if n_rejected:

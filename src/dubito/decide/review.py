@@ -179,13 +179,12 @@ class Reviewer(Record):
         if self.error_rate is None and self.confusion is None and self.counts is None:
             rule, fix = "must be given", "Pass error_rate=0.05, or a confusion matrix"
             raise BadValueError("error_rate", f"Reviewer {self.name!r}", rule, "none", fix)
-        rates, caller = self.error_rate, f"Reviewer {self.name!r}"
+        rates = self.error_rate
         if isinstance(rates, Mapping):
             rates = list(rates.values())
-        if np.ndim(rates):
-            as_fractions(rates, "error_rate", caller)
-        elif rates is not None:
-            as_fraction(rates, "error_rate", caller)
+        if rates is not None:
+            check = as_fractions if np.ndim(rates) else as_fraction
+            check(rates, "error_rate", f"Reviewer {self.name!r}")
         CostMatrix([[self.cost]])
         if not isinstance(self.cost, str):
             as_number(self.cost, "cost", "Reviewer", 0.0, fix="Pass what a review costs")
@@ -404,13 +403,12 @@ class ReviewTeam(Record):
         tuple of Answerer
             One per reviewer.
         """
-        order = None
+        order, known = None, classes
         if classes is not None and self.classes is not None:
-            order = class_order(self.classes, classes)
+            order, known = class_order(self.classes, classes), self.classes
             if order is None:
                 rule, fix = f"must be {classes}", "Use the class names of the outputs"
                 raise BadValueError("classes", "ReviewTeam", rule, f"{self.classes}", fix)
-        known = classes if order is None else self.classes
         stated = [one.stated(known, n_classes) for one in self.reviewers]
         counts = [self._counts_of(one, n_classes) for one in self.reviewers]
         found = stated if not np.sum(counts) else _posterior_means(self, stated, np.stack(counts))
@@ -582,7 +580,7 @@ class ReviewTeam(Record):
             share_rows(part, isinstance(wrapped, Logits), p)
             paid = price.take(rows).in_class(0)
             for r, one in enumerate(asked):
-                after = one.costs_after(p, *by_row.terms(rows))
+                after = one.costs_after(p, by_row.terms(rows))
                 values[rows, r] = found.cost[rows] - after - paid[r]
 
         run_in_order(fill, row_blocks(n_rows, wrapped.n_classes))
@@ -785,9 +783,6 @@ def _listed_reviewers(path: str) -> list[dict[str, Any]]:
         raise BadFileError(path, problem, f"{fix}error_rate, cost, skills")
     found = []
     for cells in table[1:]:
-        if len(cells) != len(head):
-            problem = f"row {cells[0]!r} has {len(cells)} cells instead of {len(head)}"
-            raise BadFileError(path, problem, "Give one cell per column")
         texts = {name: cell for name, cell in zip(head, cells, strict=True) if cell}
         named = texts.keys() & {*COLUMNS[1:-1]}
         numbers = {name: number_or_text(texts[name], decimal_sign) for name in named}

@@ -225,14 +225,10 @@ class _Moves:
         for s in range(n_reviewers + 1):
             rows = np.flatnonzero(at == s)
             own = values[rows, s] if s < n_reviewers else 0.0
-            for r in range(n_reviewers):
-                if r == s:
-                    continue
+            for r in {*range(n_reviewers)} - {s}:
                 gain = values[rows, r] - own
-                best = np.arange(rows.size)
-                if rows.size > n_more:
-                    best = np.argpartition(-gain, n_more)[:n_more]
-                chosen.append(rows[best])
+                is_few = rows.size <= n_more
+                chosen.append(rows if is_few else rows[np.argpartition(-gain, n_more)[:n_more]])
         some = np.unique(np.concatenate([*chosen, np.empty(0, np.int64)]))
         table = np.column_stack([values[some], np.zeros(some.size)])
         used = np.bincount(plan[plan >= 0], minlength=n_reviewers)
@@ -354,8 +350,7 @@ class ReviewPlan(ArrayResult):
     @property
     def used(self) -> IntArray:
         """How many rows each reviewer gets."""
-        taken = self.reviewer[self.reviewer >= 0]
-        return np.bincount(taken, minlength=len(self.team.reviewers))
+        return np.bincount(self.reviewer[self.reviewer >= 0], minlength=len(self.team.reviewers))
 
     @property
     def saving(self) -> float:
@@ -371,9 +366,8 @@ class ReviewPlan(ArrayResult):
             `reviewer` (empty without one), `review_value`, `action_without_review`,
             `cost_without_review`.
         """
-        names = np.array([*self.team.names, ""])
         return {
-            "reviewer": names[self.reviewer],
+            "reviewer": np.array([*self.team.names, ""])[self.reviewer],
             "review_value": self.value,
             "action_without_review": np.array(self.actions)[self.action],
             "cost_without_review": self.expected_cost,

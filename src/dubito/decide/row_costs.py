@@ -75,8 +75,7 @@ class CostTerms(NamedTuple):
             values += [*(cells - cheapest), cheapest]
             shift = least[k] - cheapest  # of the actions whose cost is the same for all rows
             if not varies[:, k].all() and shift.any():
-                others = np.flatnonzero(~varies[:, k]).tolist()
-                entries += [(a, k, len(values)) for a in others]
+                entries += [(a, k, len(values)) for a in np.flatnonzero(~varies[:, k]).tolist()]
                 values.append(shift)
         return CostTerms(base, np.array(entries, np.int64), np.stack(values))
 
@@ -160,7 +159,7 @@ class RowCosts:
         n_rows, n_classes = self.n_rows, self.costs.n_classes
         if p is None:
             p = np.full((n_rows if len(others.entries) else 1, n_classes), 1 / n_classes)
-        after = asked.costs_after(p, *others.terms(), by_class=True)
+        after = asked.costs_after(p, others.terms(), by_class=True)
         if not asked.needs_posterior and not len(others.entries):
             base = self.base.copy()
             base[action] += after[0]
@@ -267,6 +266,10 @@ class RowCosts:
             for action, _, number in self.entries[self.entries[:, 1] == class_].tolist():
                 costs[rows, action] = self.values[number, rows]
         return costs
+
+    def paid(self, labels: Labels, action: IntArray) -> FloatArray:
+        """Return the cost of one action per row in the true class."""
+        return np.asarray(self.of_labels(labels)[np.arange(action.size), action])
 
     def expected(self, probabilities: FloatArray, action: IntArray) -> FloatArray:
         """Return the expected cost of one action per row.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, ClassVar, NamedTuple, final
@@ -91,10 +92,9 @@ class TierModel(Record):
         hits = correct.sum(axis=0)
         # Platt's targets keep the slope finite where a threshold separates both.
         high, low = (hits + 1) / (hits + 2), 1 / (n_rows - hits + 2)
-        targets = correct * high + (1 - correct) * low
-        platt = _Platt.fit(scores, targets)
+        platt = _Platt.fit(scores, correct * high + (1 - correct) * low)
         x = platt.log_odds(scores)
-        centered = x - x.mean(axis=0)
+        centered = x - x.mean(axis=0)  # np.cov would sum in another order
         covariance = centered.T @ centered / n_rows + MIN_VARIANCE * np.eye(n_models)
         width = np.sqrt(np.diag(covariance))
         scaled = np.broadcast_to(x / width, (n_models, n_rows, n_models))
@@ -121,13 +121,12 @@ class TierModel(Record):
 
     def of_tiers(self, chain: Sequence[int]) -> TierModel:
         """Return the model of some tiers alone, the scores of others unknown."""
-        tiers = np.array([chain], dtype=np.int64)
-        found = [_Stage.of(self, tiers, len(chain), k) for k in range(len(chain))]
-        rows = tiers[0]
+        tiers = np.array(chain, dtype=np.int64)
+        found = [_Stage.of(self, tiers[np.newaxis], len(chain), k) for k in range(len(chain))]
         each = (*_Platt._fields, "mean", "low", "high")
         return TierModel(
-            **{name: getattr(self, name)[rows] for name in each},
-            covariance=self.covariance[np.ix_(rows, rows)],
+            **{name: getattr(self, name)[tiers] for name in each},
+            covariance=self.covariance[np.ix_(tiers, tiers)],
             coef=np.stack([one.coef[0] for one in found]),
             intercept=np.array([one.intercept[0] for one in found]),
         )
@@ -375,28 +374,34 @@ class Held(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class CrossFit:
     """Fits tiers without each fold in turn, to compare chains on rows that were held out."""
 
-    def __init__(
-        self,
-        scores: FloatArray,
-        correct: FloatArray,
-        prices: FloatArray,
-        error_cost: float,
-        fallback: float,
-        fold_of: IntArray,
-    ) -> None:
-        self.correct, self.prices = correct, prices
-        self.error_cost, self.fallback = error_cost, fallback
-        self.folds = []
-        self.expected = np.empty(scores.shape)
-        for fold in range(int(fold_of.max()) + 1):
-            rows = np.flatnonzero(fold_of == fold)
-            model = TierModel.fit(scores[fold_of != fold], correct[fold_of != fold])
-            x = model.log_odds(scores[rows])
-            self.expected[rows] = model.chances(x)
-            self.folds.append((rows, model, x))
+    scores: FloatArray
+    correct: FloatArray
+    prices: FloatArray
+    error_cost: float
+    fallback: float
+    fold_of: IntArray
+
+    @cached_property
+    def folds(self) -> Sequence[tuple[IntArray, TierModel, FloatArray]]:
+        """The rows of each fold, the model of all other rows, and its log odds of these rows."""
+        found = []
+        for fold in range(int(self.fold_of.max()) + 1):
+            is_here = self.fold_of == fold
+            model = TierModel.fit(self.scores[~is_here], self.correct[~is_here])
+            found.append((np.flatnonzero(is_here), model, model.log_odds(self.scores[is_here])))
+        return found
+
+    @cached_property
+    def expected(self) -> FloatArray:
+        """The probability that each answer is correct, rows x models."""
+        result = np.empty(self.scores.shape)
+        for rows, model, x in self.folds:
+            result[rows] = model.chances(x)
+        return result
 
     def search(self, max_calls: int) -> Held:
         """Return the chains that were tried: all pairs, and the best ones with further tiers."""

@@ -253,8 +253,7 @@ class MeanInterval:
     def of(cls, level: Any, random_state: Any, n_resamples: Any, caller: str) -> MeanInterval:
         """Check the settings."""
         confidence = as_fraction(level, "level", caller, is_open=True)
-        seed = draw_seed(random_state, caller)
-        return cls(confidence, seed, as_n_resamples(n_resamples, caller))
+        return cls(confidence, draw_seed(random_state, caller), as_n_resamples(n_resamples, caller))
 
     def __call__(
         self, values: FloatArray, weight: FloatArray, importance: FloatArray | float = 1.0

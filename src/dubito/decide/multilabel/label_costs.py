@@ -138,9 +138,6 @@ class LabelCosts(Record):
             raise BadFileError(name, "a label occurs twice", "Write one line per label")
         found: dict[str, Any] = {column: {} for column in columns}
         for label, *cells in rows:
-            if len(cells) != len(columns):
-                problem = f"row {label!r} has {len(cells)} costs instead of {len(columns)}"
-                raise BadFileError(name, problem, "Give one cost per column")
             for column, cell in zip(columns, cells, strict=True):
                 try:
                     is_none = column == "review" and not cell
@@ -202,8 +199,7 @@ class LabelCosts(Record):
         review = np.full(fp.shape, np.inf)
         if self.review is not None:
             review = np.array([np.inf if one is None else one for one in self.review], np.float64)
-        row = np.inf if self.review_row is None else self.review_row
-        return CostArrays(fp, fn, review, row)
+        return CostArrays(fp, fn, review, np.inf if self.review_row is None else self.review_row)
 
     def warnings(self, names: Sequence[ClassName]) -> list[str]:
         """Return a sentence for each review that no probabilities could make optimal.
@@ -415,8 +411,7 @@ class FBeta(Record):
         if self.average == "macro":
             return np.array([self._threshold(p[:, k], weight) for k in range(n_labels)])
         if self.average == "micro":
-            pooled = self._threshold(p.ravel(), np.repeat(weight, n_labels))
-            return np.full(n_labels, pooled)
+            return np.full(n_labels, self._threshold(p.ravel(), np.repeat(weight, n_labels)))
         return None
 
     def _threshold(self, p: FloatArray, weight: FloatArray) -> float:

@@ -15,8 +15,10 @@ from dubito.data.labels import LabelMatrix
 from dubito.decide.multilabel.label_costs import TIE, FBeta, LabelCosts
 from dubito.decide.policy.decide import BaseDecisions
 from dubito.decide.policy.report import (
+    UNCALIBRATED,
     BaseCostReport,
     BaseEvidence,
+    Baseline,
     cost_difference,
     cost_figures,
     percents,
@@ -102,8 +104,7 @@ class MultiLabelDecisions(BaseDecisions):
         return list(zip(self.label_names, np.ascontiguousarray(values.T), strict=True))
 
     def __str__(self) -> str:
-        n_entries = max(self.action.size, 1)
-        counts = np.bincount(self.action.ravel(), minlength=len(ACTIONS)) / n_entries
+        counts = np.bincount(self.action.ravel(), minlength=len(ACTIONS)) / max(self.action.size, 1)
         pairs = zip(ACTIONS, counts, strict=True)
         taken = ", ".join(f"{name} {percent(part)}" for name, part in pairs)
         rows = np.bincount(self.row_action, minlength=len(ROW_ACTIONS))
@@ -284,16 +285,15 @@ class MultiLabelPolicyReport(BaseCostReport):
         y, weight, decisions = evidence.y, evidence.batch.labeled_weight, evidence.decisions
         raw = rule.with_thresholds(evidence.raw, weight).decide(evidence.raw)
         known = _KnownLabels.of(y, weight)
-        costs = rule.costs.arrays
         is_current = evidence.raw >= THRESHOLD
         by_label = _paid(rule, decisions, y)
-        current_by_label = costs.of_errors(y, is_current)
-        paid, by_raw = (
-            known.row_costs(_paid(rule, one, y), one, costs.review_row) for one in (decisions, raw)
+        current_by_label = rule.costs.arrays.of_errors(y, is_current)
+        p = decisions.probabilities.astype(np.float64)
+        paid, by_raw, expected = (
+            known.row_costs(rule, one, truth)
+            for one, truth in ((decisions, y), (raw, y), (decisions, p))
         )
         current = known.row_sums(current_by_label)
-        p = decisions.probabilities.astype(np.float64)
-        expected = known.row_costs(_paid(rule, decisions, p), decisions, costs.review_row)
         others = [current - paid]
         scores: dict[str, Any] = {}
         if rule.f_beta is not None:
@@ -302,13 +302,12 @@ class MultiLabelPolicyReport(BaseCostReport):
             others.append(score - current_score)
             scores = {"score_name": str(rule.f_beta), "score": mean_of(score, weight)}
             scores["current_score"] = mean_of(current_score, weight)
-        figures, found = cost_figures([paid, expected, by_raw], others, weight, weight, seed)
+        figures, found = cost_figures(evidence, weight, [paid, expected, by_raw], others, seed)
         if scores:
             scores["score_gained"] = found.pop()
         is_row = decisions.review_row
         names = [str(name) for name in decisions.label_names]
         return cls(
-            evaluation=evidence.evaluation,
             **figures,
             current_cost=mean_of(current, weight),
             current_saved=found[0],
@@ -355,16 +354,27 @@ class MultiLabelPolicyReport(BaseCostReport):
         return recall, precision, percent(review), f"{self.label_costs[label]:.3g}"
 
     @property
+    def _unit(self) -> str:
+        return "mean cost" if self.score is None else "wrong labels"
+
+    @property
+    def _baselines(self) -> list[Baseline]:
+        return [
+            (CURRENT, self.current_cost, self.current_saved),
+            (UNCALIBRATED, self.raw_cost, self.saved),
+        ]
+
+    @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
-        unit, what = "Mean cost per row", "cost"
-        if self.score is not None:
-            unit, what = "Wrong labels per row", "number"
+        difference = cost_difference(self.current_saved, CURRENT)
         lines = [
-            f"{unit}: {self.cost}, {cost_difference(self.current_saved, CURRENT)}.",
-            f"Expected {what} according to the model: {decimal(self.expected_cost)}. Baselines: "
-            f"{decimal(self.current_cost)} with {CURRENT}, {decimal(self.raw_cost)} with optimal "
-            "decisions on uncalibrated outputs.",
+            f"{self._unit.capitalize()} per row: {self.cost}, {difference}.",
+            self._expected_line(
+                f"{decimal(self.current_cost)} with {CURRENT}",
+                f"{decimal(self.raw_cost)} with {UNCALIBRATED}",
+                what="cost" if self.score is None else "number",
+            ),
         ]
         if self.score is not None:
             before = f"{self.current_score:.4f} with {CURRENT}"
@@ -373,15 +383,11 @@ class MultiLabelPolicyReport(BaseCostReport):
             lines.insert(0, f"{name}: {self.score:.4f}, and {before}: {gained}.")
         rows = self.row_review_rate
         if rows.value or self.label_review_rate:
-            parts = [f"{percent(self.label_review_rate)} of all labels one by one"]
-            if rows.value:
-                parts.insert(0, percents(rows, "of rows as a whole"))
+            parts = [percents(rows, "of rows as a whole")] if rows.value else []
+            parts.append(f"{percent(self.label_review_rate)} of all labels one by one")
             lines.append(f"Reviewed: {', and '.join(parts)}.")
-        lines.append(
-            f"Before and after calibration: log loss {self.log_loss_before:.4f} and "
-            f"{self.log_loss_after:.4f}."
-        )
-        return [*lines, self._rows_line]
+        losses = f"{self.log_loss_before:.4f} and {self.log_loss_after:.4f}"
+        return [*lines, f"Before and after calibration: log loss {losses}.", self._rows_line]
 
 
 @final
@@ -407,10 +413,11 @@ class _KnownLabels:
         return np.asarray(np.where(self.is_known, values * factor, 0.0).sum(axis=1))
 
     def row_costs(
-        self, values: FloatArray, decisions: MultiLabelDecisions, review_row: float
+        self, rule: LabelRule, decisions: MultiLabelDecisions, y: FloatArray
     ) -> FloatArray:
-        """Return the costs of rows, some of which are reviewed as a whole."""
-        return np.where(decisions.review_row, review_row, self.row_sums(values))
+        """Return the costs of rows by their truth or its probability, reviews included."""
+        by_label = self.row_sums(_paid(rule, decisions, y))
+        return np.where(decisions.review_row, rule.costs.arrays.review_row, by_label)
 
     def means(self, values: FloatArray) -> FloatArray:
         """Return the mean of each label over the rows in which it is known."""
@@ -445,9 +452,8 @@ def _confusion(
     is_positive, is_review = decisions.action == POSITIVE, decisions.action == REVIEW
     is_negative = ~(is_positive | is_review)
     outcomes = (is_positive * y, is_positive * (1 - y), is_negative * y, is_negative * (1 - y))
-    parts = [known.means(one) for one in (*outcomes, is_review.astype(np.float64))]
-    by_label = np.clip(np.stack(parts, axis=1), 0.0, 1.0)
-    rows = [dict(zip(CONFUSION, one, strict=True)) for one in by_label.tolist()]
+    parts = [np.clip(known.means(one), 0.0, 1.0) for one in (*outcomes, is_review * 1.0)]
+    rows = [dict(zip(CONFUSION, one, strict=True)) for one in np.transpose(parts).tolist()]
     return {name: row for name, row, n in zip(names, rows, known.weight, strict=True) if n > 0}
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, final
 import numpy as np
 from scipy.special import expit
 
-from dubito.arrays import FloatArray, IntArray, RandomState, as_count, draw_seed, freeze
+from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, freeze
 from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
 from dubito.data.batch import Batch
@@ -28,18 +28,12 @@ from dubito.decide.multilabel.label_decisions import (
 )
 from dubito.decide.policy.decide import MAX_LOG_ODDS, N_LOG_ODDS, CalibrationCurve
 from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of
-from dubito.decide.policy.fit import (
-    EVALUATION_SET,
-    evaluation_rows,
-    evaluation_shards,
-    sample_folds,
-)
+from dubito.decide.policy.fit import EVALUATION_SET, evaluation_batch, sample_folds
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.formatting import (
     ABSENT,
     HTMLTable,
     align_table,
-    html_view,
     join_words,
     percent,
     printable,
@@ -48,7 +42,7 @@ from dubito.formatting import (
 from dubito.kernels.blocks import kept_threads
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Entry, optional, record
+from dubito.serialization.fields import Entry, optional
 from dubito.serialization.objects import clone, estimator, record_of, stores_fields
 
 CALLER = "MultiLabelPolicy.fit"
@@ -120,7 +114,7 @@ class MultiLabelPolicy(BaseBatchPolicy):
     [['review', 'positive'], ['negative', 'review']]
     """
 
-    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    provenance: Annotated[dict[str, Any], PROVENANCE]
     report: Annotated[MultiLabelPolicyReport, record_of(MultiLabelPolicyReport)]
     costs: Annotated[LabelCosts, record_of(LabelCosts)]
     f_beta: Annotated[FBeta | None, optional(record_of(FBeta))]
@@ -225,7 +219,7 @@ class MultiLabelPolicy(BaseBatchPolicy):
         as_label_matrix(first.labels, CALLER)
         table = _checked_costs(costs, f_beta).for_labels(names, CALLER)
         seed = draw_seed(random_state, CALLER)
-        others = evaluation_shards(evaluate_on, CALLER)
+        others = evaluation_batch(evaluate_on, seed, CALLER)
         with cached(shards) as quick:
             fitted = _fresh_calibrator(calibrator).fit(quick)
             rule = LabelRule(table, f_beta, None, names)
@@ -235,8 +229,7 @@ class MultiLabelPolicy(BaseBatchPolicy):
             if others is None:
                 evidence = _cross_fitted(quick, fitted, rule, seed)
             else:
-                batch = evaluation_rows(others, seed, CALLER)
-                evidence = _evidence_on(batch, fitted, rule, EVALUATION_SET, CALLER, "evaluate_on")
+                evidence = _evidence_on(others, fitted, rule, "evaluate_on", CALLER)
             odd = (*table.warnings(names), *_decision_warnings(rule, evidence.decisions))
             evidence = replace(evidence, warnings=odd)
             provenance = provenance_of(quick, fitted.summary(), seed)
@@ -297,15 +290,12 @@ class MultiLabelPolicy(BaseBatchPolicy):
         -------
         MultiLabelDecisions
         """
-        caller = "MultiLabelPolicy.decide"
+        caller, rule, fitted = "MultiLabelPolicy.decide", self.rule, self.calibrator
         known = as_multilabel(outputs, caller)
-        known = in_fitted_order(
-            known, self.calibrator.n_labels_, self.calibrator.label_names_, caller
-        )
-        rule = self.rule
+        known = in_fitted_order(known, fitted.n_labels_, fitted.label_names_, caller)
 
         def decided(rows: slice) -> MultiLabelDecisions:
-            return rule.decide(self.calibrator._predict_proba(known.take(rows)))
+            return rule.decide(fitted._predict_proba(known.take(rows)))
 
         with kept_threads():
             return MultiLabelDecisions.by_block(decided, known.n_rows, known.n_labels)
@@ -325,19 +315,13 @@ class MultiLabelPolicy(BaseBatchPolicy):
         str
         """
         known = as_multilabel(outputs, "MultiLabelPolicy.explain")
-        as_count(row, "row", "MultiLabelPolicy.explain", 0, known.n_rows - 1)
-        one = known.take(slice(row, row + 1))
+        one = known.take(self._slice_of(row, known.n_rows, "MultiLabelPolicy.explain"))
         return _explanation(self, one, self.decide(one))
-
-    def decide_batch(self, batch: Batch) -> MultiLabelDecisions:
-        return self.decide(batch.outputs)
-
-    def explain_batch(self, batch: Batch, row: int) -> str:
-        return self.explain(batch.outputs, row=row)
 
     def evidence_on(self, batch: Batch, evaluation: str) -> LabelEvidence:
         caller = "MultiLabelPolicy.evidence_on"
-        return _evidence_on(batch, self.calibrator, self.rule, evaluation, caller)
+        found = _evidence_on(batch, self.calibrator, self.rule, "outputs", caller)
+        return replace(found, evaluation=evaluation)
 
     @property
     def thresholds(self) -> tuple[LabelThresholds, ...]:
@@ -399,18 +383,37 @@ class MultiLabelPolicy(BaseBatchPolicy):
         aim = "costs" if self.f_beta is None else f"{self.f_beta}"
         return f"MultiLabelPolicy({quantity(len(self.label_names), 'label')}, {aim})"
 
-    def __str__(self) -> str:
-        return "\n".join([*self._threshold_lines(), str(self.report), *self.origin_lines()])
+    @property
+    def rule_lines(self) -> list[str]:
+        title, table, more = self._threshold_parts()
+        columns = [*zip(table.head, *table.rows, strict=True)]
+        room = max(WIDTH - sum(2 + max(map(len, one)) for one in columns[1:]), MIN_NAME)
+        rows = [(_shortened(printable(name), room), *others) for name, *others in table.rows]
+        lines = [*align_table([table.head, *rows]), *([more] if more else [])]
+        return [title, *(f"  {line}" for line in lines)]
 
-    def _repr_html_(self) -> str:
-        names, columns = [str(one.label) for one in self.thresholds], self._label_columns(None)
-        heads = ("label", *(one[0] for one in columns))
-        rows = list(zip(names, *(one[1:] for one in columns), strict=True))
-        more = len(rows) - MAX_SHOWN
-        parts: list[str | HTMLTable] = [HTMLTable(heads, rows[:MAX_SHOWN])]
-        parts += [f"and {more} more labels" * (more > 0), *self.report._html_parts()]
-        end = "\n".join(self.origin_lines())
-        return html_view(self.report.lines[0], self._threshold_title(), *parts, end)
+    def _rule_parts(self) -> list[str | HTMLTable]:
+        return [*self._threshold_parts()]
+
+    def _threshold_parts(self) -> tuple[str, HTMLTable, str]:
+        """Return a title, the thresholds and figures of the first labels, and how many follow."""
+        cost = "cost" if self.f_beta is None else "errors"
+        heads = ("label", "review from", "positive from", "recall", "precision", "reviewed", cost)
+        rows = [
+            (
+                str(one.label),
+                _threshold(one.review, one.raw_review),
+                _threshold(one.positive, one.raw_positive),
+                *self.report.outcomes(str(one.label)),
+            )
+            for one in self.thresholds
+        ]
+        # A column in which nothing is known of any label is left out.
+        columns = zip(heads, *rows, strict=True)
+        shown = [one for one in columns if one[0] in (cost, "label") or {*one[1:]} - {ABSENT, NONE}]
+        head, *rows = zip(*shown, strict=True)
+        more = f"and {len(rows) - MAX_SHOWN} more labels" if len(rows) > MAX_SHOWN else ""
+        return self._threshold_title(), HTMLTable(head, rows[:MAX_SHOWN]), more
 
     def _threshold_title(self) -> str:
         """Return what the thresholds are."""
@@ -421,28 +424,6 @@ class MultiLabelPolicy(BaseBatchPolicy):
         has_raw = any(one.raw_positive is not None for one in self.thresholds[:MAX_SHOWN])
         raw = " (raw in parentheses)" if has_raw else ""
         return f"Thresholds by calibrated probability{raw}, and what is decided:"
-
-    def _label_columns(self, n_labels: int | None) -> list[tuple[str, ...]]:
-        """Return the thresholds and figures of labels as columns, each with its head."""
-        cost = "cost" if self.f_beta is None else "errors"
-        heads = ("review from", "positive from", "recall", "precision", "reviewed", cost)
-        rows = []
-        for one in self.thresholds[:n_labels]:
-            review = _threshold(one.review, one.raw_review)
-            positive = _threshold(one.positive, one.raw_positive)
-            rows.append((review, positive, *self.report.outcomes(str(one.label))))
-        columns = zip(heads, *rows, strict=True)
-        return [one for one in columns if one[0] == cost or {*one[1:]} - {ABSENT, NONE}]
-
-    def _threshold_lines(self) -> list[str]:
-        """Return the thresholds and figures of each label as a table."""
-        columns, found = self._label_columns(MAX_SHOWN), self.thresholds[:MAX_SHOWN]
-        room = max(WIDTH - sum(2 + max(map(len, one)) for one in columns), MIN_NAME)
-        names = ["label", *(_shortened(printable(str(one.label)), room) for one in found)]
-        lines = align_table(list(zip(names, *columns, strict=True)))
-        more = len(self.thresholds) - MAX_SHOWN
-        end = [f"and {more} more labels"] if more > 0 else []
-        return [self._threshold_title(), *(f"  {line}" for line in [*lines, *end])]
 
 
 def _explanation(
@@ -532,12 +513,7 @@ def _cross_fitted(
 
 
 def _evidence_on(
-    batch: Batch,
-    calibrator: MultiLabelCalibrator,
-    rule: LabelRule,
-    evaluation: str,
-    caller: str,
-    argument: str = "outputs",
+    batch: Batch, calibrator: MultiLabelCalibrator, rule: LabelRule, argument: str, caller: str
 ) -> LabelEvidence:
     """Decide labeled rows by what the rows of the fit taught."""
     given = as_multilabel(batch.outputs, caller)
@@ -549,7 +525,7 @@ def _evidence_on(
     if known is not given:  # the labels move with their outputs
         labels = LabelMatrix(labels.values[:, [given.names.index(one) for one in known.names]])
     batch = replace(batch, outputs=known, labels=labels)
-    return LabelEvidence(batch, rule.decide(calibrator._predict_proba(known)), evaluation)
+    return LabelEvidence(batch, rule.decide(calibrator._predict_proba(known)), EVALUATION_SET)
 
 
 def _decision_warnings(rule: LabelRule, decisions: MultiLabelDecisions) -> list[str]:

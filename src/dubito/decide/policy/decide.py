@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, IntArray, contiguous
-from dubito.calibrate.calibrator import FLOOR
+from dubito.calibrate.calibrator import FLOOR, BaseCalibrator
+from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.labels import Labels
 from dubito.data.sink import EncodedLabels
 from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
-from dubito.decide.priors import log_posteriors
+from dubito.decide.priors import posteriors
 from dubito.decide.realized import SAME, is_wrong_of
 from dubito.decide.reject import accepted_below
 from dubito.decide.row_costs import RowCosts, without_reject
@@ -41,16 +42,30 @@ MAX_ACTIONS = 20  # in a notebook
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
 
-class BaseDecisions(ArrayResult):
-    """What is decided for each row: arrays of one entry per row, and names."""
+class BaseActions(ArrayResult):
+    """What is done with each row, as a table."""
 
     __slots__ = ()
 
     action: IntArray
-    review_value: FloatArray
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @abstractmethod
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the decisions as the columns of a table, with names instead of indices."""
+
+    def _repr_html_(self) -> str:
+        return html_view(f"{self}", html_rows(self.columns(), len(self)))
+
+
+class BaseDecisions(BaseActions):
+    """What is decided for each row: arrays of one entry per row, and names."""
+
+    __slots__ = ()
+
+    review_value: FloatArray
 
     @property
     @abstractmethod
@@ -455,7 +470,7 @@ class DecisionRule:
             some = row_costs.take(at)
             known = outputs.take(at) if is_known else self._of_prior(outputs, at.size)
             others, action = some.without_reject(), found.action[at]
-            paid = some.expected(posteriors(known, slice(None)), action)
+            paid = some.expected(posteriors(known), action)
             result[at] = least_costs(known, others.costs, others).cost - paid
         return result
 
@@ -480,7 +495,7 @@ def _savings(outputs: Logits | Probabilities, row_costs: RowCosts) -> FloatArray
     costs = others.costs
     if row_costs.is_constant:
         return least_costs(outputs, _regrets(costs)).cost
-    p = posteriors(outputs, slice(None))
+    p = posteriors(outputs)
     known = [p[:, k] * row_costs.least_in_class(k) for k in range(costs.n_classes)]
     paid = least_costs(outputs, costs, others).cost
     return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
@@ -520,7 +535,7 @@ class CalibrationCurve:
         odds = np.linspace(-MAX_LOG_ODDS, MAX_LOG_ODDS, N_LOG_ODDS)
         table = np.zeros((odds.size, 2))
         table[:, column] = odds
-        return cls(odds, posteriors(calibrated(Logits(table, classes)), slice(None))[:, column])
+        return cls(odds, posteriors(calibrated(Logits(table, classes)))[:, column])
 
     def raw_probability(self, wanted: float) -> float | None:
         """Return the probability that is calibrated to another, None unless there is only one."""
@@ -531,6 +546,11 @@ class CalibrationCurve:
         k = int(changes[0])
         between = odds[k] + (wanted - p[k]) / (p[k + 1] - p[k]) * (odds[k + 1] - odds[k])
         return float(1 / (1 + np.exp(-between)))
+
+
+def has_curve(calibrator: BaseCalibrator) -> bool:
+    """Whether a calibrated probability of two classes depends on the uncalibrated one alone."""
+    return not isinstance(calibrator, ConfidenceCalibrator) or calibrator.is_curve
 
 
 def cost_range(costs: CostMatrix) -> tuple[float, float]:
@@ -545,11 +565,6 @@ def scaled_costs(values: FloatArray, costs: CostMatrix) -> FloatArray:
     return np.asarray(np.clip((values - low) / ((high - low) or 1.0), 0, 1))
 
 
-def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatArray:
-    """Return the probabilities of some rows in float64."""
-    return np.exp(log_posteriors(outputs.take(rows)))
-
-
 def decision_errors(labels: Labels, action: IntArray, row_costs: RowCosts) -> FloatArray:
     """Return 1 where another action would have cost less and 0 elsewhere.
 
@@ -560,9 +575,7 @@ def decision_errors(labels: Labels, action: IntArray, row_costs: RowCosts) -> Fl
     return _error_probability(labels.probabilities, action, row_costs)
 
 
-def _error_probability(
-    probabilities: FloatArray, action: IntArray, row_costs: RowCosts
-) -> FloatArray:
+def _error_probability(p: FloatArray, action: IntArray, row_costs: RowCosts) -> FloatArray:
     """Return the probability that another action turns out to cost less than the one taken.
 
     Where each class has its own cheapest action it is the probability of a misclassification.
@@ -571,10 +584,10 @@ def _error_probability(
     if row_costs.is_constant:
         cheapest = np.concatenate([row_costs.least_in_class(k) for k in range(n_classes)])
         is_wrong = row_costs.base > cheapest + SAME * np.abs(cheapest)
-        return np.asarray((probabilities * is_wrong[action]).sum(axis=1))
+        return np.asarray((p * is_wrong[action]).sum(axis=1))
     result = np.zeros(action.size)
     for k in range(n_classes):
         paid = row_costs.in_class(k)[action, np.arange(action.size)]
         cheapest = row_costs.least_in_class(k)
-        result += probabilities[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
+        result += p[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
     return result

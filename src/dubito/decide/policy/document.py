@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dubito import __version__, calibrate
+from dubito.arrays import as_count
 from dubito.data.shards import Shards, fingerprint
 from dubito.data.sink import write_atomic
 from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.formatting import HTMLTable, html_view
 from dubito.outputs import Logits, Normal, Quantiles, Samples
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import (
@@ -23,6 +25,9 @@ from dubito.serialization.fields import (
     describe,
     dict_of,
     integer,
+    list_of,
+    number,
+    record,
     text,
 )
 from dubito.serialization.objects import Record
@@ -39,6 +44,25 @@ class BasePolicy(Record):
     __slots__ = ()
 
     described: ClassVar[str] = "the figures above"  # which an edit by hand does not change
+
+    provenance: Mapping[str, Any]
+    report: Any
+
+    @property
+    @abstractmethod
+    def rule_lines(self) -> list[str]:
+        """What is decided from which outputs on, in sentences or a table."""
+
+    def _rule_parts(self) -> list[str | HTMLTable]:
+        """Return the same for notebooks."""
+        return ["\n".join(self.rule_lines)]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.rule_lines, str(self.report), *self.origin_lines()])
+
+    def _repr_html_(self) -> str:
+        parts = [*self._rule_parts(), *self.report._html_parts()]
+        return html_view(self.report.lines[0], *parts, "\n".join(self.origin_lines()))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as one JSON file, atomically.
@@ -73,10 +97,9 @@ class BasePolicy(Record):
         -------
         list of str
         """
-        provenance: Mapping[str, Any] = self.provenance  # type: ignore[attr-defined]
-        lines = [f"Calibrator: {provenance['calibrator']}."]
-        if "edited" in provenance:
-            when = f"Edited by hand on {provenance['edited']}"
+        lines = [f"Calibrator: {self.provenance['calibrator']}."]
+        if "edited" in self.provenance:
+            when = f"Edited by hand on {self.provenance['edited']}"
             lines.append(f"{when}: {self.described} describe the policy before the edit.")
         return lines
 
@@ -197,6 +220,11 @@ class BaseBatchPolicy(BasePolicy):
 
     __slots__ = ()
 
+    _batch_columns: ClassVar[tuple[str, ...]] = ()  # that decisions need besides outputs
+
+    decide: Callable[..., Any]
+    explain: Callable[..., str]
+
     @property
     @abstractmethod
     def rule(self) -> Any:
@@ -212,7 +240,6 @@ class BaseBatchPolicy(BasePolicy):
     def has_reviews(self) -> bool:
         """Whether rows may be rejected or reviewed."""
 
-    @abstractmethod
     def decide_batch(self, batch: Batch) -> Any:
         """Return the decisions on a batch, by whatever of its columns the policy needs.
 
@@ -225,8 +252,8 @@ class BaseBatchPolicy(BasePolicy):
         -------
         Decisions, MultiLabelDecisions or RegressionDecisions
         """
+        return self.decide(batch.outputs, *self._beside(batch))
 
-    @abstractmethod
     def explain_batch(self, batch: Batch, row: int) -> str:
         """Explain what is decided for one row of a batch, and why.
 
@@ -241,6 +268,17 @@ class BaseBatchPolicy(BasePolicy):
         -------
         str
         """
+        return self.explain(batch.outputs, *self._beside(batch), row=row)
+
+    def _beside(self, batch: Batch) -> list[Any]:
+        """Return the columns of a batch that decisions need besides outputs."""
+        return [getattr(batch, name) for name in self._batch_columns]
+
+    @staticmethod
+    def _slice_of(row: Any, n_rows: int, caller: str) -> slice:
+        """Return the slice of the one row that is to be explained."""
+        start = as_count(row, "row", caller, 0, n_rows - 1)
+        return slice(start, start + 1)
 
     @abstractmethod
     def evidence_on(self, batch: Batch, evaluation: str) -> Any:
@@ -273,11 +311,10 @@ class BaseBatchPolicy(BasePolicy):
         -------
         PolicyReport, MultiLabelPolicyReport or RegressionPolicyReport
         """
-        report = self.report  # type: ignore[attr-defined]
-        return type(report).of(evidence, self.rule, seed)
+        return type(self.report).of(evidence, self.rule, seed)
 
 
-PROVENANCE: Mapping[str, Check] = declare(
+_ORIGIN: Mapping[str, Check] = declare(
     dubito=text,
     created=text,
     fingerprint=text,
@@ -290,8 +327,21 @@ PROVENANCE: Mapping[str, Check] = declare(
 )
 
 
-def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
-    """Return where a policy comes from: the version, the time, the rows, and how it was fitted."""
+PROVENANCE = record(**_ORIGIN)
+CLASS_PROVENANCE = record(
+    **_ORIGIN,
+    positive=Omittable(text),
+    medians=Omittable(dict_of(number())),
+    row_costs=Omittable(text),
+    output_columns=Omittable(list_of(text)),
+)
+
+
+def provenance_of(shards: Shards, calibrator: Any, seed: int) -> dict[str, Any]:
+    """Return where a policy comes from: the version, the time, the rows, and how it was fitted.
+
+    The calibrator is fitted, None, or its description.
+    """
     outputs = next(shards.batches()).outputs
     kind = "probabilities"
     if isinstance(outputs, Normal | Samples | Quantiles):
@@ -303,10 +353,18 @@ def provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
         "created": _utc_now(),
         "fingerprint": fingerprint(shards),
         "n_rows": int(shards.sum(len)),
-        "calibrator": calibrator,
+        "calibrator": calibrator if isinstance(calibrator, str) else _description(calibrator),
         "random_state": seed,
         "outputs": kind,
     }
+
+
+def _description(calibrator: Any) -> str:
+    """Return the parameters of a calibrator in words, after its name unless they contain it."""
+    if calibrator is None:
+        return "none"
+    text, name = calibrator.summary(), type(calibrator).__name__
+    return text if name == "AutoCalibrator" else f"{name} ({text})"
 
 
 def _utc_now() -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.decide.actions import expected_costs
-from dubito.decide.policy.decide import Decisions, cost_range, posteriors
+from dubito.decide.policy.decide import Decisions, cost_range
 from dubito.decide.policy.gate import OODGate
+from dubito.decide.priors import posteriors
 from dubito.decide.reject import ERRORS, LossUnit, accepted_below
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadValueError
@@ -144,7 +145,7 @@ def _probability_line(
         line = f"From its scores, {_word(policy)} {calibrated}"
     else:
         known = outputs.probabilities("explain") if isinstance(outputs, Scores) else outputs
-        raw = top(posteriors(known, slice(None))[0])
+        raw = top(posteriors(known)[0])
         line = f"The model predicts {raw}; {_word(policy)}, {calibrated}"
     if policy.deploy_prior is None:
         return f"{line}."
@@ -190,7 +191,7 @@ def _answer_lines(policy: Policy, decisions: Decisions, row_costs: RowCosts) -> 
     if others.costs.n_actions == 1 and asked.n_classes == 2:
         return [f"Ask {asked}: take the answer of {asked.name} where it differs."]
     n_classes = len(policy.classes)
-    p = np.repeat(posteriors(decisions.calibrated, slice(None)), n_classes, axis=0)
+    p = np.repeat(posteriors(decisions.calibrated), n_classes, axis=0)
     after = asked.updated(p, np.arange(n_classes))
     table = np.column_stack([others.in_class(k)[:, 0] for k in range(n_classes)])
     taken = (after @ table.T).argmin(axis=1)
@@ -218,7 +219,7 @@ def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_cost
     others = costs.copy()
     others[list(policy.costs.rejecting)] = np.inf
     action = np.array([others.argmin()])
-    p = posteriors(decisions.calibrated, slice(None))
+    p = posteriors(decisions.calibrated)
     loss = policy.rule.expected_loss(p, action, row_costs)[0]
     limit = max(0.0, accepted_below(policy.risk.threshold_))
     if policy.risk.max_risk is not None:

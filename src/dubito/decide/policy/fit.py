@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 from scipy.special import expit
@@ -48,17 +48,17 @@ from dubito.decide.policy.decide import (
     Decisions,
     cost_range,
     decision_errors,
-    posteriors,
+    has_curve,
     scaled_costs,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound, resolved_gate
 from dubito.decide.policy.report import ARGMAX, CurrentRule, Evidence, PolicyReport
-from dubito.decide.priors import adjust_prior, as_prior, log_posteriors
+from dubito.decide.priors import adjust_prior, as_prior, log_posteriors, posteriors
 from dubito.decide.reject import ERRORS, LossUnit, RankedLosses, ThresholdChoice, threshold_at_risk
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import mean_of
 from dubito.errors import BadTypeError, BadValueError
-from dubito.formatting import percent
+from dubito.formatting import percent, quantity
 from dubito.measure.binary import positive_column
 from dubito.measure.intervals import Interval
 from dubito.outputs import (
@@ -128,8 +128,10 @@ class PolicyConfig:
         if risk is not None:
             risk._check_params()
             risk.require_bounded(table)
-            if risk.max_cost is None:
-                _require_hard_labels(first)
+            if risk.max_cost is None and getattr(first.labels, "probabilities", None) is not None:
+                rule = "must be one label per row for a risk bound"
+                fix = "Pass the most probable label"
+                raise BadValueError("y", CALLER, rule, "label probabilities", fix)
         column = 1
         if pos_label is not None:
             column = positive_column(first.outputs, pos_label, CALLER) or 0
@@ -160,21 +162,43 @@ class PolicyConfig:
             return outputs
         return adjust_prior(outputs, self.train_prior, self.deploy_prior)
 
+    def evidence(
+        self, batch: Batch, decisions: Decisions, unbound: Decisions, evaluation: str
+    ) -> Evidence:
+        """Return decided rows, with what would be decided without a risk bound."""
+        return Evidence(
+            batch=batch,
+            raw=self.calibrator._uncalibrated(batch),
+            decisions=decisions,
+            unbound=None if unbound is decisions else unbound,
+            row_costs=RowCosts.of(batch.row_costs, self.costs, len(batch), CALLER),
+            weight=self.deployed_weight(batch),
+            evaluation=evaluation,
+            current=self.current,
+            pos_column=self.pos_column,
+        )
+
     def deployed_weight(self, batch: Batch) -> FloatArray:
         """Return the weight of each row, times how much more common its class is in deployment."""
         if self.deploy_prior is None:
             return batch.labeled_weight
         ratio = self.deploy_prior / self.train_prior
         labels, soft = batch.class_labels, batch.class_labels.probabilities
-        times = ratio[labels.codes] if soft is None else soft @ ratio
-        return np.asarray(batch.labeled_weight * times)
+        weight = batch.labeled_weight * (ratio[labels.codes] if soft is None else soft @ ratio)
+        if not weight.sum() > 0:
+            rule = "must be above 0 for a class that occurs among the labels"
+            got, fix = "0 for all of them", "Change the prior"
+            raise BadValueError("deploy_prior", CALLER, rule, got, fix)
+        return np.asarray(weight)
 
 
 def fit_parts(
-    shards: Shards, config: PolicyConfig, evaluate_on: Shards | None
+    shards: Shards, config: PolicyConfig, evaluate_on: Any = "cross-fit"
 ) -> tuple[dict[str, Any], Evidence]:
     """Return the fitted parts of a policy by name, with its report, and the held-out rows."""
-    calibrator = config.calibrator.fit(shards).reduce_knots(KNOT_BOUND)
+    others = evaluation_batch(evaluate_on, config.seed, CALLER)
+    config = replace(config, calibrator=config.calibrator.fit(shards).reduce_knots(KNOT_BOUND))
+    calibrator = config.calibrator
     held_out = HeldOutRows.of(shards, calibrator, config)
     risk, notes = None, list[str]()
     if config.risk is not None:
@@ -184,14 +208,13 @@ def fit_parts(
     scores = held_out.batch.outputs
     if isinstance(scores, Scores) and scores.confidence_column is None:
         notes.append(BASE_RATE)
-    if evaluate_on is None:
+    if others is None:
         evidence = held_out.evidence()
     else:
         rule = config.rule(None if risk is None else risk.threshold_)
-        evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
+        evidence = _evidence_on(others, held_out.ood, rule, config)
     found = (*_cost_warnings(evidence, config), *_review_warnings(evidence, config))
-    raw_thresholds = held_out.raw_thresholds(calibrator)
-    evidence = replace(evidence, raw_thresholds=raw_thresholds, warnings=found)
+    evidence = replace(evidence, raw_thresholds=held_out.raw_thresholds(calibrator), warnings=found)
     report = PolicyReport.of(evidence, config.rule(), config.seed, (*notes, *found))
     if isinstance(scores, Scores) and not report.is_better:
         report = replace(report, notes=(no_better(report.has_raw), *report.notes))
@@ -228,13 +251,11 @@ class HeldOutRows:
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
-        order = folds.order
-        gate: OODGate | None = None
-        scores: FloatArray = np.empty(len(batch))
+        gate, scores = None, cast(FloatArray, np.empty(len(batch)))
         if config.ood is not None:
             gate, scores = config.ood.cross_fit(shards, batch, folds)
-        adapted = config.adapted(calibrated)
-        return cls(batch.take(order), folds, adapted, gate, scores[order], config)
+        rows, adapted = batch.take(folds.order), config.adapted(calibrated)
+        return cls(rows, folds, adapted, gate, scores[folds.order], config)
 
     @property
     def all_rows(self) -> IntArray:
@@ -250,12 +271,7 @@ class HeldOutRows:
     @cached_property
     def weight(self) -> FloatArray:
         """The weight of each row in deployment, where classes may be more or less common."""
-        weight = self.config.deployed_weight(self.batch)
-        if not weight.sum() > 0:
-            rule = "must be above 0 for a class that occurs among the labels"
-            got, fix = "0 for all of them", "Change the prior"
-            raise BadValueError("deploy_prior", CALLER, rule, got, fix)
-        return weight
+        return self.config.deployed_weight(self.batch)
 
     @cached_property
     def is_ood(self) -> BoolArray | None:
@@ -326,8 +342,7 @@ class HeldOutRows:
         else:
             unit = LossUnit(*cost_range(costs), is_cost=True)
             limit = (risk.max_cost - unit.low) / ((unit.high - unit.low) or 1.0)
-            paid = row_costs.of_labels(labels)[np.arange(action.size), action]
-            loss = scaled_costs(paid, costs)
+            loss = scaled_costs(row_costs.paid(labels, action), costs)
         ranked = RankedLosses.of(expected, loss, weight, is_binary=risk.max_cost is None)
         if not ranked.n_rows:
             summary = "every row is rejected because of its costs."
@@ -345,17 +360,7 @@ class HeldOutRows:
                 threshold = self.choose_threshold(np.flatnonzero(~is_here)).threshold
                 parts.append(self.decide(self.config.rule(threshold), np.flatnonzero(is_here)))
             decisions = Decisions.joined(parts, len(self.batch))
-        return Evidence(
-            batch=self.batch,
-            raw=self.config.calibrator._uncalibrated(self.batch),
-            decisions=decisions,
-            unbound=None if decisions is unbound else unbound,
-            row_costs=self.row_costs,
-            weight=self.weight,
-            evaluation=self.folds.evaluation,
-            current=self.config.current,
-            pos_column=self.config.pos_column,
-        )
+        return self.config.evidence(self.batch, decisions, unbound, self.folds.evaluation)
 
 
 def sample_folds(shards: Shards, seed: int, caller: str) -> tuple[Batch, Folds]:
@@ -366,39 +371,27 @@ def sample_folds(shards: Shards, seed: int, caller: str) -> tuple[Batch, Folds]:
         if isinstance(batch.labels, Labels):
             _require_two_classes(batch)
         n_folds, batch = N_FOLDS, sample_rows(ArrayShards(batch), MAX_SAMPLES, seed)
-    if len(batch) < 2:
-        rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
-        raise BadValueError("outputs", caller, rule, f"{len(batch)}", fix)
+    _require_labeled_rows(batch, 2, "outputs", caller)
     return batch, make_folds(batch, min(n_folds, len(batch)), seed)
 
 
+def _require_labeled_rows(batch: Batch, least: int, argument: str, caller: str) -> None:
+    """Raise where fewer rows have a label than are needed."""
+    if len(batch) < least:
+        rule = f"must have at least {quantity(least, 'labeled row')}"
+        raise BadValueError(argument, caller, rule, f"{len(batch)}", "Pass more rows with labels")
+
+
 def _evidence_on(
-    evaluate_on: Shards,
-    calibrator: BaseCalibrator,
-    gate: OODGate | None,
-    rule: DecisionRule,
-    config: PolicyConfig,
+    batch: Batch, gate: OODGate | None, rule: DecisionRule, config: PolicyConfig
 ) -> Evidence:
     """Decide the rows of an evaluation set by what all training rows taught."""
-    batch = evaluation_rows(evaluate_on, config.seed, CALLER)
-    raw = calibrator._uncalibrated(batch)
-    calibrated = config.adapted(calibrator._transform(batch.outputs))
-    is_ood = evaluation_flags(gate, raw, batch, CALLER)
-    row_costs = RowCosts.of(batch.row_costs, config.costs, len(batch), CALLER)
-    decisions, unbound = rule.decide(calibrated, is_ood, row_costs), None
+    calibrated = config.adapted(config.calibrator._transform(batch.outputs))
+    is_ood = evaluation_flags(gate, config.calibrator._uncalibrated(batch), batch, CALLER)
+    unbound = decisions = rule.decide(calibrated, is_ood, batch.row_costs)
     if rule.threshold is not None:
-        unbound = config.rule().decide(calibrated, is_ood, row_costs)
-    return Evidence(
-        batch=batch,
-        raw=raw,
-        decisions=decisions,
-        unbound=unbound,
-        row_costs=row_costs,
-        weight=config.deployed_weight(batch),
-        evaluation=EVALUATION_SET,
-        current=config.current,
-        pos_column=config.pos_column,
-    )
+        unbound = config.rule().decide(calibrated, is_ood, batch.row_costs)
+    return config.evidence(batch, decisions, unbound, EVALUATION_SET)
 
 
 def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
@@ -407,7 +400,7 @@ def _cost_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     may_reject = config.risk is not None or config.ood is not None
     if by_row.is_constant and not costs.reviews:
         return cost_warnings(costs, may_reject=may_reject)
-    p = posteriors(evidence.decisions.calibrated, slice(None))
+    p = posteriors(evidence.decisions.calibrated)
     expected = by_row.terms().expected(p)[evidence.weight > 0]
     excess = (expected - expected.min(axis=1, keepdims=True)).min(axis=0)
     for class_ in range(costs.n_classes):  # an action for a class that is certain is not odd
@@ -436,9 +429,7 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
         ]
     if limit is None or rate <= limit:
         return []
-    name = config.costs.actions[reject]
-    if config.costs.reviews:
-        name = "', '".join(config.costs.actions[k] for k in config.costs.rejecting)
+    name = "', '".join(config.costs.actions[k] for k in config.costs.rejecting)
     taken = "rejected" if name == "reject" else f"sent to '{name}'"
     sentence = f"{percent(rate)} of rows are {taken}, above the limit of {percent(limit)}"
     by_row, now = evidence.row_costs, evidence.row_costs.constant_cost(reject)
@@ -446,7 +437,7 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     if is_simple and now is not None:
         # A row is rejected where any other action is expected to cost more than to reject it.
         others = by_row.without_reject().terms()
-        least = others.expected(posteriors(decisions.calibrated, slice(None))).min(axis=1)
+        least = others.expected(posteriors(decisions.calibrated)).min(axis=1)
         order = np.argsort(-least)
         weights = np.cumsum(evidence.weight[order])
         rank = np.searchsorted(weights, limit * weights[-1])
@@ -457,28 +448,26 @@ def _review_warnings(evidence: Evidence, config: PolicyConfig) -> list[str]:
     return [f"{sentence}."]
 
 
-def evaluation_shards(evaluate_on: Any, caller: str) -> Shards | None:
-    """Return the evaluation rows as shards, None for cross-fitting."""
+def evaluation_batch(evaluate_on: Any, seed: int, caller: str) -> Batch | None:
+    """Return the labeled rows of an evaluation set, of many a random sample.
+
+    None for cross-fitting.
+    """
+    if isinstance(evaluate_on, str) and evaluate_on == "cross-fit":
+        return None
     if isinstance(evaluate_on, Batch):
-        return ArrayShards(evaluate_on)
-    if not isinstance(evaluate_on, Shards) and evaluate_on != "cross-fit":
+        evaluate_on = ArrayShards(evaluate_on)
+    if not isinstance(evaluate_on, Shards):
         rule, got = "must be 'cross-fit', a Batch or Shards", f"a {type(evaluate_on).__name__}"
         if evaluate_on is None or isinstance(evaluate_on, str):
             got = repr(evaluate_on)
         raise BadTypeError("evaluate_on", caller, rule, got, PASS_BATCH)
-    return evaluate_on if isinstance(evaluate_on, Shards) else None
-
-
-def evaluation_rows(evaluate_on: Shards, seed: int, caller: str) -> Batch:
-    """Return the labeled rows of an evaluation set, of many a random sample."""
     first = next(evaluate_on.batches())
     if first.labels is None and not isinstance(first.outputs, TopLabel):
         rule, fix = "must have labels", "Pass Batch.of(y, outputs)"
         raise BadTypeError("evaluate_on", caller, rule, "none", fix)
     batch = drop_unlabeled(sample_rows(evaluate_on, MAX_SAMPLES, seed, is_labeled=True))
-    if not len(batch):
-        rule, fix = "must have at least 1 labeled row", "Pass more rows with labels"
-        raise BadValueError("evaluate_on", caller, rule, "0", fix)
+    _require_labeled_rows(batch, 1, "evaluate_on", caller)
     return batch
 
 
@@ -494,7 +483,9 @@ def evaluation_flags(
     return gate.predict(outputs, batch.features)
 
 
-def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...] | None:
+def as_feature_names(
+    names: Any, features: Any, first: Batch, caller: str
+) -> tuple[str, ...] | None:
     """Return the names of features: as given, or those of a data frame's columns."""
     if first.features is None:
         return None
@@ -502,7 +493,7 @@ def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...]
     n_features = first.features.shape[1]
     if found is not None and len(found) != n_features:
         rule, fix = f"must have {n_features} names, one per feature", "Name every column"
-        raise BadValueError("feature_names", CALLER, rule, f"{len(found)}", fix)
+        raise BadValueError("feature_names", caller, rule, f"{len(found)}", fix)
     return found
 
 
@@ -521,11 +512,6 @@ def as_decidable(outputs: Any, caller: str) -> Logits | Probabilities | Scores:
         rule, fix = "must be over classes", f"Use {kind}Policy.fit"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return as_class_outputs(outputs, caller)
-
-
-def has_curve(calibrator: BaseCalibrator) -> bool:
-    """Whether a calibrated probability of two classes depends on the uncalibrated one alone."""
-    return not isinstance(calibrator, ConfidenceCalibrator) or calibrator.is_curve
 
 
 def _fresh_calibrator(calibrator: Any, outputs: BaseClassOutputs) -> BaseCalibrator:
@@ -553,10 +539,3 @@ def _require_reject(costs: CostMatrix, gate: OODGate | None, risk: RiskBound | N
         what = "OOD gate" if gate is not None else "risk bound"
         rule, fix = f"must have a reject action for the {what}", "Use costs.with_reject(0.3)"
         raise BadValueError("costs", CALLER, rule, "none", fix)
-
-
-def _require_hard_labels(batch: Batch) -> None:
-    """Raise where labels are probabilities, whose errors cannot be counted."""
-    if isinstance(batch.labels, Labels) and batch.labels.probabilities is not None:
-        rule, fix = "must be one label per row for a risk bound", "Pass the most probable label"
-        raise BadValueError("y", CALLER, rule, "label probabilities", fix)

@@ -240,43 +240,6 @@ class OODGate(Serializable):
             result[is_here] = _combined_p_values(detectors, scores[is_here]) < self.alpha
         return result
 
-    def feature_matrix(
-        self, features: Any, names: tuple[str, ...] | None, n_rows: int, caller: str
-    ) -> FloatArray | None:
-        """Return the features of rows with the columns of the fit, None if none are needed.
-
-        Parameters
-        ----------
-        features : array or data frame
-            The features of the rows.
-        names : tuple of str or None
-            The names of the features in the fit.
-        n_rows : int
-            The number of rows that there must be.
-        caller : str
-            The public function that was called, for error messages.
-
-        Returns
-        -------
-        array of shape (n_rows, n_features) or None
-            None if the gate scores outputs alone.
-        """
-        if not self.needs_features:
-            return None
-        if features is None:
-            rule, fix = "must be given for the OOD gate", "Pass the features of the rows"
-            raise BadTypeError("features", caller, rule, "None", fix)
-        found = column_names_of(features)
-        if None not in (found, names) and found != names:
-            rule, fix = f"must have the columns {names}", "Order the columns as during fit"
-            raise BadValueError("features", caller, rule, f"{found}", fix)
-        array = as_feature_matrix(features, caller)
-        require_rows(array, n_rows, "features", caller)
-        if array.shape[1] != self.n_features:
-            rule, fix = f"must have {self.n_features} columns", "Pass the features of the fit"
-            raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
-        return array
-
     @property
     def scores(self) -> list[Score]:
         """The scores: fitted, or those that would be."""
@@ -301,8 +264,7 @@ class OODGate(Serializable):
     @property
     def n_features(self) -> int | None:
         """The number of features per row, None for scores of outputs."""
-        widths = (one.n_features_ for one in self.scores if not isinstance(one, str))
-        return next(widths, None)
+        return next((one.n_features_ for one in self.scores if not isinstance(one, str)), None)
 
     def ood_scores(self, outputs: Any, features: Any) -> FloatArray:
         """Return the OOD scores of each row, one column per score; higher is more unusual.
@@ -473,6 +435,27 @@ class RiskBound(Serializable):
             as_fraction(self.max_risk, "max_risk", "RiskBound")
         else:
             as_cost(self.max_cost, "max_cost", "RiskBound")
+
+
+def feature_matrix(
+    gate: OODGate | None, features: Any, names: tuple[str, ...] | None, n_rows: int, caller: str
+) -> FloatArray | None:
+    """Return the features of rows with the columns of the fit, None where no gate needs them."""
+    if gate is None or not gate.needs_features:
+        return None
+    if features is None:
+        rule, fix = "must be given for the OOD gate", "Pass the features of the rows"
+        raise BadTypeError("features", caller, rule, "None", fix)
+    found = column_names_of(features)
+    if None not in (found, names) and found != names:
+        rule, fix = f"must have the columns {names}", "Order the columns as during fit"
+        raise BadValueError("features", caller, rule, f"{found}", fix)
+    array = as_feature_matrix(features, caller)
+    require_rows(array, n_rows, "features", caller)
+    if array.shape[1] != gate.n_features:
+        rule, fix = f"must have {gate.n_features} columns", "Pass the features of the fit"
+        raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
+    return array
 
 
 def feature_names_of(names: Any, gate: OODGate | None, entry: Entry) -> tuple[str, ...] | None:

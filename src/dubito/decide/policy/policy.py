@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, RandomState, as_count, as_fraction, freeze, restored
+from dubito.arrays import FloatArray, RandomState, as_fraction, freeze, restored
 from dubito.calibrate.calibrator import BaseCalibrator, column_names_of, require_columns
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
@@ -17,37 +17,20 @@ from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
-from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions
-from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenance_of
+from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions, has_curve
+from dubito.decide.policy.document import CLASS_PROVENANCE, BaseBatchPolicy, provenance_of
 from dubito.decide.policy.explanation import explain_row, threshold_lines
-from dubito.decide.policy.fit import (
-    PolicyConfig,
-    as_decidable,
-    as_feature_names,
-    evaluation_shards,
-    fit_parts,
-    has_curve,
-)
-from dubito.decide.policy.gate import OODGate, RiskBound, feature_names_of
+from dubito.decide.policy.fit import PolicyConfig, as_decidable, as_feature_names, fit_parts
+from dubito.decide.policy.gate import OODGate, RiskBound, feature_matrix, feature_names_of
 from dubito.decide.policy.report import CurrentRule, Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.row_costs import RowCosts, column_medians
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.formatting import html_view
 from dubito.kernels.blocks import kept_threads
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities, TopLabel, require_classes
 from dubito.serialization.array_fields import distribution
-from dubito.serialization.fields import (
-    Entry,
-    Omittable,
-    dict_of,
-    list_of,
-    number,
-    optional,
-    record,
-    text,
-)
+from dubito.serialization.fields import Entry, list_of, optional, text
 from dubito.serialization.objects import estimator, record_of, stores_fields
 
 
@@ -94,18 +77,10 @@ class Policy(BaseBatchPolicy):
     [0, 3]
     """
 
-    described: ClassVar[str] = "the figures above and the risk bound"
+    described = "the figures above and the risk bound"
+    _batch_columns = ("features", "row_costs")
 
-    provenance: Annotated[
-        dict[str, Any],
-        record(
-            **PROVENANCE,
-            positive=Omittable(text),
-            medians=Omittable(dict_of(number())),
-            row_costs=Omittable(text),
-            output_columns=Omittable(list_of(text)),
-        ),
-    ]
+    provenance: Annotated[dict[str, Any], CLASS_PROVENANCE]
     report: Annotated[PolicyReport, record_of(PolicyReport)]
     costs: Annotated[CostMatrix, record_of(CostMatrix)]
     train_prior: Annotated[FloatArray, distribution(None, low=1e-300)]
@@ -185,10 +160,11 @@ class Policy(BaseBatchPolicy):
         Policy
         """
         taken = None if isinstance(current, str) or np.ndim(current) == 0 else current
-        if isinstance(outputs, TopLabel) and y is not None:
-            rule, fix = "must be None with TopLabel, which holds it", "Pass the confidence alone"
-            raise BadTypeError("y", "Policy.fit", rule, "two of them", fix)
         if isinstance(outputs, TopLabel):
+            if y is not None:
+                rule = "must be None with TopLabel, which holds it"
+                fix = "Pass the confidence alone"
+                raise BadTypeError("y", "Policy.fit", rule, "two of them", fix)
             y = outputs.correct
         shards = make_shards(
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,
@@ -200,7 +176,9 @@ class Policy(BaseBatchPolicy):
             shards, costs=costs, calibrator=calibrator, deploy_prior=deploy_prior, ood=ood,
             risk=risk, random_state=random_state, current=current, pos_label=pos_label,
             max_review_rate=max_review_rate, evaluate_on=evaluate_on,
-            feature_names=as_feature_names(feature_names, features, next(shards.batches())),
+            feature_names=as_feature_names(
+                feature_names, features, next(shards.batches()), "Policy.fit"
+            ),
             output_columns=column_names_of(outputs),
         )[0]  # fmt: skip
 
@@ -240,11 +218,10 @@ class Policy(BaseBatchPolicy):
         """
         config = PolicyConfig.checked(shards, pos_label=pos_label, **settings)
         with cached(shards) as quick:
-            others = evaluation_shards(evaluate_on, "Policy.fit")
-            parts, evidence = fit_parts(quick, config, others)
+            parts, evidence = fit_parts(quick, config, evaluate_on)
         for sentence in evidence.warnings:
             warnings.warn(f"Policy.fit: {sentence}", DubitoWarning, stacklevel=3)
-        provenance = provenance_of(shards, _description(parts["calibrator"]), config.seed)
+        provenance = provenance_of(shards, parts["calibrator"], config.seed)
         if pos_label is not None:
             provenance["positive"] = str(pos_label)
         given = evidence.batch.row_costs
@@ -320,8 +297,7 @@ class Policy(BaseBatchPolicy):
 
         def decided(rows: slice) -> Decisions:
             some = None if is_ood is None else is_ood[rows]
-            calibrated = self.calibrated(known.take(rows))
-            return rule.decide(calibrated, some, by_row.take(rows))
+            return rule.decide(self.calibrated(known.take(rows)), some, by_row.take(rows))
 
         with kept_threads():
             return Decisions.by_block(decided, known.n_rows, known.n_classes)
@@ -357,17 +333,10 @@ class Policy(BaseBatchPolicy):
         Action: reject, because rejecting costs less than any other action.
         """
         known, matrix = self._known(outputs, features, "Policy.explain")
-        as_count(row, "row", "Policy.explain", 0, known.n_rows - 1)
-        rows = slice(row, row + 1)
+        rows = self._slice_of(row, known.n_rows, "Policy.explain")
         by_row = self._row_costs(row_costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if matrix is None else matrix[rows]
         return explain_row(self, one, part, by_row.take(rows))
-
-    def decide_batch(self, batch: Batch) -> Decisions:
-        return self.decide(batch.outputs, batch.features, batch.row_costs)
-
-    def explain_batch(self, batch: Batch, row: int) -> str:
-        return self.explain(batch.outputs, batch.features, batch.row_costs, row=row)
 
     def evidence_on(self, batch: Batch, evaluation: str) -> Evidence:
         row_costs = RowCosts.of(batch.row_costs, self.costs, len(batch), "Policy.evidence_on")
@@ -419,12 +388,9 @@ class Policy(BaseBatchPolicy):
             parts.append(f"risk bound {limit}")
         return f"Policy({', '.join(parts)})"
 
-    def __str__(self) -> str:
-        return "\n".join([*threshold_lines(self), str(self.report), *self.origin_lines()])
-
-    def _repr_html_(self) -> str:
-        rule, end = "\n".join(threshold_lines(self)), "\n".join(self.origin_lines())
-        return html_view(self.report.lines[0], rule, *self.report._html_parts(), end)
+    @property
+    def rule_lines(self) -> list[str]:
+        return threshold_lines(self)
 
     def calibrated(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs, under the prior of deployment if there is one.
@@ -490,21 +456,17 @@ class Policy(BaseBatchPolicy):
         tuple of ActionInterval
             Empty if costs differ by row, or some action asks someone who may err.
         """
-        columns = [self._column(name) for name in (first, second)]
+        for name in (first, second):
+            if name not in self.classes:
+                fix = f"Pass one of {', '.join(map(repr, self.classes[:5]))}"
+                rule = "must be a class of the policy"
+                raise BadValueError("class", "Policy.thresholds_between", rule, repr(name), fix)
         if self._has_row_costs or self.costs.reviews:
             return ()
-        pair = self.costs.array[:, columns]
+        pair = self.costs.array[:, [self.classes.index(first), self.classes.index(second)]]
         return action_intervals(
             CostMatrix(pair, self.costs.actions, (first, second), reject=self.costs.reject_name)
         )
-
-    def _column(self, name: ClassName) -> int:
-        """Return the column of a class."""
-        if name not in self.classes:
-            fix = f"Pass one of {', '.join(map(repr, self.classes[:5]))}"
-            rule = "must be a class of the policy"
-            raise BadValueError("class", "Policy.thresholds_between", rule, repr(name), fix)
-        return self.classes.index(name)
 
     def raw_probability(self, probability: float) -> float | None:
         """Return the model's own probability of the positive class that is calibrated to another.
@@ -549,12 +511,4 @@ class Policy(BaseBatchPolicy):
         if mine and theirs and class_order(mine, theirs) == [*range(len(mine))]:
             mine = theirs
         require_classes(known, self.costs.n_classes, mine, caller)
-        if self.ood is None:
-            return known, None
-        return known, self.ood.feature_matrix(features, self.feature_names, known.n_rows, caller)
-
-
-def _description(calibrator: BaseCalibrator) -> str:
-    """Return the parameters of a calibrator in words, after its name unless they contain it."""
-    text, name = calibrator.summary(), type(calibrator).__name__
-    return text if name == "AutoCalibrator" else f"{name} ({text})"
+        return known, feature_matrix(self.ood, features, self.feature_names, known.n_rows, caller)

@@ -17,13 +17,8 @@ from dubito.calibrate.calibrator import as_class_outputs
 from dubito.calibrate.cross_validation import answers_of
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
-from dubito.decide.policy.decide import (
-    REASONS,
-    DecisionRule,
-    Decisions,
-    decision_errors,
-    posteriors,
-)
+from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
+from dubito.decide.priors import posteriors
 from dubito.decide.realized import RealizedCosts, action_numbers
 from dubito.decide.row_costs import RowCosts
 from dubito.decide.value import MeanInterval, mean_of, negated, weight_fractions
@@ -57,7 +52,11 @@ PER = 10_000  # rows that counts are shown for
 MAX_CLASSES, MAX_WIDTH = 4, 78  # whose counts are shown in text, and how wide its lines are
 NOTHING = Interval(0.0, 0.0, 0.0)
 TOP_LABEL_ECE = "ECE (15 uniform bins)"
+UNCALIBRATED = "optimal decisions on uncalibrated outputs"
 FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
+
+Columns = Sequence[FloatArray]
+Baseline = tuple[str, float, Interval | None]  # its name, its cost, what a policy saves over it
 
 _figure = number(-1e300, 1e300)
 
@@ -120,7 +119,7 @@ class CurrentRule:
         if self.threshold is None:
             codes = np.asarray(outputs.array.argmax(axis=1))
         else:
-            p = posteriors(outputs, slice(None))[:, self.column]
+            p = posteriors(outputs)[:, self.column]
             codes = np.where(p >= self.threshold, self.column, 1 - self.column)
         found = self._best(codes, row_costs)
         if isinstance(batch.outputs, Scores) and costs.reject is not None:
@@ -146,6 +145,7 @@ class BaseEvidence:
 
     batch: Batch
     decisions: Any
+    evaluation: str
 
     def by_group(self) -> dict[str, Self]:
         """Return the rows of each group that has a known label or target."""
@@ -197,14 +197,13 @@ class Evidence(BaseEvidence):
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        answered = self.row_costs.answered(self.decisions.calibrated)
-        object.__setattr__(self, "row_costs", answered)
+        object.__setattr__(self, "row_costs", self.row_costs.answered(self.decisions.calibrated))
 
 
+@dataclass(frozen=True, slots=True)
 class BaseReport(Record):
     """Figures of a policy: numbers, intervals, texts, and dictionaries and tuples of these."""
 
-    __slots__ = ()
     has_header: ClassVar[bool] = False
     type_checks: ClassVar[Mapping[Any, Check]] = {
         str: text,
@@ -251,13 +250,35 @@ class BaseReport(Record):
 class BaseCostReport(BaseReport):
     """What the reports of all fitted policies begin with; see `cost_figures`."""
 
-    evaluation: str
-    n_rows: int
     cost: Interval
     expected_cost: float
     gap: Interval
     raw_cost: float
     saved: Interval
+
+    def _expected_line(self, *baselines: str, what: str = "cost") -> str:
+        """Return what the model expects, and baselines, in two sentences."""
+        expected = f"Expected {what} according to the model: {decimal(self.expected_cost)}."
+        return f"{expected} Baselines: {', '.join(baselines)}."
+
+    @property
+    def _unit(self) -> str:
+        """What costs per row are."""
+        return "mean cost"
+
+    @property
+    @abstractmethod
+    def _baselines(self) -> list[Baseline]:
+        """The decision rules that the policy is compared with."""
+
+    def _html_parts(self) -> list[str | HTMLTable]:
+        """Return costs beside those of other rules as a table, then the other sentences."""
+        rules = [("this policy", f"{self.cost}", "")]
+        for name, cost, saved in self._baselines:
+            rules.append((name, decimal(cost), "" if saved is None else f"{saved}"))
+        sentences = [one.partition(" Baselines:")[0] for one in str(self).split("\n")[1:]]
+        heads = ("decision rule", f"{self._unit} per row", "this policy saves")
+        return [HTMLTable(heads, rules), "\n".join(sentences)]
 
 
 def _plain(value: Any) -> Any:
@@ -370,7 +391,7 @@ class PolicyReport(BaseCostReport):
             Costs, risk and coverage with intervals.
         """
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
-        given, labels, by_row = batch.labeled_weight, batch.class_labels, evidence.row_costs
+        labels, by_row = batch.class_labels, evidence.row_costs
         raw = RealizedCosts.of(labels, evidence.raw, rule.costs, by_row, weight, "Policy.fit")
         by_action = raw.by_action
         paid = _taken(by_action, decisions.action)
@@ -380,16 +401,15 @@ class PolicyReport(BaseCostReport):
         if evidence.unbound is not None:
             others.append(paid - _taken(by_action, evidence.unbound.action))
         costs = [paid, decisions.expected_cost, raw.realized]
-        figures, (current_saved, *rest) = cost_figures(costs, others, given, weight, seed)
-        calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
+        figures, (current_saved, *rest) = cost_figures(evidence, weight, costs, others, seed)
         # A confidence of exactly 0 or 1 is not unusual among scores: the report states it.
         ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
         with ignored if isinstance(batch.outputs, Scores) else nullcontext():
-            log_loss_before = _finite(log_loss(labels, evidence.raw, **settings))
+            log_loss_before = log_loss(labels, evidence.raw, sample_weight=weight)
+        log_loss_after = log_loss(labels, decisions.calibrated, sample_weight=weight)
         error_name, *errors = _calibration_errors(evidence)
         has_raw = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
-            evaluation=evidence.evaluation,
             **figures,
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
@@ -397,14 +417,14 @@ class PolicyReport(BaseCostReport):
             current=evidence.current.name,
             current_cost=mean_of(today, weight),
             current_saved=current_saved,
-            coverage=proportion(~decisions.is_rejected, weight, given),
+            coverage=proportion(~decisions.is_rejected, weight, batch.labeled_weight),
             risk=_risk_of(evidence),
             bound_cost=rest[0] if rest else None,
             actions=weight_fractions(decisions.action, decisions.actions, weight),
             reasons=weight_fractions(decisions.reason, REASONS, weight),
             confusion=_confusion(decisions, labels, weight),
-            log_loss_before=log_loss_before,
-            log_loss_after=_finite(log_loss(labels, calibrated, **settings)),
+            log_loss_before=_finite(log_loss_before),
+            log_loss_after=_finite(log_loss_after),
             calibration_error_before=errors[0] if has_raw else None,
             calibration_error_after=errors[1],
             raw_thresholds=evidence.raw_thresholds,
@@ -416,22 +436,26 @@ class PolicyReport(BaseCostReport):
     def lines(self) -> list[str]:
         """The figures as sentences."""
         cost, saved, coverage = self.cost, self.saved, self.coverage
-        baseline = "optimal decisions on uncalibrated outputs"
+        baseline = UNCALIBRATED
         if self.bound_cost is not None:
             baseline += " without a risk bound"
         verdict = f", {cost_difference(saved, baseline)}" if self.has_raw else ""
-        decided = f"{percents(coverage, 'of rows are decided automatically')}"
+        decided = percents(coverage, "of rows are decided automatically")
         if coverage.value == 1:
             decided = "All rows are decided automatically"
-        if (risk := self.risk) is not None:
-            decided += f"; {percents(risk, 'of the decisions are wrong', 2)}"
+        if self.risk is not None:
+            decided += f"; {percents(self.risk, 'of the decisions are wrong', 2)}"
+        difference = "the policy costs the same"
+        if self.current_saved != NOTHING:
+            difference = f"the policy saves {self.current_saved}{self._doubt}"
         lines = [
             f"Mean cost per row: {cost}{verdict}.",
-            f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
-            f"always '{self.constant_action}' {decimal(self.constant_cost)}, perfect information "
-            f"{decimal(self.oracle_cost)}.",
+            self._expected_line(
+                f"always '{self.constant_action}' {decimal(self.constant_cost)}",
+                f"perfect information {decimal(self.oracle_cost)}",
+            ),
             f"{self.current[0].upper()}{self.current[1:]} costs {decimal(self.current_cost)} "
-            f"per row; {self._current_difference}.",
+            f"per row; {difference}.",
             f"{decided}.",
             *self._confusion_lines,
             self._calibration_line,
@@ -457,8 +481,13 @@ class PolicyReport(BaseCostReport):
         saved = self.current_saved
         value, low, high = (f"{n_rows * one:,.0f}" for one in (saved.value, saved.low, saved.high))
         found = f"the policy saves {value} ({low} to {high}) per day over {self.current}"
-        not_sure = ", which is not significant" if saved.low <= 0 <= saved.high else ""
-        return f"At {n_rows:,.0f} rows per day, {found}{not_sure}."
+        return f"At {n_rows:,.0f} rows per day, {found}{self._doubt}."
+
+    @property
+    def _doubt(self) -> str:
+        """A remark if what is saved over the current rule is not significant."""
+        is_unsure = self.current_saved.low <= 0 <= self.current_saved.high
+        return ", which is not significant" if is_unsure else ""
 
     @property
     def has_raw(self) -> bool:
@@ -491,26 +520,16 @@ class PolicyReport(BaseCostReport):
         )
 
     @property
-    def _current_difference(self) -> str:
-        """What the policy saves over what is done today, and whether that is significant."""
-        saved = self.current_saved
-        if saved == NOTHING:
-            return "the policy costs the same"
-        is_significant = not saved.low <= 0 <= saved.high
-        return f"the policy saves {saved}{'' if is_significant else ', which is not significant'}"
+    def _baselines(self) -> list[Baseline]:
+        raw = (UNCALIBRATED, self.raw_cost, self.saved)
+        return [
+            (self.current, self.current_cost, self.current_saved),
+            *([raw] if self.has_raw else []),
+            (f"always '{self.constant_action}'", self.constant_cost, None),
+            ("perfect information", self.oracle_cost, None),
+        ]
 
     def _html_parts(self) -> list[str | HTMLTable]:
-        """Return costs beside those of other rules, and what is decided, as tables."""
-        best = f"always '{self.constant_action}'"
-        rules = [
-            ("this policy", f"{self.cost}", ""),
-            (self.current, decimal(self.current_cost), f"{self.current_saved}"),
-            ("optimal decisions on uncalibrated outputs", decimal(self.raw_cost), f"{self.saved}"),
-            (best, decimal(self.constant_cost), ""),
-            ("perfect information", decimal(self.oracle_cost), ""),
-        ]
-        if not self.has_raw:
-            del rules[2]
         classes = list(next(iter(self.confusion.values())))
         rows: list[tuple[str, ...]] = [
             (action, percent(self.actions[action], 2)) for action in self.confusion
@@ -520,14 +539,10 @@ class PolicyReport(BaseCostReport):
             heads = (*heads, *_truth_heads(classes))
             parts = [[percent(one, 2) for one in row.values()] for row in self.confusion.values()]
             rows = [(*row, *part) for row, part in zip(rows, parts, strict=True)]
-        # What the tables do not show: the expected cost, coverage and risk, and the calibration.
-        first, *others = [one for one in self.lines[1:] if one not in self._confusion_lines]
-        sentences = [first.partition(" Baselines:")[0], *others[1:], *self.notes]
-        return [
-            HTMLTable(("decision rule", "mean cost per row", "this policy saves"), rules),
-            HTMLTable(heads, rows),
-            "\n".join(sentences),
-        ]
+        costs, sentences = BaseCostReport._html_parts(self)
+        shown = {self.lines[2], *self._confusion_lines}
+        others = [one for one in str(sentences).split("\n") if one not in shown]
+        return [costs, HTMLTable(heads, rows), "\n".join(others)]
 
     @property
     def _confusion_lines(self) -> list[str]:
@@ -568,26 +583,29 @@ def _taken(by_action: FloatArray, action: IntArray) -> FloatArray:
 
 
 def cost_figures(
-    costs: Sequence[FloatArray],
-    others: Sequence[FloatArray],
-    given: FloatArray,
-    weight: FloatArray,
-    seed: int,
+    evidence: BaseEvidence, weight: FloatArray, costs: Columns, others: Columns, seed: int
 ) -> tuple[dict[str, Any], list[Interval]]:
     """Return what all reports say about costs, and the means of other columns.
 
     The costs of each row are those that were paid, those that the policy expected, and those of
     optimal decisions on uncalibrated outputs.
     """
-    paid, expected, raw = costs
+    (paid, expected, raw), given = costs, evidence.batch.labeled_weight
     columns = [paid, expected - paid, raw - paid, *others]
     # Rows of a class that is more common in deployment count more, but are no more rows.
     importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
     bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
     cost, gap, saved, *rest = bootstrap.of_columns(columns, given, importance)
-    figures = {"n_rows": int(np.count_nonzero(weight)), "cost": cost, "gap": gap, "saved": saved}
-    means = {"expected_cost": mean_of(expected, weight), "raw_cost": mean_of(raw, weight)}
-    return {**figures, **means}, rest
+    figures = {
+        "evaluation": evidence.evaluation,
+        "n_rows": int(np.count_nonzero(weight)),
+        "cost": cost,
+        "expected_cost": mean_of(expected, weight),
+        "gap": gap,
+        "raw_cost": mean_of(raw, weight),
+        "saved": saved,
+    }
+    return figures, rest
 
 
 def cost_difference(saved: Interval, baseline: str) -> str:
@@ -613,19 +631,17 @@ def _confusion(
         table = np.zeros((n_actions, len(classes)), np.float64)
         np.add.at(table, decisions.action, labels.probabilities * weight[:, np.newaxis])
     names = [str(name) for name in classes]
-    fractions = (table / weight.sum()).tolist()
-    rows = zip(decisions.actions, fractions, strict=True)
+    rows = zip(decisions.actions, (table / weight.sum()).tolist(), strict=True)
     return {action: dict(zip(names, row, strict=True)) for action, row in rows}
 
 
 def _risk_of(evidence: Evidence) -> Interval | None:
     """Return the fraction of wrong decisions among rows that are not rejected."""
-    is_open = ~evidence.decisions.is_rejected
+    batch, is_open = evidence.batch, ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
-    batch, given = evidence.batch, evidence.batch.labeled_weight
     wrong = decision_errors(batch.class_labels, evidence.decisions.action, evidence.row_costs)
-    return proportion(wrong[is_open], evidence.weight[is_open], given[is_open])
+    return proportion(wrong[is_open], evidence.weight[is_open], batch.labeled_weight[is_open])
 
 
 def proportion(values: FloatArray | BoolArray, weight: FloatArray, n_given: FloatArray) -> Interval:
@@ -663,7 +679,7 @@ def _calibration_errors(evidence: Evidence) -> tuple[str, float, float]:
 def _top_label_error(batch: Batch, outputs: Logits | Probabilities, weight: FloatArray) -> float:
     """Return the ECE: of the top label, and of scores of answers that of P(correct)."""
     if isinstance(batch.outputs, Scores):
-        p = posteriors(outputs, slice(None))[:, 1]
+        p = posteriors(outputs)[:, 1]
         answers: Any = answers_of(batch, p).outputs
         return ece(answers, sample_weight=weight)
     return ece(batch.class_labels, outputs, sample_weight=weight)

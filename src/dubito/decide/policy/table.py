@@ -15,10 +15,10 @@ from dubito.data.shards import Shards
 from dubito.data.sink import EncodedLabels, Sink, class_columns
 from dubito.decide.multilabel.label_decisions import MultiLabelDecisions
 from dubito.decide.multilabel.label_policy import MultiLabelPolicy
-from dubito.decide.policy.decide import REASONS, posteriors
+from dubito.decide.policy.decide import REASONS
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.decide.policy.policy import Policy
-from dubito.decide.priors import adjust_prior
+from dubito.decide.priors import adjust_prior, posteriors
 from dubito.decide.regression.regression_policy import RegressionPolicy
 from dubito.outputs import ClassName, Probabilities
 
@@ -130,7 +130,7 @@ def _deployed(columns: dict[str, FloatArray], policy: Policy) -> dict[str, Float
     for name, p in columns.items():
         both = Probabilities(np.column_stack([1 - p, p]), policy.costs.classes)
         adjusted = adjust_prior(both, policy.train_prior, policy.deploy_prior)
-        deployed[name] = posteriors(adjusted, slice(None))[:, 1]
+        deployed[name] = posteriors(adjusted)[:, 1]
     return deployed
 
 

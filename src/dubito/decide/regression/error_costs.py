@@ -42,8 +42,7 @@ class BestValues(NamedTuple):
 
 def _numbers(highest: float, low: float | None = None) -> Check:
     """Check for a list of numbers, as a tuple."""
-    inner = list_of(number(-highest if low is None else low, highest))
-    return converted(tuple, inner)
+    return converted(tuple, list_of(number(-highest if low is None else low, highest)))
 
 
 @final
@@ -270,7 +269,8 @@ class ErrorCosts(Record):
             text = "squared error" if self.square == 1 else f"{self.square:g} x squared error"
         elif self._kinks.at.tolist() == [0.0] and not self.lowest:
             under, over = -self._kinks.first_slope, self._kinks.last_slope
-            text = "absolute error" if under == over == 1 else _per_unit(under, over)
+            text = f"{under:g} per unit below the truth, {over:g} per unit above it"
+            text = "absolute error" if under == over == 1 else text
         else:
             pairs = zip(self.errors, self.costs, strict=True)
             points = [f"{cost:g} at an error of {error:g}" for error, cost in pairs]
@@ -346,11 +346,6 @@ def _check_breakpoints(errors: Sequence[float], costs: Sequence[float]) -> None:
         rule = "must fall and then rise, so that errors of both directions cost something"
         fix = "Use costs=[1, 0, 1] with errors=[-1, 0, 1]"
         raise BadValueError("costs", CALLER, rule, f"{[*costs]}"[:60], fix)
-
-
-def _per_unit(under: float, over: float) -> str:
-    """Return linear costs in words."""
-    return f"{under:g} per unit below the truth, {over:g} per unit above it"
 
 
 def _normal_cost(outputs: Normal, values: FloatArray, kinks: _Kinks) -> FloatArray:

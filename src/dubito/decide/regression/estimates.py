@@ -393,7 +393,11 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
         mean = wrapped.mean.astype(np.float64)
         return np.asarray(mean + wrapped.std.astype(np.float64) * ndtri(level))
     if isinstance(wrapped, Quantiles):
-        _require_level(wrapped, level, caller)
+        first, last = float(wrapped.levels[0]), float(wrapped.levels[-1])
+        if not first - 1e-9 <= level <= last + 1e-9:
+            rule = f"must have under / (under + over) between the levels {first:g} and {last:g}"
+            fix = "Pass Quantiles with a wider range of levels"
+            raise BadValueError("under", caller, rule, f"{level:g}", fix)
     pieces = Pieces.of(wrapped)
     return _reshaped(pieces.unscaled(pieces.quantile(level)), wrapped)
 
@@ -466,15 +470,6 @@ def _normal_loss(outputs: Normal, q: float) -> FloatArray:
 def _reshaped(flat: FloatArray, outputs: Samples | Quantiles) -> FloatArray:
     """Return one number per row, or per row and target, as in the outputs."""
     return flat.reshape(outputs.array.shape[0], *outputs.array.shape[2:])
-
-
-def _require_level(outputs: Quantiles, level: float, caller: str) -> None:
-    """Raise where a quantile lies beyond the outermost levels."""
-    first, last = float(outputs.levels[0]), float(outputs.levels[-1])
-    if not first - 1e-9 <= level <= last + 1e-9:
-        rule = f"must have under / (under + over) between the levels {first:g} and {last:g}"
-        fix = "Pass Quantiles with a wider range of levels"
-        raise BadValueError("under", caller, rule, f"{level:g}", fix)
 
 
 def _as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, final
+from typing import Annotated, Any, Literal, NamedTuple, cast, final
 
 import numpy as np
 
-from dubito.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    RandomState,
-    as_count,
-    as_fraction,
-    as_number,
-    draw_seed,
-)
+from dubito.arrays import FloatArray, IntArray, RandomState, as_fraction, as_number, draw_seed
 from dubito.calibrate.cross_validation import Folds, make_folds, rows_to_fit
 from dubito.calibrate.quantile_recalibration import DRAW_LEVELS, QuantileRecalibration
 from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, as_predictive
@@ -31,12 +22,11 @@ from dubito.decide.policy.document import PROVENANCE, BaseBatchPolicy, provenanc
 from dubito.decide.policy.fit import (
     EVALUATION_SET,
     as_feature_names,
+    evaluation_batch,
     evaluation_flags,
-    evaluation_rows,
-    evaluation_shards,
     sample_folds,
 )
-from dubito.decide.policy.gate import OODGate, feature_names_of, resolved_gate
+from dubito.decide.policy.gate import OODGate, feature_matrix, feature_names_of, resolved_gate
 from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
 from dubito.decide.regression.value_decisions import (
@@ -51,21 +41,12 @@ from dubito.decide.regression.value_decisions import (
 )
 from dubito.doubt import ConformalRegressor
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
-from dubito.formatting import html_view, join_words, percent, plain, short_percent
+from dubito.formatting import join_words, percent, plain, short_percent
 from dubito.measure.regression import require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.outputs.regression import BaseMixture
-from dubito.serialization.fields import (
-    Entry,
-    boolean,
-    integer,
-    list_of,
-    number,
-    optional,
-    record,
-    text,
-)
+from dubito.serialization.fields import Entry, boolean, integer, list_of, number, optional, text
 from dubito.serialization.objects import clone, estimator, record_of, stores_fields
 
 CALLER = "RegressionPolicy.fit"
@@ -135,7 +116,9 @@ class RegressionPolicy(BaseBatchPolicy):
     [113.0]
     """
 
-    provenance: Annotated[dict[str, Any], record(**PROVENANCE)]
+    _batch_columns = ("features",)
+
+    provenance: Annotated[dict[str, Any], PROVENANCE]
     report: Annotated[RegressionPolicyReport, record_of(RegressionPolicyReport)]
     costs: Annotated[ErrorCosts, record_of(ErrorCosts)]
     review_cost: Annotated[float | None, optional(number(0, HIGHEST_COST))]
@@ -220,7 +203,7 @@ class RegressionPolicy(BaseBatchPolicy):
             shards, costs=costs, calibrator=calibrator, interval=interval,
             review_cost=review_cost, max_width=max_width, max_relative_width=max_relative_width,
             ood=ood, evaluate_on=evaluate_on, random_state=random_state,
-            feature_names=as_feature_names(feature_names, features, next(shards.batches())),
+            feature_names=as_feature_names(feature_names, features, next(shards.batches()), CALLER),
         )[0]  # fmt: skip
 
     @classmethod
@@ -257,20 +240,18 @@ class RegressionPolicy(BaseBatchPolicy):
         tuple of RegressionPolicy and ValueEvidence
             The policy, and the held-out rows that its report rests on.
         """
-        others = evaluation_shards(evaluate_on, CALLER)
         with cached(shards) as quick:
-            rows = _converted(quick)
+            rows = _mapped(quick, _converted)
             first = next(rows.batches())
             config = _Config.checked(first, costs, draw_seed(random_state, CALLER), **settings)
             counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
             n_used = int(counts[1] - counts[0])
             warn_of_missing(int(counts[0]), int(counts[1]), CALLER, stacklevel=3)
             with warnings.catch_warnings(action="ignore", category=MissingLabelsWarning):
-                fitted, gate, evidence = _fit_parts(rows, config, others)
-            name = "none" if fitted.calibrator is None else _description(fitted.calibrator)
+                fitted, gate, evidence = _fit_parts(rows, config, evaluate_on)
+            provenance = provenance_of(rows, fitted.calibrator, config.seed)
             if config.calibrator == "auto" and _is_compared(costs, first.outputs, n_used):
-                name += "; chosen by the cost of held-out decisions"
-            provenance = provenance_of(rows, name, config.seed)
+                provenance["calibrator"] += "; chosen by the cost of held-out decisions"
         report = RegressionPolicyReport.of(evidence, config.rule, config.seed)
         for sentence in (*report.notes, *report.better_baselines):
             warnings.warn(f"{CALLER}: {sentence}", DubitoWarning, stacklevel=3)
@@ -331,7 +312,7 @@ class RegressionPolicy(BaseBatchPolicy):
         -------
         Normal, Samples or Quantiles
         """
-        known = self._known(outputs, "RegressionPolicy.calibrated")
+        known = self._predictive(outputs, "RegressionPolicy.calibrated")
         return known if self.calibrator is None else self.calibrator.transform(known)
 
     def decide(self, outputs: Any, features: Any = None) -> RegressionDecisions:
@@ -348,9 +329,7 @@ class RegressionPolicy(BaseBatchPolicy):
         -------
         RegressionDecisions
         """
-        caller = "RegressionPolicy.decide"
-        known = self._known(outputs, caller)
-        matrix = self._matrix(features, known.n_rows, caller)
+        known, matrix = self._known(outputs, "RegressionPolicy.decide", features)
         is_ood = None if self.ood is None else self.ood.predict(known, matrix)
         rule, fitted = self.rule, _Fitted(self.calibrator, self.interval)
 
@@ -360,15 +339,9 @@ class RegressionPolicy(BaseBatchPolicy):
 
         return RegressionDecisions.by_block(decided, known.n_rows, known.n_entries)
 
-    def decide_batch(self, batch: Batch) -> RegressionDecisions:
-        return self.decide(batch.outputs, batch.features)
-
-    def explain_batch(self, batch: Batch, row: int) -> str:
-        return self.explain(batch.outputs, batch.features, row=row)
-
     def evidence_on(self, batch: Batch, evaluation: str) -> ValueEvidence:
         # The OOD gate is left out where rows have no features.
-        known = self._known(batch.outputs, "RegressionPolicy.evidence_on")
+        known = self._predictive(batch.outputs, "RegressionPolicy.evidence_on")
         policy = self if batch.features is not None else replace(self, ood=None)
         decisions, level = policy.decide(known, batch.features), float(self.interval.level)
         return ValueEvidence(replace(batch, outputs=known), decisions, level, evaluation)
@@ -389,28 +362,28 @@ class RegressionPolicy(BaseBatchPolicy):
         -------
         str
         """
-        caller = "RegressionPolicy.explain"
-        known = self._known(outputs, caller)
-        as_count(row, "row", caller, 0, known.n_rows - 1)
-        rows, matrix = slice(row, row + 1), self._matrix(features, known.n_rows, caller)
+        known, matrix = self._known(outputs, "RegressionPolicy.explain", features)
+        rows = self._slice_of(row, known.n_rows, "RegressionPolicy.explain")
         return _explanation(self, known.take(rows), None if matrix is None else matrix[rows])
 
-    def _known(self, outputs: Any, caller: str) -> Regression:
+    def _predictive(self, outputs: Any, caller: str) -> Regression:
         """Return outputs of the kind and levels of the fit."""
         return self.interval._checked_outputs(_as_one_target(outputs, caller), caller)
 
-    def _matrix(self, features: Any, n_rows: int, caller: str) -> FloatArray | None:
-        """Return the features of rows where the gate needs them."""
-        if self.ood is None:
-            return None
-        return self.ood.feature_matrix(features, self.feature_names, n_rows, caller)
+    def _known(
+        self, outputs: Any, caller: str, features: Any
+    ) -> tuple[Regression, FloatArray | None]:
+        """Return outputs, and features where the gate needs them, that fit the policy."""
+        known = self._predictive(outputs, caller)
+        return known, feature_matrix(self.ood, features, self.feature_names, known.n_rows, caller)
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> RegressionPolicy:
         calibrator, interval, ood = values["calibrator"], values["interval"], values["ood"]
-        kind, kinds = interval.kind_, ("Normal", "Samples", "Quantiles")
-        if kind not in kinds:
-            raise entry.at("interval").error(f"must be fitted on one of {', '.join(kinds)}", kind)
+        kind = interval.kind_
+        if kind not in ("Normal", "Samples", "Quantiles"):
+            rule = "must be fitted on one of Normal, Samples, Quantiles"
+            raise entry.at("interval").error(rule, kind)
         if calibrator is not None and (calibrator.kind_, calibrator.n_targets_) != (kind, None):
             raise entry.at("calibrator").error(f"of {kind} of one target", "others")
         if (values["n_draws"] is not None) != (kind == "Samples"):
@@ -437,16 +410,8 @@ class RegressionPolicy(BaseBatchPolicy):
         review = "" if self.review_cost is None else f", review {self.review_cost:g}"
         return f"RegressionPolicy({self.kind}, {self.costs}{review})"
 
-    def __str__(self) -> str:
-        return "\n".join([*self.rule_lines, str(self.report), *self.origin_lines()])
-
-    def _repr_html_(self) -> str:
-        rule, end = "\n".join(self.rule_lines), "\n".join(self.origin_lines())
-        return html_view(self.report.lines[0], rule, *self.report._html_parts(), end)
-
     @property
     def rule_lines(self) -> list[str]:
-        """What is decided, and what is reviewed, in sentences."""
         level = self.costs.fractile
         what = "the value of lowest expected cost"
         kind = "uncalibrated" if self.calibrator is None else "calibrated"
@@ -454,20 +419,19 @@ class RegressionPolicy(BaseBatchPolicy):
             what = f"the {kind} {short_percent(round(level, 6))} quantile"
         elif self.costs.square is not None and self.costs.values is None:
             what = f"the {kind} mean"
-        lines = [f"Decision: {what} (costs: {self.costs})."]
+        decision = f"Decision: {what} (costs: {self.costs})."
         if self.review_cost is None:
-            return [*lines, "Nothing is reviewed."]
-        widths = []
+            return [decision, "Nothing is reviewed."]
+        price = plain(self.review_cost)
+        parts = [f"whose expected cost is at least {price}"]
         name = f"whose {short_percent(self.interval.level)} prediction interval is wider than"
         if self.max_width is not None:
-            widths.append(f"{name} {plain(self.max_width)}")
+            parts.append(f"{name} {plain(self.max_width)}")
         if self.max_relative_width is not None:
-            widths.append(f"{name} {short_percent(self.max_relative_width)} of the prediction")
-        parts = [f"whose expected cost is at least {plain(self.review_cost)}", *widths]
+            parts.append(f"{name} {short_percent(self.max_relative_width)} of the prediction")
         if self.ood is not None:
             parts.append(f"that are outliers by {self.ood.name} (alpha {self.ood.alpha:g})")
-        price, which = plain(self.review_cost), ", or ".join(parts)
-        return [*lines, f"Review, at a cost of {price}: rows {which}."]
+        return [decision, f"Review, at a cost of {price}: rows {', or '.join(parts)}."]
 
 
 class _Fitted(NamedTuple):
@@ -476,9 +440,14 @@ class _Fitted(NamedTuple):
     calibrator: BaseRegressionCalibrator | None
     interval: ConformalRegressor
 
-    def decide(
-        self, rule: ValueRule, outputs: Regression, is_ood: BoolArray | None = None
-    ) -> RegressionDecisions:
+    @classmethod
+    def of(cls, shards: Shards, config: _Config) -> _Fitted:
+        """Fit the calibrator and the interval."""
+        calibrator: Any = config.calibrator
+        calibrator = None if calibrator is None else clone(calibrator).fit(shards)
+        return cls(calibrator, clone(config.interval).fit(_without(shards, "groups")))
+
+    def decide(self, rule: ValueRule, outputs: Any, is_ood: Any) -> RegressionDecisions:
         """Decide rows by their uncalibrated outputs."""
         calibrated = outputs if self.calibrator is None else self.calibrator.transform(outputs)
         bounds = self.interval.predict(outputs)
@@ -503,12 +472,10 @@ class _Config(NamedTuple):
         *,
         calibrator: Any = "auto",
         interval: Any = 0.9,
-        review_cost: Any = None,
-        max_width: Any = None,
-        max_relative_width: Any = None,
         ood: Any = None,
+        **limits: Any,
     ) -> _Config:
-        """Return checked settings."""
+        """Return checked settings; `limits` are those of reviews, by name."""
         if not isinstance(costs, ErrorCosts):
             rule, fix = "must be ErrorCosts(...)", "Use ErrorCosts.linear(under=9, over=1)"
             raise BadTypeError("costs", CALLER, rule, type(costs).__name__, fix)
@@ -519,8 +486,6 @@ class _Config(NamedTuple):
             raise BadTypeError("calibrator", CALLER, rule, repr(calibrator)[:60], fix)
         if not isinstance(interval, ConformalRegressor):
             interval = ConformalRegressor(as_fraction(interval, "interval", CALLER, is_open=True))
-        limits = {"review_cost": review_cost, "max_width": max_width}
-        limits["max_relative_width"] = max_relative_width
         for name, value in limits.items():
             if value is not None:
                 fix = f"Use {name}=1.0"
@@ -530,34 +495,21 @@ class _Config(NamedTuple):
         if names:
             rule, fix = "must score features", "Use OODGate(MahalanobisDistance())"
             raise BadValueError("ood", CALLER, rule, repr(names[0]), fix)
-        rule_of = ValueRule(costs, **limits)
-        _require_review_cost(rule_of, gate)
+        given = [name for name, value in limits.items() if value is not None]
+        given += [] if gate is None else ["an OOD gate"]
+        if given and limits.get("review_cost") is None:
+            rule = f"must be given with {given[0]}"
+            fix = "Pass review_cost=..., the cost of a review"
+            raise BadValueError("review_cost", CALLER, rule, "None", fix)
         require_targets(first, CALLER, "y")
-        if calibrator is None or isinstance(calibrator, VarianceScaling):
-            _require_fractile(costs, first.outputs)
-        return cls(rule_of, calibrator, interval, gate, seed)
-
-
-def _require_review_cost(rule: ValueRule, ood: OODGate | None) -> None:
-    """Raise where rows may have to be reviewed and the cost of that is not given."""
-    if rule.review_cost is not None:
-        return
-    names = ("max_width", "max_relative_width")
-    given = [name for name in names if getattr(rule, name) is not None]
-    given += [] if ood is None else ["an OOD gate"]
-    if given:
-        need, fix = f"must be given with {given[0]}", "Pass review_cost=..., the cost of a review"
-        raise BadValueError("review_cost", CALLER, need, "None", fix)
-
-
-def _require_fractile(costs: ErrorCosts, outputs: Any) -> None:
-    """Raise where the best value lies beyond the outermost levels of quantiles."""
-    if _is_beyond(costs, outputs):
-        level = costs.fractile
-        first, last = outputs.levels[[0, -1]].tolist()
-        rule = f"must have their best value, the quantile at {level:g}, between the levels "
-        fix = "Use calibrator='auto', or pass Quantiles with a wider range of levels"
-        raise BadValueError("costs", CALLER, rule + f"{first:g} and {last:g}", f"{costs}", fix)
+        is_scaled = calibrator is None or isinstance(calibrator, VarianceScaling)
+        if is_scaled and _is_beyond(costs, first.outputs):
+            low, high = cast(Quantiles, first.outputs).levels[[0, -1]].tolist()
+            rule = f"must have their best value, the quantile at {costs.fractile:g}, between the "
+            fix = "Use calibrator='auto', or pass Quantiles with a wider range of levels"
+            rule += f"levels {low:g} and {high:g}"
+            raise BadValueError("costs", CALLER, rule, f"{costs}", fix)
+        return cls(ValueRule(costs, **limits), calibrator, interval, gate, seed)
 
 
 def _is_beyond(costs: ErrorCosts, outputs: Any) -> bool:
@@ -595,75 +547,57 @@ def _example(kind: str, levels: Sequence[float] | None, n_draws: int | None) -> 
     return Quantiles(np.array(levels)[np.newaxis], levels)
 
 
-def _converted(shards: Shards) -> Shards:
+def _converted(batch: Batch) -> Batch:
     """Return the same rows with the outputs that decisions are made on."""
+    return replace(batch, outputs=_as_one_target(batch.outputs, CALLER))
 
-    def converted(batch: Batch) -> Batch:
-        outputs = _as_one_target(batch.outputs, CALLER)
-        return batch if outputs is batch.outputs else replace(batch, outputs=outputs)
 
+def _mapped(shards: Shards, changed: Callable[[Batch], Batch]) -> Shards:
+    """Return the same rows with some columns replaced; rows in memory stay there."""
     if isinstance(shards, ArrayShards):
-        return ArrayShards(converted(shards.batch))
-    return shards.map(converted)
+        return ArrayShards(changed(shards.batch))
+    return shards.map(changed)
 
 
-def _with(shards: Shards, **changes: Any) -> Shards:
-    """Return the same rows with some columns replaced."""
-    if isinstance(shards, ArrayShards):
-        return ArrayShards(replace(shards.batch, **changes))
-    return shards.map(lambda batch: replace(batch, **changes))
+def _without(shards: Shards, column: str) -> Shards:
+    """Return the same rows without a column."""
+    changes: dict[str, Any] = {column: None}
+    return _mapped(shards, lambda batch: replace(batch, **changes))
 
 
 def _fit_parts(
-    shards: Shards, config: _Config, evaluate_on: Shards | None
+    shards: Shards, config: _Config, evaluate_on: Any
 ) -> tuple[_Fitted, OODGate | None, ValueEvidence]:
     """Fit on all rows, and decide rows that were held out: those of each fold, or others."""
+    others = evaluation_batch(evaluate_on, config.seed, CALLER)
     batch, folds = sample_folds(shards, config.seed, CALLER)
-    fitted = _fitted(shards, batch, config)
-    gate: OODGate | None = None
-    scores: FloatArray = np.empty(0)
+    if isinstance(config.calibrator, str):  # chosen once: other folds could have other levels
+        config = config._replace(calibrator=_chosen(batch, config))
+    fitted = _Fitted.of(shards, config)
+    gate, is_ood = None, np.zeros(len(batch), np.bool_)
     if config.ood is not None:
         # Targets are no classes, which a score could tell apart.
-        unlabeled = _with(shards, labels=None), replace(batch, labels=None)
+        unlabeled = _without(shards, "labels"), replace(batch, labels=None)
         gate, scores = config.ood.cross_fit(*unlabeled, folds)
-    if evaluate_on is None:
-        evidence = _cross_fitted(batch, folds, fitted, gate, scores, config)
-    else:
-        evidence = _evidence_on(evaluate_on, fitted, gate, config)
-    return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
-
-
-def _cross_fitted(
-    batch: Batch,
-    folds: Folds,
-    fitted: _Fitted,
-    gate: OODGate | None,
-    scores: FloatArray,
-    config: _Config,
-) -> ValueEvidence:
-    """Decide each row by what the other folds learned; `scores` are out of fold, for the gate."""
-    # The calibrator is chosen once and fitted anew in each fold: others have other levels.
-    chosen = config._replace(calibrator=fitted.calibrator)
-    is_ood = np.zeros(len(batch), np.bool_)
-    if gate is not None:
         is_ood[folds.order] = gate.held_out_flags(scores[folds.order], folds.fold_of)
 
     def decided(train: IntArray, test: IntArray) -> RegressionDecisions:
-        rows = rows_to_fit(batch, train)
-        own = _fitted(ArrayShards(rows), rows, chosen)
-        outputs = _as_one_target(batch.outputs.take(test), CALLER)
-        return own.decide(config.rule, outputs, is_ood[test])
+        own = _Fitted.of(ArrayShards(rows_to_fit(batch, train)), config)
+        return own.decide(config.rule, batch.outputs.take(test), is_ood[test])
 
-    decisions = RegressionDecisions.joined(folds.map(decided), folds.order.size)
-    level = float(fitted.interval.level)
-    return ValueEvidence(batch.take(folds.order), decisions, level, folds.evaluation)
+    if others is not None:
+        evidence = _evidence_on(others, fitted, gate, config)
+    else:  # each row is decided by what the other folds learned
+        decisions = RegressionDecisions.joined(folds.map(decided), folds.order.size)
+        level = float(fitted.interval.level)
+        evidence = ValueEvidence(batch.take(folds.order), decisions, level, folds.evaluation)
+    return fitted, gate, replace(evidence, warnings=_review_warnings(evidence, config.rule))
 
 
 def _evidence_on(
-    evaluate_on: Shards, fitted: _Fitted, gate: OODGate | None, config: _Config
+    batch: Batch, fitted: _Fitted, gate: OODGate | None, config: _Config
 ) -> ValueEvidence:
     """Decide the rows of an evaluation set by what all training rows taught."""
-    batch = evaluation_rows(evaluate_on, config.seed, CALLER)
     known = _as_one_target(batch.outputs, CALLER)
     try:
         known = fitted.interval._checked_outputs(known, CALLER)
@@ -671,18 +605,8 @@ def _evidence_on(
         raise error.moved(argument="evaluate_on") from error
     batch = replace(batch, outputs=known)
     require_targets(batch, CALLER, "evaluate_on")
-    is_ood = evaluation_flags(gate, known, batch, CALLER)
-    decisions = fitted.decide(config.rule, known, is_ood)
+    decisions = fitted.decide(config.rule, known, evaluation_flags(gate, known, batch, CALLER))
     return ValueEvidence(batch, decisions, float(fitted.interval.level), EVALUATION_SET)
-
-
-def _fitted(shards: Shards, batch: Batch, config: _Config) -> _Fitted:
-    """Fit the calibrator, chosen on the rows of `batch` if it is not given, and the interval."""
-    calibrator = config.calibrator
-    if isinstance(calibrator, str):
-        calibrator = _chosen(batch, config)
-    fresh = None if calibrator is None else clone(calibrator).fit(shards)
-    return _Fitted(fresh, clone(config.interval).fit(_with(shards, groups=None)))
 
 
 def _chosen(batch: Batch, config: _Config) -> BaseRegressionCalibrator | None:
@@ -718,11 +642,9 @@ def _held_out_costs(
 
     def paid(train: IntArray, test: IntArray) -> FloatArray:
         rows = batch.take(test)
-        outputs = _as_one_target(rows.outputs, CALLER)
+        outputs, none = cast(Regression, rows.outputs), np.zeros(len(rows))
         if calibrator is not None:
-            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
-            outputs = fitted.transform(rows.outputs)
-        none = np.zeros(len(rows))
+            outputs = clone(calibrator).fit(ArrayShards(batch.take(train))).transform(outputs)
         return by_cost.paid(by_cost.decide(outputs, none, none), values_of(rows))
 
     return np.concatenate(folds.map(paid))
@@ -741,11 +663,6 @@ def _review_warnings(evidence: ValueEvidence, rule: ValueRule) -> tuple[str, ...
     highest = float(decisions.expected_cost.max())
     problem = f"Review is optimal for none of the {len(decisions):,} rows"
     return (too_costly(problem, price - highest, price),)
-
-
-def _description(calibrator: BaseRegressionCalibrator) -> str:
-    """Return the name and the parameters of a calibrator in words."""
-    return f"{type(calibrator).__name__} ({calibrator.summary()})"
 
 
 def _explanation(policy: RegressionPolicy, outputs: Regression, features: FloatArray | None) -> str:

@@ -11,8 +11,10 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
 from dubito.decide.policy.decide import BaseDecisions, reason_counts
 from dubito.decide.policy.report import (
+    UNCALIBRATED,
     BaseCostReport,
     BaseEvidence,
+    Baseline,
     cost_difference,
     cost_figures,
     percents,
@@ -22,17 +24,7 @@ from dubito.decide.regression.error_costs import ErrorCosts, Regression
 from dubito.decide.regression.estimates import minimum_expected_loss, minkowski_estimate
 from dubito.decide.value import mean_of, weight_fractions
 from dubito.errors import BadValueError
-from dubito.formatting import (
-    HTMLTable,
-    decimal,
-    html_rows,
-    html_view,
-    join_words,
-    percent,
-    plain,
-    quantity,
-    short_percent,
-)
+from dubito.formatting import decimal, join_words, percent, plain, quantity, short_percent
 from dubito.measure.intervals import Interval
 from dubito.measure.regression import central_interval, interval_scores, point_of_rows, values_of
 from dubito.outputs import Normal, Samples, unchecked
@@ -122,9 +114,6 @@ class RegressionDecisions(BaseDecisions):
             return f"{text}."
         reasons = reason_counts(self.reason, REASON_TEXTS)
         return f"{text}, {n_reviewed:,} reviewed. Reasons for reviews: {reasons}."
-
-    def _repr_html_(self) -> str:
-        return html_view(f"{self}", html_rows(self.columns(), len(self)))
 
     @classmethod
     def _joined(cls, name: str, values: list[Any]) -> Any:
@@ -322,12 +311,11 @@ class RegressionPolicyReport(BaseCostReport):
         by_mean = rule.costs.of_errors(raw_mean - y)
         mean = minkowski_estimate(decisions.calibrated, 2)
         costs, others = [paid, decisions.expected_cost, raw], [by_mean - paid, mean - y]
-        figures, (mean_saved, bias) = cost_figures(costs, others, weight, weight, seed)
+        figures, (mean_saved, bias) = cost_figures(evidence, weight, costs, others, seed)
         is_inside = (decisions.low <= y) & (y <= decisions.high)
         width, score = _interval_figures(decisions, y, weight, evidence.level)
         constant = _best_constant(rule.costs, y, weight)
         return cls(
-            evaluation=evidence.evaluation,
             **figures,
             mean_cost=mean_of(by_mean, weight),
             mean_saved=mean_saved,
@@ -371,28 +359,24 @@ class RegressionPolicyReport(BaseCostReport):
             raise entry.at("level").error("between 0 and 1", f"{values['level']}")
         return cls(**values)
 
-    def _html_parts(self) -> list[str | HTMLTable]:
-        """Return costs beside those of other rules as a table, then the other sentences."""
-        rules = [
-            ("this policy", f"{self.cost}", ""),
-            (CURRENT, decimal(self.mean_cost), f"{self.mean_saved}"),
-            ("optimal decisions on uncalibrated outputs", decimal(self.raw_cost), ""),
-            (f"always {plain(self.constant_value)}", decimal(self.constant_cost), ""),
+    @property
+    def _baselines(self) -> list[Baseline]:
+        return [
+            (CURRENT, self.mean_cost, self.mean_saved),
+            (UNCALIBRATED, self.raw_cost, None),
+            (f"always {plain(self.constant_value)}", self.constant_cost, None),
         ]
-        heads = ("decision rule", "mean cost per row", "this policy saves")
-        first, *others = self.lines[1:]
-        sentences = [first.partition(" Baselines:")[0], *others, *self.notes]
-        return [HTMLTable(heads, rules), "\n".join(sentences)]
 
     @property
     def lines(self) -> list[str]:
         """The figures as sentences."""
         lines = [
             f"Mean cost per row: {self.cost}, {cost_difference(self.mean_saved, CURRENT)}.",
-            f"Expected cost according to the model: {decimal(self.expected_cost)}. Baselines: "
-            f"{decimal(self.mean_cost)} with the predicted mean, {decimal(self.raw_cost)} with "
-            f"optimal decisions on uncalibrated outputs, {decimal(self.constant_cost)} with the "
-            f"constant {plain(self.constant_value)}.",
+            self._expected_line(
+                f"{decimal(self.mean_cost)} with the predicted mean",
+                f"{decimal(self.raw_cost)} with {UNCALIBRATED}",
+                f"{decimal(self.constant_cost)} with the constant {plain(self.constant_value)}",
+            ),
         ]
         if self.review_rate.value:
             parts = [
@@ -402,15 +386,13 @@ class RegressionPolicyReport(BaseCostReport):
             ]
             rate = percents(self.review_rate, "of rows")
             lines.append(f"Reviewed: {rate}. Reasons: {', '.join(parts)}.")
-        covered = percents(self.coverage, "of targets")
-        text = f"{short_percent(self.level)} prediction intervals cover {covered}"
+        text = f"{short_percent(self.level)} prediction intervals cover "
+        text += percents(self.coverage, "of targets")
         if self.raw_coverage is not None:
             text += f", the model's own {percent(self.raw_coverage)}"
         if self.mean_width is not None:
             text += f"; their mean width is {plain(self.mean_width)}"
-        lines.append(f"{text}.")
-        lines.append(f"Bias of the predicted mean: {self.bias:+}.")
-        return [*lines, self._rows_line]
+        return [*lines, f"{text}.", f"Bias of the predicted mean: {self.bias:+}.", self._rows_line]
 
 
 def _best_constant(costs: ErrorCosts, y: FloatArray, weight: FloatArray) -> tuple[float, float]:
