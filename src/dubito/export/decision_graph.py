@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, require_choice
 from dubito.calibrate import BaseCalibrator, ConfidenceCalibrator, MultiLabelCalibrator
 from dubito.data.expressions import FUNCTIONS, HIGHEST_COST, Expression
 from dubito.decide import MultiLabelPolicy, Policy
@@ -40,7 +40,7 @@ from dubito.doubt import (
     ReAct,
     VirtualLogitMatching,
 )
-from dubito.doubt.gaussians import DiagonalGaussians, PerClassGaussians, SharedGaussians
+from dubito.doubt.gaussians import PerClassGaussians, SharedGaussians
 from dubito.errors import BadTypeError, BadValueError, TooLargeError, UnfittedError
 from dubito.export.calibration_graph import (
     MAX_TABLE,
@@ -91,9 +91,7 @@ def describe(
     if outputs is None:
         stated = getattr(exported, "provenance", {}).get("outputs")
         outputs = stated if stated in OUTPUTS else "logits"
-    if outputs not in OUTPUTS:
-        rule, fix = "must be 'logits' or 'probabilities'", "Pass outputs='logits'"
-        raise BadValueError("outputs", "dubito.export", rule, repr(outputs), fix)
+    require_choice(outputs, OUTPUTS, "outputs", "dubito.export")
     if isinstance(exported, Policy):
         is_given = "row_costs" in exported.provenance if by_row is None else by_row
         return _policy_graph(exported, outputs, is_given, is_guarded)
@@ -127,12 +125,11 @@ def _rows_of(calibrator: BaseCalibrator, graph: Graph, outputs: str) -> Rows:
 
 
 def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool) -> Graph:
-    graph, costs = Graph(), policy.costs
-    reject = costs.reject
+    graph = Graph()
     graph.title = repr(policy)
     graph.metadata = {
         "classes": [str(name) for name in policy.classes],
-        "actions": [*costs.actions],
+        "actions": [*policy.costs.actions],
         "reasons": [*REASONS],
     }
     rows = _rows_of(policy.calibrator, graph, outputs)
@@ -157,40 +154,45 @@ def _policy_graph(policy: Policy, outputs: str, is_given: bool, is_guarded: bool
     above = terms.above.named("above")
     lowest = above.min().named("lowest")
     action = (above <= lowest * (1 + TIE)).as_float().argmax().named("cheapest_action")
-    if reject is None:
+    if policy.costs.reject is None:
         reason, expected = action * np.int64(LOWEST_COST), terms.total(above.pick(action))
     else:
-        of_reject = above.columns([reject]).named("above_of_reject")
-        bests = []
-        for a in reversed(costs.rejecting):  # the first of them wins a tie
-            bests.append((above.columns([a]) <= lowest + MARGIN).named("is_rejected"))
-            action = bests[-1].where(np.int64(a), action).named("cheapest_action")
-        is_rejected = reduce(operator.or_, reversed(bests))
-        reason = is_rejected.where(np.int64(REJECT_COSTS_LESS), np.int64(LOWEST_COST))
-        expected = terms.total(above.pick(action)).named("expected_cost")
-        rejected_cost = terms.total(of_reject).named("rejected_cost")
-        flags = []
-        if policy.risk is not None:
-            graph.comment(f"Risk bound: {policy.risk.summary_}")
-            loss = is_rejected.where(-1.0, terms.expected_loss(action, expected)).named("loss")
-            is_risky = (loss >= accepted_below(policy.risk.threshold_)).named("is_risky")
-            reason = is_risky.where(np.int64(RISK_BOUND), reason)
-            flags.append(is_risky)
-        is_ood = None if gate is None else _is_ood(gate, rows, features, is_guarded)
-        if is_guarded:
-            graph.comment("Rows with NaN or infinite numbers are rejected as well.")
-            is_unusable = _has_non_finite(*graph.inputs.values(), above)
-            is_ood = is_unusable if is_ood is None else is_ood | is_unusable
-        if is_ood is not None:
-            reason = is_ood.where(np.int64(OUT_OF_DISTRIBUTION), reason)
-            flags.append(is_ood)
-        for flag in flags:
-            action = flag.where(np.int64(reject), action)
-            expected = flag.where(rejected_cost, expected)
-    graph.output("action", action.named("action"), is_row=True)
-    graph.output("expected_cost", expected.named("expected_cost"), is_row=True)
-    graph.output("reason", reason.named("reason"), is_row=True)
+        is_ood = partial(_is_ood, gate, rows, features, is_guarded)
+        action, expected, reason = _with_rejects(terms, lowest, action, is_ood)
+    for name, value in (("action", action), ("expected_cost", expected), ("reason", reason)):
+        graph.output(name, value.named(name), is_row=True)
     return graph
+
+
+def _with_rejects(
+    terms: _CostTerms, lowest: Value, action: Value, is_ood: Callable[[Value], Value | None]
+) -> tuple[Value, Value, Value]:
+    """Return action, expected cost and reason, where rows are rejected: by cost, risk or gate."""
+    policy, above = terms.policy, terms.above
+    reject = policy.costs.reject
+    assert reject is not None
+    of_reject = above.columns([reject]).named("above_of_reject")
+    bests = []
+    for a in reversed(policy.costs.rejecting):  # the first of them wins a tie
+        bests.append((above.columns([a]) <= lowest + MARGIN).named("is_rejected"))
+        action = bests[-1].where(np.int64(a), action).named("cheapest_action")
+    is_rejected = reduce(operator.or_, reversed(bests))
+    reason = is_rejected.where(np.int64(REJECT_COSTS_LESS), np.int64(LOWEST_COST))
+    expected = terms.total(above.pick(action)).named("expected_cost")
+    rejected_cost = terms.total(of_reject).named("rejected_cost")
+    flags = []
+    if policy.risk is not None:
+        terms.graph.comment(f"Risk bound: {policy.risk.summary_}")
+        loss = is_rejected.where(-1.0, terms.expected_loss(action, expected)).named("loss")
+        flags.append((loss >= accepted_below(policy.risk.threshold_)).named("is_risky"))
+        reason = flags[-1].where(np.int64(RISK_BOUND), reason)
+    if (is_outlier := is_ood(above)) is not None:
+        reason = is_outlier.where(np.int64(OUT_OF_DISTRIBUTION), reason)
+        flags.append(is_outlier)
+    for flag in flags:
+        action = flag.where(np.int64(reject), action)
+        expected = flag.where(rejected_cost, expected)
+    return action, expected, reason
 
 
 def _has_non_finite(*numbers: Value) -> Value:
@@ -226,7 +228,7 @@ class _CostTerms:
                 a: self._after_answers(reviewers[a], decided, cheapest) for a in by_posterior
             }
         else:
-            self.cells = self._given_cells() if is_given else self._column_cells()
+            self.cells = [*(self._given_cells() if is_given else self._column_cells())]
             lowest = self._cheapest(priced)
             parts = [cell if a in reviewers else cell - lowest for a, cell in enumerate(self.cells)]
             self.above = graph.concat([(p * part).sum() for part in parts])
@@ -287,15 +289,15 @@ class _CostTerms:
         fix = "Use combine='replace' with costs that are the same for all rows"
         return TooLargeError("", "dubito.export", rule, got, fix)
 
-    def _given_cells(self) -> list[Value]:
-        """Return the costs of each action, rows x classes, given by row."""
+    def _given_cells(self) -> Iterator[Value]:
+        """Yield the costs of each action, rows x classes, given by row."""
         n_actions, n_classes = self.policy.costs.array.shape
         given = self.graph.input("row_costs", "cube", n_actions, n_classes)
-        starts = range(0, n_actions * n_classes, n_classes)
-        return [given.columns(range(low, low + n_classes)) for low in starts]
+        for a in range(n_actions):
+            yield given.columns(range(a * n_classes, (a + 1) * n_classes))
 
-    def _column_cells(self) -> list[Value]:
-        """Return the costs of each action, rows x classes, from columns."""
+    def _column_cells(self) -> Iterator[Value]:
+        """Yield the costs of each action, rows x classes, from columns."""
         costs, graph = self.policy.costs, self.graph
         n_actions, n_classes = costs.array.shape
         for name in costs.columns:
@@ -306,7 +308,6 @@ class _CostTerms:
                 raise BadValueError("", "dubito.export", rule, got, fix)
         columns = {name: graph.input(name, "column") for name in costs.columns}
         values = [_expression(one, columns, graph) for one in costs.expressions]
-        cells: list[Value] = []
         for a in range(n_actions):
             base = costs.array[a].copy()
             own = costs.entries[costs.entries[:, 0] == a]
@@ -316,8 +317,7 @@ class _CostTerms:
                 mask = np.zeros(n_classes)
                 mask[own[own[:, 2] == number, 1]] = 1.0
                 cell = cell + values[number] * mask
-            cells.append(cell.named(f"cost_{a}"))
-        return cells
+            yield cell.named(f"cost_{a}")
 
     def _cheapest(self, actions: Sequence[int]) -> Value:
         """Return the lowest cost of some actions in each class, by row."""
@@ -370,7 +370,24 @@ def _expression(expression: Expression, columns: dict[str, Value], graph: Graph)
     return stack[0]
 
 
-def _is_ood(gate: OODGate, rows: Rows, features: Value | None, is_guarded: bool) -> Value | None:
+def _is_ood(
+    gate: OODGate | None, rows: Rows, features: Value | None, is_guarded: bool, above: Value
+) -> Value | None:
+    """Return which rows a gate rejects, if `is_guarded` also those with NaN or infinite numbers.
+
+    None if nothing can flag a row.
+    """
+    is_ood = None if gate is None else _is_flagged(gate, rows, features, is_guarded)
+    if not is_guarded:
+        return is_ood
+    rows.graph.comment("Rows with NaN or infinite numbers are rejected as well.")
+    is_unusable = _has_non_finite(*rows.graph.inputs.values(), above)
+    return is_unusable if is_ood is None else is_ood | is_unusable
+
+
+def _is_flagged(
+    gate: OODGate, rows: Rows, features: Value | None, is_guarded: bool
+) -> Value | None:
     """Return which rows a gate rejects; None if its detectors can flag no row.
 
     If `is_guarded`, also those whose score overflows.
@@ -486,16 +503,15 @@ def _whitened(gaussians: SharedGaussians, x: Value) -> Value:
 def _density(score: ClassConditionalDensity, features: Value) -> Value:
     """Return minus the log density."""
     gaussians: Any = score._gaussians
-    match gaussians:
-        case SharedGaussians():
-            distances = squared_distances(_whitened(gaussians, features), gaussians.white_means)
-        case PerClassGaussians():
+    if isinstance(gaussians, SharedGaussians):
+        distances = squared_distances(_whitened(gaussians, features), gaussians.white_means)
+    else:
+        if isinstance(gaussians, PerClassGaussians):
             pairs = zip(gaussians.means, gaussians.whitenings, strict=True)
             scaled = [(features - mean) @ one.matrix for mean, one in pairs]
-        case DiagonalGaussians():
-            stds = zip(gaussians.means, np.sqrt(gaussians.covariance), strict=True)
-            scaled = [(features - mean) / std for mean, std in stds]
-    if not isinstance(gaussians, SharedGaussians):
+        else:
+            pairs = zip(gaussians.means, np.sqrt(gaussians.covariance), strict=True)
+            scaled = [(features - mean) / std for mean, std in pairs]
         lengths = features.graph.concat([one.norm() for one in scaled])
         distances = lengths * lengths
     constant = gaussians.log_determinants() + score.n_features_ * np.log(2 * np.pi)

@@ -8,14 +8,17 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from importlib import resources
 from keyword import iskeyword
 from os import PathLike
 from textwrap import wrap
 from typing import Any, final
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from dubito import __version__
@@ -45,135 +48,12 @@ CALLS = {
     "take": "np.take({}, {})", "take_sum": "np.take({}, {}, axis=0).sum(axis=1)",
     "pick": "np.take_along_axis({}, {}, axis=1)",
 }  # fmt: skip
-BY_ROW = "Return what `decide` returns, for costs given as rows x actions x classes."
-_HELPERS = '''
-def below_top(x):
-    """Return how far numbers are below the largest of their row."""
-    with np.errstate(over="ignore"):
-        return x - np.max(x, axis=1, keepdims=True)
-
-def log_softmax(x):
-    """Return the log of the softmax of each row."""
-    x = below_top(x)
-    return x - np.log(np.sum(np.exp(x), axis=1, keepdims=True))
-
-def softmax(x):
-    """Return the softmax of each row."""
-    p = np.exp(below_top(x))
-    return p / np.sum(p, axis=1, keepdims=True)
-
-def sigmoid(x):
-    """Return 1 / (1 + exp(-x)), without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)
-
-def count_below(table, x, side):
-    """Return how many numbers of row k of a table, which rise, are below column k of x."""
-    return np.stack([np.searchsorted(row, one, side) for row, one in zip(table, x.T)], axis=1)
-
-def top_k(x, k):
-    """Return the k largest entries of each row, the largest first."""
-    return -np.sort(-x, axis=1)[:, :k]
-
-def has_columns(table):
-    """Whether a table has columns by name: a dict, a data frame or a structured array."""
-    names = getattr(getattr(table, "dtype", None), "names", None)
-    return names is not None or hasattr(table, "keys") or hasattr(table, "columns")
-
-def checked(x, rule, most=np.inf):
-    """Return numbers, or raise for the first row with one that is not finite, or too large."""
-    is_fine = np.isfinite(x) & (np.abs(x) <= most)
-    if not is_fine.all():
-        row, column = np.argwhere(~is_fine)[0]
-        limit = "" if most == np.inf else f" of at most {most:g} in size"
-        got = f"got {x[row, column]:g} in row {row}. Fix or drop the row."
-        raise ValueError(f"{rule}{limit}, {got}")
-    return x
-
-def quotient(a, b):
-    """Return a / b, without a warning: what is not finite is an error later."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return a / b
-
-def as_floats(x, name, shape, fix, first=None):
-    """Return an array of floats of a shape, in which None is any length, or raise.
-
-    One column may be that of the second of two classes; `first` makes the other one of it.
-    """
-    wanted = " x ".join("rows" if one is None else str(one) for one in shape)
-    try:
-        found = np.asarray(x)
-        if found.dtype.kind not in "fiu":  # booleans, complex numbers, text, objects
-            raise TypeError(found.dtype)
-        found = found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        got = f"got {getattr(x, 'dtype', type(x).__name__)}. {fix}"
-        raise ValueError(f"{name} must be numbers, {wanted}, {got}") from error
-    if first is not None and found.ndim in (1, 2) and found.size == len(found):
-        found = found.reshape(-1, 1)
-        found = np.concatenate([first(found), found], axis=1)
-    is_fine = [a in (None, b) for a, b in zip(shape, found.shape)]
-    if found.ndim != len(shape) or not all(is_fine):
-        raise ValueError(f"{name} must be numbers, {wanted}, got the shape {found.shape}. {fix}")
-    return found
-
-def as_matrix(x, name, n_columns, n_rows=None, first=None):
-    """Return rows of finite numbers, or raise for the first row that has others."""
-    fix = "Pass the columns of the fit, in its order."
-    x = as_floats(x, f"`{name}`", (n_rows, n_columns), fix, first)
-    return checked(x, f"`{name}` must be finite")
-
-def as_fractions(probabilities, n_labels):
-    """Return probabilities of labels, or raise for the first row with one beyond 0 to 1."""
-    p = as_matrix(probabilities, "probabilities", n_labels)
-    is_fine = (p >= 0) & (p <= 1)
-    if not is_fine.all():
-        row, column = np.argwhere(~is_fine)[0]
-        got = f"got {p[row, column]:g} in row {row}. Apply a sigmoid to log odds."
-        raise ValueError(f"`probabilities` must be between 0 and 1, {got}")
-    return p
-
-def as_distributions(probabilities, n_classes, first=None):
-    """Return rows that sum to 1, divided by their sum where it is off by up to 0.001, or raise."""
-    rounding = 1e-6 if getattr(probabilities, "dtype", None) == np.float32 else 1e-12
-    p = as_matrix(probabilities, "probabilities", n_classes, first=first)
-    sums = np.sum(p, axis=1, keepdims=True)
-    distance = np.abs(sums - 1)
-    is_fine = (p >= 0).all(axis=1) & (distance[:, 0] <= 0.001)
-    if not is_fine.all():
-        row = int(np.argmin(is_fine))
-        got = f"a sum of {sums[row, 0]:.6g}" if (p[row] >= 0).all() else f"{p[row].min():g}"
-        rule = "`probabilities` must be non-negative and have rows that sum to 1"
-        fix = "Apply a softmax to logits, or divide each row by its sum."
-        raise ValueError(f"{rule}, got {got} in row {row}. {fix}")
-    return np.where(distance <= rounding, p, p / sums)
-
-def as_column(row_costs, name, names, n_rows):
-    """Return a column that costs depend on, of which the only one may be given by itself."""
-    column, fix = row_costs, f"Pass a dict with the columns {', '.join(map(repr, names))}."
-    if has_columns(row_costs):
-        try:
-            column = row_costs[name]
-        except Exception as error:  # each kind of table has its own
-            raise ValueError(f"`row_costs` must have a column {name!r}. {fix}") from error
-    elif len(names) > 1:
-        raise ValueError(f"`row_costs` must have columns, got {type(row_costs).__name__}. {fix}")
-    column = as_floats(column, f"`row_costs[{name!r}]`", (n_rows,), "Pass one number per row.")
-    return checked(column.reshape(-1, 1), f"`row_costs[{name!r}]` must be finite")
-
-def as_costs(row_costs, *shape):
-    """Return the costs of each row, actions x classes, as one row of a matrix, or raise."""
-    fix = "Pass an array of rows x actions x classes."
-    costs = as_floats(row_costs, "`row_costs`", shape, fix).reshape(shape[0], -1)
-    return checked(costs, "`row_costs` must be finite", 1e100)
-
-def decoded(text, kind, shape):
-    """Return the numbers of an encoded table."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).reshape(shape)
-'''
+_FOLDER = resources.files("dubito.export").joinpath("templates")
 HELPERS = {  # the source of each function by its name, after those that it calls
     text.partition("(")[0].removeprefix("def "): text.rstrip()
-    for text in re.split(r"\n(?=def )", _HELPERS.strip())
+    for text in re.split(
+        r"\n(?=def )", _FOLDER.joinpath("functions.py.txt").read_text(encoding="utf-8").strip()
+    )
 }
 
 
@@ -216,110 +96,129 @@ def to_numpy(
     [[0.6667, 0.3333]]
     """
     # Rows with numbers that are not finite are refused, so that nothing guards against them.
-    graph = describe(exported, outputs, is_guarded=False)
-    by_row = None
+    describe_as = partial(describe, exported, outputs, is_guarded=False)
     if isinstance(exported, Policy) and exported.costs.columns:
-        by_row = describe(exported, outputs, by_row=True, is_guarded=False)
-        graph = describe(exported, outputs, by_row=False, is_guarded=False)
-    text = _Source(graph, exported, source, by_row).text()
+        text = _source(exported, describe_as(by_row=False), describe_as(by_row=True), source)
+    else:
+        text = _source(exported, describe_as(), None, source)
     names: dict[str, Any] = {"__name__": "exported"}
     exec(compile(text, str(path), "exec"), names)
     names["self_test"]()
     write_atomic(path, text)
 
 
-@final
-class _Source:
-    """The text of a file, statement by statement."""
+def _source(exported: Any, graph: Graph, by_row: Graph | None, source: str | None) -> str:
+    """Return the text of a file; `by_row` is the policy with costs as rows x actions x classes."""
+    name = "decide" if "action" in graph.outputs else "predict_proba"
+    first, *others = graph.inputs
+    columns = [one for one in others if one != "features"]
+    shared = _Shared()
+    body = [*_Function(graph, shared).body()]
+    body_by_row = [] if by_row is None else [*_Function(by_row, shared).body()]
+    if body_by_row:
+        shared.helpers.add("has_columns")
+    test_inputs = sample_inputs(exported, graph, N_TEST_ROWS)
+    parameters, arguments, notes = [first], [f'TEST_INPUTS["{first}"]'], ""
+    if "features" in others:
+        parameters.append("features")
+        arguments.append('TEST_INPUTS["features"]')
+    if columns:
+        parameters.append("row_costs")
+        costs = "an array of rows x actions x classes"
+        if columns == ["row_costs"]:
+            arguments.append('TEST_INPUTS["row_costs"]')
+        else:
+            arguments.append("TEST_INPUTS")
+            single = ", the only column itself" if len(columns) == 1 else ""
+            costs = f"a dict of the columns {', '.join(columns)}{single}, or {costs}"
+        lines = wrap(_plain(f"`row_costs` is {costs}."), WIDTH - 4)
+        notes = "\n\n" + "".join(f"    {line}\n" for line in lines) + "    "
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    origin = graph.title if source is None else f"{source}: {graph.title}"
+    origin = f"Written by dubito {__version__} on {when} from {origin}."
+    functions = shared.functions()
+    environment = Environment(  # of Python: nothing is escaped
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"listed": _listed, "tables": _tables}
+    template = environment.from_string(_FOLDER.joinpath("module.py.j2").read_text(encoding="utf-8"))
+    return template.render(
+        what="What a policy decides" if name == "decide" else "Calibrated probabilities",
+        origin="\n".join(wrap(_plain(origin), WIDTH)),
+        metadata=graph.metadata,
+        # Tables may be encoded, which needs a function before them.
+        decoders=[text for one, text in functions.items() if one == "decoded"],
+        functions=[text for one, text in functions.items() if one != "decoded"],
+        constants=shared.constants,
+        name=name,
+        parameters=", ".join(parameters),
+        outputs=graph.outputs,
+        notes=notes,
+        body=body,
+        body_by_row=body_by_row,
+        test_inputs=test_inputs,
+        test_outputs=true_outputs(exported, graph, test_inputs),
+        arguments=", ".join(arguments),
+        n_test_rows=N_TEST_ROWS,
+    )
 
-    def __init__(
-        self, graph: Graph, exported: Any, source: str | None, by_row: Graph | None
-    ) -> None:
-        self.graph, self.exported, self.source = graph, exported, source
-        self.by_row = by_row  # the same policy with costs given as rows x actions x classes
-        self._start(graph)
+
+@final
+class _Shared:
+    """What the functions of a file share: constants, and functions that they call."""
+
+    def __init__(self) -> None:
         self.constants: list[str] = []
         self.known: dict[tuple[Any, ...], str] = {}
         self.helpers: set[str] = set()
-        self.function = "decide" if "action" in graph.outputs else "predict_proba"
 
-    def _start(self, graph: Graph) -> None:
-        """Begin the function of a graph."""
-        self.graph, self.needed = graph, graph.needed()
+    def functions(self) -> dict[str, str]:
+        """Return the source of the functions that are called, also by each other, by name."""
+        for name in reversed(HELPERS):
+            if name in self.helpers:
+                self.helpers |= {*re.findall(r"\w+(?=\()", HELPERS[name])} & {*HELPERS}
+        return {name: text for name, text in HELPERS.items() if name in self.helpers}
+
+    def rule(self, text: str) -> str:
+        """Return the name of the constant that holds the rule of a check."""
+        key = "rule", text
+        if key not in self.known:
+            self.known[key] = f"RULE_{len(self.known) + 1}"
+            self.constants.append(f"{self.known[key]} = {_quoted(text)}")
+        return self.known[key]
+
+    def constant(self, array: NDArray[Any]) -> tuple[str, int]:
+        """Return a constant as text: a number, or the name of a table."""
+        if array.ndim == 0:
+            text = repr(array.item())
+            text = {"inf": "np.inf", "-inf": "-np.inf"}.get(text, text)
+            return text, NEGATIVE if text.startswith("-") else ATOM
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key in self.known:
+            return self.known[key], ATOM
+        if array.ndim == 1 and array.size <= MAX_INLINE and np.isfinite(array).all():
+            return f"np.array({array.tolist()!r})", ATOM
+        name = self.known[key] = f"TABLE_{len(self.known) + 1}"
+        if array.size <= MAX_LISTED:
+            self.constants += _table(f"{name} = ", array)
+        else:
+            self.helpers.add("decoded")
+            self.constants.append(f"{name} = {_encoded(array)}")
+        return name, ATOM
+
+
+@final
+class _Function:
+    """The body of a function that computes a graph, statement by statement."""
+
+    def __init__(self, graph: Graph, shared: _Shared) -> None:
+        self.graph, self.shared = graph, shared
+        self.needed = graph.needed()
         self.n_uses = Counter(one.number for value in self.needed for one in value.inputs)
         self.taken = {*HELPERS, "np", "features", "row_costs", "decide_by_row"}
         self.variables: dict[int, str] = {}
 
-    def text(self) -> str:
-        """Return the whole file."""
-        first = next(iter(self.graph.inputs))
-        by_name = [name for name in self.graph.inputs if name not in (first, "features")]
-        parameters = [first]
-        parameters += ["features"] if "features" in self.graph.inputs else []
-        parameters += ["row_costs"] if by_name else []
-        call = f"({', '.join(parameters)})"
-        body, others = [*self._body()], list[str]()
-        if self.by_row is not None:
-            graph = self.graph
-            self.helpers.add("has_columns")
-            self._start(self.by_row)
-            others = [f"def decide_by_row{call}:", f'    """{BY_ROW}"""', *self._body(), "", ""]
-            self._start(graph)
-            body = [
-                "    if not has_columns(row_costs) and np.ndim(row_costs) == 3:",
-                f"        return decide_by_row{call}",
-                *body,
-            ]
-        for name in reversed(HELPERS):
-            if name in self.helpers:
-                self.helpers |= {*re.findall(r"\w+(?=\()", HELPERS[name])} & {*HELPERS}
-        tests = self._tests()
-        names = [
-            f"{name.upper()} = {_listed(entries)}" for name, entries in self.graph.metadata.items()
-        ]
-        helpers = [HELPERS[name] for name in HELPERS if name in self.helpers]
-        imports = ["import base64", "import zlib", ""] if "decoded" in self.helpers else []
-        outputs = ", ".join(self.graph.outputs)
-        is_cube = by_name == ["row_costs"]
-        columns = f"a dict of the columns {', '.join(by_name)}"
-        columns += ", the only column itself" if len(by_name) == 1 else ""
-        costs = "an array of rows x actions x classes"
-        costs = costs if is_cube else f"{columns}, or {costs}"
-        notes = wrap(_plain(f"`row_costs` is {costs}."), WIDTH - 4)
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        origin = self.graph.title if self.source is None else f"{self.source}: {self.graph.title}"
-        head = f"Written by dubito {__version__} on {when} from {origin}."
-        what = "What a policy decides" if self.function == "decide" else "Calibrated probabilities"
-        # Tables may be encoded, which needs a helper before them.
-        decoder = [one for one in helpers if "def decoded" in one]
-        lines = [
-            f'"""{what}, with NumPy and nothing else.',
-            "",
-            *wrap(_plain(head), WIDTH),
-            "Run it to compare its results with those of dubito for a few rows.",
-            '"""',
-            "",
-            *imports,
-            "import numpy as np",
-            "",
-            *names,
-            *_spaced(decoder),
-            *(["", *[""] * bool(decoder), *self.constants] if self.constants else []),
-            *_spaced([one for one in helpers if one not in decoder]),
-            "",
-            "",
-            *others,
-            f"def {self.function}{call}:",
-            f'    """Return a dict of arrays: {outputs}.' + ("" if by_name else '"""'),
-            *(["", *(f"    {line}" for line in notes), '    """'] if by_name else []),
-            *body,
-            "",
-            "",
-            *tests,
-        ]
-        return "\n".join(lines).rstrip() + "\n"
-
-    def _body(self) -> Iterator[str]:
+    def body(self) -> Iterator[str]:
         """Yield the statements of the function."""
         shared = {value.number for value in self.graph.outputs.values()}
         comments = dict(self.graph.comments)
@@ -366,7 +265,9 @@ class _Source:
         self.taken.add(variable)
         first, names = next(iter(self.graph.inputs)), self.graph.inputs
         n_rows = f"len({self.variables[names[first].number]})"
-        self.helpers.add({"matrix": "as_matrix", "column": "as_column", "cube": "as_costs"}[form])
+        self.shared.helpers.add(
+            {"matrix": "as_matrix", "column": "as_column", "cube": "as_costs"}[form]
+        )
         if form == "column":
             columns = [one for one in names if names[one].attributes["form"] == "column"]
             listed = ", ".join(map(_quoted, columns))
@@ -380,7 +281,7 @@ class _Source:
             return f'    {variable} = as_matrix({name}, "{name}", {sizes}, {n_rows})'
         if name == "probabilities":
             check = "as_fractions" if "labels" in self.graph.metadata else "as_distributions"
-            self.helpers.add(check)
+            self.shared.helpers.add(check)
             other = ", lambda p: 1 - p" if self.graph.takes_one_column else ""
             return f"    {variable} = {check}({name}, {sizes}{other})"
         other = ", first=np.zeros_like" if self.graph.takes_one_column else ""
@@ -395,26 +296,24 @@ class _Source:
         text = self._plain_expression(value)[0]
         if value.op == "div":
             text = f"quotient({', '.join(self._expression(one)[0] for one in value.inputs)})"
-            self.helpers.add("quotient")
+            self.shared.helpers.add("quotient")
         return self._checked(text, value), ATOM
 
     def _checked(self, text: str, value: Value) -> str:
-        """Return the text of a value with its check, whose rule is a constant."""
+        """Return the text of a value with its check."""
         rule, most = self.graph.limits[value.number]
-        self.helpers.add("checked")
-        if (key := ("rule", rule)) not in self.known:
-            self.known[key] = f"RULE_{len(self.known) + 1}"
-            self.constants.append(f"{self.known[key]} = {_quoted(rule)}")
-        return f"checked({text}, {self.known[key]}{'' if np.isinf(most) else f', {most:g}'})"
+        self.shared.helpers.add("checked")
+        limit = "" if np.isinf(most) else f", {most:g}"
+        return f"checked({text}, {self.shared.rule(rule)}{limit})"
 
     def _plain_expression(self, value: Value) -> tuple[str, int]:
         """Return a value as text without a check."""
         if value.op == "constant":
-            return self._constant(value.attributes["array"])
+            return self.shared.constant(value.attributes["array"])
         parts = [self._expression(one) for one in value.inputs]
         texts = [text for text, _ in parts]
         if value.op in HELPERS:
-            self.helpers.add(value.op)
+            self.shared.helpers.add(value.op)
         if value.op == "neg":
             return f"-{_bound(parts[0], NEGATIVE)}", NEGATIVE
         if value.op in INFIX:
@@ -431,61 +330,6 @@ class _Source:
             side = "right" if value.attributes["or_equal"] else "left"
             return f'count_below({texts[0]}, {texts[1]}, "{side}")', ATOM
         return CALLS[value.op].format(*texts), ATOM
-
-    def _constant(self, array: NDArray[Any]) -> tuple[str, int]:
-        """Return a constant as text: a number, or the name of a table."""
-        if array.ndim == 0:
-            text = repr(array.item())
-            text = {"inf": "np.inf", "-inf": "-np.inf"}.get(text, text)
-            return text, NEGATIVE if text.startswith("-") else ATOM
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key in self.known:
-            return self.known[key], ATOM
-        if array.ndim == 1 and array.size <= MAX_INLINE and np.isfinite(array).all():
-            return f"np.array({array.tolist()!r})", ATOM
-        name = self.known[key] = f"TABLE_{len(self.known) + 1}"
-        if array.size <= MAX_LISTED:
-            self.constants += _table(f"{name} = ", array)
-        else:
-            self.helpers.add("decoded")
-            self.constants.append(f"{name} = {_encoded(array)}")
-        return name, ATOM
-
-    def _tests(self) -> list[str]:
-        """Return the self-test: a few rows, and what dubito makes of them."""
-        rows = sample_inputs(self.exported, self.graph, N_TEST_ROWS)
-        truth = true_outputs(self.exported, self.graph, rows)
-        first = next(iter(self.graph.inputs))
-        arguments = [f'TEST_INPUTS["{first}"]']
-        by_name = [name for name in rows if name not in (first, "features")]
-        if "features" in rows:
-            arguments.append('TEST_INPUTS["features"]')
-        if by_name:
-            is_cube = by_name == ["row_costs"]
-            arguments.append('TEST_INPUTS["row_costs"]' if is_cube else "TEST_INPUTS")
-        return [
-            *_tables("TEST_INPUTS", rows),
-            *_tables("TEST_OUTPUTS", truth),
-            "",
-            "",
-            "def self_test():",
-            '    """Raise unless the stored rows give what dubito made of them."""',
-            f"    found = {self.function}({', '.join(arguments)})",
-            "    for name, wanted in TEST_OUTPUTS.items():",
-            "        np.testing.assert_allclose(",
-            "            found[name], wanted, rtol=1e-9, atol=1e-9, err_msg=name",
-            "        )",
-            "",
-            "",
-            'if __name__ == "__main__":',
-            "    self_test()",
-            f'    print("{len(next(iter(rows.values())))} rows give what dubito made of them.")',
-        ]
-
-
-def _spaced(functions: list[str]) -> list[str]:
-    """Return functions in lines, each after two blank ones."""
-    return [line for one in functions for line in ["", "", *one.splitlines()]]
 
 
 def _plain(text: str) -> str:
@@ -543,10 +387,10 @@ def _table(head: str, array: NDArray[Any], end: str = "") -> list[str]:
     return [f"{head}np.array({brackets[0]}", *lines, f"{indent[4:]}{brackets[1]}){end}"]
 
 
-def _tables(name: str, arrays: dict[str, NDArray[Any]]) -> list[str]:
+def _tables(name: str, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return a dict of tables as text."""
     parts = [_table(f'    "{key}": ', np.asarray(one), ",") for key, one in arrays.items()]
-    return [f"{name} = {{", *(line for part in parts for line in part), "}"]
+    return "\n".join([f"{name} = {{", *(line for part in parts for line in part), "}"])
 
 
 def _encoded(array: NDArray[Any]) -> str:

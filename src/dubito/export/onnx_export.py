@@ -193,20 +193,16 @@ def _require_shape(graph: Graph, ours: str, theirs: str, type_: Any) -> None:
     if not type_.HasField("shape"):
         return
     sizes = [one.dim_value if one.HasField("dim_value") else None for one in type_.shape.dim]
-    is_first = ours == next(iter(graph.inputs))
     wanted = [*graph.inputs[ours].attributes["sizes"]]
-    accepted = [wanted]
-    if is_first and graph.takes_one_column:
-        accepted += [[1], []]
-    if not any(
-        len(one) == len(sizes) - 1
-        and all(b in (None, a) for a, b in zip(one, sizes[1:], strict=True))
-        for one in accepted
-    ):
-        shape = " x ".join("rows" if k == 0 else f"{one or '?'}" for k, one in enumerate(sizes))
-        rule = f"must give {ours} of shape {' x '.join(['rows', *map(str, wanted)])}"
-        fix = "Name another output in network_outputs, or export the policy of this network"
-        raise BadValueError("network", "to_onnx", rule, f"{shape} of {theirs!r}", fix)
+    takes_one_column = graph.takes_one_column and ours == next(iter(graph.inputs))
+    for accepted in [wanted, [1], []] if takes_one_column else [wanted]:
+        columns = zip(accepted, sizes[1:], strict=False)
+        if len(accepted) + 1 == len(sizes) and all(known in (None, one) for one, known in columns):
+            return
+    shape = " x ".join("rows" if k == 0 else f"{one or '?'}" for k, one in enumerate(sizes))
+    rule = f"must give {ours} of shape {' x '.join(['rows', *map(str, wanted)])}"
+    fix = "Name another output in network_outputs, or export the policy of this network"
+    raise BadValueError("network", "to_onnx", rule, f"{shape} of {theirs!r}", fix)
 
 
 def _rename_clashes(network: ModelProto, model: ModelProto, joined: set[str]) -> dict[str, str]:
@@ -268,12 +264,9 @@ def _model_of(
     given: Mapping[str, Any] | None = None,
 ) -> ModelProto:
     """Return a graph as a model; `given` are the types of what a network gives its inputs."""
-    writer = _Writer(graph, precision, opset, given or {})
-    made = helper.make_graph(
-        writer.nodes, "dubito", writer.inputs, writer.outputs, writer.initializers
-    )
+    w = _Writer(graph, precision, opset, given or {})
     return helper.make_model(
-        made,
+        helper.make_graph(w.nodes, "dubito", w.inputs, w.outputs, w.initializers),
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=ir_version,
         producer_name="dubito",
@@ -325,6 +318,10 @@ class _Writer:
             self.initializers.append(numpy_helper.from_array(values, self.known[key]))
         return self.known[key]
 
+    def _integers(self, *values: int) -> str:
+        """Return the name of a constant list of integers."""
+        return self._constant(np.array(values))
+
     def _name(self, value: Value) -> str:
         """Return the name of a value that was written before, or of a constant."""
         if value.op == "constant":
@@ -336,8 +333,7 @@ class _Writer:
         held = value.attributes
         if value.op == "count_below":
             table, scores = value.inputs
-            numbers = table.attributes["array"]
-            return self._count_below(numbers, self._name(scores), held["or_equal"])
+            return self._count_below(table.attributes["array"], self._name(scores), **held)
         if value.op == "mul" and _is_nearly_one(value.inputs[1]):
             # onnxruntime drops a factor that is 1 in float32: x * (1 - 1e-12) would be x.
             first, rest = self._name(value.inputs[0]), value.inputs[1].attributes["array"] - 1.0
@@ -349,7 +345,7 @@ class _Writer:
             case "sum" | "max" | "min":
                 op = f"Reduce{value.op.capitalize()}"
                 if value.op == "sum" or self.is_axis_input:
-                    return self._node(op, *x, self._constant(np.array([1])), keepdims=1)
+                    return self._node(op, *x, self._integers(1), keepdims=1)
                 return self._node(op, *x, axes=[1], keepdims=1)
             case "argmax":
                 return self._node("ArgMax", *x, axis=1, keepdims=1)
@@ -361,13 +357,14 @@ class _Writer:
                 single = self._node("Cast", *x, to=TensorProto.FLOAT)
                 return self._node("Cast", single, to=self.inner)
             case "columns":
-                return self._node("Gather", *x, self._constant(np.array(held["columns"])), axis=1)
+                return self._node("Gather", *x, self._integers(*held["columns"]), axis=1)
             case "take_sum":
                 rows = self._node("Gather", *x, axis=0)
-                return self._node("ReduceSum", rows, self._constant(np.array([1])), keepdims=0)
+                return self._node("ReduceSum", rows, self._integers(1), keepdims=0)
             case "top_k":
-                k = self._constant(np.array([held["k"]]))
-                return self._node("TopK", *x, k, axis=1, largest=1, sorted=1)
+                return self._node(
+                    "TopK", *x, self._integers(held["k"]), axis=1, largest=1, sorted=1
+                )
         along = {"axis": AXES[value.op]} if value.op in AXES else {}
         return self._node(OPERATORS[value.op], *x, **along)
 
@@ -384,7 +381,7 @@ class _Writer:
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         value = name
         if form == "column":
-            value = self._node("Unsqueeze", value, self._constant(np.array([1])))
+            value = self._node("Unsqueeze", value, self._integers(1))
         elif form == "cube":
             value = self._node("Flatten", value, axis=1)
         value = value if self.inner == kind else self._node("Cast", value, to=self.inner)
@@ -397,7 +394,7 @@ class _Writer:
         columns of one, and fails for three.
         """
         sizes = self._node("Shape", x)
-        n_columns = self._node("Gather", sizes, self._constant(np.array([1])), axis=0)
+        n_columns = self._node("Gather", sizes, self._integers(1), axis=0)
         has_both = self._node("Cast", n_columns, to=self.inner)
         has_both = self._node("Sub", has_both, self._constant(np.array([1.0])))
         one = self._constant(np.array([1.0]))
@@ -415,25 +412,24 @@ class _Writer:
         full = np.full((n_columns, (1 << n_steps) - 1), np.inf)
         full[:, :size] = table
         starts = np.arange(n_columns) * full.shape[1]
-        found = None
+        found = ""
         for step in (1 << k for k in reversed(range(n_steps))):
-            if found is None:
-                edge = self._constant(full[:, step - 1])
-            else:
+            if found:
                 at = self._node("Add", found, self._constant(starts + step - 1))
                 edge = self._node("Gather", self._constant(full.ravel()), at, axis=0)
+            else:
+                edge = self._constant(full[:, step - 1])
             is_below = self._node("LessOrEqual" if or_equal else "Less", edge, x)
             whole = self._node("Cast", is_below, to=TensorProto.INT64)
             more = self._node("Mul", whole, self._constant(np.array(step)))
-            found = more if found is None else self._node("Add", found, more)
-        assert found is not None
+            found = self._node("Add", found, more) if found else more
         return found
 
     def _write_output(self, name: str, value: Value, *, is_row: bool) -> None:
         kind = self.outer if value.kind == "float" else TensorProto.INT64
         result = self._name(value)
         if is_row:
-            result = self._node("Squeeze", result, self._constant(np.array([1])))
+            result = self._node("Squeeze", result, self._integers(1))
         self.nodes.append(helper.make_node("Cast", [result], [name], f"dubito_{name}", to=kind))
         shape: list[str | int | None] = ["rows"] if is_row else ["rows", self.n_columns]
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))

@@ -239,8 +239,7 @@ class ExportedModule(nn.Module):
             wanted = " x ".join(["rows", *map(str, sizes)])
             rule, fix = f"must be {wanted}, with the rows of the outputs", "Pass one of each row"
             raise BadValueError(argument, "ExportedModule", rule, f"shape {shape}", fix)
-        flat: Tensor = given.reshape(n_rows, -1) if form != "matrix" else given
-        return flat
+        return given if form == "matrix" else given.reshape(n_rows, -1)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """Return the inputs, the outputs and the names of the actions, for `repr`.
@@ -254,10 +253,9 @@ class ExportedModule(nn.Module):
             for name, one in self.graph.inputs.items()
         ]
         text = f"{', '.join(inputs)} -> {', '.join(self.graph.outputs)}"
-        if "actions" in self.metadata:
-            names = self.metadata["actions"]
-            some = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
-            text += f"; actions: {some}"
+        if names := self.metadata.get("actions"):
+            more = ", ..." if len(names) > MAX_NAMED else ""
+            text += f"; actions: {', '.join(names[:MAX_NAMED])}{more}"
         return text
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ExportedModule:
@@ -275,9 +273,8 @@ def _full_precision(rows: Tensor) -> Any:
     """Return the context in which nothing is computed in half precision."""
     kind = rows.device.type
     # Not where it has no effect: it would be a node of exported programs.
-    if torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
+    is_needed = torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_needed else nullcontext()
 
 
 def _require_numbers(given: Any, argument: str) -> None:
@@ -295,9 +292,8 @@ def _applied(value: Value, inputs: list[Tensor], kind: torch.dtype) -> Tensor:
             return inputs[0].to(kind)
         case "columns":
             first, last = held["columns"][0], held["columns"][-1]
-            if held["columns"] == [*range(first, last + 1)]:
-                return inputs[0][:, first : last + 1]
-            return inputs[0][:, held["columns"]]
+            is_range = held["columns"] == [*range(first, last + 1)]
+            return inputs[0][:, slice(first, last + 1) if is_range else held["columns"]]
         case "top_k":
             return inputs[0].topk(held["k"], 1).values
         case "count_below":
@@ -333,9 +329,7 @@ def to_program(exported: Any, path: str | PathLike[str], *, outputs: str | None 
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return a function of an array, or of each array in a dict."""
-    if value is None:
-        return None
+    """Return a function of an array, or of each array in a dict; None as it is."""
     if isinstance(value, dict):
-        return {name: _mapped(function, one) for name, one in value.items()}
-    return function(value)
+        return {name: function(one) for name, one in value.items()}
+    return None if value is None else function(value)
