@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.data.batch import Batch, require_labels
-from dubito.data.labels import LabelMatrix, Labels, Targets
+from dubito.data.labels import Labels
 from dubito.data.shards import load_rows, make_shards
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
@@ -152,10 +152,10 @@ class Comparison:
         >>> round(figures["change.log_loss"], 3), figures["worse.log_loss"]
         (-0.405, 0.0)
         """
-        if model not in self.models[1:]:
-            rule = f"must be one of {', '.join(self.models[1:])}"
+        baseline, *others = self.models
+        if model not in others:
+            rule = f"must be one of {', '.join(others)}"
             raise BadValueError("model", "figures", rule, repr(model), "See `models`")
-        baseline = self.models[0]
         pair = model, baseline
         known = {d.metric: d for d in self.differences if (d.model, d.baseline) == pair}
         found: dict[str, float] = {}
@@ -260,12 +260,17 @@ def compare(
         rule, fix = "must have a metric in common", "Pass the same quantiles of all models"
         raise BadValueError("models", CALLER, rule, f"none of {', '.join(batches)}", fix)
     metrics = {model: {name: one[name] for name in names} for model, one in found.items()}
-    best = _best(metrics, names[0])
+    sign = -1 if names[0] in HIGHER_IS_BETTER else 1
+    best = min(metrics, key=lambda model: sign * metrics[model][names[0]].value)
+    baseline, *others = batches
+    pairs = [(model, baseline) for model in others]
+    if best != baseline:
+        pairs += [(model, best) for model in others if model != best]
     differences = {
-        (model, baseline, name): interval
-        for model, baseline in _pairs(list(batches), best)
+        (*pair, name): interval
+        for pair in pairs
         for name in names
-        if (interval := difference(model, baseline, name)) is not None
+        if (interval := difference(*pair, name)) is not None
     }
     n_rows = int(np.count_nonzero(first.labeled_weight))
     return Comparison(
@@ -307,16 +312,14 @@ def _classifier_estimates(
 ) -> _Estimates:
     """Return all metrics of all models from the same resamples."""
     level = bootstrap.level
-    positives: dict[str, PositiveRows | None] = {}
+    settings = bootstrap.seed, bootstrap.n_resamples
+    values, draws, metrics = {}, {}, {}
     for model, batch in batches.items():
         column = positive_column(batch.outputs, pos_label, CALLER)
-        positives[model] = None if column is None else PositiveRows.of(batch, column)
-    values = {model: row_metrics(batch, positives[model]) for model, batch in batches.items()}
-    settings = bootstrap.seed, bootstrap.n_resamples
-    draws = {
-        model: resampled_metrics(batch, list(values[model]), *settings, positives[model])
-        for model, batch in batches.items()
-    }
+        positive = None if column is None else PositiveRows.of(batch, column)
+        values[model] = own = row_metrics(batch, positive)
+        draws[model] = drawn = resampled_metrics(batch, list(own), *settings, positive)
+        metrics[model] = {k: interval_of(v, drawn[k], level, CALLER) for k, v in own.items()}
 
     def difference(model: str, baseline: str, name: str) -> Interval | None:
         pair = values[model][name], values[baseline][name]
@@ -325,10 +328,6 @@ def _classifier_estimates(
         drawn = draws[model][name] - draws[baseline][name]
         return interval_of(pair[0] - pair[1], drawn, level, CALLER)
 
-    metrics = {}
-    for model, one in values.items():
-        drawn = draws[model]
-        metrics[model] = {k: interval_of(v, drawn[k], level, CALLER) for k, v in one.items()}
     return metrics, difference
 
 
@@ -392,31 +391,19 @@ def _with_costs(
     return metrics, difference
 
 
-def _pairs(models: list[str], best: str) -> list[tuple[str, str]]:
-    """Return each model with the first model, and with the best model if that is another."""
-    pairs = [(model, models[0]) for model in models[1:]]
-    if best != models[0]:
-        pairs += [(model, best) for model in models[1:] if model != best]
-    return pairs
-
-
 def _with_significance(
     intervals: dict[tuple[str, str, str], Interval], level: float, n_rows: int
 ) -> tuple[Difference, ...]:
     """Return differences, by model, baseline and metric, with adjusted p-values."""
-    found = []
     p_values = adjusted([normal_p_value(one, level) for one in intervals.values()], n_rows)
-    for (names, interval), p_value in zip(intervals.items(), p_values, strict=True):
-        is_better = (interval.value > 0) == (names[2] in HIGHER_IS_BETTER)
-        is_significant = p_value < 1 - level
-        found.append(Difference(*names, interval, p_value, is_better if is_significant else None))
-    return tuple(found)
 
+    def is_better(metric: str, value: float, p_value: float) -> bool | None:
+        return None if p_value >= 1 - level else (value > 0) == (metric in HIGHER_IS_BETTER)
 
-def _best(metrics: dict[str, dict[str, Interval]], metric: str) -> str:
-    """Return the model with the best value, the first on a tie."""
-    sign = -1 if metric in HIGHER_IS_BETTER else 1
-    return min(metrics, key=lambda model: sign * metrics[model][metric].value)
+    return tuple(
+        Difference(*names, interval, p_value, is_better(names[2], interval.value, p_value))
+        for (names, interval), p_value in zip(intervals.items(), p_values, strict=True)
+    )
 
 
 def _as_models(
@@ -459,22 +446,16 @@ def _require_same_rows(argument: str, batch: Batch, first: Batch, baseline: str)
     if len(batch) != len(first):
         rule, got = f"must have the {len(first):,} rows of {baseline}", f"{len(batch):,} rows"
         raise BadValueError(argument, CALLER, rule, got, fix)
-    if not _has_same_labels(batch.labels, first.labels):
+    pairs = zip(_label_arrays(batch), _label_arrays(first), strict=False)  # as far as both have any
+    if not all(np.array_equal(x, y, equal_nan=True) for x, y in pairs):
         rule = f"must have the labels of {baseline}, row by row"
         raise BadValueError(argument, CALLER, rule, "different labels", fix)
 
 
-def _has_same_labels(
-    a: Labels | Targets | LabelMatrix | None, b: Labels | Targets | LabelMatrix | None
-) -> bool:
-    """Return whether two models have the same labels, as far as both have any."""
-    if isinstance(a, Labels) and isinstance(b, Labels):
-        pairs: list[tuple[Any, Any]] = [(a.codes, b.codes), (a.probabilities, b.probabilities)]
-    elif isinstance(a, Targets | LabelMatrix) and isinstance(b, Targets | LabelMatrix):
-        pairs = [(a.values, b.values)]
-    else:
-        return True
-    return all(
-        (x is None) == (y is None) and (x is None or np.array_equal(x, y, equal_nan=True))
-        for x, y in pairs
-    )
+def _label_arrays(batch: Batch) -> tuple[Any, ...]:
+    """Return what determines the labels of a batch."""
+    labels = batch.labels
+    if isinstance(labels, Labels):
+        soft = np.empty(0) if labels.probabilities is None else labels.probabilities
+        return labels.codes, soft
+    return () if labels is None else (labels.values,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -216,28 +217,9 @@ def detect_drift(
     before = _as_period(reference, y_reference, reference_features, seed, "reference")
     after = _as_period(current, y_current, current_features, seed + 1, "current")
     _require_same_kind(before, after)
-    if before.is_regression:
-        settings = level, seed, as_count(n_permutations, "n_permutations", CALLER)
-        return _regression_drift(before, after, *settings)
-    shifts = {
-        **_output_shifts(before, after, level),
-        **_feature_shifts(before, after, seed),
-        **_labeled_shifts(before, after, level, seed, n_draws, n_permutations),
-    }
-    prior, reference_prior = _priors(before, after, level, seed, n_draws)
-    a, b = before.batch.rows, after.batch.rows
-    return Drift(
-        n_reference=len(before),
-        n_current=len(after),
-        level=level,
-        shifts=_with_significance(shifts, level, min(len(before), len(after))),
-        wasserstein=float(scipy.stats.wasserstein_distance(a.confidence, b.confidence)),
-        expected_accuracy=float(b.confidence.mean()),
-        thresholded_accuracy=_thresholded_accuracy(before, after, level),
-        prior=prior,
-        reference_prior=reference_prior,
-        classes=None if after.outputs is None else after.outputs.classes,
-    )
+    n_permuted = as_count(n_permutations, "n_permutations", CALLER)
+    found = _Detection(before, after, level, seed, n_draws, n_permuted)
+    return found.of_regression() if before.is_regression else found.of_classifier()
 
 
 @final
@@ -286,22 +268,14 @@ class Period:
             return None
         return labels.codes
 
-    @property
-    def mean_probability(self) -> FloatArray:
-        """The mean probability of each class."""
-        assert self.outputs is not None
-        probabilities = probabilities_of(log_posteriors(self.outputs), np.float64)
-        return np.asarray(probabilities.mean(axis=0))
-
 
 def _require_same_kind(before: Period, after: Period) -> None:
     """Raise unless both periods have outputs of one kind, and both have features or none."""
     a, b = before.batch.outputs, after.batch.outputs
     if type(a) is not type(b) or before.n_classes != after.n_classes:
         rule = f"must hold {describe_outputs(a)}, like `reference`"
-        raise BadValueError(
-            "current", CALLER, rule, describe_outputs(b), "Pass outputs of one model"
-        )
+        fix = "Pass outputs of one model"
+        raise BadValueError("current", CALLER, rule, describe_outputs(b), fix)
     if before.is_regression:
         shapes = [point_of_rows(period.batch.outputs).ndim for period in (before, after)]
         if shapes != [1, 1]:
@@ -340,76 +314,10 @@ def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) ->
     return Period(batch)
 
 
-def _output_shifts(before: Period, after: Period, level: float) -> dict[str, DistributionShift]:
-    """Return the shifts of the outputs, which need no labels."""
-    a, b = before.batch.rows, after.batch.rows
-    shifts = {"confidence": distribution_shift(a.confidence, b.confidence, level)}
-    if before.outputs is None or after.outputs is None:
-        return shifts
-    assert a.predicted is not None
-    assert b.predicted is not None
-    shifts["predicted classes"] = class_shift(a.predicted, b.predicted, before.n_classes)
-    first, second = uncertainty_scores(before.outputs), uncertainty_scores(after.outputs)
-    if before.n_classes > 2:  # with two classes, entropy is a function of confidence
-        shifts["entropy"] = distribution_shift(first.entropy, second.entropy, level)
-    if first.energy is not None and second.energy is not None:
-        shifts["energy"] = distribution_shift(first.energy, second.energy, level)
-    return shifts
-
-
-def _feature_shifts(before: Period, after: Period, seed: int) -> dict[str, DistributionShift]:
-    """Return whether more inputs are OOD than among held-out reference rows."""
-    known, new = before.batch.features, after.batch.features
-    if known is None or new is None or len(known) < 2 * MIN_ROWS:
-        return {}
-    order = np.random.default_rng(seed).permutation(len(known))
-    fitted, held = order[: len(order) // 2], order[len(order) // 2 :]
-    codes = before.codes
-    if codes is not None and (codes[fitted] >= 0).any():
-        fitted = fitted[codes[fitted] >= 0]
-        distance = MahalanobisDistance().fit(known[fitted], codes[fitted])
-    else:
-        distance = MahalanobisDistance().fit(known[fitted])
-    detector = ConformalOutlierDetector(ALPHA).fit(distance.score(known[held]))
-    n_ood = int(detector.predict(distance.score(new)).sum())
-    return {"OOD inputs": ood_shift(held.size, len(new), n_ood, ALPHA)}
-
-
 def _central_level(period: Period) -> float | None:
     """Return the level of the central interval nearest to 90 %, None without any."""
     levels = interval_levels(period.batch.outputs)
     return min(levels, key=lambda level: abs(level - INTERVAL), default=None)
-
-
-def _regression_drift(
-    before: Period, after: Period, level: float, seed: int, n_permutations: int
-) -> Drift:
-    """Return the drift of a regression: its outputs, and with targets its errors and intervals."""
-    periods = before, after
-    points = [np.asarray(point_of_rows(one.batch.outputs), np.float64) for one in periods]
-    shifts = {"prediction": distribution_shift(points[0], points[1], level)}
-    central = _central_level(before)
-    if central is not None:
-        ends = [central_interval(one.batch.outputs, central, CALLER) for one in periods]
-        widths = [np.asarray(high - low, np.float64) for low, high in ends]
-        shifts["interval width"] = distribution_shift(widths[0], widths[1], level)
-    shifts |= _feature_shifts(before, after, seed)
-    labeled = [one.labeled for one in periods if one.labeled is not None]
-    if len(labeled) == 2 and min(map(len, labeled)) >= MIN_ROWS:
-        rows = [_target_rows(one, central) for one in labeled]
-        for name, first in rows[0].items():
-            pair = first, rows[1][name]
-            if name in ("target", "PIT"):
-                shifts[name] = distribution_shift(*pair, level)
-            else:
-                shifts[name] = mean_shift(*pair, level, seed, n_permutations)
-    return Drift(
-        n_reference=len(before),
-        n_current=len(after),
-        level=level,
-        shifts=_with_significance(shifts, level, min(len(before), len(after))),
-        wasserstein=float(scipy.stats.wasserstein_distance(*points)),
-    )
 
 
 def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
@@ -428,97 +336,184 @@ def _target_rows(batch: Batch, central: float | None) -> dict[str, FloatArray]:
     return {**rows, "PIT": pit_of_rows(outputs, y)}
 
 
-def _labeled_shifts(
-    before: Period, after: Period, level: float, seed: int, n_resamples: int, n_permutations: int
-) -> dict[str, DistributionShift]:
-    """Return the shifts of accuracy, calibration and labels, if both periods have labels."""
-    first, second = before.labeled, after.labeled
-    if first is None or second is None or min(len(first), len(second)) < MIN_ROWS:
-        return {}
-    a, b = first.rows, second.rows
-    gaps = [rows.confidence - rows.correct for rows in (a, b)]
-    settings = level, seed, n_permutations
-    shifts = {
-        "accuracy": mean_shift(a.correct, b.correct, *settings),
-        "gap": mean_shift(gaps[0], gaps[1], *settings),
-    }
-    losses = [one.log_loss for one in (a, b) if one.log_loss is not None]
-    if len(losses) == 2 and np.isfinite(np.concatenate(losses)).all():
-        shifts["log loss"] = mean_shift(losses[0], losses[1], *settings)
-    if before.codes is not None and after.codes is not None:
-        codes = before.codes[before.codes >= 0], after.codes[after.codes >= 0]
-        shifts["labels"] = class_shift(*codes, before.n_classes)
-    ece = TITLES["expected_calibration_error"]
-    return shifts | {ece: _ece_shift(first, second, level, seed, n_resamples)}
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Detection:
+    """Two periods, and the settings of their tests."""
 
+    before: Period
+    after: Period
+    level: float
+    seed: int
+    n_resamples: int
+    n_permutations: int
 
-def _ece_shift(
-    first: Batch, second: Batch, level: float, seed: int, n_resamples: int
-) -> DistributionShift:
-    """Return the ECE of both periods; not tested, as it depends on the number of rows."""
-    edges = uniform_edges(N_BINS)
+    def of_classifier(self) -> Drift:
+        """Return the drift of outputs, inputs, accuracy, calibration and priors."""
+        shifts = self._output_shifts() | self._feature_shifts() | self._labeled_shifts()
+        confidences = [one.batch.rows.confidence for one in self.both]
+        prior, reference_prior = self._priors()
+        return self._drift(
+            shifts,
+            confidences,
+            expected_accuracy=float(confidences[1].mean()),
+            thresholded_accuracy=self._thresholded_accuracy(),
+            prior=prior,
+            reference_prior=reference_prior,
+            classes=None if self.after.outputs is None else self.after.outputs.classes,
+        )
 
-    def error(batch: Batch) -> float:
-        return ReliabilityState.of(batch, edges).expected()
+    def of_regression(self) -> Drift:
+        """Return the drift of predictions and inputs, and with targets of errors and intervals."""
+        points = [np.asarray(point_of_rows(one.batch.outputs), np.float64) for one in self.both]
+        shifts = {"prediction": self._distribution_shift(*points)}
+        central = _central_level(self.before)
+        if central is not None:
+            ends = [central_interval(one.batch.outputs, central, CALLER) for one in self.both]
+            widths = [np.asarray(high - low, np.float64) for low, high in ends]
+            shifts["interval width"] = self._distribution_shift(*widths)
+        shifts |= self._feature_shifts()
+        if labeled := self.labeled:
+            first, second = (_target_rows(one, central) for one in labeled)
+            for name in first:
+                is_mean = name not in ("target", "PIT")
+                test = self._mean_shift if is_mean else self._distribution_shift
+                shifts[name] = test(first[name], second[name])
+        return self._drift(shifts, points)
 
-    # Different seeds: both periods are resampled independently.
-    old = np.array(list(over_resamples(first, error, 2 * seed, n_resamples)))
-    new = np.array(list(over_resamples(second, error, 2 * seed + 1, n_resamples)))
-    before, after = error(first), error(second)
-    difference = interval_of(after - before, new - old, level, CALLER)
-    return DistributionShift(None, None, before, after, difference)
+    def _drift(
+        self, shifts: dict[str, DistributionShift], values: Sequence[FloatArray], **others: Any
+    ) -> Drift:
+        """Return the result, with p-values adjusted for all tests."""
+        sizes = len(self.before), len(self.after)
+        tested = {name: one.p_value for name, one in shifts.items() if one.p_value is not None}
+        p_values = adjusted(list(tested.values()), min(sizes))
+        for name, p_value in zip(tested, p_values, strict=True):
+            has_shifted = p_value < 1 - self.level
+            shifts[name] = replace(shifts[name], p_value=p_value, has_shifted=has_shifted)
+        distance = float(scipy.stats.wasserstein_distance(*values))
+        return Drift(*sizes, self.level, shifts, distance, **others)
 
+    @property
+    def both(self) -> tuple[Period, Period]:
+        """The reference and the current period."""
+        return self.before, self.after
 
-def _with_significance(
-    shifts: dict[str, DistributionShift], level: float, n_rows: int
-) -> dict[str, DistributionShift]:
-    """Return shifts with adjusted p-values."""
-    tested = {name: shift.p_value for name, shift in shifts.items() if shift.p_value is not None}
-    p_values = adjusted(list(tested.values()), n_rows)
-    found = {
-        name: replace(shifts[name], p_value=p_value, has_shifted=p_value < 1 - level)
-        for name, p_value in zip(tested, p_values, strict=True)
-    }
-    return shifts | found
+    @property
+    def labeled(self) -> list[Batch]:
+        """The labeled rows of both periods, nothing if one of them has too few."""
+        found = [one.labeled for one in self.both if one.labeled is not None]
+        return found if len(found) == 2 and min(map(len, found)) >= MIN_ROWS else []
 
+    def _distribution_shift(self, reference: Any, current: Any) -> DistributionShift:
+        return distribution_shift(reference, current, self.level)
 
-def _priors(
-    before: Period, after: Period, level: float, seed: int, n_resamples: int
-) -> tuple[PriorEstimate | None, FloatArray | None]:
-    """Return the estimated current priors, and those of the reference.
+    def _mean_shift(self, reference: Any, current: Any) -> DistributionShift:
+        return mean_shift(reference, current, self.level, self.seed, self.n_permutations)
 
-    From the confusion matrix if all classes have labels in the reference, else by maximum
-    likelihood.
-    """
-    if before.outputs is None or after.outputs is None or before.n_classes > MAX_CLASSES:
-        return None, None
-    codes = np.array([], dtype=np.int64) if before.codes is None else before.codes
-    labeled = np.flatnonzero(codes >= 0)
-    counts = np.bincount(codes[labeled], minlength=before.n_classes)
-    settings: dict[str, Any] = {"level": level, "random_state": seed, "n_resamples": n_resamples}
-    if counts.all():
-        seen = before.outputs.take(labeled)
-        names = np.asarray(names_of(seen), dtype=object)
-        settings |= {"method": "bbse", "validation": (names[codes[labeled]], seen)}
-        prior = counts / counts.sum()
-    else:
-        prior = np.maximum(before.mean_probability, 1e-12)
-        prior /= prior.sum()
-        settings["train_prior"] = prior
-    # `is_identified` has the same information.
-    with warnings.catch_warnings(action="ignore", category=DubitoWarning):
-        return estimate_prior(after.outputs, **settings), prior
+    def _output_shifts(self) -> dict[str, DistributionShift]:
+        """Return the shifts of the outputs of a classifier, which need no labels."""
+        a, b = (one.batch.rows for one in self.both)
+        shifts = {"confidence": self._distribution_shift(a.confidence, b.confidence)}
+        outputs, n_classes = [one.outputs for one in self.both], self.before.n_classes
+        if outputs[0] is None or outputs[1] is None:
+            return shifts
+        assert a.predicted is not None
+        assert b.predicted is not None
+        shifts["predicted classes"] = class_shift(a.predicted, b.predicted, n_classes)
+        first, second = uncertainty_scores(outputs[0]), uncertainty_scores(outputs[1])
+        if n_classes > 2:  # with two classes, entropy is a function of confidence
+            shifts["entropy"] = self._distribution_shift(first.entropy, second.entropy)
+        if first.energy is not None and second.energy is not None:
+            shifts["energy"] = self._distribution_shift(first.energy, second.energy)
+        return shifts
 
+    def _feature_shifts(self) -> dict[str, DistributionShift]:
+        """Return whether more inputs are OOD than among held-out reference rows."""
+        known, new = (one.batch.features for one in self.both)
+        if known is None or new is None or len(known) < 2 * MIN_ROWS:
+            return {}
+        order = np.random.default_rng(self.seed).permutation(len(known))
+        fitted, held = order[: len(order) // 2], order[len(order) // 2 :]
+        codes = self.before.codes
+        if codes is not None and (codes[fitted] >= 0).any():
+            fitted = fitted[codes[fitted] >= 0]
+            distance = MahalanobisDistance().fit(known[fitted], codes[fitted])
+        else:
+            distance = MahalanobisDistance().fit(known[fitted])
+        detector = ConformalOutlierDetector(ALPHA).fit(distance.score(known[held]))
+        n_ood = int(detector.predict(distance.score(new)).sum())
+        return {"OOD inputs": ood_shift(held.size, len(new), n_ood, ALPHA)}
 
-def _thresholded_accuracy(before: Period, after: Period, level: float) -> Interval | None:
-    """Return the accuracy expected from confidence, if the reference has labels."""
-    if before.labeled is None:
-        return None
-    rows, confidence = before.labeled.rows, after.batch.rows.confidence
-    n_correct = round(float(rows.correct.sum()))
-    ranked = np.sort(rows.confidence)[::-1]
-    threshold = ranked[n_correct] if n_correct < ranked.size else -np.inf
-    value, error = mean_with_error((confidence > threshold).astype(np.float64))
-    errors = error, mean_with_error(rows.correct)[1]
-    reach = float(scipy.special.ndtri((1 + level) / 2) * np.hypot(*errors))
-    return Interval(value, max(value - reach, 0.0), min(value + reach, 1.0))
+    def _labeled_shifts(self) -> dict[str, DistributionShift]:
+        """Return the shifts of accuracy, calibration and labels, if both periods have labels."""
+        if not (labeled := self.labeled):
+            return {}
+        a, b = (one.rows for one in labeled)
+        shifts = {
+            "accuracy": self._mean_shift(a.correct, b.correct),
+            "gap": self._mean_shift(a.confidence - a.correct, b.confidence - b.correct),
+        }
+        losses = [one.log_loss for one in (a, b) if one.log_loss is not None]
+        if len(losses) == 2 and np.isfinite(np.concatenate(losses)).all():
+            shifts["log loss"] = self._mean_shift(*losses)
+        codes = [one.codes[one.codes >= 0] for one in self.both if one.codes is not None]
+        if len(codes) == 2:
+            shifts["labels"] = class_shift(codes[0], codes[1], self.before.n_classes)
+        return shifts | {TITLES["expected_calibration_error"]: self._ece_shift(labeled)}
+
+    def _ece_shift(self, labeled: list[Batch]) -> DistributionShift:
+        """Return the ECE of both periods; not tested, as it depends on the number of rows."""
+        edges = uniform_edges(N_BINS)
+
+        def error(batch: Batch) -> float:
+            return ReliabilityState.of(batch, edges).expected()
+
+        # Different seeds: both periods are resampled independently.
+        old, new = (
+            np.array(list(over_resamples(one, error, 2 * self.seed + k, self.n_resamples)))
+            for k, one in enumerate(labeled)
+        )
+        before, after = map(error, labeled)
+        difference = interval_of(after - before, new - old, self.level, CALLER)
+        return DistributionShift(None, None, before, after, difference)
+
+    def _priors(self) -> tuple[PriorEstimate | None, FloatArray | None]:
+        """Return the estimated current priors, and those of the reference.
+
+        From the confusion matrix if all classes have labels in the reference, else by maximum
+        likelihood.
+        """
+        before, known, current = self.before, self.before.outputs, self.after.outputs
+        if known is None or current is None or before.n_classes > MAX_CLASSES:
+            return None, None
+        codes = np.array([], dtype=np.int64) if before.codes is None else before.codes
+        labeled = np.flatnonzero(codes >= 0)
+        counts = np.bincount(codes[labeled], minlength=before.n_classes)
+        settings: dict[str, Any] = {"level": self.level, "random_state": self.seed}
+        if counts.all():
+            seen = known.take(labeled)
+            names = np.asarray(names_of(seen), dtype=object)
+            prior = counts / counts.sum()
+            settings |= {"method": "bbse", "validation": (names[codes[labeled]], seen)}
+        else:
+            mean = probabilities_of(log_posteriors(known), np.float64).mean(axis=0)
+            prior = np.maximum(mean, 1e-12)
+            prior /= prior.sum()
+            settings["train_prior"] = prior
+        # `is_identified` has the same information.
+        with warnings.catch_warnings(action="ignore", category=DubitoWarning):
+            return estimate_prior(current, n_resamples=self.n_resamples, **settings), prior
+
+    def _thresholded_accuracy(self) -> Interval | None:
+        """Return the accuracy expected from confidence, if the reference has labels."""
+        if self.before.labeled is None:
+            return None
+        rows, confidence = self.before.labeled.rows, self.after.batch.rows.confidence
+        n_correct = round(float(rows.correct.sum()))
+        ranked = np.sort(rows.confidence)[::-1]
+        threshold = ranked[n_correct] if n_correct < ranked.size else -np.inf
+        value, error = mean_with_error((confidence > threshold).astype(np.float64))
+        errors = error, mean_with_error(rows.correct)[1]
+        reach = float(scipy.special.ndtri((1 + self.level) / 2) * np.hypot(*errors))
+        return Interval(value, max(value - reach, 0.0), min(value + reach, 1.0))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from functools import cached_property
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax, stdtrit
 
-from dubito.arrays import BoolArray, FloatArray
+from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.doubt.conformal.classifier import PredictionSets
 from dubito.formatting import HTMLTable, html_view, level_percent, percent
 from dubito.measure.regression import interval_scores, pit_of_rows
@@ -213,68 +214,108 @@ def forecast_coverage(
     >>> found.verdict, found.n_future
     ('Intervals at 90.0 % covered 66.7 % (20.8 to 93.9 %) of 3 outcomes.', 1)
     """
-    is_known = ~np.isnan(y)
-    before: tuple[BoolArray, FloatArray, FloatArray] | None = None
+    is_set = isinstance(corrected, PredictionSets)
+    is_known, before = ~np.isnan(y), None
     if isinstance(corrected, PredictionSets):
         limits = corrected.thresholds
         is_corrected = np.ones(len(y), bool) if limits is None else np.isfinite(limits)
-        inside, width, scores = _judge_sets(corrected.contains, y)
+        after = _judge_sets(corrected.contains, y)
         if isinstance(outputs, Logits | Probabilities):
             before = _judge_sets(_likely_sets(outputs, level), y)
     else:
         is_corrected = np.isfinite(corrected[1]) & np.isfinite(corrected[0])
-        inside, width, scores = _judge(corrected, y, level)
+        after = _judge(corrected, y, level)
         if raw is not None:
             is_corrected &= (corrected[0] != raw[0]) | (corrected[1] != raw[1])
             before = _judge(raw, y, level)
-    is_judged = is_known & is_corrected
     names, months, steps = (np.array([str(one) for one in c]) for c in (series, month, horizon))
     times = np.arange(len(y), dtype=np.float64) if time is None else time
-    every = _Hits(inside[is_judged], times[is_judged]) if is_judged.any() else None
-
-    def row(name: str, rows: Any) -> CoverageRow:
-        if every is None:
-            return CoverageRow(name, 0, None, 0.0, (0.0, 1.0), 0.0, None, None)
-        own = _Hits(inside[rows], times[rows])
-        ratio = raw_coverage = raw_width = None
-        if before is not None:
-            raw_coverage, raw_width = float(before[0][rows].mean()), float(before[1][rows].mean())
-            ratio = _score_ratio(scores[rows], before[2][rows], names[rows])
-        mean_width, ends = float(width[rows].mean()), own.interval(every)
-        return CoverageRow(name, own.n, raw_coverage, own.rate, ends, mean_width, raw_width, ratio)
-
-    def parts(of: Any) -> list[CoverageRow]:
-        found = np.unique(of[is_judged])
-        return [row(str(one), is_judged & (of == one)) for one in found]
-
-    order = np.argsort(times, kind="stable")
-    order = order[is_judged[order]]
-    rolling, lowest = [], None
-    if order.size >= WINDOW:
-        lowest = float(np.convolve(inside[order], np.ones(WINDOW), "valid").min() / WINDOW)
-        n_windows = order.size - WINDOW + 1
-        starts = np.linspace(0, n_windows - 1, min(n_windows, N_WINDOWS)).astype(int)
-        ends = starts + WINDOW
-        rolling = [row(months[order[b - 1]], order[a:b]) for a, b in zip(starts, ends, strict=True)]
-    by_series = sorted(parts(names), key=lambda one: (one.corrected, one.name))
+    judged = _JudgedRows(after, before, is_known & is_corrected, times, names)
+    order = judged.order
+    by_series = sorted(judged.parts(names), key=lambda one: (one.corrected, one.name))
     reliability: tuple[QuantileRow, ...] = ()
     if not isinstance(corrected, PredictionSets):
         taken = outputs and outputs.take(order)
         reliability = _reliability(y[order], taken, [b[order] for b in corrected], 1 - level)
     return ForecastCoverage(
-        "sets" if isinstance(corrected, PredictionSets) else "intervals",
+        "sets" if is_set else "intervals",
         level,
-        row("all", is_judged),
-        tuple(sorted(parts(steps), key=lambda one: int(one.name))),
-        tuple(parts(months)),
+        judged.row("all", judged.is_judged),
+        tuple(sorted(judged.parts(steps), key=lambda one: int(one.name))),
+        tuple(judged.parts(months)),
         tuple(by_series[:N_WORST]),
-        tuple(rolling),
-        lowest,
+        tuple(judged.windows(months)),
+        judged.lowest_rolling,
         reliability,
         int((~is_known).sum()),
         int((is_known & ~is_corrected).sum()),
         len(by_series),
     )
+
+
+class _Judgment(NamedTuple):
+    """Whether forecasts contain the outcome, their width and their score."""
+
+    inside: BoolArray
+    width: FloatArray
+    score: FloatArray
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _JudgedRows:
+    """Forecasts with an outcome, and a correction: what they cover in parts and windows."""
+
+    after: _Judgment
+    before: _Judgment | None
+    is_judged: BoolArray
+    times: FloatArray
+    names: NDArray[Any]  # of the series
+
+    @cached_property
+    def order(self) -> IntArray:
+        """The judged rows in order of time."""
+        order = np.argsort(self.times, kind="stable")
+        return order[self.is_judged[order]]
+
+    def row(self, name: str, rows: Any) -> CoverageRow:
+        """Return the figures of some forecasts."""
+        if not self.order.size:
+            return CoverageRow(name, 0, None, 0.0, (0.0, 1.0), 0.0, None, None)
+        inside, width, score = (one[rows] for one in self.after)
+        own = _Hits(inside, self.times[rows])
+        ratio = raw_coverage = raw_width = None
+        if self.before is not None:
+            raw_coverage, raw_width = (float(one[rows].mean()) for one in self.before[:2])
+            ratio = _score_ratio(score, self.before.score[rows], self.names[rows])
+        ends, mean_width = own.interval(self.every), float(width.mean())
+        return CoverageRow(name, own.n, raw_coverage, own.rate, ends, mean_width, raw_width, ratio)
+
+    @cached_property
+    def every(self) -> _Hits:
+        """All outcomes."""
+        return _Hits(self.after.inside[self.is_judged], self.times[self.is_judged])
+
+    def parts(self, of: NDArray[Any]) -> list[CoverageRow]:
+        """Return the figures of each part, such as a month."""
+        found = np.unique(of[self.is_judged])
+        return [self.row(str(one), self.is_judged & (of == one)) for one in found]
+
+    @property
+    def lowest_rolling(self) -> float | None:
+        """The lowest coverage of all windows, None with too few outcomes."""
+        if self.order.size < WINDOW:
+            return None
+        sums = np.convolve(self.after.inside[self.order], np.ones(WINDOW), "valid")
+        return float(sums.min() / WINDOW)
+
+    def windows(self, months: NDArray[Any]) -> Iterator[CoverageRow]:
+        """Yield the figures of evenly spaced windows, named by the month of their end."""
+        n_windows = self.order.size - WINDOW + 1
+        if n_windows > 0:
+            for start in np.linspace(0, n_windows - 1, min(n_windows, N_WINDOWS)).astype(int):
+                rows = self.order[start : start + WINDOW]
+                yield self.row(months[rows[-1]], rows)
 
 
 @final
@@ -396,18 +437,19 @@ class _Hits:
         return variance, max(1.5 * (self.n_dates / n_dates - 1), 1.0)
 
 
-def _judge(bounds: Bounds, y: FloatArray, level: float) -> tuple[BoolArray, FloatArray, FloatArray]:
+def _judge(bounds: Bounds, y: FloatArray, level: float) -> _Judgment:
     """Return whether intervals contain the outcome, their width and their interval score."""
-    is_inside = np.asarray((bounds[0] <= y) & (y <= bounds[1]))
+    low, high = bounds
     with np.errstate(invalid="ignore"):  # of infinite bounds, which are left out
-        return is_inside, bounds[1] - bounds[0], interval_scores(y, *bounds, level)
+        scores = interval_scores(y, low, high, level)
+        return _Judgment(np.asarray((low <= y) & (y <= high)), high - low, scores)
 
 
-def _judge_sets(contains: BoolArray, y: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+def _judge_sets(contains: BoolArray, y: FloatArray) -> _Judgment:
     """Return whether sets contain the true class, and their sizes; they have no score."""
     codes = np.where(np.isnan(y), 0, y).astype(np.int64)[:, np.newaxis]
     is_inside = np.take_along_axis(contains, codes, axis=1)[:, 0]
-    return is_inside, contains.sum(axis=1).astype(np.float64), np.zeros(len(y))
+    return _Judgment(is_inside, contains.sum(axis=1).astype(np.float64), np.zeros(len(y)))
 
 
 def _likely_sets(outputs: Logits | Probabilities, level: float) -> BoolArray:

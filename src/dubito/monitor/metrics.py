@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
@@ -144,9 +145,9 @@ def describe_outputs(outputs: BaseOutputs) -> str:
     """
     kind = type(outputs).__name__
     name = OUTPUT_NAMES.get(kind, kind.lower())
-    return (
-        f"{name} of {outputs.n_classes} classes" if isinstance(outputs, BaseClassOutputs) else name
-    )
+    if isinstance(outputs, BaseClassOutputs):
+        name += f" of {outputs.n_classes} classes"
+    return name
 
 
 def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
@@ -161,9 +162,9 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
     if isinstance(outputs, Quantiles):
         losses["pinball_loss"] = pinballs(outputs, y).mean(axis=1)
     for level in INTERVALS:
-        ends = _interval(outputs, level / 100, caller)
-        if ends is not None:
-            losses[f"interval_score_{level}"] = interval_scores(y, *ends, level / 100)
+        with suppress(BadValueError):  # the quantiles or draws do not have this interval
+            low, high = central_interval(outputs, level / 100, caller)
+            losses[f"interval_score_{level}"] = interval_scores(y, low, high, level / 100)
     if has_median(outputs):
         losses["mean_absolute_error"] = np.abs(y - point_of_rows(outputs))
         losses["mean_squared_error"] = squared_errors(outputs, y)
@@ -171,16 +172,6 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
         name: np.asarray(rows if rows.ndim == 1 else rows.mean(axis=1), dtype=np.float64)
         for name, rows in losses.items()
     }
-
-
-def _interval(
-    outputs: BaseOutputs, level: float, caller: str
-) -> tuple[FloatArray, FloatArray] | None:
-    """Return the central interval of each row; None if the quantiles or draws do not have it."""
-    try:
-        return central_interval(outputs, level, caller)
-    except BadValueError:
-        return None
 
 
 def _holm(p_values: Sequence[float]) -> FloatArray:
@@ -320,9 +311,8 @@ def _welch_shift(reference: FloatArray, current: FloatArray, level: float) -> Di
     law = scipy.stats.t(1 / parts)
     reach = float(law.ppf((1 + level) / 2)) * error
     p_value = float(2 * law.sf(abs(value) / error))
-    return DistributionShift(
-        p_value, None, before, after, Interval(value, value - reach, value + reach)
-    )
+    difference = Interval(value, value - reach, value + reach)
+    return DistributionShift(p_value, None, before, after, difference)
 
 
 def mean_with_error(values: FloatArray) -> tuple[float, float]:
