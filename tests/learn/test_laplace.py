@@ -30,8 +30,8 @@ def test_scales_count_from_the_floor_up() -> None:
     assert deviation.item() == pytest.approx(2**0.5 * np.exp(-1))
     with pytest.raises(
         BadValueError,
-        match="Laplace: `floor` must be a number from -60 to "
-        r"60, got 'x'\. Use floor=-4\.0",
+        match="Laplace: `floor` must be a number of at most 60 in "
+        r"absolute value, got 'x'\. Use floor=-4\.0",
     ):
         Laplace(floor="x")  # type: ignore[arg-type]
     with pytest.raises(

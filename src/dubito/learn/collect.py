@@ -180,7 +180,7 @@ def collect_outputs(
     if path is not None:
         _require_columns(likelihood, path)
     with evaluation_mode(model):
-        batches = _with_progress(run.batches(loader), on_progress)
+        batches = run.batches(loader, on_progress)
         if path is None:
             shards: Shards = ArrayShards(joined(list(batches)))
         else:
@@ -213,11 +213,12 @@ class _Run:
         parameter = next(model.parameters(), None)
         self.device = None if parameter is None else parameter.device
         self.n_classes: int | None = None  # of logits
-        self.is_empty = True
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Batch]:
-        """Yield the outputs batch by batch; raise if there are no rows."""
-        is_searching = self.last is None
+    def batches(
+        self, loader: Iterable[Any], on_progress: Callable[[int], None] | None
+    ) -> Iterator[Batch]:
+        """Yield the outputs batch by batch, and report the rows so far; raise if there are none."""
+        is_searching, n_rows = self.last is None, 0
         for number, batch in enumerate(loader):
             where = f"batch {number} of the loader"
             parts = _unpack_batch(batch, self.unpack, where)
@@ -230,8 +231,12 @@ class _Run:
                 continue
             if is_searching and outputs.ndim <= 2:
                 self.last, is_searching = last_linear(calls, outputs), False
-            yield self.batch(outputs, parts, calls, f"{CALLER} (batch {number})")
-        if self.is_empty:
+            found = self.batch(outputs, parts, calls, f"{CALLER} (batch {number})")
+            yield found
+            n_rows += len(found)
+            if on_progress is not None:
+                on_progress(n_rows)
+        if not n_rows:
             rule, fix = "must have at least 1 batch", "Pass a loader with at least one row"
             raise BadValueError("loader", CALLER, rule, "none", fix)
 
@@ -248,7 +253,7 @@ class _Run:
             is_normal = wrapped.family == "normal"
             normal = Normal(wrapped.means[0], wrapped.stds[0])
             wrapped = normal if is_normal else wrapped.quantiles(LEVELS)
-        self.is_empty = False
+
         self.n_classes = wrapped.n_classes if isinstance(wrapped, Logits) else None
         labels, weights = (
             to_array(_rows_like(outputs, one, name, caller)) if torch.is_tensor(one) else one
@@ -382,20 +387,7 @@ def _select_head(outputs: Any, head: str | int | None) -> torch.Tensor:
     if not isinstance(heads.get(head), torch.Tensor):
         rule = f"must be one of the model's outputs {', '.join(names)}"
         raise BadValueError("head", CALLER, rule, repr(head), f"Use head={names[0]}")
-    selected: torch.Tensor = heads[head]
-    return selected
-
-
-def _with_progress(
-    batches: Iterator[Batch], on_progress: Callable[[int], None] | None
-) -> Iterator[Batch]:
-    """Yield batches, and report the number of rows so far."""
-    n_rows = 0
-    for batch in batches:
-        yield batch
-        n_rows += len(batch)
-        if on_progress is not None:
-            on_progress(n_rows)
+    return heads[head]  # type: ignore[no-any-return]
 
 
 def _write_shards(

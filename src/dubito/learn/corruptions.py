@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dubito.arrays import RandomState, draw_seed
+from dubito.arrays import RandomState, as_count, draw_seed
 from dubito.errors import BadValueError
 from dubito.learn.likelihoods import require_tensor
 
@@ -63,12 +63,10 @@ def corrupt(images: Tensor, kind: str, severity: int, random_state: RandomState 
     if kind not in CORRUPTIONS:
         rule = "must be one of " + ", ".join(map(repr, CORRUPTIONS))
         raise BadValueError("kind", CALLER, rule, repr(kind), "Use kind='noise'")
-    if isinstance(severity, bool) or not isinstance(severity, int) or not 1 <= severity <= 5:
-        rule = "must be an integer from 1 to 5"
-        raise BadValueError("severity", CALLER, rule, repr(severity), "Use severity=3")
+    level = as_count(severity, "severity", CALLER, 1, len(NOISE), example=3) - 1
     generator = torch.Generator().manual_seed(draw_seed(random_state, CALLER))
     wide = images.to(torch.promote_types(images.dtype, torch.float32))
-    return KINDS[kind](wide, severity - 1, generator).clamp(0, 1).to(images.dtype)
+    return KINDS[kind](wide, level, generator).clamp(0, 1).to(images.dtype)
 
 
 def _require_images(images: Any) -> None:

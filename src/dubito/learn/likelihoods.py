@@ -188,8 +188,7 @@ class Gaussian(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         BaseRegressionLikelihood.__post_init__(self)
-        fix = "Use variance=1.0"
-        as_number(self.variance, "variance", "Gaussian", 0, fix=fix, is_open=True)
+        _require_positive(self, "variance", 1.0)
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean = self._parameters(outputs, "predict")
@@ -335,9 +334,8 @@ class GeneralizedNormal(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         BaseRegressionLikelihood.__post_init__(self)
-        for name, value, example in (("power", self.power, 2.0), ("scale", self.scale, 1.0)):
-            fix = f"Use {name}={example}"
-            as_number(value, name, "GeneralizedNormal", 0, fix=fix, is_open=True)
+        _require_positive(self, "power", 2.0)
+        _require_positive(self, "scale", 1.0)
 
     def predict(self, outputs: Tensor) -> Distribution:
         kind = partial(_ExponentialPower, scale=self.scale, power=self.power)
@@ -487,6 +485,12 @@ def _row_distribution(kind: Callable[..., Distribution], *parameters: Tensor) ->
     return Independent(kind(*parameters), 1)
 
 
+def _require_positive(likelihood: BaseRegressionLikelihood, name: str, example: float) -> None:
+    """Raise unless a setting is a positive number."""
+    caller, fix = type(likelihood).__name__, f"Use {name}={example}"
+    as_number(getattr(likelihood, name), name, caller, 0, fix=fix, is_open=True)
+
+
 def require_type(value: Any, kind: Any, argument: str, caller: str, rule: str, fix: str) -> None:
     """Raise unless `value` is of some type."""
     if not isinstance(value, kind):
@@ -518,11 +522,7 @@ def require_valid(
 
 def as_floor(floor: Any, caller: str) -> float:
     """Return a lower bound of a log variance, whose exponential fits into any float."""
-    is_number = isinstance(floor, int | float) and not isinstance(floor, bool)
-    if not (is_number and -MAX_LOG <= floor <= MAX_LOG):
-        rule = f"must be a number from {-MAX_LOG:g} to {MAX_LOG:g}"
-        raise BadValueError("floor", caller, rule, repr(floor), "Use floor=-4.0")
-    return float(floor)
+    return as_number(floor, "floor", caller, -MAX_LOG, MAX_LOG, fix="Use floor=-4.0")
 
 
 def floored(log_variance: Tensor, floor: float | None) -> Tensor:

@@ -63,19 +63,14 @@ def evaluation_mode(model: nn.Module, training: Iterable[nn.Module] = ()) -> Ite
     finally:
         for module, mode, before in zip(modules, modes, buffers, strict=True):
             module.training = mode
-            _restore_buffers(module, before)
+            now = dict(module.named_buffers(recurse=False))
+            for name in {*now, *before}:
+                if now.get(name) is not before.get(name):
+                    setattr(module, name, before.get(name))  # the tensor that it was, or None
         with torch.no_grad():
             for buffer, value in values:
                 if not torch.equal(buffer, value):
                     buffer.copy_(value)
-
-
-def _restore_buffers(module: nn.Module, before: dict[str, torch.Tensor]) -> None:
-    """Bind a module's buffers to the tensors they were, None included."""
-    now = dict(module.named_buffers(recurse=False))
-    for name in {*now, *before}:
-        if now.get(name) is not before.get(name):
-            setattr(module, name, before.get(name))
 
 
 @contextmanager
@@ -183,13 +178,8 @@ LIKELIHOODS = (
 )
 
 DROPOUT_LAYERS = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
 DROPOUT, ENSEMBLE, AUGMENTATION = "MonteCarloDropout", "DeepEnsemble", "TestTimeAugmentation"
 FIX_MODELS = "Pass [make_model(), make_model(), ...]"
 FIX_VIEWS = "Pass [identity_view, *flip_views(), *shift_views(1)]"
@@ -262,17 +252,13 @@ class MonteCarloDropout:
             Probabilities of shape (n_passes, n_rows, n_classes) or, for several binary labels,
             (n_passes, n_rows, n_labels); means and standard deviations for a regression.
         """
-        with (
-            evaluation_mode(self.model, self.layers),
-            seeded(self.seed),
-            _without_attention_fastpath(),
-        ):
+        with evaluation_mode(self.model, self.layers), seeded(self.seed), _slow_attention():
             passes = [self.model(*inputs, **named) for _ in range(self.n_passes)]
         return _as_members(passes, self.likelihood, DROPOUT)
 
 
 @contextmanager
-def _without_attention_fastpath() -> Iterator[None]:
+def _slow_attention() -> Iterator[None]:
     """Run transformers layer by layer: their fast path in evaluation mode skips dropout."""
     is_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -298,10 +284,9 @@ def _stochastic_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
 
 
 def _is_dropout(layer: nn.Module) -> bool:
-    """Return whether dropout is all that training mode changes in a layer."""
-    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
-        return layer.dropout > 0
-    return isinstance(layer, DROPOUT_LAYERS) and layer.p > 0
+    """Whether dropout is all that training mode changes in a layer."""
+    has_dropout = isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout > 0
+    return has_dropout or (isinstance(layer, DROPOUT_LAYERS) and layer.p > 0)
 
 
 @final
@@ -334,7 +319,11 @@ class DeepEnsemble:
     """
 
     def __init__(self, models: Iterable[nn.Module], *, likelihood: Any = None) -> None:
-        self.models = _as_models(models)
+        rules = "must be a list of trained models", "must be a torch module", "model"
+        self.models = _as_items(models, nn.Module, "models", ENSEMBLE, rules, FIX_MODELS)
+        if len({id(model) for model in self.models}) < len(self.models):
+            rule, fix = "must all be different", "Use a factory that makes a new model in each call"
+            raise BadValueError("models", ENSEMBLE, rule, "one of them twice", fix)
         self.likelihood = likelihood
 
     @classmethod
@@ -400,18 +389,15 @@ class DeepEnsemble:
         return _as_members(passes, self.likelihood, ENSEMBLE)
 
 
-def _as_models(models: Any) -> tuple[nn.Module, ...]:
-    """Return at least one model, all different."""
-    rule = "must be a list of trained models"
-    listed = as_list(models, "models", ENSEMBLE, rule, FIX_MODELS)
-    for i, model in enumerate(listed):
-        rule = "must be a torch module"
-        require_type(model, nn.Module, f"models[{i}]", ENSEMBLE, rule, FIX_MODELS)
+def _as_items(
+    values: Any, kind: Any, argument: str, caller: str, rules: tuple[str, str, str], fix: str
+) -> tuple[Any, ...]:
+    """Return at least one item of a kind; `rules` are those of the list and of one, and a noun."""
+    listed = as_list(values, argument, caller, rules[0], fix)
+    for i, one in enumerate(listed):
+        require_type(one, kind, f"{argument}[{i}]", caller, rules[1], fix)
     if not listed:
-        raise BadValueError("models", ENSEMBLE, "must hold at least 1 model", "none", FIX_MODELS)
-    if len({id(model) for model in listed}) < len(listed):
-        fix = "Use a factory that makes a new model in each call"
-        raise BadValueError("models", ENSEMBLE, "must all be different", "one of them twice", fix)
+        raise BadValueError(argument, caller, f"must hold at least 1 {rules[2]}", "none", fix)
     return tuple(listed)
 
 
@@ -462,7 +448,9 @@ class TestTimeAugmentation:
     ) -> None:
         require_module(model, AUGMENTATION)
         self.model = model
-        self.views = _as_views(views)
+        rule = "must be {} from tensor to tensor"
+        rules = rule.format("a list of functions"), rule.format("a function"), "view"
+        self.views = _as_items(views, Callable, "views", AUGMENTATION, rules, FIX_VIEWS)
         self.likelihood = likelihood
         self.seed = draw_seed(random_state, AUGMENTATION)
 
@@ -554,11 +542,8 @@ def shift_views(n_pixels: int = 1) -> list[View]:
     [[[1, 1], [3, 3]], [[2, 2], [4, 4]]]
     """
     n = as_count(n_pixels, "n_pixels", "shift_views")
-    return [
-        partial(_shifted, n_pixels=step, dimension=dimension)
-        for dimension in (-1, -2)
-        for step in (n, -n)
-    ]
+    steps = [(step, dimension) for dimension in (-1, -2) for step in (n, -n)]
+    return [partial(_shifted, n_pixels=step, dimension=dimension) for step, dimension in steps]
 
 
 def _shifted(inputs: torch.Tensor, n_pixels: int, dimension: int) -> torch.Tensor:
@@ -568,33 +553,22 @@ def _shifted(inputs: torch.Tensor, n_pixels: int, dimension: int) -> torch.Tenso
     return inputs.index_select(dimension, places.clamp(0, size - 1))
 
 
-def _as_views(views: Any) -> tuple[View, ...]:
-    """Return at least one view."""
-    rule = "must be a list of functions from tensor to tensor"
-    listed = as_list(views, "views", AUGMENTATION, rule, FIX_VIEWS)
-    for i, view in enumerate(listed):
-        rule = "must be a function from tensor to tensor"
-        require_type(view, Callable, f"views[{i}]", AUGMENTATION, rule, FIX_VIEWS)
-    if not listed:
-        raise BadValueError("views", AUGMENTATION, "must hold at least 1 view", "none", FIX_VIEWS)
-    return tuple(listed)
-
-
 def _as_members(passes: Sequence[Any], likelihood: Any, caller: str) -> Any:
     """Return the outputs of several passes over the same rows."""
     for one in passes:
         rule, fix = "must return one tensor", "Wrap it in a module that returns one head"
         require_type(one, torch.Tensor, "model", caller, rule, fix)
-    each = [wrap_outputs(one, likelihood, caller) for one in passes]
+    each: list[Any] = [wrap_outputs(one, likelihood, caller) for one in passes]
     if isinstance(likelihood, UncertaintyAware):
         certainty = [to_array(likelihood.certainty(one).flatten()) for one in passes]
         return Members.of(each, certainty=certainty)
     if isinstance(each[0], Logits):
         return Members.of(each)
-    fields = {name: [getattr(one, name) for one in each] for name in type(each[0]).__slots__}
     if isinstance(each[0], MultiLabel):
-        return MultiLabelMembers(np.stack(fields["array"]))
-    means, stds = np.concatenate(fields["means"]), np.concatenate(fields["stds"])
+        return MultiLabelMembers(np.stack([one.array for one in each]))
+    means, stds = (
+        np.concatenate([getattr(one, name) for one in each]) for name in ("means", "stds")
+    )
     return RegressionMembers(means, stds, each[0].family)
 
 

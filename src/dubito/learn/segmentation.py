@@ -15,13 +15,7 @@ from dubito.arrays import ArrayResult, FloatArray, IntArray, as_count
 from dubito.doubt.ensembles import decompose_uncertainty
 from dubito.errors import BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
-from dubito.learn.likelihoods import (
-    as_floor,
-    bounded_exp,
-    floored,
-    require_tensor,
-    require_type,
-)
+from dubito.learn.likelihoods import as_floor, bounded_exp, floored, require_tensor, require_type
 from dubito.learn.passes import seeded
 
 CALLER = "uncertainty_maps"
@@ -165,20 +159,15 @@ def uncertainty_maps(
     rule, fix = "must be a likelihood of classes", "Use LogitNoise(n_classes)"
     require_type(likelihood, BaseClassLikelihood, "likelihood", CALLER, rule, fix)
     _require_same_images(passes)
-    members = np.stack([_class_probabilities(likelihood, one) for one in passes])
-    parts = decompose_uncertainty(members, by=by)
-    mean = members.mean(axis=0)
+    members = []
+    for one in passes:
+        with torch.no_grad(), seeded(0):  # passes should not differ by their draws
+            members.append(likelihood.predict(one).probs.cpu().numpy())
+    parts = decompose_uncertainty(np.stack(members), by=by)
+    mean = np.mean(members, axis=0)
     return UncertaintyMaps(
         mean.argmax(axis=-1), mean.max(axis=-1), parts.total, parts.aleatoric, parts.epistemic
     )
-
-
-def _class_probabilities(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
-    """Return the class probabilities of one pass, with classes on the last axis."""
-    # The same draws for each pass, so that passes differ by their outputs only.
-    with torch.no_grad(), seeded(0):
-        array: FloatArray = likelihood.predict(outputs).probs.cpu().numpy()
-    return array
 
 
 def _require_same_images(passes: Sequence[Tensor]) -> None:
