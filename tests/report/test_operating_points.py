@@ -57,6 +57,6 @@ def test_many_rows_are_sampled_and_errors_cost_1_without_costs() -> None:
     rows = Thresholds.of(Batch.of(rng.random(p.size) < p, Probabilities(p)), None, 1, 0)
     assert rows.n_rows == rows.weight.sum() == MAX_THRESHOLD_ROWS
     assert rows.optimal == (0.5,)
-    costs = rows.costs_over(rows.optimal, 0, [0.0, 0.5, 1.0])
+    costs = rows.costs_over_first(rows.optimal, [0.0, 0.5, 1.0])
     assert costs.argmin() == 1
     assert costs[0] == pytest.approx(1 - rows.positive.sum() / MAX_THRESHOLD_ROWS)

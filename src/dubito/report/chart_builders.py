@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
+from scipy.special import expit
 
 from dubito.arrays import FloatArray
 from dubito.charts import (
@@ -25,7 +26,7 @@ from dubito.charts import (
 from dubito.decide.realized import CostCoverageCurve, CostPriorCurve
 from dubito.decide.regions import ErrorAreas
 from dubito.formatting import percent, plain, short_percent
-from dubito.measure import ReliabilityCurve
+from dubito.measure import ReliabilityCurve, RiskCoverageCurve
 from dubito.report.sample import Thresholds
 from dubito.report.svg import MARGIN_HEIGHT, ROW_HEIGHT
 
@@ -49,6 +50,11 @@ class Curve(NamedTuple):
     label: str
     x: FloatArray
     y: FloatArray
+
+    @classmethod
+    def of_risk(cls, style: str, label: str, curve: RiskCoverageCurve) -> Curve:
+        """Return the risk over coverage."""
+        return cls(style, label, curve.coverage, curve.risk)
 
 
 def confidence_histogram(curve: ReliabilityCurve, title: str, style: str) -> Chart:
@@ -125,11 +131,6 @@ def odds_axis(p: FloatArray, label: str, formatter: Callable[[float], str] = pla
     return Axis(places[0], places[-1], label, lambda odds: formatter(shown[odds]), tuple(ticks))
 
 
-def _logistic(odds: Any) -> Any:
-    """Return the probability of log odds."""
-    return 1 / (1 + np.exp(-odds))
-
-
 def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
     """Return the rows at or above each probability, and the cost as the first threshold moves.
 
@@ -145,14 +146,14 @@ def threshold_charts(rows: Thresholds, name: str) -> tuple[Chart, Chart]:
         (rows.weight, "neutral", "all rows at or above"),
     ):
         above = np.append(np.cumsum(part[::-1])[::-1], 0.0) / max(part.sum(), 1e-300)
-        marks.append(Line(grid, above[np.searchsorted(p, _logistic(grid))], style, label))
+        marks.append(Line(grid, above[np.searchsorted(p, expit(grid))], style, label))
     marks.append(Verticals(log_odds(optimal), "optimal", "optimal threshold"))
     handles: Handles = (("yours", "your threshold"),)
     y = Axis(0, 1, "Fraction at or above", short_percent)
     rates = Chart(f"Rows at or above each {name}", x, y, tuple(marks), handles=handles)
     high = float(log_odds(optimal[1])) if len(optimal) > 1 else x.high
     part = np.linspace(x.low, high, N_GRID)
-    costs = 10_000 * rows.costs_over(optimal, 0, _logistic(part))
+    costs = 10_000 * rows.costs_over_first(optimal, expit(part))
     line, y = Line(part, costs, "after", "cost"), Axis.of(costs, "Cost per 10,000 rows")
     handles = (("best", "optimal threshold"), *handles)
     return rates, Chart("Cost over the threshold", x, y, (line,), handles=handles)
@@ -189,18 +190,19 @@ def cost_prior_chart(curve: CostPriorCurve, name: str) -> Chart:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """Rows of one kind: their name, style, uncertainty scores and weights."""
+    """Rows of one kind: their name, style, uncertainty scores, and weights other than 1."""
 
     name: str
     style: str
     scores: FloatArray
-    weight: FloatArray
+    weight: FloatArray | None = None
 
     def fractions(self, edges: FloatArray) -> FloatArray:
         """Return the weight in each bin as a fraction; the outer bins include what is beyond."""
         inside = np.clip(self.scores, edges[0], edges[-1])
-        counts: Any = np.histogram(inside, edges, weights=self.weight)[0]
-        return np.asarray(counts / max(self.weight.sum(), np.finfo(np.float64).tiny))
+        weight = np.ones(inside.size) if self.weight is None else self.weight
+        counts: Any = np.histogram(inside, edges, weights=weight)[0]
+        return np.asarray(counts / max(weight.sum(), np.finfo(np.float64).tiny))
 
 
 def uncertainty_histogram(title: str, label: str, populations: Sequence[Population]) -> Chart:
@@ -237,45 +239,34 @@ def uncertainty_scatter(title: str, populations: Sequence[Curve]) -> Chart:
     return Chart(title, *axes, marks)
 
 
-def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
-    """Return the observed coverage of prediction intervals over their nominal coverage."""
-
-    def describe(level: float, held: float) -> str:
-        return f"{percent(level, 0)} intervals contain {percent(held)}"
-
-    axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
-    return _nominal_chart(title, n_rows, curves, axes, describe)
-
-
-def quantile_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
-    """Return how often the outcome was at or below quantiles, over their levels."""
-
-    def describe(level: float, held: float) -> str:
-        return f"{percent(held)} at or below the {level:.3g} quantile"
-
-    axes = Axis(0, 1, "Level of the quantile"), Axis(0, 1, "Outcomes at or below it")
-    return _nominal_chart(title, n_rows, curves, axes, describe)
+NOMINAL = {  # the labels of both axes, and a tooltip
+    "coverage": (
+        "Nominal coverage", "Observed coverage",
+        lambda level, held: f"{percent(level, 0)} intervals contain {percent(held)}",
+    ),
+    "quantiles": (
+        "Level of the quantile", "Outcomes at or below it",
+        lambda level, held: f"{percent(held)} at or below the {level:.3g} quantile",
+    ),
+}  # fmt: skip
 
 
-def _nominal_chart(
-    title: str,
-    n_rows: int,
-    curves: Sequence[Curve],
-    axes: tuple[Axis, Axis],
-    describe: Callable[[float, float], str],
+def nominal_chart(
+    kind: Literal["coverage", "quantiles"], title: str, n_rows: int, curves: Sequence[Curve]
 ) -> Chart:
-    """Return observed over nominal fractions, with the range that chance explains."""
+    """Return observed over nominal coverage of intervals, or fractions of outcomes by quantile.
+
+    The band is the range that chance explains.
+    """
     grid = np.linspace(0, 1, 41)
     margin = 1.96 * np.sqrt(grid * (1 - grid) / max(n_rows, 1))
     low, high = np.clip(grid - margin, 0, 1), np.clip(grid + margin, 0, 1)
-    marks: list[Mark] = [
-        Band(grid, low, high, label=RANGE),
-        Line([0, 1], [0, 1], "reference"),
-    ]
+    marks: list[Mark] = [Band(grid, low, high, label=RANGE), Line([0, 1], [0, 1], "reference")]
+    x_label, y_label, describe = NOMINAL[kind]
     for one in curves:
         line = Line([0.0, *one.x, 1.0], [0.0, *one.y, 1.0], one.style, one.label)
         marks += [line, _level_points(one, describe)]
-    return Chart(title, *axes, tuple(marks))
+    return Chart(title, Axis(0, 1, x_label), Axis(0, 1, y_label), tuple(marks))
 
 
 def width_chart(title: str, curves: Sequence[Curve]) -> Chart:

@@ -105,16 +105,15 @@ def drift_report(
     verdict = Verdict(headline, _sentences(drift.verdict), mood)
     # Below each other: charts of one row and of many would leave a gap side by side.
     figures = (*_shift_figures(drift), *_prior_figures(drift))
-    alarms = f"at most {(1 - drift.level) * 100:.3g} %, over all tests (Holm)"
-    accuracy = drift.expected_accuracy
-    expected = [("Current accuracy expected from the outputs", percent(accuracy))]
-    facts = (
+    facts = [
         ("Reference rows", f"{drift.n_reference:,}"),
         ("Current rows", f"{drift.n_current:,}"),
-        *(expected if accuracy is not None else []),
-        ("False alarm rate", alarms),
+        ("False alarm rate", f"at most {(1 - drift.level) * 100:.3g} %, over all tests (Holm)"),
         VERSION,
-    )
+    ]
+    if drift.expected_accuracy is not None:
+        expected = percent(drift.expected_accuracy)
+        facts.insert(2, ("Current accuracy expected from the outputs", expected))
     sections = [
         Section("shifts", "Shifts", (*figures, _shift_table(drift))),
         provenance_section(facts, command),
@@ -179,26 +178,18 @@ def _change(value: float) -> str:
     return f"{value * 100:+.3g} %" if abs(value) >= 5e-5 else "0 %"
 
 
-def _in_points(value: float) -> str:
-    """Return a difference of fractions in points, with its sign.
-
-    >>> _in_points(-0.125), _in_points(0)
-    ('-12.5', '0')
-    """
-    return _change(value).removesuffix(" %")
-
-
 def _metric_table(comparison: Comparison) -> Table:
     """Return the metrics of each model."""
-    names = list(dict.fromkeys(name for one in comparison.metrics.values() for name in one))
-    rows = tuple(
-        (
-            TITLES[name],
-            *(or_dash(comparison.metrics[model].get(name)) for model in comparison.models),
-        )
-        for name in names
+    metrics = comparison.metrics
+    return Table.of(
+        "Metrics of each model, with intervals",
+        dict.fromkeys(name for one in metrics.values() for name in one),
+        ("metric", TITLES.__getitem__),
+        *(
+            (model, lambda name, model=model: or_dash(metrics[model].get(name)))
+            for model in comparison.models
+        ),
     )
-    return Table("Metrics of each model, with intervals", ("metric", *comparison.models), rows)
 
 
 def _difference_table(comparison: Comparison) -> Table:
@@ -244,15 +235,17 @@ def _shift_figures(drift: Drift) -> list[Figure]:
     for name, shift in drift.shifts.items():
         one = shift.difference
         if name.split(" (")[0] in FRACTIONS and one is not None:
-            style = "wrong" if shift.has_shifted else "neutral"
-            label = "shifted" if shift.has_shifted else "not significant, or not tested"
+            style, label = "neutral", "not significant, or not tested"
+            if shift.has_shifted:
+                style, label = "wrong", "shifted"
             values = f"{percent(shift.reference)}, now {percent(shift.current)}"
             span = Span(style, one.low, one.value, one.high, label)
             rows.append(SpanRow(f"{name}: {values}", (span,)))
     if not rows:
         return []
     title = "Current minus reference"
-    chart = span_chart(title, rows, "Difference in percentage points", _in_points)
+    label = "Difference in percentage points"
+    chart = span_chart(title, rows, label, lambda value: _change(value).removesuffix(" %"))
     caption = (
         f"Each difference with its {drift.level * 100:.3g} % interval. “Shifted” is "
         "significant after correction for all tests (Holm)."

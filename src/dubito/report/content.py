@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, TypeVar, final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -57,13 +57,23 @@ class Verdict:
         return " ".join([self.headline, *self.sentences])
 
 
+class BaseBlock:
+    """A part of a section, which a template shows by its kind."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """The name of the class, in lower case."""
+        return type(self).__name__.lower()
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(BaseBlock):
     """A paragraph."""
 
     text: str
-    kind: ClassVar[str] = "text"
 
 
 @final
@@ -83,16 +93,15 @@ class Card:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cards:
+class Cards(BaseBlock):
     """Key metrics side by side."""
 
     cards: tuple[Card, ...]
-    kind: ClassVar[str] = "cards"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(BaseBlock):
     """Cells below named columns; the first column names the row.
 
     Columns in `texts` are left-aligned text; all others are right-aligned numbers. `heat` colors
@@ -104,7 +113,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     texts: tuple[int, ...] = (0,)
     heat: tuple[tuple[int, ...], ...] = ()
-    kind: ClassVar[str] = "table"
 
     @classmethod
     def of(
@@ -125,7 +133,7 @@ class Table:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(BaseBlock):
     """Charts with a title, a caption, a legend and the numbers behind them.
 
     `anchor` is the id by which scripts find the figure.
@@ -136,7 +144,6 @@ class Figure:
     caption: str
     table: Table | None = None
     anchor: str = ""
-    kind: ClassVar[str] = "figure"
 
     @property
     def drawings(self) -> tuple[Markup, ...]:
@@ -151,40 +158,36 @@ class Figure:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(BaseBlock):
     """Blocks side by side where there is room, as small multiples if `is_small`."""
 
     blocks: tuple[Block, ...]
     is_small: bool = False
-    kind: ClassVar[str] = "row"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(BaseBlock):
     """Blocks of which one is selected on the page; without a script, the first is shown."""
 
     label: str
     options: tuple[tuple[str, Block], ...]
-    kind: ClassVar[str] = "choice"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(BaseBlock):
     """Pairs of a name and a description."""
 
     pairs: tuple[tuple[str, str], ...]
-    kind: ClassVar[str] = "facts"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Code:
+class Code(BaseBlock):
     """A command or code."""
 
     text: str
-    kind: ClassVar[str] = "code"
 
 
 Block = Text | Cards | Table | Figure | Row | Choice | Facts | Code | Markup

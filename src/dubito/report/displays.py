@@ -374,9 +374,8 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
         return cls(curve, name=name).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        curve = self.curve
-        label = f"{self.name or 'model'} (AURC {curve.area:.3g})"
-        one = Curve("model", label, curve.coverage, curve.risk)
+        label = f"{self.name or 'model'} (AURC {self.curve.area:.3g})"
+        one = Curve.of_risk("model", label, self.curve)
         _draw_chart(risk_chart("Risk over coverage", [one]), ax)
 
 

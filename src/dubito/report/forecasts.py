@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,13 +16,19 @@ from dubito.monitor.forecasts import (
     ForecastTrace,
     in_percent,
 )
-from dubito.report.chart_builders import Curve, quantile_chart
+from dubito.report.chart_builders import Curve, nominal_chart
 from dubito.report.content import Column, Figure, Row, Section, Table, Text, Verdict, render
 from dubito.report.reports import Report
 from dubito.report.sections.inspection import provenance_section
 
 TOLERANCE = 0.02  # of the coverage, below which the verdict is good
 N_DEVIATIONS = 4  # of independent outcomes, by which the lowest rolling coverage may fall short
+INTERVALS = (
+    "Intervals around coverages are 95 % confidence intervals (Wilson's, for the number of "
+    "independent outcomes that vary as much as these, which are alike on one date and from date to "
+    "date)."
+)
+SCORES = ' "score / raw" is the interval score divided by the uncorrected one: lower is better.'
 
 
 def forecast_report(
@@ -83,20 +89,14 @@ def forecast_report(
     figures = [_width_figure(found)]
     if found.reliability:
         figures.append(_reliability_figure(found))
-    explained = ""
-    if found.kind == "intervals":
-        explained = ' "score / raw" is the interval score divided by the uncorrected one: '
-        explained += "lower is better."
+    n_shown = len(found.worst_series)
+    some = "" if n_shown == found.n_series else f"{n_shown} of {found.n_series:,}, "
     blocks = (
         _coverage_row(found),
         Row(tuple(figures)),
         _table("By horizon", found.by_horizon, found.kind),
-        _table(_series_caption(found), found.worst_series, found.kind),
-        Text(
-            "Intervals around coverages are 95 % confidence intervals (Wilson's, for the number of "
-            "independent outcomes that vary as much as these, which are alike on one date and from "
-            f"date to date).{explained}"
-        ),
+        _table(f"Series: {some}lowest coverage first", found.worst_series, found.kind),
+        Text(INTERVALS + SCORES if found.kind == "intervals" else INTERVALS),
     )
     known = (
         *facts,
@@ -161,27 +161,30 @@ def _coverage_figure(
     note: str,
     table: Table | None = None,
 ) -> Figure:
-    x = list(range(len(rows)))
+    x = range(len(rows))
     low, high = ([one.interval[end] for one in rows] for end in (0, 1))
-    marks: list[Mark] = [Band(x, low, high, label="95 % interval")]
-    marks.append(Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal"))
-    marks += _before_and_after([one.raw for one in rows], [one.corrected for one in rows])
+    marks: list[Mark] = [
+        Band(x, low, high, label="95 % interval"),
+        Line([0, max(len(rows) - 1, 1)], [found.level] * 2, "reference", "nominal"),
+        *_before_and_after([one.raw for one in rows], [one.corrected for one in rows]),
+    ]
     y = Axis(0, 1, "Coverage", short_percent)
     return Figure(title, (Chart(title, _months(rows), y, tuple(marks)),), note, table)
 
 
-def _before_and_after(before: list[float | None], after: list[float]) -> list[Line]:
-    """Return lines of uncorrected values, if known, and of corrected ones."""
-    x = list(range(len(after)))
-    lines = [Line(x, after, "after", "corrected")]
-    is_known = all(one is not None for one in before)
-    return [Line(x, before, "before", "uncorrected"), *lines] if is_known else lines
+def _before_and_after(before: list[float | None], after: list[float]) -> Iterator[Line]:
+    """Yield lines of uncorrected values, if known, and of corrected ones."""
+    if None not in before:
+        yield Line(range(len(after)), before, "before", "uncorrected")
+    yield Line(range(len(after)), after, "after", "corrected")
 
 
 def _reliability_figure(found: ForecastCoverage) -> Figure:
     curves = []
-    kinds = (("before", "uncorrected", "raw"), ("after", "corrected", "corrected"))
-    for style, label, name in kinds:
+    for style, label, name in (
+        ("before", "uncorrected", "raw"),
+        ("after", "corrected", "corrected"),
+    ):
         points = [(one.level, getattr(one, name)) for one in found.reliability]
         shown = np.array([one for one in points if one[1] is not None], dtype=np.float64)
         if shown.size:
@@ -191,7 +194,7 @@ def _reliability_figure(found: ForecastCoverage) -> Figure:
         "On the dashed line, a quantile has as many outcomes at or below it as its level says. The "
         "range is that of independent rows; forecasts of one date are alike, and vary more."
     )
-    return Figure(title, (quantile_chart(title, found.total.n_rows, curves),), note)
+    return Figure(title, (nominal_chart("quantiles", title, found.total.n_rows, curves),), note)
 
 
 def _width_figure(found: ForecastCoverage) -> Figure:
@@ -215,13 +218,6 @@ def _months(rows: tuple[CoverageRow, ...]) -> Axis:
     step = max(-(-len(rows) // 4), 1)  # more names would touch on a phone
     ticks = tuple(float(k) for k in range(0, len(rows), step))
     return Axis(0, last, "Month", lambda k: rows[min(int(k), len(rows) - 1)].name, ticks)
-
-
-def _series_caption(found: ForecastCoverage) -> str:
-    """Return what the table of series shows."""
-    n_shown = len(found.worst_series)
-    some = "" if n_shown == found.n_series else f"{n_shown} of {found.n_series:,}, "
-    return f"Series: {some}lowest coverage first"
 
 
 def _table(caption: str, rows: tuple[CoverageRow, ...], kind: str) -> Table:

@@ -17,12 +17,7 @@ from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.data.batch import Batch, make_batch, require_labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.data.sink import write_atomic
-from dubito.decide import (
-    CostMatrix,
-    MultiLabelPolicy,
-    Policy,
-    RegressionPolicy,
-)
+from dubito.decide import CostMatrix, MultiLabelPolicy, Policy, RegressionPolicy
 from dubito.decide.costs import as_costs
 from dubito.decide.multilabel.label_decisions import LabelEvidence
 from dubito.decide.policy.loading import AnyPolicy
@@ -163,25 +158,18 @@ class Report:
             _require_policy(policy, outputs)
             rule = "must be None with a policy, which has its own"
             _require_none(rule, costs=costs, calibration=calibration)
-        page = _Page(title, command, seed)
+        page = _Page(title, command, seed, shards, policy, evidence)
         if isinstance(outputs, MultiLabel | Scores):
             has_scores = isinstance(outputs, Scores)
             kind = "scores of answers" if has_scores else "several labels per row"
             rule = f"must be None for {kind}"
             _require_none(rule, costs=costs, ood=ood, calibration=calibration)
-            if has_scores:
-                return _answers_report(page, policy, evidence, shards)
-            if policy is not None:
-                return _label_policy_report(page, policy, evidence, shards)
-            return _labels_report(page, audit, shards)
+            return page.of_answers() if has_scores else page.of_labels(audit)
         is_regression = isinstance(outputs, Normal | Samples | Quantiles)
         others = _as_calibration(calibration, is_regression)
         if is_regression:
             _require_none("must be None for a regression", costs=costs, ood=ood)
-            known = audit if isinstance(audit, RegressionAudit) else None
-            if policy is not None:
-                return _value_policy_report(page, policy, evidence, shards, known)
-            return _regression_report(page, others, shards, known)
+            return page.of_regression(others, audit if isinstance(audit, RegressionAudit) else None)
         if not (ood is None or isinstance(ood, Batch)):
             ood = make_batch(None, ood, caller=CALLER)
         assert policy is None or isinstance(policy, Policy)
@@ -362,13 +350,105 @@ def _n_decided(summary: Summary) -> int:
 
 
 class _Page(NamedTuple):
-    """What is stated on every page, and the seed of what it draws."""
+    """What a page is about, what is stated on every page, and the seed of what it draws."""
 
     title: str
     command: str | None
     seed: int
+    shards: Shards
+    policy: Any
+    evidence: Any
 
-    def report(
+    def of_regression(self, others: Any, audit: RegressionAudit | None) -> Report:
+        """Return the report on a regression model, or on its policy: its decisions come first.
+
+        Calibrators are fitted on `others`, if any; `audit` is known of all rows, or of an ensemble.
+        """
+        origin: dict[str, Any] = {"command": self.command, "seed": self.seed}
+        if self.policy is not None:
+            evidence, figures = self._decided(REPORTED)
+            summary = RegressionSummary.of_policy(self.policy, evidence, members=audit, **origin)
+            details = [replace(one, is_detail=True) for one in regression_sections(summary)]
+            sections = [value_decisions_section(self.policy, figures), *details]
+            facts = [_decision_fact(figures), INTERVALS, self._calibrator_fact]
+            return self._report(value_policy_verdict(figures), sections, facts, summary.provenance)
+        summary = RegressionSummary.of(self.shards, calibration=others, audit=audit, **origin)
+        whole = summary.whole
+        facts = [
+            ("Rows", f"{whole.n_rows:,} with a target, {whole.n_missing:,} without"),
+            ("Rows behind the metrics", f"{summary.before.audit.n_rows:,}"),
+            ("PIT bins", f"{whole.pit.size}, of equal width"),
+            INTERVALS,
+            ("Calibration", summary.method),
+        ]
+        sections = regression_sections(summary)
+        return self._report(regression_verdict(summary), sections, facts, summary.provenance)
+
+    def of_labels(self, audit: Any) -> Report:
+        """Return the report on several labels per row, or on a policy: its decisions come first."""
+        figures = None
+        if self.policy is not None:
+            evidence, figures = self._decided(REPORTED)
+            batch, p = evidence.batch, evidence.decisions.probabilities
+            calibrated = replace(batch, outputs=MultiLabel(p, self.policy.calibrator.label_names_))
+            audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=self.seed)
+        else:
+            batch = sample_rows(self.shards, MAX_ROWS_MEASURED, self.seed)
+            if not isinstance(audit, MultiLabelAudit):
+                audit = MultiLabelAudit.of(self.shards, random_state=self.seed)
+        n_known = f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"
+        labels = ("Labels", n_known)
+        provenance = self._provenance(batch)
+        if figures is None:
+            rows = f"{audit.n_rows:,} with a known label, {audit.n_missing:,} without"
+            facts = [("Rows", rows), labels, INTERVALS]
+            return self._report(labels_verdict(audit), labels_sections(audit), facts, provenance)
+        facts = [_decision_fact(figures), labels, INTERVALS, self._calibrator_fact]
+        sections = [label_decisions_section(self.policy, figures), *labels_sections(audit, figures)]
+        verdict = label_policy_verdict(self.policy, figures, audit)
+        return self._report(verdict, sections, facts, provenance)
+
+    def of_answers(self) -> Report:
+        """Return the report on scores of answers, and on the policy that rejects some, if any.
+
+        Without a policy, P(correct) is cross-fitted here.
+        """
+        figures = None
+        if self.policy is None:
+            found = HeldOutAnswers.cross_fit(self.shards, self.seed, CALLER)
+        else:
+            evidence, figures = self._decided("other rows than those of the fit")
+            batch = replace(evidence.batch, weight=evidence.weight)
+            p_correct = evidence.decisions.probabilities[:, 1]
+            found = HeldOutAnswers(batch, p_correct, evidence.evaluation)
+        audit = Audit.of(ArrayShards(found.calibrated), random_state=self.seed)
+        facts = [
+            ("Rows", f"{len(found.batch):,}, {found.evaluation}"),
+            ("Scores", ", ".join(found.scores.names or (f"{found.scores.n_scores}",))),
+            INTERVALS,
+            *([] if self.policy is None else [self._calibrator_fact]),
+        ]
+        sections = answers_sections(found, audit, self.policy, figures)
+        verdict = answers_verdict(found, audit, self.policy, figures)
+        return self._report(verdict, sections, facts, self._provenance(found.batch))
+
+    def _decided(self, evaluation: str) -> tuple[Any, Any]:
+        """Return decided rows and their figures: held out by the fit, or else a sample of all."""
+        if self.evidence is not None:
+            return self.evidence, self.policy.report
+        rows = sample_rows(self.shards, MAX_ROWS_MEASURED, self.seed, is_labeled=True)
+        evidence = self.policy.evidence_on(drop_unlabeled(rows), evaluation)
+        return evidence, self.policy.report_on(evidence, self.seed)
+
+    @property
+    def _calibrator_fact(self) -> tuple[str, str]:
+        return "Calibration", self.policy.provenance["calibrator"]
+
+    def _provenance(self, batch: Batch) -> Provenance:
+        """Return the origin of the numbers."""
+        return Provenance.of([batch], self.seed, self.command)
+
+    def _report(
         self,
         verdict: Verdict,
         sections: Sequence[Section],
@@ -380,126 +460,9 @@ class _Page(NamedTuple):
         html = render(self.title, verdict, [*sections, origin])
         return Report(self.title, verdict.text, html)
 
-    def provenance(self, batch: Batch) -> Provenance:
-        """Return the origin of the numbers."""
-        return Provenance.of([batch], self.seed, self.command)
 
-
-def _regression_report(
-    page: _Page, others: Any, shards: Shards, audit: RegressionAudit | None
-) -> Report:
-    """Return the report on a regression model, with calibrators fitted on other rows, if any."""
-    summary = RegressionSummary.of(
-        shards, calibration=others, command=page.command, audit=audit, seed=page.seed
-    )
-    facts = (
-        ("Rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
-        ("Rows behind the metrics", f"{summary.before.audit.n_rows:,}"),
-        ("PIT bins", f"{summary.whole.pit.size}, of equal width"),
-        INTERVALS,
-        ("Calibration", summary.method),
-    )
-    sections = regression_sections(summary)
-    return page.report(regression_verdict(summary), sections, facts, summary.provenance)
-
-
-def _labels_report(page: _Page, audit: Any, shards: Shards) -> Report:
-    """Return the report on several labels per row."""
-    if not isinstance(audit, MultiLabelAudit):
-        audit = MultiLabelAudit.of(shards, random_state=page.seed)
-    facts = (
-        ("Rows", f"{audit.n_rows:,} with a known label, {audit.n_missing:,} without"),
-        _label_counts(audit),
-        INTERVALS,
-    )
-    provenance = page.provenance(sample_rows(shards, MAX_ROWS_MEASURED, page.seed))
-    return page.report(labels_verdict(audit), labels_sections(audit), facts, provenance)
-
-
-def _label_counts(audit: MultiLabelAudit) -> tuple[str, str]:
-    """Return how many labels there are, and are known."""
-    return "Labels", f"{len(audit.n_known):,}, {sum(audit.n_known.values()):,} of them known"
-
-
-def _labeled_sample(shards: Shards, seed: int) -> Batch:
-    """Return labeled rows to decide, where a fit has not held any out."""
-    return drop_unlabeled(sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True))
-
-
-def _answers_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> Report:
-    """Return the report on scores of answers, and on the policy that rejects some, if any.
-
-    Its figures are those of the held-out rows of the fit, or cross-fitted here.
-    """
-    figures = None if policy is None else policy.report
-    if policy is None:
-        found = HeldOutAnswers.cross_fit(shards, page.seed, CALLER)
-    else:
-        if evidence is None:
-            rows = _labeled_sample(shards, page.seed)
-            evidence = policy.evidence_on(rows, "other rows than those of the fit")
-            figures = policy.report_on(evidence, page.seed)
-        batch = replace(evidence.batch, weight=evidence.weight)
-        found = HeldOutAnswers(batch, evidence.decisions.probabilities[:, 1], evidence.evaluation)
-    audit = Audit.of(ArrayShards(found.calibrated), random_state=page.seed)
-    facts = (
-        ("Rows", f"{len(found.batch):,}, {found.evaluation}"),
-        ("Scores", ", ".join(found.scores.names or (f"{found.scores.n_scores}",))),
-        INTERVALS,
-        *([] if policy is None else [("Calibration", policy.provenance["calibrator"])]),
-    )
-    sections = answers_sections(found, audit, policy, figures)
-    verdict = answers_verdict(found, audit, policy, figures)
-    return page.report(verdict, sections, facts, page.provenance(found.batch))
-
-
-def _label_policy_report(page: _Page, policy: Any, evidence: Any, shards: Shards) -> Report:
-    """Return the report on a policy for several labels per row: the decisions come first.
-
-    Its figures are those of the held-out rows of the fit, or else of the rows themselves.
-    """
-    figures = policy.report
-    if evidence is None:
-        batch = _labeled_sample(shards, page.seed)
-        evidence = policy.evidence_on(batch, REPORTED)
-        figures = policy.report_on(evidence, page.seed)
-    batch, p = evidence.batch, evidence.decisions.probabilities
-    calibrated = replace(batch, outputs=MultiLabel(p, policy.calibrator.label_names_))
-    audit = MultiLabelAudit.of(ArrayShards(calibrated), random_state=page.seed)
-    facts = (
-        ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
-        _label_counts(audit),
-        INTERVALS,
-        ("Calibration", policy.provenance["calibrator"]),
-    )
-    sections = [label_decisions_section(policy, figures), *labels_sections(audit, figures)]
-    verdict = label_policy_verdict(policy, figures, audit)
-    return page.report(verdict, sections, facts, page.provenance(batch))
-
-
-def _value_policy_report(
-    page: _Page, policy: Any, evidence: Any, shards: Shards, members: RegressionAudit | None
-) -> Report:
-    """Return the report on a regression policy: the decisions come first.
-
-    Its figures are those of the held-out rows of the fit, or else of the rows themselves.
-    """
-    figures = policy.report
-    if evidence is None:
-        batch = _labeled_sample(shards, page.seed)
-        evidence = policy.evidence_on(batch, REPORTED)
-        figures = policy.report_on(evidence, page.seed)
-    summary = RegressionSummary.of_policy(
-        policy, evidence, members=members, command=page.command, seed=page.seed
-    )
-    facts = (
-        ("Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"),
-        INTERVALS,
-        ("Calibration", policy.provenance["calibrator"]),
-    )
-    details = [replace(one, is_detail=True) for one in regression_sections(summary)]
-    sections = [value_decisions_section(policy, figures), *details]
-    return page.report(value_policy_verdict(figures), sections, facts, summary.provenance)
+def _decision_fact(figures: Any) -> tuple[str, str]:
+    return "Rows behind the decisions", f"{figures.n_rows:,}, {figures.evaluation}"
 
 
 def _require_policy(policy: Any, outputs: BaseOutputs) -> None:

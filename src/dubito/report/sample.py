@@ -304,10 +304,9 @@ class Thresholds:
         found = [_confusion(table[list(self.actions)], k, t) for k, t in enumerate(thresholds)]
         return ThresholdOutcome(table, float((table * costs).sum()), tuple(found))
 
-    def costs_over(self, thresholds: Sequence[float], moved: int, values: Any) -> FloatArray:
-        """Return the cost per row as one of the thresholds takes each of some values."""
-        kept = list(thresholds)
-        return np.array([self.at([*kept[:moved], v, *kept[moved + 1 :]]).cost for v in values])
+    def costs_over_first(self, thresholds: Sequence[float], values: Any) -> FloatArray:
+        """Return the cost per row as the first of the thresholds takes each of some values."""
+        return np.array([self.at([value, *thresholds[1:]]).cost for value in values])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of the page's script."""

@@ -6,9 +6,9 @@ import platform
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +72,12 @@ def _ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
     has_features = batch.features is not None and len(batch) >= MIN_ROWS
     if not has_features and ood is None:
         return None
-    fitted_on, scored = np.empty(0, np.int64), np.arange(len(batch))
+    n_fitted, scored = 0, np.arange(len(batch))
     distance = ood_distance = detected = None
     is_by_class = False
     if batch.features is not None and has_features:
-        order = np.random.default_rng(seed).permutation(len(batch))
-        fitted_on, scored = np.sort(order[: len(batch) // 2]), np.sort(order[len(batch) // 2 :])
-        fitted = _fit_distance(batch, fitted_on)
+        order, n_fitted = np.random.default_rng(seed).permutation(len(batch)), len(batch) // 2
+        fitted, scored = _fit_distance(batch, np.sort(order[:n_fitted])), np.sort(order[n_fitted:])
         is_by_class = fitted.classes_ is not None
         distance = fitted.score(batch.features[scored])
         if ood is not None and ood.features is not None:
@@ -90,7 +89,7 @@ def _ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
     uncertainty = batch.rows.least_confidence[scored]
     ood_uncertainty = None if ood is None else row_statistics(ood.outputs, None).least_confidence
     return OODScores(
-        fitted_on.size,
+        n_fitted,
         is_by_class,
         batch.rows.correct[scored] > 0.5,
         batch.weight[scored],
@@ -223,37 +222,27 @@ class Summary:
         before = drop_unlabeled(rows) if evidence is None else rows
         if not len(before):
             raise EmptyStateError("A report")
-        if policy is not None and evidence is not None:
-            recalibration = held_out(before, policy.calibrator, evidence)
-        else:
-            recalibration = recalibrate(before, calibration, seed)
-        others = calibration if isinstance(calibration, Batch) else None
-        is_all = shards.sum(len) == len(rows)
-        is_known = audit is not None and is_all and audit.n_bins == N_BINS
-        positive = None if audit is None else audit.positive
-        pos_label = None if positive is None else positive.pos_label
-        if policy is not None and policy.costs.n_classes == 2:
-            pos_label = names_of(as_class_outputs(before.outputs, "make_report"))[policy.pos_column]
-        threshold = None if positive is None else positive.operating_point.threshold
-        has_amounts = rows.row_costs is not None
-        measure = partial(
-            Audit.of,
-            random_state=seed,
-            pos_label=pos_label,
-            bin_strategy="quantile" if positive is None else positive.bin_strategy,
-            threshold=THRESHOLD if threshold is None else threshold,
-            costs=None if costs is None or (costs.columns and not has_amounts) else costs,
-        )
-        audit_before = audit if audit and is_known else measure(ArrayShards(rows))
         actions = evaluation = None
         if policy is not None and evidence is not None:
+            recalibration = held_out(before, policy.calibrator, evidence)
             numbers = replace(before, ids=evidence.decisions.action)
             actions = sample_rows(ArrayShards(numbers), MAX_ROWS, seed).ids
             evaluation = policy.report
-        elif policy is not None:
+        else:
+            recalibration = recalibrate(before, calibration, seed)
+        if policy is not None and evidence is None:
             sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
             found = policy.evidence_on(sampled, REPORTED)
             actions, evaluation = found.decisions.action, policy.report_on(found, seed)
+        settings = _audit_settings(rows, audit, policy, costs)
+
+        def measure(shards: Shards) -> Audit:
+            return Audit.of(shards, random_state=seed, **settings)
+
+        is_all = shards.sum(len) == len(rows)
+        is_known = audit is not None and is_all and audit.n_bins == N_BINS
+        audit_before = audit if audit and is_known else measure(ArrayShards(rows))
+        others = calibration if isinstance(calibration, Batch) else None
         return cls(
             whole=audit or (audit_before if is_all else measure(shards)),
             before=before,
@@ -264,7 +253,11 @@ class Summary:
             costs=costs,
             policy_report=evaluation,
             ood=_ood_scores(before, ood, seed),
-            uncertainty=_decomposition(before),
+            uncertainty=(
+                decompose_uncertainty(before.outputs)
+                if isinstance(before.outputs, Members) and before.outputs.n_passes > 1
+                else None
+            ),
             provenance=Provenance.of([rows, others, ood], seed, command),
             policy=policy,
         )
@@ -289,7 +282,8 @@ class Summary:
                 (f"predicted as {names[k]}", before == k, after == k)
                 for k in sorted(frequent[:MAX_VIEWS].tolist())
             ]
-        for name in _most_frequent(self.audit_before.groups):
+        groups = self.audit_before.groups
+        for name in sorted(sorted(groups, key=lambda name: -groups[name].n_rows)[:MAX_VIEWS]):
             is_member = self.group_names == name
             subsets.append((f"group {name}", is_member, is_member))
         return tuple(
@@ -363,20 +357,24 @@ class Summary:
         )
 
 
-def _decomposition(batch: Batch) -> UncertaintyDecomposition | None:
-    """Return aleatoric and epistemic uncertainty for several members."""
-    outputs = batch.outputs
-    if not isinstance(outputs, Members) or outputs.n_passes < 2:
-        return None
-    return decompose_uncertainty(outputs)
+def _audit_settings(
+    rows: Batch, known: Audit | None, policy: Policy | None, costs: CostMatrix | None
+) -> dict[str, Any]:
+    """Return the positive class, its bins and threshold as in a known audit, and the costs."""
+    positive = None if known is None else known.positive
+    settings: dict[str, Any] = {"bin_strategy": "quantile"}
+    if positive is not None:
+        settings = {"bin_strategy": positive.bin_strategy, "pos_label": positive.pos_label}
+        settings["threshold"] = positive.operating_point.threshold
+    if policy is not None and policy.costs.n_classes == 2:
+        names = names_of(as_class_outputs(rows.outputs, "make_report"))
+        settings["pos_label"] = names[policy.pos_column]
+    is_known = costs is not None and not (costs.columns and rows.row_costs is None)
+    threshold = settings.get("threshold")  # None where the known audit decided by costs
+    settings["threshold"] = THRESHOLD if threshold is None else threshold
+    return {**settings, "costs": costs if is_known else None}
 
 
 def _reliability(batch: Batch, is_chosen: BoolArray) -> ReliabilityCurve:
     """Return the reliability curve of the chosen rows."""
     return ReliabilityState.of(batch.take(np.flatnonzero(is_chosen))).value
-
-
-def _most_frequent(groups: dict[str, Audit]) -> list[str]:
-    """Return the names of the largest groups, sorted."""
-    largest = sorted(groups, key=lambda name: -groups[name].n_rows)[:MAX_VIEWS]
-    return sorted(largest)

@@ -13,7 +13,7 @@ from dubito.report.chart_builders import (
     Curve,
     Population,
     confidence_histogram,
-    coverage_chart,
+    nominal_chart,
     pit_histogram,
     review_cost_chart,
     risk_chart,
@@ -88,7 +88,7 @@ def test_each_row_is_a_dot() -> None:
 
 def test_each_level_is_a_point_with_its_coverage() -> None:
     curve = Curve("before", "uncalibrated", LEVELS, np.array([0.4, 0.75]))
-    svg = svg_of(coverage_chart("name", 100, [curve]))
+    svg = svg_of(nominal_chart("coverage", "name", 100, [curve]))
     hints = [one.find("title").text for one in svg.findall("circle")]  # type: ignore[union-attr]
     assert hints == [
         "uncalibrated: 50 % intervals contain 40.0 %",
@@ -97,7 +97,7 @@ def test_each_level_is_a_point_with_its_coverage() -> None:
 
 
 def test_the_band_of_coverage_is_that_of_a_binomial() -> None:
-    band: Any = coverage_chart("name", 100, []).marks[0]
+    band: Any = nominal_chart("coverage", "name", 100, []).marks[0]
     half = int(np.flatnonzero(band.x == 0.5)[0])
     assert (band.low[half], band.high[half]) == pytest.approx((0.5 - 0.098, 0.5 + 0.098))
     assert (band.low[0], band.high[-1]) == (0, 1)

@@ -45,7 +45,7 @@ def test_error_figure_rows_are_counted(summary: Summary) -> None:
 def test_the_fraction_of_detected_ood_rows_is_stated(summary: Summary) -> None:
     found = summary.ood
     assert found is not None
-    fitted, detected = _ood_texts(found)
+    fitted, detected = (one.text for one in _ood_texts(found))
     assert fitted.startswith("Distances are to the nearest class, fitted on the features of ")
     assert detected.startswith("At a false positive rate of 5 %, the distance detects ")
     assert detected.endswith("of the 60 OOD rows.")

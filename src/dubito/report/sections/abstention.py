@@ -43,7 +43,8 @@ def review_section(summary: Summary) -> Section:
 
 def decisions_section(summary: Summary) -> Section:
     """Return the curves, the threshold, the costs, and the outcomes of decision rules."""
-    texts = [Text(one) for one in (_policy_text(summary) or _cost_text(summary),) if one]
+    text = _policy_text(summary) or _cost_text(summary)
+    texts = (Text(text),) if text else ()
     if summary.has_row_costs:
         chart = Row((_risk_figure(summary, ()),))
         costs, others = _cost_table(summary), _tables(summary)
@@ -220,10 +221,10 @@ def _risk_figure(summary: Summary, handles: Handles) -> Figure:
         caption += (
             " Lines count wrong classes, dots count wrong actions: with unequal costs they differ."
         )
-    labels = ("before", "uncalibrated"), ("after", "calibrated")
+    before, after = summary.sampled_risks
     curves = [
-        Curve(*label, one.coverage, one.risk)
-        for label, one in zip(labels, summary.sampled_risks, strict=True)
+        Curve.of_risk("before", "uncalibrated", before),
+        Curve.of_risk("after", "calibrated", after),
     ]
     chart = risk_chart("Risk over coverage", curves, handles=handles)
     return Figure("Risk over coverage", (chart,), caption, anchor="risk-chart")
@@ -250,7 +251,7 @@ def uncertainty_section(summary: Summary) -> Section:
     texts = [Text("Uncertainty is useful if wrong and out-of-distribution (OOD) rows have more.")]
     if summary.ood is not None:
         figures += _ood_figures(summary.ood)
-        texts += [Text(text) for text in _ood_texts(summary.ood)]
+        texts += _ood_texts(summary.ood)
     if summary.uncertainty is not None:
         figures.append(_decomposition_figure(summary))
     title = "Does uncertainty find errors?"
@@ -264,13 +265,12 @@ def _error_figure(summary: Summary) -> Figure:
     title, label = "Correct and wrong rows", "1 - confidence, calibrated"
     caption = "The further apart, the more errors a threshold finds."
     separation = summary.audit_after.error_detection_auroc
-    area = ""
     if separation is not None:
-        area = (
+        caption += (
             f" Error detection AUROC: {decimal(separation)}, the probability that an error is less "
             "confident than a correct row (0.5: chance)."
         )
-    return _histogram(title, label, populations, f"{caption}{area}")
+    return _histogram(title, label, populations, caption)
 
 
 def _by_correctness(
@@ -290,8 +290,8 @@ def _ood_figures(scores: OODScores) -> list[Block]:
     caption = "Each kind adds up to 100 %; the last bin includes larger values."
     if scores.ood_uncertainty is not None:
         populations = [
-            _unweighted("in-distribution rows", "known", scores.uncertainty),
-            _unweighted("OOD rows", "ood", scores.ood_uncertainty),
+            Population("in-distribution rows", "known", scores.uncertainty),
+            Population("OOD rows", "ood", scores.ood_uncertainty),
         ]
         text = f"{caption}{_auroc_text(scores.confidence_roc_auc)}"
         label = "1 - confidence, uncalibrated"
@@ -301,16 +301,11 @@ def _ood_figures(scores: OODScores) -> list[Block]:
         populations = _by_correctness(scores.distance, scores.weight, correct)
         title = "Distance of the features"
         if scores.ood_distance is not None:
-            populations.append(_unweighted("OOD rows", "ood", scores.ood_distance))
+            populations.append(Population("OOD rows", "ood", scores.ood_distance))
             title = "OOD rows by distance"
         text = f"{caption}{_auroc_text(scores.distance_roc_auc)}"
         figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
     return figures
-
-
-def _unweighted(name: str, style: str, scores: FloatArray) -> Population:
-    """Return scores that all have weight 1."""
-    return Population(name, style, scores, np.ones(scores.size))
 
 
 def _histogram(title: str, label: str, populations: list[Population], caption: str) -> Figure:
@@ -323,21 +318,19 @@ def _auroc_text(area: float | None) -> str:
     return "" if area is None else f" OOD detection AUROC: {decimal(area)} (0.5: chance)."
 
 
-def _ood_texts(scores: OODScores) -> list[str]:
-    """Return what the distance was fitted on, and how many OOD rows it detects."""
-    texts = []
+def _ood_texts(scores: OODScores) -> Iterator[Text]:
+    """Yield what the distance was fitted on, and how many OOD rows it detects."""
     if scores.distance is not None:
         center = "nearest class" if scores.is_by_class else "mean of all rows"
-        texts.append(
+        yield Text(
             f"Distances are to the {center}, fitted on the features of {scores.n_fitted:,} rows; "
             f"the other {scores.distance.size:,} rows are shown."
         )
     if scores.detected is not None and scores.ood_distance is not None:
-        texts.append(
+        yield Text(
             f"At a false positive rate of {percent(ALPHA, 0)}, the distance detects "
             f"{percent(scores.detected)} of the {scores.ood_distance.size:,} OOD rows."
         )
-    return texts
 
 
 def _decomposition_figure(summary: Summary) -> Figure:
@@ -348,10 +341,9 @@ def _decomposition_figure(summary: Summary) -> Figure:
     if rows.size > MAX_DOTS:
         rng = np.random.default_rng(summary.provenance.seed)
         rows = np.sort(rng.choice(rows, MAX_DOTS, replace=False))
-    kinds = (("correct", rows[correct[rows]]), ("wrong", rows[~correct[rows]]))
     populations = [
         Curve(style, f"{style} rows", parts.aleatoric[chosen], parts.epistemic[chosen])
-        for style, chosen in kinds
+        for style, chosen in (("correct", rows[correct[rows]]), ("wrong", rows[~correct[rows]]))
     ]
     epistemic = float(parts.epistemic.sum() / max(parts.total.sum(), 1e-300))
     caption = (

@@ -10,7 +10,7 @@ from dubito.calibrate.held_out_answers import HeldOutAnswers
 from dubito.decide import Policy, PolicyReport
 from dubito.decide.policy.report import proportion
 from dubito.formatting import ABSENT, percent, points
-from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
+from dubito.measure import Audit, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.detection import RankingState
 from dubito.report.chart_builders import Curve, risk_chart
@@ -133,12 +133,13 @@ def _policy_thresholds(policy: Policy) -> dict[float, str]:
 
 def _risk_figure(answers: HeldOutAnswers) -> Figure:
     """Return the error rate of the answers given over their fraction."""
-    curves = []
-    if (raw := answers.uncalibrated) is not None:
-        before = RiskCoverageCurve.of(RankingState.of(raw))
-        curves.append(Curve("before", "confidence as it is", before.coverage, before.risk))
-    after = RiskCoverageCurve.of(RankingState.of(answers.calibrated))
-    curves.append(Curve("after", "P(correct)", after.coverage, after.risk))
+    batches = [("after", "P(correct)", answers.calibrated)]
+    if answers.uncalibrated is not None:
+        batches.insert(0, ("before", "confidence as it is", answers.uncalibrated))
+    curves = [
+        Curve.of_risk(style, label, RiskCoverageCurve.of(RankingState.of(batch)))
+        for style, label, batch in batches
+    ]
     caption = (
         "The error rate when only the answers with the highest P(correct) are given: few on the "
         "left, all on the right. The lower the line, the better errors are found."
@@ -161,18 +162,15 @@ def _reliability_section(answers: HeldOutAnswers, audit: Audit) -> Section:
         "P(correct) is too high. Gray boxes show where that fraction would lie with 95 % "
         "probability if P(correct) were calibrated."
     )
-    figures = []
-    if (raw := answers.uncalibrated) is not None:
-        figures.append(reliability_figure("The confidence", _curve(raw), "all rows", "before"))
-    curve = _curve(answers.calibrated)
-    figures.append(reliability_figure("P(correct), out of sample", curve, "all rows", "after"))
+    batches = [("P(correct), out of sample", answers.calibrated, "after")]
+    if answers.uncalibrated is not None:
+        batches.insert(0, ("The confidence", answers.uncalibrated, "before"))
+    figures = [
+        reliability_figure(title, ReliabilityState.of(batch).value, "all rows", style)
+        for title, batch, style in batches
+    ]
     title = "Is P(correct) calibrated?"
     return Section("reliability", title, (Cards(cards), Text(intro), Row(tuple(figures))))
-
-
-def _curve(batch: Any) -> ReliabilityCurve:
-    """Return the reliability of the confidence of rows."""
-    return ReliabilityState.of(batch).value
 
 
 def _score_blocks(answers: HeldOutAnswers) -> list[Block]:
@@ -199,11 +197,10 @@ def _groups_table(audit: Audit) -> Table:
     comparison = audit.group_comparison
 
     def cell(name: str, key: str) -> str:
-        metrics = {} if comparison is None else comparison.metrics.get(name, {})
-        if key not in metrics:
-            return ABSENT
-        one = metrics[key]
-        return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"
+        one = None if comparison is None else comparison.metrics.get(name, {}).get(key)
+        return (
+            f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})" if one else ABSENT
+        )
 
     return Table.of(
         "The largest groups, with 95 % intervals that hold for all of them at once",

@@ -131,23 +131,18 @@ def metrics_section(summary: Summary) -> Section:
         f"with {before.n_bins} bins of equal width"
     )
     notes = [Text(summary.recalibration.method)]
-    if any(_is_near_zero(one) for one in (before, after)):
+    if any(
+        "expected_calibration_error" in one.intervals
+        and one.expected_calibration_error < 2 * one.expected_if_calibrated
+        for one in (before, after)
+    ):
         notes.append(Text(NEAR_ZERO))
     if before.n_missing:
         notes.append(Text(f"{quantity(before.n_missing)} without a label left out."))
     if summary.whole.n_rows != before.n_rows:
-        based = (
-            f"The verdict is based on all {summary.whole.n_rows:,} rows, everything else on a "
-            f"random sample of {before.n_rows:,} of them."
-        )
-        notes.append(Text(based))
+        based = f"The verdict is based on all {summary.whole.n_rows:,} rows, everything else on a "
+        notes.append(Text(f"{based}random sample of {before.n_rows:,} of them."))
     return Section("metrics", "Metrics", (*notes, Table(caption, columns, tuple(rows))))
-
-
-def _is_near_zero(audit: Audit) -> bool:
-    """Return whether the ECE may be noise alone."""
-    has_interval = "expected_calibration_error" in audit.intervals
-    return has_interval and audit.expected_calibration_error < 2 * audit.expected_if_calibrated
 
 
 def _cell(audit: Audit, key: str) -> str:
@@ -169,6 +164,10 @@ def calibrators_section(summary: Summary) -> Section:
             return "dropped early"
         return "the mixture" if line["weight"] is None else percent(line["weight"])
 
+    def interval(line: dict[str, Any]) -> str:
+        center, reach = line["log_loss"], Z_95 * line["standard_error"]
+        return f"{decimal(center - reach)} to {decimal(center + reach)}"
+
     text = (
         f"Selected: {recalibration.chosen}. Lower log loss is better; IdentityCalibrator() leaves "
         "the outputs unchanged and is the baseline."
@@ -180,19 +179,10 @@ def calibrators_section(summary: Summary) -> Section:
         recalibration.leaderboard,
         ("calibrator", lambda line: str(line["name"])),
         ("log loss, cross-fitted", lambda line: decimal(line["log_loss"])),
-        ("95 % interval", lambda line: _interval(line["log_loss"], Z_95 * line["standard_error"])),
+        ("95 % interval", interval),
         ("weight in the mixture", weight),
     )
     return Section("calibrators", "Calibrators", (Text(text), table), is_collapsed=True)
-
-
-def _interval(center: float, reach: float) -> str:
-    """Return an interval around its center.
-
-    >>> _interval(0.5, 0.1)
-    '0.4000 to 0.6000'
-    """
-    return f"{decimal(center - reach)} to {decimal(center + reach)}"
 
 
 MAX_GROUPS = 20
@@ -226,13 +216,11 @@ def groups_section(summary: Summary) -> Section | None:
     if comparison.too_few_rows:
         few = ", ".join(sorted(comparison.too_few_rows)[:MAX_GROUPS])
         intro += f" Groups with fewer than {MIN_ROWS} rows, not compared: {few}."
-    blocks: list[Block] = [Text(intro)]
+    figures = [_figure(comparison, one, shown) for one in TITLES if one in comparison.disparities]
+    blocks: list[Block] = [Row(tuple(figures)), _figure_table(whole, comparison, shown)]
     if comparison.disparities:
-        blocks.append(_disparity_table(comparison))
-    names = [name for name in TITLES if name in comparison.disparities]
-    blocks.append(Row(tuple(_figure(comparison, name, shown) for name in names)))
-    blocks.append(_figure_table(whole, comparison, shown))
-    return Section("groups", "Do groups differ?", tuple(blocks))
+        blocks.insert(0, _disparity_table(comparison))
+    return Section("groups", "Do groups differ?", (Text(intro), *blocks))
 
 
 def _disparity_table(comparison: GroupComparison) -> Table:

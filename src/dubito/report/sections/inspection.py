@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dubito.arrays import IntArray
@@ -17,9 +19,9 @@ N_ROWS = 15
 MAX_LINES = 50
 
 
-def provenance_section(facts: tuple[tuple[str, str], ...], command: str | None) -> Section:
+def provenance_section(facts: Sequence[tuple[str, str]], command: str | None) -> Section:
     """Return how the report was computed."""
-    blocks: list[Block] = [Facts(facts)]
+    blocks: list[Block] = [Facts(tuple(facts))]
     if command is not None:
         blocks += [Text("To reproduce this report:"), Code(command)]
     return Section("provenance", "How it was computed", tuple(blocks))

@@ -21,7 +21,7 @@ from dubito.measure.detection import RankingState
 from dubito.measure.regression import point_of_rows, squared_errors, values_of
 from dubito.report.chart_builders import (
     Curve,
-    coverage_chart,
+    nominal_chart,
     pit_histogram,
     risk_chart,
     width_chart,
@@ -38,7 +38,7 @@ from dubito.report.content import (
     Verdict,
     between,
 )
-from dubito.report.regression_summary import RegressionSummary, target_mean, widths_of
+from dubito.report.regression_summary import Candidate, RegressionSummary, target_mean, widths_of
 from dubito.report.verdict import split_verdict
 
 N_ROWS = 15
@@ -85,7 +85,7 @@ def _coverage_section(summary: RegressionSummary) -> Section:
     title = "Observed and nominal coverage"
     coverage = Figure(
         title,
-        (coverage_chart(title, summary.before.audit.n_rows, coverages),),
+        (nominal_chart("coverage", title, summary.before.audit.n_rows, coverages),),
         "On the dashed line, intervals contain as many targets as they should. Below it they are "
         "too narrow: the model is over-confident.",
         _coverage_table([(label, one) for _, label, one in shown]),
@@ -201,28 +201,26 @@ def _calibrators_section(summary: RegressionSummary) -> Section:
     ).lstrip()
     title = summary.before.audit.crps_title
     selected = summary.after
+
+    def crps(one: Candidate) -> str:
+        value, kind = decimal(one.audit.continuous_ranked_probability_score), one.audit.crps_title
+        return value if kind == title else f"{value} ({kind})"
+
+    def largest_gap(one: Candidate) -> str:
+        gaps = np.abs(one.audit.coverage - one.audit.levels)
+        return percent(float(gaps.max()) if gaps.size else None)
+
     table = Table.of(
         "Every metric is out of sample",
         summary.candidates,
         ("calibrator", lambda one: one.name),
         ("summary", lambda one: one.summary),
-        (title, lambda one: _crps(one.audit, title)),
-        ("largest coverage gap", lambda one: percent(_largest_gap(one.audit))),
+        (title, crps),
+        ("largest coverage gap", largest_gap),
         ("", lambda one: "selected" if one is selected else ""),
         texts=(0, 1, 4),
     )
     return Section("calibrators", "Calibrators", (Text(text), table))
-
-
-def _crps(audit: RegressionAudit, title: str) -> str:
-    """Return the CRPS, and of which kind it is if that is not the one of the column."""
-    value = decimal(audit.continuous_ranked_probability_score)
-    return value if audit.crps_title == title else f"{value} ({audit.crps_title})"
-
-
-def _largest_gap(audit: RegressionAudit) -> float | None:
-    """Return the largest difference of observed and nominal coverage."""
-    return float(np.abs(audit.coverage - audit.levels).max()) if audit.levels.size else None
 
 
 def _decisions_section(summary: RegressionSummary) -> Section:
