@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.passes import find_layer, last_linear, only_call, recorded_calls
+from dubito.learn.collect import _last_linear, _only_call, _recorded_calls
+from dubito.learn.passes import find_layer
 
 
 class Shared(nn.Module):
@@ -26,7 +27,7 @@ def test_calls_hold_what_layers_read_and_wrote_then() -> None:
     model = nn.Sequential(nn.ReLU(inplace=True), layer, nn.ReLU(inplace=True))
     inputs = torch.tensor([[-1.0, 3.0]])
     expected = layer(torch.tensor([[0.0, 3.0]]))
-    with recorded_calls([layer, model[0]]) as calls:
+    with _recorded_calls([layer, model[0]]) as calls:
         model(inputs.clone())
     assert [call.layer for call in calls] == [model[0], layer]
     assert calls[0].input.equal(inputs)
@@ -36,7 +37,7 @@ def test_calls_hold_what_layers_read_and_wrote_then() -> None:
 
 def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
     layer = nn.Linear(2, 2)
-    with pytest.raises(RuntimeError), recorded_calls([layer]) as calls:
+    with pytest.raises(RuntimeError), _recorded_calls([layer]) as calls:
         layer(torch.ones(1, 3))
     layer(torch.ones(1, 2))
     assert len(calls) == 1
@@ -47,18 +48,18 @@ def test_hooks_are_gone_afterwards_even_after_an_error() -> None:
 def test_the_last_linear_layer_is_the_one_whose_outputs_come_out() -> None:
     model = Shared()
     linear = [model.body, model.head]
-    with recorded_calls(linear) as calls:
+    with _recorded_calls(linear) as calls:
         outputs = model(torch.randn(3, 2))
-    assert last_linear(calls, outputs) is model.head
-    assert last_linear(calls, outputs.reshape(-1)) is model.head
-    assert last_linear(calls, outputs + 1) is None
-    assert last_linear(calls, calls[1].output) is None  # one of two calls
-    assert only_call(calls, model.head, "layer", "caller").output.equal(outputs)
+    assert _last_linear(calls, outputs) is model.head
+    assert _last_linear(calls, outputs.reshape(-1)) is model.head
+    assert _last_linear(calls, outputs + 1) is None
+    assert _last_linear(calls, calls[1].output) is None  # one of two calls
+    assert _only_call(calls, model.head, "layer").output.equal(outputs)
     with pytest.raises(
         BadValueError,
         match=r"`layer` .*, got Linear, which ran 2 times\. Use a layer before or after it",
     ):
-        only_call(calls, model.body, "layer", "caller")
+        _only_call(calls, model.body, "layer")
 
 
 def test_layers_are_found_by_name() -> None:

@@ -28,6 +28,10 @@ TOLERANCE = 1e-3  # label probabilities that sum to 1 up to this are renormalize
 SMALL = 2e-4  # probabilities from raw scores are smoothed below this, so that none is 0
 FORMS = ("all", "others")  # of label smoothing
 DEFAULT_FLOOR, FEW_CLASSES = -4.0, 10  # the default floor of s for at most so many classes
+WITHOUT_FLOOR = (
+    "UncertaintyAware without a floor has no minimum: s goes to minus infinity where the error "
+    "goes to 0. Use floor=-4.0."
+)
 
 
 class BaseClassLikelihood(BaseLikelihood):
@@ -212,29 +216,22 @@ class UncertaintyAware(BaseClassLikelihood):
     """
 
     n_classes: int
-    floor: float | None
-    beta: float
-    form: Literal["joint", "faithful"]
-    certainty_form: Literal["precision", "sigmoid"]
+    floor: float | Literal["auto"] | None = "auto"
+    beta: float = 0.0
+    form: Literal["joint", "faithful"] = "joint"
+    certainty_form: Literal["precision", "sigmoid"] = "precision"
 
-    def __init__(
-        self,
-        n_classes: int,
-        floor: float | Literal["auto"] | None = "auto",
-        beta: float = 0.0,
-        form: Literal["joint", "faithful"] = "joint",
-        certainty_form: Literal["precision", "sigmoid"] = "precision",
-    ) -> None:
+    def __post_init__(self) -> None:
         caller = "UncertaintyAware"
-        as_count(n_classes, "n_classes", caller, least=2)
-        require_choice(form, ("joint", "faithful"), "form", caller)
-        require_choice(certainty_form, ("precision", "sigmoid"), "certainty_form", caller)
-        if floor == "auto":
-            floor = DEFAULT_FLOOR - log(max(n_classes, FEW_CLASSES) / FEW_CLASSES)
-        lower_bound = None if floor is None else as_floor(floor, caller)
-        values = (n_classes, lower_bound, as_fraction(beta, "beta", caller), form, certainty_form)
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
+        BaseClassLikelihood.__post_init__(self)
+        require_choice(self.form, ("joint", "faithful"), "form", caller)
+        require_choice(self.certainty_form, ("precision", "sigmoid"), "certainty_form", caller)
+        as_fraction(self.beta, "beta", caller)
+        if self.floor == "auto":
+            floor = DEFAULT_FLOOR - log(max(self.n_classes, FEW_CLASSES) / FEW_CLASSES)
+            object.__setattr__(self, "floor", floor)
+        elif self.floor is not None:
+            as_floor(self.floor, caller)
 
     @property
     def n_outputs(self) -> int:
@@ -253,7 +250,7 @@ class UncertaintyAware(BaseClassLikelihood):
         Tensor of shape (n_rows,)
             Log variances of at least `floor`.
         """
-        return floored(self._parameters(outputs, "log_variance")[..., -1], self.floor)
+        return self._log_variance(self._parameters(outputs, "log_variance"))
 
     def certainty(self, outputs: Tensor) -> Tensor:
         """Return the certainty of each row: exp(-s), or 1 - sigmoid(s).
@@ -268,13 +265,13 @@ class UncertaintyAware(BaseClassLikelihood):
         Tensor of shape (n_rows,)
             Positive certainties, in the form of `certainty_form`.
         """
-        s = floored(self._parameters(outputs, "certainty")[..., -1], self.floor)
+        s = self._log_variance(self._parameters(outputs, "certainty"))
         return bounded_exp(-s) if self.certainty_form == "precision" else (-s).sigmoid()
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         if self.floor is None and not torch.compiler.is_compiling():
-            _warn_without_floor()
-        logits, log_variance = parameters[..., :-1], floored(parameters[..., -1], self.floor)
+            warnings.warn(WITHOUT_FLOOR, BoundWarning, stacklevel=5)
+        logits, log_variance = parameters[..., :-1], self._log_variance(parameters)
         # Both have one entry per row and no class axis: each s is paired with its own error only.
         errors = _squared_error(logits.softmax(-1), labels)
         if self.form == "faithful":
@@ -282,18 +279,13 @@ class UncertaintyAware(BaseClassLikelihood):
             return losses + self._variance_losses(errors.detach(), log_variance)
         return self._variance_losses(errors, log_variance)
 
+    def _log_variance(self, parameters: Tensor) -> Tensor:
+        assert self.floor != "auto"  # which stands for a number
+        return floored(parameters[..., -1], self.floor)
+
     def _variance_losses(self, errors: Tensor, log_variance: Tensor) -> Tensor:
         losses = 0.5 * (errors * (-log_variance).exp() + self.n_classes * log_variance)
         return beta_weighted(losses, log_variance, self.beta)
-
-
-def _warn_without_floor() -> None:
-    """Warn that the loss has no minimum without a floor."""
-    text = (
-        "UncertaintyAware without a floor has no minimum: s goes to minus infinity where the error "
-        "goes to 0. Use floor=-4.0."
-    )
-    warnings.warn(text, BoundWarning, stacklevel=6)
 
 
 def smooth_labels(

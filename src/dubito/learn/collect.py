@@ -6,6 +6,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -25,13 +26,9 @@ from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli, require_type
 from dubito.learn.passes import (
-    Call,
     evaluation_mode,
     find_layer,
     flatten_maps,
-    last_linear,
-    only_call,
-    recorded_calls,
     require_module,
     to_array,
     wrap_outputs,
@@ -224,13 +221,13 @@ class _Run:
             parts = _unpack_batch(batch, self.unpack, where)
             _require_accepted(self.model, parts, where)
             named = {name: self.moved(one) for name, one in parts.named.items()}
-            with recorded_calls(self.recorded_layers(is_searching)) as calls:
+            with _recorded_calls(self.recorded_layers(is_searching)) as calls:
                 raw = self.model(*(self.moved(one) for one in parts.inputs), **named)
             outputs = _select_head(raw, self.head)
             if not outputs.numel():
                 continue
             if is_searching and outputs.ndim <= 2:
-                self.last, is_searching = last_linear(calls, outputs), False
+                self.last, is_searching = _last_linear(calls, outputs), False
             found = self.batch(outputs, parts, calls, f"{CALLER} (batch {number})")
             yield found
             n_rows += len(found)
@@ -246,7 +243,7 @@ class _Run:
         candidates = linear if is_searching else {self.last}
         return {one for one in (*candidates, self.layer) if one is not None}
 
-    def batch(self, outputs: torch.Tensor, parts: _Parts, calls: list[Call], caller: str) -> Batch:
+    def batch(self, outputs: torch.Tensor, parts: _Parts, calls: list[_Call], caller: str) -> Batch:
         """Return checked rows."""
         wrapped: BaseOutputs = wrap_outputs(outputs, self.likelihood, caller)
         if isinstance(wrapped, RegressionMembers):  # of one member
@@ -266,12 +263,12 @@ class _Run:
         features = self.features(outputs, calls, caller)
         return make_batch(labels, wrapped, sample_weight=weights, features=features, caller=caller)
 
-    def features(self, outputs: torch.Tensor, calls: list[Call], caller: str) -> FloatArray | None:
+    def features(self, outputs: torch.Tensor, calls: list[_Call], caller: str) -> FloatArray | None:
         """Return the output of `layer`, or the input of the last layer."""
         if self.layer is not None:
-            found = only_call(calls, self.layer, "layer", CALLER).output
+            found = _only_call(calls, self.layer, "layer").output
         elif self.last is not None:
-            found = only_call(calls, self.last, "last_layer", CALLER).input
+            found = _only_call(calls, self.last, "last_layer").input
         else:
             return None
         rule, fix = "must be a layer that returns a tensor", "Use a layer after it"
@@ -300,6 +297,64 @@ class _Run:
         if len(weights) == 1 and self.n_classes:  # a single logit is that of the second class
             weights, bias = (np.concatenate([np.zeros_like(one), one]) for one in (weights, bias))
         return weights[: self.n_classes], bias[: self.n_classes]
+
+
+class _Call(NamedTuple):
+    """The input and the output of one call of a layer."""
+
+    layer: nn.Module
+    input: Any
+    output: Any
+
+
+@contextmanager
+def _recorded_calls(layers: Iterable[nn.Module]) -> Iterator[list[_Call]]:
+    """Record the calls of layers, with copies of tensors: later layers may work in place.
+
+    >>> layer = nn.ReLU()
+    >>> with _recorded_calls([layer]) as calls:
+    ...     _ = layer(torch.tensor([-1.0, 2.0]))
+    >>> calls[0].output.tolist()
+    [0.0, 2.0]
+    """
+    calls: list[_Call] = []
+
+    def before(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        calls.append(_Call(layer, _copied(inputs[0] if inputs else None), None))
+
+    def after(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        place = max(i for i, call in enumerate(calls) if call.layer is layer)
+        calls[place] = calls[place]._replace(output=_copied(output))
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(before).remove)
+            hooks.callback(layer.register_forward_hook(after).remove)
+        yield calls
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a tensor, and anything else unchanged."""
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _only_call(calls: Iterable[_Call], layer: nn.Module, argument: str) -> _Call:
+    """Return the only call of a layer in a batch, or raise."""
+    found = [call for call in calls if call.layer is layer]
+    if len(found) != 1:
+        got = f"{type(layer).__name__}, which ran {len(found)} times"
+        rule, fix = "must be a layer that runs once per batch", "Use a layer before or after it"
+        raise BadValueError(argument, CALLER, rule, got, fix)
+    return found[0]
+
+
+def _last_linear(calls: list[_Call], outputs: torch.Tensor) -> nn.Linear | None:
+    """Return the linear layer, called once, whose output is that of the model; or None."""
+    layers = [call.layer for call in calls]
+    for layer, _, output in reversed(calls):
+        if isinstance(layer, nn.Linear) and output.flatten().equal(outputs.flatten()):
+            return layer if layers.count(layer) == 1 else None
+    return None
 
 
 class _Parts(NamedTuple):
@@ -406,9 +461,9 @@ def _write_shards(
 
 def _require_columns(likelihood: Any, path: Any) -> None:
     """Raise if a file cannot hold the outputs of a likelihood."""
-    is_regression = isinstance(likelihood, BaseRegressionLikelihood)
-    is_regression = is_regression and not isinstance(likelihood, Bernoulli)
-    if is_regression and (likelihood.n_targets > 1 or likelihood.family != "normal"):
+    if not isinstance(likelihood, BaseRegressionLikelihood) or isinstance(likelihood, Bernoulli):
+        return
+    if likelihood.n_targets > 1 or likelihood.family != "normal":
         rule, fix = f"must be None for {likelihood}", "Leave it out, and keep the rows in memory"
         raise BadValueError("path", CALLER, rule, repr(os.fspath(path)), fix)
 

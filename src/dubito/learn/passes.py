@@ -1,11 +1,11 @@
-"""Several passes per row: Monte Carlo dropout, ensembles, augmentation; and recorded layers."""
+"""Several passes per row: Monte Carlo dropout, ensembles, augmentation; evaluation mode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -88,68 +88,6 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(range(n_devices)):
         torch.manual_seed(seed)
         yield
-
-
-class Call(NamedTuple):
-    """The input and the output of one call of a layer."""
-
-    layer: nn.Module
-    input: Any
-    output: Any
-
-
-@contextmanager
-def recorded_calls(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
-    """Record the calls of layers, with copies of tensors: later layers may work in place.
-
-    >>> layer = nn.ReLU()
-    >>> with recorded_calls([layer]) as calls:
-    ...     _ = layer(torch.tensor([-1.0, 2.0]))
-    >>> calls[0].output.tolist()
-    [0.0, 2.0]
-    """
-    calls: list[Call] = []
-    handles: list[Any] = []
-
-    def before(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        calls.append(Call(layer, _copied(inputs[0] if inputs else None), None))
-
-    def after(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        place = max(i for i, call in enumerate(calls) if call.layer is layer)
-        calls[place] = calls[place]._replace(output=_copied(output))
-
-    try:
-        for layer in layers:
-            handles.append(layer.register_forward_pre_hook(before))
-            handles.append(layer.register_forward_hook(after))
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of a tensor, and anything else unchanged."""
-    return value.clone() if isinstance(value, torch.Tensor) else value
-
-
-def only_call(calls: Sequence[Call], layer: nn.Module, argument: str, caller: str) -> Call:
-    """Return the only call of a layer in a batch, or raise."""
-    found = [call for call in calls if call.layer is layer]
-    if len(found) != 1:
-        got = f"{type(layer).__name__}, which ran {len(found)} times"
-        rule, fix = "must be a layer that runs once per batch", "Use a layer before or after it"
-        raise BadValueError(argument, caller, rule, got, fix)
-    return found[0]
-
-
-def last_linear(calls: Sequence[Call], outputs: torch.Tensor) -> nn.Linear | None:
-    """Return the linear layer, called once, whose output is that of the model; or None."""
-    layers = [call.layer for call in calls]
-    for layer, _, output in reversed(calls):
-        if isinstance(layer, nn.Linear) and output.flatten().equal(outputs.flatten()):
-            return layer if layers.count(layer) == 1 else None
-    return None
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module, argument: str, caller: str) -> nn.Module:
