@@ -38,6 +38,7 @@ from dubito.export.graph import TINY, Graph, Value
 
 MAX_LOG_ODDS = log((1 - FLOOR) / FLOOR)
 MAX_TABLE = 1 << 24  # probabilities in the leaves of a forest: 128 MB
+STEPPED = (IsotonicCalibration, HistogramBinning)  # curves of probabilities, others of log odds
 REMEDIES = {  # for what is no policy or calibrator of classes
     "RegressionPolicy": "Decide with RegressionPolicy.decide, or over HTTP with `dubito serve`",
     "Cascade": "Fit a Policy with costs.with_model(...), whose decision to call a larger model "
@@ -126,7 +127,9 @@ def _probabilities(calibrator: Any, rows: Rows) -> Value:
         combined = _one_vs_rest(calibrator, rows)
         return combined / combined.sum()
     if isinstance(calibrator, EnsembleTemperatureScaling):
-        return _tempered_ensemble(calibrator, rows)
+        scaled, unchanged, uniform = map(float, calibrator.weights_)
+        tempered = (rows.log_proba * (1 / calibrator.temperature_)).softmax()
+        return tempered * scaled + rows.log_proba.exp() * unchanged + uniform / rows.n_classes
     return _scores(calibrator, rows).softmax()
 
 
@@ -144,7 +147,12 @@ def _scores(calibrator: Any, rows: Rows) -> Value:
         case OneVsRest():
             return _one_vs_rest(calibrator, rows).log()
         case BaseBinaryCalibrator():
-            odds = _binary_odds(calibrator, rows.log_odds.columns([1]))
+            odds = rows.log_odds.columns([1])
+            if isinstance(calibrator, STEPPED):
+                p = _curve_values([calibrator], odds)
+                odds = p.maximum(FLOOR).log() - (1.0 - p).maximum(FLOOR).log()
+            else:
+                odds = _curve_odds([calibrator], odds)
             return rows.graph.concat([odds * 0.0, odds])
         case ConfidenceCalibrator():
             return _confidence(calibrator, rows.outputs)
@@ -157,12 +165,6 @@ def _mixture(calibrator: AutoCalibrator, rows: Rows) -> Value:
     pairs = zip(calibrator.weights_, calibrator.calibrators_, strict=True)
     parts = [_probabilities(one, rows) * float((1 - uniform) * part) for part, one in pairs]
     return reduce(add, parts) + uniform / rows.n_classes
-
-
-def _tempered_ensemble(calibrator: EnsembleTemperatureScaling, rows: Rows) -> Value:
-    scaled, unchanged, uniform = map(float, calibrator.weights_)
-    tempered = (rows.log_proba * (1 / calibrator.temperature_)).softmax()
-    return tempered * scaled + rows.log_proba.exp() * unchanged + uniform / rows.n_classes
 
 
 def _affine(calibrator: BaseAffineScaling, rows: Rows) -> Value:
@@ -196,18 +198,10 @@ def squared_distances(x: Value, points: FloatArray) -> Value:
     return ((x * x).sum() + squares - x @ (2 * points.T)).maximum(0.0)
 
 
-def _binary_odds(calibrator: BaseBinaryCalibrator, odds: Value) -> Value:
-    """Return calibrated log odds of two classes."""
-    if isinstance(calibrator, IsotonicCalibration | HistogramBinning):
-        p = _curve_values([calibrator], odds)
-        return p.maximum(FLOOR).log() - (1.0 - p).maximum(FLOOR).log()
-    return _curve_odds([calibrator], odds)
-
-
 def _one_vs_rest(calibrator: OneVsRest, rows: Rows) -> Value:
     """Return the probability of each class by its own calibrator; they need not sum to 1."""
     parts = calibrator.calibrators_
-    if isinstance(parts[0], IsotonicCalibration | HistogramBinning):
+    if isinstance(parts[0], STEPPED):
         separate = _curve_values(parts, rows.log_odds)
     else:
         separate = _curve_odds(parts, rows.log_odds).sigmoid()
@@ -386,9 +380,6 @@ def label_probabilities(
 
 def unsupported(value: Any) -> BadTypeError:
     """Return the error for what cannot be exported."""
-    rule = "supports policies and calibrators of classes or labels"
-    got = type(value).__name__
-    fix = REMEDIES.get(
-        got, "Fit a Policy, a MultiLabelPolicy, or a calibrator such as AutoCalibrator()"
-    )
-    return BadTypeError("", "dubito.export", rule, got, fix)
+    rule, got = "supports policies and calibrators of classes or labels", type(value).__name__
+    fix = "Fit a Policy, a MultiLabelPolicy, or a calibrator such as AutoCalibrator()"
+    return BadTypeError("", "dubito.export", rule, got, REMEDIES.get(got, fix))

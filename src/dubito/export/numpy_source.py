@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
@@ -115,8 +115,6 @@ def _source(exported: Any, graph: Graph, by_row: Graph | None, source: str | Non
     shared = _Shared()
     body = [*_Function(graph, shared).body()]
     body_by_row = [] if by_row is None else [*_Function(by_row, shared).body()]
-    if body_by_row:
-        shared.helpers.add("has_columns")
     test_inputs = sample_inputs(exported, graph, N_TEST_ROWS)
     parameters, arguments, notes = [first], [f'TEST_INPUTS["{first}"]'], ""
     if "features" in others:
@@ -136,7 +134,7 @@ def _source(exported: Any, graph: Graph, by_row: Graph | None, source: str | Non
     when = datetime.now(UTC).isoformat(timespec="seconds")
     origin = graph.title if source is None else f"{source}: {graph.title}"
     origin = f"Written by dubito {__version__} on {when} from {origin}."
-    functions = shared.functions()
+    functions = _functions([*body, *body_by_row, *shared.constants], has_both=bool(body_by_row))
     environment = Environment(  # of Python: nothing is escaped
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -163,21 +161,26 @@ def _source(exported: Any, graph: Graph, by_row: Graph | None, source: str | Non
     )
 
 
+def _functions(lines: Sequence[str], *, has_both: bool) -> dict[str, str]:
+    """Return the source of the functions that some lines call, also through others, by name.
+
+    What takes costs in both forms tells them apart by `has_columns`.
+    """
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    called = {*re.findall(r"\w+(?=\()", code), *["has_columns"] * has_both}
+    for name in reversed(HELPERS):
+        if name in called:
+            called |= {*re.findall(r"\w+(?=\()", HELPERS[name])}
+    return {name: text for name, text in HELPERS.items() if name in called}
+
+
 @final
 class _Shared:
-    """What the functions of a file share: constants, and functions that they call."""
+    """The constants that the functions of a file share."""
 
     def __init__(self) -> None:
         self.constants: list[str] = []
         self.known: dict[tuple[Any, ...], str] = {}
-        self.helpers: set[str] = set()
-
-    def functions(self) -> dict[str, str]:
-        """Return the source of the functions that are called, also by each other, by name."""
-        for name in reversed(HELPERS):
-            if name in self.helpers:
-                self.helpers |= {*re.findall(r"\w+(?=\()", HELPERS[name])} & {*HELPERS}
-        return {name: text for name, text in HELPERS.items() if name in self.helpers}
 
     def rule(self, text: str) -> str:
         """Return the name of the constant that holds the rule of a check."""
@@ -202,7 +205,6 @@ class _Shared:
         if array.size <= MAX_LISTED:
             self.constants += _table(f"{name} = ", array)
         else:
-            self.helpers.add("decoded")
             self.constants.append(f"{name} = {_encoded(array)}")
         return name, ATOM
 
@@ -234,8 +236,7 @@ class _Function:
                 yield self._input(value)
                 continue
             text = self._expression(value)[0]
-            name = self._name(value)
-            self.variables[value.number] = name
+            self.variables[value.number] = name = self._name(value)
             yield from _statement(name, text)
         pairs = [
             f'"{name}": {self.variables[one.number]}{"[:, 0]" if name in self.graph.rows else ""}'
@@ -265,9 +266,6 @@ class _Function:
         self.taken.add(variable)
         first, names = next(iter(self.graph.inputs)), self.graph.inputs
         n_rows = f"len({self.variables[names[first].number]})"
-        self.shared.helpers.add(
-            {"matrix": "as_matrix", "column": "as_column", "cube": "as_costs"}[form]
-        )
         if form == "column":
             columns = [one for one in names if names[one].attributes["form"] == "column"]
             listed = ", ".join(map(_quoted, columns))
@@ -281,7 +279,6 @@ class _Function:
             return f'    {variable} = as_matrix({name}, "{name}", {sizes}, {n_rows})'
         if name == "probabilities":
             check = "as_fractions" if "labels" in self.graph.metadata else "as_distributions"
-            self.shared.helpers.add(check)
             other = ", lambda p: 1 - p" if self.graph.takes_one_column else ""
             return f"    {variable} = {check}({name}, {sizes}{other})"
         other = ", first=np.zeros_like" if self.graph.takes_one_column else ""
@@ -296,13 +293,11 @@ class _Function:
         text = self._plain_expression(value)[0]
         if value.op == "div":
             text = f"quotient({', '.join(self._expression(one)[0] for one in value.inputs)})"
-            self.shared.helpers.add("quotient")
         return self._checked(text, value), ATOM
 
     def _checked(self, text: str, value: Value) -> str:
         """Return the text of a value with its check."""
         rule, most = self.graph.limits[value.number]
-        self.shared.helpers.add("checked")
         limit = "" if np.isinf(most) else f", {most:g}"
         return f"checked({text}, {self.shared.rule(rule)}{limit})"
 
@@ -312,8 +307,6 @@ class _Function:
             return self.shared.constant(value.attributes["array"])
         parts = [self._expression(one) for one in value.inputs]
         texts = [text for text, _ in parts]
-        if value.op in HELPERS:
-            self.shared.helpers.add(value.op)
         if value.op == "neg":
             return f"-{_bound(parts[0], NEGATIVE)}", NEGATIVE
         if value.op in INFIX:

@@ -44,10 +44,8 @@ def sample_inputs(
 def _features(exported: Any, noise: FloatArray, random: np.random.Generator) -> FloatArray:
     """Return features near what an OOD gate was fitted on, and further away."""
     score = next(one for one in exported.ood.scores if not isinstance(one, str))
-    if hasattr(score, "means_"):
-        centers = score.means_
-    else:
-        centers = getattr(score, "reference_", np.zeros((1, noise.shape[1])))
+    known = getattr(score, "reference_", np.zeros((1, noise.shape[1])))
+    centers = getattr(score, "means_", known)
     sizes = random.choice([0.1, 1.0, 10.0], (len(noise), 1))
     near = centers[random.integers(0, len(centers), len(noise))] + sizes * noise / 3
     # Scores of the last layer may need activations that are not negative.
@@ -64,8 +62,7 @@ def _scores(calibrator: ConfidenceCalibrator, noise: FloatArray) -> FloatArray:
 
 def true_outputs(exported: Any, graph: Graph, inputs: Arrays) -> Arrays:
     """Return what a policy or calibrator itself makes of inputs, as its graph names outputs."""
-    first = next(iter(graph.inputs))
-    array = inputs[first]
+    first, array = next(iter(inputs.items()))
     is_logits = first == "logits"
     if first == "scores":
         outputs: Any = Scores(array)
