@@ -29,6 +29,7 @@ MAX_CLASSES_SHOWN = 10
 WIDTH = 80  # of printed lines
 WORDS = {True: "better", False: "worse", None: ""}
 RECALIBRATE = "recalibrate on current rows"
+MEANING_CHANGED = "The outputs did not shift: the meaning of the labels may have changed. Retrain."
 
 
 def comparison_verdict(found: Comparison) -> str:
@@ -230,16 +231,14 @@ def _largest_change(found: Drift) -> str:
     """Return the class whose estimated prior changed most, if any is identified."""
     if found.prior is None or found.reference_prior is None:
         return ""
-    change = np.abs(found.prior.prior - found.reference_prior) * found.prior.is_identified
+    now, before = found.prior, found.reference_prior
+    change = np.abs(now.prior - before) * now.is_identified
     k = int(change.argmax())
     if not change[k]:
         return ""
-    low, high = found.prior.low[k], found.prior.high[k]
+    ends = f"{percent(now.low[k])} to {percent(now.high[k])}"
     name = found.classes[k] if found.classes else k
-    return (
-        f" (class {name} from {percent(found.reference_prior[k])} to about "
-        f"{percent(found.prior.prior[k])}, {percent(low)} to {percent(high)})"
-    )
+    return f" (class {name} from {percent(before[k])} to about {percent(now.prior[k])}, {ends})"
 
 
 def _confidence_text(found: Drift) -> str:
@@ -250,17 +249,13 @@ def _confidence_text(found: Drift) -> str:
     shift = found.shifts["confidence"]
     means = f"mean {percent(shift.reference)}, now {percent(shift.current)}"
     if names == ["energy"]:
-        return (
-            f"The energy of the logits shifted, but the confidence did not ({means}): inspect the "
-            "inputs."
-        )
+        text = "The energy of the logits shifted, but the confidence did not"
+        return f"{text} ({means}): inspect the inputs."
     if "gap" in found.shifted:
         return f"Confidence shifted ({means})."
     if "gap" in found.shifts:
-        return (
-            f"Confidence shifted ({means}); no significant change in calibration on the labeled "
-            "rows."
-        )
+        text = "no significant change in calibration on the labeled rows"
+        return f"Confidence shifted ({means}); {text}."
     has_ood = "OOD inputs" in found.shifted
     if has_ood or "labels" in found.shifted or "predicted classes" in found.shifted:
         cause = "the OOD inputs" if has_ood else "the new priors"
@@ -277,17 +272,14 @@ def _accuracy_text(found: Drift) -> str:
         verb = "rose" if has_risen else "fell"
         sentences.append(f"Accuracy {verb} {_from_to(shift, percent)}.")
         if found.shifted == ("accuracy",) and not has_risen:
-            sentences.append(
-                "The outputs did not shift: the meaning of the labels may have changed. Retrain."
-            )
+            sentences.append(MEANING_CHANGED)
     elif shift := _significant(found, "log loss"):
         sentences.append(f"Log loss went {_from_to(shift)}.")
     if shift := _significant(found, "gap"):
-        assert shift.reference is not None
-        assert shift.current is not None
+        before, now = shift.reference or 0.0, shift.current or 0.0
         # With the other sign, the gap could be as large as before.
-        least = abs(shift.reference) * (1.0 if shift.reference * shift.current >= 0 else 0.5)
-        advice = "calibration improved" if abs(shift.current) < least else RECALIBRATE
+        least = abs(before) * (1.0 if before * now >= 0 else 0.5)
+        advice = "calibration improved" if abs(now) < least else RECALIBRATE
         change = _from_to(shift, points)
         sentences.append(f"Confidence - accuracy went {change} points: {advice}.")
     return " ".join(sentences)
@@ -308,14 +300,13 @@ def drift_lines(found: Drift) -> list[str]:
     """Return the result as lines of 80 columns."""
     change = f"change ({short_percent(found.level)})"
     head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
-    lines = [
-        *wrapped(found.verdict, WIDTH),
-        "",
-        *wrapped(_drift_note(found, "*", "dist."), WIDTH),
-        "",
-        head,
-    ]
-    lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
+    note = wrapped(_drift_note(found, "*", "dist."), WIDTH)
+    lines = [*wrapped(found.verdict, WIDTH), "", *note, "", head]
+    for name, shift in found.shifts.items():
+        before, now, difference, distance, p_value = _shift_cells(shift)
+        mark = " *" if shift.has_shifted else ""
+        line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}"
+        lines.append(f"{line}{mark}".rstrip())
     if found.expected_accuracy is None:
         return lines
     return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
@@ -349,27 +340,14 @@ def _drift_note(found: Drift, mark: str, distance: str) -> str:
     )
 
 
-def _shift_line(name: str, shift: DistributionShift) -> str:
-    """Return one shift as a line."""
-    before, now, difference, distance, p_value = _shift_cells(shift)
-    mark = " *" if shift.has_shifted else ""
-    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}{mark}"
-    return line.rstrip()
-
-
 def _shift_cells(shift: DistributionShift) -> tuple[str, str, str, str, str]:
     """Return both means, the interval of their difference, the distance and the p-value."""
     before, now = ("" if one is None else decimal(one) for one in (shift.reference, shift.current))
     one = shift.difference
     difference = "" if one is None else f"{one:+}".partition("(")[2].removesuffix(")")
-    distance = _figure(shift.distance, ".3f")
-    p_value = _figure(shift.p_value, ".4f").replace("0.0000", "<0.0001")
-    return before, now, difference, distance, p_value
-
-
-def _figure(value: float | None, digits: str) -> str:
-    """Return a number as text, nothing for None."""
-    return "" if value is None else f"{value:{digits}}"
+    distance = "" if shift.distance is None else f"{shift.distance:.3f}"
+    p_value = "" if shift.p_value is None else f"{shift.p_value:.4f}"
+    return before, now, difference, distance, p_value.replace("0.0000", "<0.0001")
 
 
 def _accuracy_lines(found: Drift) -> list[str]:
@@ -389,10 +367,8 @@ def _prior_lines(found: Drift) -> list[str]:
     if found.prior is None or not cells:
         return []
     method = f"(estimated by {found.prior.method.upper()})"
-    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
-    return lines + [
-        f"  {name[:22]:<22} {before:>8} {now:>8}  {between}" for name, before, now, between in cells
-    ]
+    lines = [f"  {name[:22]:<22} {before:>8} {now:>8}  {ends}" for name, before, now, ends in cells]
+    return ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}", *lines]
 
 
 def _prior_cells(found: Drift) -> list[tuple[str, str, str, str]]:

@@ -493,9 +493,10 @@ class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
 
     def _draw(self, ax: Axes) -> None:
         if isinstance(self.curve, CostPriorCurve):
-            _draw_chart(cost_prior_chart(self.curve, self.name or "the class"), ax)
+            chart = cost_prior_chart(self.curve, self.name or "the class")
         else:
-            _draw_chart(cost_coverage_chart(self.curve, self.name or "model"), ax)
+            chart = cost_coverage_chart(self.curve, self.name or "model")
+        _draw_chart(chart, ax)
 
 
 OPACITY, HATCH = 0.4, "///"
@@ -608,9 +609,8 @@ class ErrorAreasDisplay(BaseDisplay):
         return cls(areas, feature_name=feature_name).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        _draw_chart(
-            error_areas_chart(self.areas, self.feature_name), ax, loc="upper center", ncols=2
-        )
+        chart = error_areas_chart(self.areas, self.feature_name)
+        _draw_chart(chart, ax, loc="upper center", ncols=2)
 
 
 @final
@@ -718,9 +718,8 @@ class DecisionRegionDisplay(BaseDisplay):
 
         regions = self.regions
         _fill_regions(ax, regions)
-        ax.add_collection(
-            LineCollection(list(regions.segments), colors=_text_color(), linewidths=1.4)
-        )
+        boundaries = LineCollection(list(regions.segments), colors=_text_color(), linewidths=1.4)
+        ax.add_collection(boundaries)
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
         ax.set(xlim=regions.x[[0, -1]], ylim=regions.y[[0, -1]])
         taken = np.flatnonzero(regions.area_fraction > 0)
@@ -952,14 +951,14 @@ class UncertaintyMapDisplay:
         UncertaintyMapDisplay
         """
         picture = _as_map(image, "image", (2, 3))
-        named = {"aleatoric": aleatoric, "epistemic": epistemic}
-        maps = {name: _as_map(values, name, (2,)) for name, values in named.items()}
-        for name, one in maps.items():
-            if one.shape != picture.shape[:2]:
+        maps = []
+        for name, values in (("aleatoric", aleatoric), ("epistemic", epistemic)):
+            maps.append(_as_map(values, name, (2,)))
+            if maps[-1].shape != picture.shape[:2]:
                 rule = f"must have the shape of the image, {picture.shape[:2]}"
                 fix = "Pass the maps of this image"
-                raise BadValueError(name, MAPS, rule, f"{one.shape}", fix)
-        return cls(picture, **maps).plot(axes)
+                raise BadValueError(name, MAPS, rule, f"{maps[-1].shape}", fix)
+        return cls(picture, *maps).plot(axes)
 
     def plot(self, axes: Sequence[Axes] | None = None) -> Self:
         """Draw on three axes, by default those of a new figure, and return the display.

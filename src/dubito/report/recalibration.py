@@ -37,11 +37,20 @@ class Recalibration:
     """
 
     batch: Batch
-    scaled: Batch | None
-    temperature: float | None
-    chosen: str
-    leaderboard: tuple[dict[str, Any], ...]
     method: str
+    chosen: str = "nothing"
+    leaderboard: tuple[dict[str, Any], ...] = ()
+    scaled: Batch | None = None
+    temperature: float | None = None
+
+    @classmethod
+    def of(
+        cls, batch: Batch, probabilities: FloatArray, calibrator: BaseCalibrator, method: str
+    ) -> Recalibration:
+        """Return rows with probabilities that a calibrator returned."""
+        chosen = calibrator.summary().partition(";")[0]
+        leaderboard = tuple(getattr(calibrator, "leaderboard_", ()))
+        return cls(_with_probabilities(batch, probabilities), method, chosen, leaderboard)
 
 
 def recalibrate(
@@ -54,7 +63,7 @@ def recalibrate(
     )
     if len(fitted_on) < MIN_ROWS:
         method = f"{len(fitted_on)} rows are too few to calibrate: the outputs are unchanged."
-        return Recalibration(batch, None, None, "nothing", (), method)
+        return Recalibration(batch, method)
     shards = ArrayShards(fitted_on)
     # About bounds: the metrics show the effect.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
@@ -66,22 +75,16 @@ def recalibrate(
             fitted = auto.fit(shards)
         single = TemperatureScaling().fit(shards)
         folds = make_folds(rows, min(_n_folds(len(rows)), len(rows)), seed)
+        seen = (fitted, calibration is None), (single, not isinstance(calibration, Batch))
         after, scaled = (
             _cross_fitted(one, rows, folds) if is_seen else one._predict_proba(rows.outputs)
-            for one, is_seen in (
-                (fitted, calibration is None),
-                (single, not isinstance(calibration, Batch)),
-            )
+            for one, is_seen in seen
         )
-    has_logits = not isinstance(batch.outputs, TopLabel)
-    return Recalibration(
-        _with_probabilities(batch, after),
-        _with_probabilities(batch, scaled) if has_logits else None,
-        single.temperature_ if has_logits else None,
-        fitted.summary().partition(";")[0],
-        tuple(getattr(fitted, "leaderboard_", ())),
-        _method(len(fitted_on), calibration, fitted),
-    )
+    found = Recalibration.of(batch, after, fitted, _method(len(fitted_on), calibration, fitted))
+    if isinstance(batch.outputs, TopLabel):
+        return found
+    scaled_rows = _with_probabilities(batch, scaled)
+    return replace(found, scaled=scaled_rows, temperature=single.temperature_)
 
 
 def held_out(batch: Batch, calibrator: BaseCalibrator, evidence: Evidence) -> Recalibration:
@@ -90,14 +93,7 @@ def held_out(batch: Batch, calibrator: BaseCalibrator, evidence: Evidence) -> Re
         "The calibrator is that of the policy. Every metric “after” is about the probabilities "
         f"behind the report of the policy: {len(batch):,} rows, {evidence.evaluation}."
     )
-    return Recalibration(
-        _with_probabilities(batch, evidence.decisions.probabilities),
-        None,
-        None,
-        calibrator.summary().partition(";")[0],
-        tuple(getattr(calibrator, "leaderboard_", ())),
-        method,
-    )
+    return Recalibration.of(batch, evidence.decisions.probabilities, calibrator, method)
 
 
 def as_class_problem(batch: Batch) -> Batch:

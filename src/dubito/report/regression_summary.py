@@ -145,8 +145,9 @@ class RegressionSummary:
             whole = replace(whole, **parts)
         used = np.flatnonzero(batch.labeled_weight > 0)
         if used.size > MAX_ROWS_MEASURED:
-            chosen = np.random.default_rng(seed).choice(used, MAX_ROWS_MEASURED, replace=False)
-            used = np.sort(chosen)
+            used = np.sort(
+                np.random.default_rng(seed).choice(used, MAX_ROWS_MEASURED, replace=False)
+            )
         rows = batch.take(used)
         candidates, name = [Candidate.of(*UNCALIBRATED, rows)], ""
         if policy.calibrator is not None:
@@ -156,12 +157,10 @@ class RegressionSummary:
             candidates.append(Candidate.of(name, summary, after))
         if len(rows) >= MIN_ROWS:
             candidates += [one for one in _recalibrated(rows, None, seed) if one.name != name]
-        method = (
-            f"The calibrator is that of the policy: {name}. Every metric “after” is about the "
-            "distributions behind its report"
-            if name
-            else "The policy takes the outputs uncalibrated. Its report is about the same rows"
-        )
+        method = "The policy takes the outputs uncalibrated. Its report is about the same rows"
+        if name:
+            method = f"The calibrator is that of the policy: {name}. Every metric “after” is about "
+            method += "the distributions behind its report"
         return cls(
             whole,
             tuple(candidates),
@@ -190,8 +189,10 @@ class RegressionSummary:
 
 def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Candidate]:
     """Return the rows after each calibrator, fitted on other rows."""
-    found = []
-    outputs = rows.outputs  # quantiles stay at their levels, so that scores can be compared
+    found, outputs = (
+        [],
+        rows.outputs,
+    )  # quantiles stay at their levels, so that scores can be compared
     levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DRAW_LEVELS
     fitted_on = ArrayShards(rows if calibration is None else calibration)
     for calibrator in (VarianceScaling(), QuantileRecalibration(levels)):
@@ -206,9 +207,8 @@ def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Can
                     after = replace(rows, outputs=whole.transform(outputs))
             except DubitoError:
                 continue  # outputs without a spread, such as a single quantile
-        summary = whole.summary().partition(";")[0]
-        uncalibrated = replace(rows, outputs=before)
-        found.append(Candidate.of(type(calibrator).__name__, summary, after, uncalibrated))
+        name, summary = type(calibrator).__name__, whole.summary().partition(";")[0]
+        found.append(Candidate.of(name, summary, after, replace(rows, outputs=before)))
     return found
 
 

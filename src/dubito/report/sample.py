@@ -90,15 +90,10 @@ class Sample:
 
     def outcome_of(self, action: IntArray) -> Outcome:
         """Return the outcome of one action per row."""
-        weight = self.weight
-        kept = weight * (action != self.costs.reject)
-        paid = self.paid[np.arange(action.size), action]
-        wrong = kept @ self.wrong(action)
-        return Outcome(
-            coverage=float(kept.sum() / weight.sum()),
-            risk=float(wrong / kept.sum()) if kept.any() else 0.0,
-            cost=float(1000 * (weight @ paid) / weight.sum()),
-        )
+        kept, total = self.weight * (action != self.costs.reject), self.weight.sum()
+        paid = self.weight @ self.paid[np.arange(action.size), action]
+        risk = float(kept @ self.wrong(action) / kept.sum()) if kept.any() else 0.0
+        return Outcome(float(kept.sum() / total), risk, float(1000 * paid / total))
 
     def wrong(self, action: IntArray) -> FloatArray:
         """Return whether another action would have cost less, as a fraction for soft labels.
@@ -188,16 +183,13 @@ def draw_sample(
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
         costs = None if costs.columns or costs.reviews else costs
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
-    is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MAX_CLASSES
-    if is_soft or not is_narrow:
+    if is_soft or not isinstance(outputs, BaseClassOutputs) or outputs.n_classes > MAX_CLASSES:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
         rows = replace(batch, outputs=answers, labels=None)
         table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "correct"))
         table = table.with_reject(EXAMPLE_REVIEW, "review")
         return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)
-    assert isinstance(outputs, BaseClassOutputs)
-    names = outputs.classes or outputs.n_classes
-    table = CostMatrix.zero_one(names) if costs is None else costs
+    table = CostMatrix.zero_one(outputs.classes or outputs.n_classes) if costs is None else costs
     has_review = table.reject is not None
     if not has_review:
         name = "review" if "review" not in table.actions else "second review"
@@ -263,9 +255,8 @@ class Thresholds:
     @classmethod
     def of(cls, after: Batch, costs: CostMatrix | None, column: int, seed: int) -> Thresholds:
         """Draw at most 20,000 calibrated rows; without costs, every error costs 1."""
-        batch = _in_single(
-            as_class_problem(sample_rows(ArrayShards(after), MAX_THRESHOLD_ROWS, seed))
-        )
+        sampled = sample_rows(ArrayShards(after), MAX_THRESHOLD_ROWS, seed)
+        batch = _in_single(as_class_problem(sampled))
         outputs = batch.outputs
         assert isinstance(outputs, Probabilities)
         table = CostMatrix.zero_one(outputs.classes or 2) if costs is None else costs
@@ -295,13 +286,12 @@ class Thresholds:
     def at(self, thresholds: Sequence[float]) -> ThresholdOutcome:
         """Return the outcome of taking the next of `actions` from each threshold on."""
         taken = np.searchsorted(thresholds, self.p, side="right")
-        total = self.weight.sum()
+        sides = (self.weight - self.positive, self.positive)
+        counts = np.stack([np.bincount(taken, one, len(self.actions)) for one in sides], axis=1)
         table = np.zeros((self.costs.n_actions, 2))
-        parts = (self.weight - self.positive, self.positive)
-        for side, part in enumerate(parts):
-            table[list(self.actions), side] = np.bincount(taken, part, len(self.actions)) / total
+        table[list(self.actions)] = used = counts / self.weight.sum()
         costs = self.costs.array[:, [1 - self.column, self.column]]
-        found = [_confusion(table[list(self.actions)], k, t) for k, t in enumerate(thresholds)]
+        found = [_confusion(used, k, t) for k, t in enumerate(thresholds)]
         return ThresholdOutcome(table, float((table * costs).sum()), tuple(found))
 
     def costs_over_first(self, thresholds: Sequence[float], values: Any) -> FloatArray:

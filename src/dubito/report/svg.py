@@ -5,14 +5,14 @@ Styles become CSS classes: the page's stylesheet has their colors in light, dark
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, final
 
 import numpy as np
 from markupsafe import Markup
 
-from dubito.charts import Band, Bars, Chart, Line, Points, SpanRow, Verticals
+from dubito.charts import Axis, Band, Bars, Chart, Line, Points, SpanRow, Verticals
 
 LEFT, RIGHT, TOP, BOTTOM = 76.0, 24.0, 12.0, 50.0
 WIDTH = 400.0
@@ -35,11 +35,11 @@ def draw_svg(chart: Chart) -> Markup:
     marks += Markup("").join(handle.format(style, RADII[style]) for style, _ in chart.handles)
     box = Markup("")
     if chart.handles:  # where the axes are, so that scripts can place dots
-        ends = [scale.at_x(chart.x.low), scale.at_x(chart.x.high)]
-        ends += [scale.at_y(chart.y.low), scale.at_y(chart.y.high)]
-        axes = " ".join(repr(float(end)) for end in (chart.x.low, chart.x.high))
-        box = Markup('data-box="{}" data-x="{}" data-low="{!r}" data-high="{!r}" ').format(
-            " ".join(map(str, ends)), axes, float(chart.y.low), float(chart.y.high)
+        low, high, bottom, top = map(float, (chart.x.low, chart.x.high, chart.y.low, chart.y.high))
+        box = Markup(
+            'data-box="{} {} {} {}" data-x="{!r} {!r}" data-low="{!r}" data-high="{!r}" '
+        ).format(
+            *map(scale.at_x, (low, high)), *map(scale.at_y, (bottom, top)), low, high, bottom, top
         )
     frame = Markup(
         '<svg {}class="chart" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}{}</svg>'
@@ -56,21 +56,23 @@ class Scale:
 
     def at_x(self, value: float) -> float:
         """Return the distance of a value from the left edge."""
-        axis = self.chart.x
-        fraction = (min(max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low)
-        return round(LEFT + fraction * (WIDTH - LEFT - RIGHT), 1)
+        return round(LEFT + _fraction(self.chart.x, value) * (WIDTH - LEFT - RIGHT), 1)
 
     def at_y(self, value: float) -> float:
         """Return the distance of a value from the top edge."""
-        axis, height = self.chart.y, self.chart.height
-        fraction = (min(max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low)
-        return round(height - BOTTOM - fraction * (height - BOTTOM - TOP), 1)
+        height = self.chart.height - BOTTOM
+        return round(height - _fraction(self.chart.y, value) * (height - TOP), 1)
 
     def path(self, xs: Any, ys: Any) -> str:
         """Return the path through points; points at the same position are drawn once."""
         pairs = zip(xs, ys, strict=True)
         places = dict.fromkeys((self.at_x(float(x)), self.at_y(float(y))) for x, y in pairs)
         return "M" + "L".join(f"{x:g} {y:g}" for x, y in places) if places else ""
+
+
+def _fraction(axis: Axis, value: float) -> float:
+    """Return where on an axis a value lies, from 0 to 1."""
+    return (min(max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low)
 
 
 def _draw_mark(scale: Scale, mark: object, row: int) -> Markup:
@@ -86,7 +88,7 @@ def _draw_mark(scale: Scale, mark: object, row: int) -> Markup:
         case Points():
             dot = Markup('<circle class="{}" cx="{:g}" cy="{:g}" r="{:g}">{}</circle>')
             kind = f"{'dot' if mark.radius >= 3 else 'speck'} {mark.style}"
-            hints = mark.hints or repeat("", len(mark.x))
+            hints = mark.hints or [""] * len(mark.x)
             return Markup("").join(
                 dot.format(kind, scale.at_x(x), scale.at_y(y), mark.radius, _hint(hint))
                 for x, y, hint in zip(mark.x, mark.y, hints, strict=True)
@@ -115,18 +117,17 @@ def _thinned(line: Line) -> tuple[Any, Any]:
     return (np.repeat(x, 2)[:-1], np.repeat(y, 2)[1:]) if line.steps else (x, y)
 
 
-def _bars(scale: Scale, bars: Bars) -> list[Markup]:
-    """Return rectangles."""
-    left, right, low, high = np.broadcast_arrays(bars.left, bars.right, bars.low, bars.high)
+def _bars(scale: Scale, bars: Bars) -> Iterator[Markup]:
+    """Yield rectangles."""
+    ends = np.broadcast_arrays(bars.left, bars.right, bars.low, bars.high)
     box = Markup('<rect class="{}" x="{:g}" y="{:g}" width="{:g}" height="{:g}">{}</rect>')
     kind = bars.style if bars.style == "band" else f"bar {bars.style}"
-    found = []
-    for k, hint in zip(range(left.size), bars.hints or repeat("", left.size), strict=True):
-        x, y = scale.at_x(left.flat[k]), scale.at_y(high.flat[k])
-        width = round(max(scale.at_x(right.flat[k]) - x, 0.5), 1)
-        height = round(max(scale.at_y(low.flat[k]) - y, 0.0), 1)
-        found.append(box.format(kind, x, y, width, height, _hint(hint)))
-    return found
+    hints = bars.hints or [""] * ends[0].size
+    for left, right, low, high, hint in zip(*(one.flat for one in ends), hints, strict=True):
+        x, y = scale.at_x(left), scale.at_y(high)
+        width = round(max(scale.at_x(right) - x, 0.5), 1)
+        height = round(max(scale.at_y(low) - y, 0.0), 1)
+        yield box.format(kind, x, y, width, height, _hint(hint))
 
 
 def _span_row(scale: Scale, row: SpanRow, number: int) -> Markup:

@@ -35,9 +35,7 @@ def classifier_verdict(summary: Summary) -> Verdict:
         if summary.costs is None:
             more.append(_review_sentence(summary))
         sentences = (*sentences, *filter(None, more))
-    found = None
-    if summary.costs is not None:
-        found = summary.policy_report or summary.cost_report
+    found = summary.policy_report or (None if summary.costs is None else summary.cost_report)
     if found is None:
         return Verdict(headline, sentences, mood)
     paid = found.cost if isinstance(found, PolicyReport) else found.realized
@@ -74,15 +72,13 @@ def _decision_headline(summary: Summary) -> str:
         typical = f"At the median {join_words(values)}: "
     else:
         return ""
-    parts: list[str] = []
-    for one in found[::-1]:
-        name = f"predict {one.action}" if one.action in classes else one.action
-        start = "from" if parts else f"at calibrated P({positive}) \N{GREATER-THAN OR EQUAL TO}"
-        is_last = one is found[0]
-        parts.append(
-            f"{name} below" if is_last else f"{name} {start} {one.low:.3g}{_raw(policy, one.low)}"
-        )
-    text = typical + ", ".join(parts)
+    names = [f"predict {one.action}" if one.action in classes else one.action for one in found]
+    start = f"at calibrated P({positive}) \N{GREATER-THAN OR EQUAL TO}"
+    parts = []
+    for name, one in zip(names[:0:-1], found[:0:-1], strict=True):
+        parts.append(f"{name} {start} {one.low:.3g}{_raw(policy, one.low)}")
+        start = "from"
+    text = typical + ", ".join([*parts, f"{names[0]} below"])
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -155,13 +151,12 @@ def _classwise_sentence(summary: Summary) -> str:
     if miscalibrated_class(summary.whole) is None:
         return ""
     before, after = (
-        one.classwise_calibration_error for one in (summary.audit_before, summary.audit_after)
+        f"{100 * (one.classwise_calibration_error or 0.0):.1f}"
+        for one in (summary.audit_before, summary.audit_after)
     )
-    assert before is not None
-    assert after is not None
     return (
-        f"The best calibrator lowers the classwise calibration error from {before * 100:.1f} to "
-        f"{after * 100:.1f} points, out of sample."
+        f"The best calibrator lowers the classwise calibration error from {before} to {after} "
+        "points, out of sample."
     )
 
 

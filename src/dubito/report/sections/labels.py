@@ -306,22 +306,22 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
     ranked = sorted(
         policy.thresholds, key=lambda one: -figures.label_costs.get(str(one.label), -1.0)
     )
-    rows = []
+    lines = []
     for one in ranked[:MAX_LABELS]:
         name = str(one.label)
         before = figures.current_label_costs.get(name)
         limits = (one.review, one.positive, before, one.raw_review, one.raw_positive)
         shown = [ABSENT if limit is None else f"{limit:.3g}" for limit in limits]
         recall, precision, reviewed, cost = figures.outcomes(name)
-        rows.append((name, *shown[:2], reviewed, cost, shown[2], recall, precision, *shown[3:]))
-    is_shown = [k == 0 or any(row[k] != ABSENT for row in rows) for k in range(len(HEADS))]
+        lines.append((name, *shown[:2], reviewed, cost, shown[2], recall, precision, *shown[3:]))
+    columns = dict(zip(HEADS, zip(*lines, strict=True), strict=True))
     if not _has_reviews(figures):
-        is_shown[HEADS.index("reviewed")] = False
-    kept = [k for k, one in enumerate(is_shown) if one]
+        del columns["reviewed"]
+    columns = {k: cells for k, cells in columns.items() if k == HEADS[0] or {*cells} != {ABSENT}}
+    has_raw = "raw review" in columns or "raw positive" in columns
     where = "Thresholds are on calibrated probabilities"
-    has_raw = is_shown[-1] or is_shown[-2]
     where += ", raw ones on those of the model." if has_raw else "."
-    heads = [HEADS[k] for k in kept]
+    heads = tuple(columns)
     if figures.score is None:
         caption = (
             f"The most costly label comes first. {where} Recall and precision are of what is not "
@@ -329,8 +329,7 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
         )
     else:
         caption = f"The label with most errors comes first. {where}"
-        heads = [one.replace("cost", "errors") for one in heads]
+        heads = tuple(one.replace("cost", "errors") for one in heads)
     if len(ranked) > MAX_LABELS:
         caption += f" {quantity(len(ranked) - MAX_LABELS, 'label')} that cost less are left out."
-    cells = tuple(tuple(row[k] for k in kept) for row in rows)
-    return Table(caption, tuple(heads), cells)
+    return Table(caption, heads, tuple(zip(*columns.values(), strict=True)))

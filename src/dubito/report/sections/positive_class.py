@@ -148,22 +148,18 @@ def _intro(summary: Summary, rows: Thresholds, name: str) -> str:
 def _figures(rows: Thresholds, name: str) -> Row:
     """Return the rows above the thresholds, and the cost of moving one."""
     rates, costs = threshold_charts(rows, name)
+    rate_text = (
+        f"From left to right, {name} rises on a scale of log odds. A good model keeps the recall "
+        "high where few of all rows are left."
+    )
+    cost_text = (
+        "The cost of moving the selected threshold while the others stay. Near the minimum the "
+        "line is flat: there the exact threshold matters little."
+    )
     return Row(
         (
-            Figure(
-                "What is at or above the threshold",
-                (rates,),
-                f"From left to right, {name} rises on a scale of log odds. A good model keeps the "
-                "recall high where few of all rows are left.",
-                anchor="rates-chart",
-            ),
-            Figure(
-                "What the threshold costs",
-                (costs,),
-                "The cost of moving the selected threshold while the others stay. Near the "
-                "minimum the line is flat: there the exact threshold matters little.",
-                anchor="threshold-cost-chart",
-            ),
+            Figure("What is at or above the threshold", (rates,), rate_text, anchor="rates-chart"),
+            Figure("What the threshold costs", (costs,), cost_text, anchor="threshold-cost-chart"),
         )
     )
 
@@ -196,15 +192,12 @@ def _tables(rows: Thresholds, name: str) -> Markup:
         between = f"{ends[place]:.3g} to {ends[place + 1]:.3g}" if is_used else ABSENT
         counts = (f"{one:,.0f}" for one in (negative, positive, negative + positive))
         lines.append((k, actions[k], between, *counts, costs[k]))
-    rates = []
-    for k in range(len(actions) - 1):
-        one = found.confusions[k] if k < len(found.confusions) else None
-        names = _names_from(rows, k + 1)
-        cells: tuple[str, ...] = ("",) * 5
-        if one is not None:
-            values = (one.precision, one.recall, one.false_positive_rate, one.selection_rate)
-            cells = (f"{one.threshold:.3g}", *(percent(value, 2) for value in values))
-        rates.append((names, cells, one is None))
+    rates: list[tuple[str, tuple[str, ...], bool]] = []
+    for k, one in enumerate(found.confusions):
+        values = (one.precision, one.recall, one.false_positive_rate, one.selection_rate)
+        cells = f"{one.threshold:.3g}", *(percent(value, 2) for value in values)
+        rates.append((_names_from(rows, k + 1), cells, False))
+    rates += [("", ("",) * 5, True)] * (len(actions) - 1 - len(rates))  # for the page's script
     return fragment(
         "threshold_tables.html.j2",
         name=name, classes=rows.classes, lines=lines, rates=rates, per=f"{PER:,}", rows=rows,
