@@ -14,11 +14,11 @@ from functools import partial
 from importlib import resources
 from keyword import iskeyword
 from os import PathLike
+from string import Template
 from textwrap import wrap
 from typing import Any, final
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from dubito import __version__
@@ -48,6 +48,11 @@ CALLS = {
     "take": "np.take({}, {})", "take_sum": "np.take({}, {}, axis=0).sum(axis=1)",
     "pick": "np.take_along_axis({}, {}, axis=1)",
 }  # fmt: skip
+BY_ROW = "Return what `decide` returns, for costs given as rows x actions x classes."
+DISPATCH = (
+    "    if not has_columns(row_costs) and np.ndim(row_costs) == 3:",
+    "        return decide_by_row({})",
+)
 _FOLDER = resources.files("dubito.export").joinpath("templates")
 HELPERS = {  # the source of each function by its name, after those that it calls
     text.partition("(")[0].removeprefix("def "): text.rstrip()
@@ -134,40 +139,44 @@ def _source(exported: Any, graph: Graph, by_row: Graph | None, source: str | Non
     when = datetime.now(UTC).isoformat(timespec="seconds")
     origin = graph.title if source is None else f"{source}: {graph.title}"
     origin = f"Written by dubito {__version__} on {when} from {origin}."
-    functions = _functions([*body, *body_by_row, *shared.constants], has_both=bool(body_by_row))
-    environment = Environment(  # of Python: nothing is escaped
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"listed": _listed, "tables": _tables}
-    template = environment.from_string(_FOLDER.joinpath("module.py.j2").read_text(encoding="utf-8"))
-    return template.render(
+    call = ", ".join(parameters)
+    if body_by_row:
+        head = [f"def decide_by_row({call}):", f'    """{BY_ROW}"""']
+        body_by_row = [*head, *body_by_row, "\n\n"]
+        body = [*(line.format(call) for line in DISPATCH), *body]
+    parts = {
+        one: f"\n\n\n{text}"
+        for one, text in _functions([*body, *body_by_row, *shared.constants]).items()
+    }
+    # Tables may be encoded, which needs a function before them.
+    decoder = parts.pop("decoded", "")
+    constants = ["\n\n" if decoder else "\n", *shared.constants] if shared.constants else []
+    template = Template(_FOLDER.joinpath("module.py.txt").read_text(encoding="utf-8"))
+    return template.substitute(
         what="What a policy decides" if name == "decide" else "Calibrated probabilities",
         origin="\n".join(wrap(_plain(origin), WIDTH)),
-        metadata=graph.metadata,
-        # Tables may be encoded, which needs a function before them.
-        decoders=[text for one, text in functions.items() if one == "decoded"],
-        functions=[text for one, text in functions.items() if one != "decoded"],
-        constants=shared.constants,
+        imports="import base64\nimport zlib\n\n" if decoder else "",
+        names="\n".join(f"{k.upper()} = {_listed(names)}" for k, names in graph.metadata.items()),
+        decoders=decoder,
+        constants="\n".join(constants),
+        functions="".join(parts.values()),
+        by_row="\n".join(body_by_row),
         name=name,
-        parameters=", ".join(parameters),
-        outputs=graph.outputs,
+        parameters=call,
+        outputs=", ".join(graph.outputs),
         notes=notes,
-        body=body,
-        body_by_row=body_by_row,
-        test_inputs=test_inputs,
-        test_outputs=true_outputs(exported, graph, test_inputs),
+        body="\n".join(body),
+        test_inputs=_tables("TEST_INPUTS", test_inputs),
+        test_outputs=_tables("TEST_OUTPUTS", true_outputs(exported, graph, test_inputs)),
         arguments=", ".join(arguments),
         n_test_rows=N_TEST_ROWS,
     )
 
 
-def _functions(lines: Sequence[str], *, has_both: bool) -> dict[str, str]:
-    """Return the source of the functions that some lines call, also through others, by name.
-
-    What takes costs in both forms tells them apart by `has_columns`.
-    """
+def _functions(lines: Sequence[str]) -> dict[str, str]:
+    """Return the source of the functions that some lines call, also through others, by name."""
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    called = {*re.findall(r"\w+(?=\()", code), *["has_columns"] * has_both}
+    called = {*re.findall(r"\w+(?=\()", code)}
     for name in reversed(HELPERS):
         if name in called:
             called |= {*re.findall(r"\w+(?=\()", HELPERS[name])}
