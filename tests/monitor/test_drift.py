@@ -266,6 +266,12 @@ Z = np.random.default_rng(0).normal(size=(30, 3))
 P = softmax(Z, axis=1)
 
 
+@pytest.mark.parametrize("outputs", [P, Normal(Z[:, 0], np.exp(Z[:, 1]))])
+def test_the_number_of_permutations_is_checked_for_every_kind(outputs: Any) -> None:
+    with pytest.raises(BadValueError, match=r"`n_permutations` must be an integer of at least 1"):
+        detect_drift(outputs, outputs, n_permutations=0)
+
+
 def test_members_are_averaged() -> None:
     period = Period(Batch.of(None, Members([P, P[::-1]])))
     assert period.outputs is not None
