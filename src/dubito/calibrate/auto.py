@@ -24,8 +24,8 @@ from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
     RowBlock,
-    column_names_of,
     drop_unlabeled,
+    frame_columns,
     labeled_shards,
     require_same_classes,
 )
@@ -306,7 +306,7 @@ class AutoCalibrator(_BaseMixture):
             super().fit(shards)
         finally:
             self.cv = cv
-        self._columns = column_names_of(outputs)
+        self._columns = frame_columns(outputs)
         return self
 
     def _unfitted_copy(self) -> BaseCalibrator:

@@ -57,7 +57,7 @@ MIN_TOTAL_WEIGHT = 2  # a smaller sum over many rows suggests weights normalized
 WIDE_ENTRIES = 1 << 18  # block size (2 MB) of calibrators that need extra numbers per row
 
 
-def column_names_of(outputs: Any) -> tuple[str, ...] | None:
+def frame_columns(outputs: Any) -> tuple[str, ...] | None:
     """Return the columns of a data frame, or of outputs that were read from one."""
     origin = Origin.of(outputs)
     return None if origin is None else origin.columns
@@ -69,7 +69,7 @@ def require_columns(outputs: Any, fitted: Sequence[str] | None, caller: str) -> 
     Columns without names, and a fit without a data frame, have nothing to compare. Outputs with
     class names may come from other columns, though not from the same ones in another order.
     """
-    given = column_names_of(outputs)
+    given = frame_columns(outputs)
     if given is None or fitted is None or len(given) != len(fitted) or given == (*fitted,):
         return
     numbered = [str(k) for k in range(len(given))]
@@ -254,7 +254,7 @@ class BaseCalibrator(OutputContainers):
         }
         shards = labeled_shards(outputs, y, sample_weight, name, **known)
         first = labeled_outputs(next(shards.batches()), name, **known)
-        self._columns = column_names_of(outputs)
+        self._columns = frame_columns(outputs)
         # labeled_shards has counted missing labels in memory; CountedShards belong to an outer fit.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         stacklevel = 3 + (type(self).fit is not BaseCalibrator.fit)  # one more if overridden

@@ -27,8 +27,8 @@ from dubito.calibrate.binary import minimize_newton
 from dubito.calibrate.calibrator import (
     FLOOR,
     OutputContainers,
-    column_names_of,
     drop_unlabeled,
+    frame_columns,
     numbered_names,
 )
 from dubito.calibrate.cross_validation import (
@@ -528,7 +528,7 @@ class MultiLabelCalibrator(OutputContainers):
         first = next(shards.batches())
         known = as_multilabel(first.outputs, name)
         require_own_places(known, as_label_matrix(first.labels, name), "y", name)
-        self._columns = column_names_of(outputs)
+        self._columns = frame_columns(outputs)
         facts = {"n_labels_": known.n_labels, "label_names_": known.label_names}
         with self._fitting(**facts), kept_threads(), cached(shards) as quick:
             counted = CountedShards(quick)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, RandomState, as_fraction, freeze, restored
-from dubito.calibrate.calibrator import BaseCalibrator, column_names_of, require_columns
+from dubito.calibrate.calibrator import BaseCalibrator, frame_columns, require_columns
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
@@ -179,7 +179,7 @@ class Policy(BaseBatchPolicy):
             feature_names=as_feature_names(
                 feature_names, features, next(shards.batches()), "Policy.fit"
             ),
-            output_columns=column_names_of(outputs),
+            output_columns=frame_columns(outputs),
         )[0]  # fmt: skip
 
     @classmethod
