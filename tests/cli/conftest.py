@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from dubito import Logits, Probabilities
@@ -86,6 +88,14 @@ def _compiled() -> None:
     """Compile what checks inputs, so that its notice is in no command's stderr."""
     Logits(np.zeros((2, 3)))
     Probabilities(np.full((2, 3), 1 / 3))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands() -> Iterator[None]:
+    """Build all commands once, as a process does, rather than for each one that runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture
