@@ -25,11 +25,13 @@ NOTICE = "dubito: compiling kernels, once per machine: 0 ready, about 1 s each\n
 # Few and many classes, both kinds of outputs and precisions, labels and label probabilities.
 MANY_KERNELS = """
 import numpy as np
-from dubito import Logits, Probabilities, audit
+from dubito import Logits, Probabilities
+from dubito.data import Batch
 
 few, many = np.full((4, 3), 1 / 3, np.float32), np.full((4, 65), 1 / 65)
-print(audit([0, 1, 2, 0], Logits(few)).to_dict())
-print(audit(many, Probabilities(many)).to_dict())
+for y, outputs in (([0, 1, 2, 0], Logits(few)), (many, Probabilities(many))):
+    rows = Batch.of(y, outputs).rows
+    print(rows.confidence, rows.entropy, rows.log_loss, rows.brier_score)
 """
 
 ONE_KERNEL = """
