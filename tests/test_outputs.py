@@ -150,7 +150,7 @@ def kept_dtype(array: Floats) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(nasty())
 def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Floats) -> None:
     before = array.tobytes()
@@ -161,7 +161,7 @@ def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Float
     assert np.array_equal(outputs.array, array)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(nasty())
 def test_probabilities_are_rows_that_sum_to_one_and_leave_the_callers_bytes_alone(
     logits: Floats,
@@ -177,7 +177,6 @@ def test_probabilities_are_rows_that_sum_to_one_and_leave_the_callers_bytes_alon
     assert_allclose(outputs.array, array, atol=1e-3)
 
 
-@settings(max_examples=100)
 @given(nasty(), st.integers(0, 100))
 def test_permuting_the_classes_permutes_the_probabilities(logits: Floats, seed: int) -> None:
     array = as_shares_of(logits)
@@ -186,7 +185,6 @@ def test_permuting_the_classes_permutes_the_probabilities(logits: Floats, seed: 
     assert_allclose(permuted, Probabilities(array).array[:, order], rtol=1e-6, atol=1e-30)
 
 
-@settings(max_examples=100)
 @given(nasty(n_dimensions=3))
 def test_members_leave_the_callers_bytes_alone_and_average(logits: Floats) -> None:
     array = as_shares_of(logits)
@@ -199,7 +197,6 @@ def test_members_leave_the_callers_bytes_alone_and_average(logits: Floats) -> No
     assert_allclose(outputs.mean.array.sum(axis=1), 1, atol=2e-6)
 
 
-@settings(max_examples=100)
 @given(nasty(n_dimensions=3))
 def test_members_of_logits_are_their_softmax(logits: Floats) -> None:
     before = logits.tobytes()

@@ -118,7 +118,7 @@ def nasty_logits(draw: Any) -> NDArray[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(nasty_logits(), st.floats(1e-3, 1e3), st.floats(0.1, 1), st.floats(0, 1))
 def test_no_class_changes(logits: NDArray[Any], temperature: float, u: float, v: float) -> None:
     mixture = EnsembleTemperatureScaling()

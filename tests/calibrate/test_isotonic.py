@@ -127,7 +127,6 @@ def test_the_curve_is_scikit_learns_but_for_certain_ends(kind: Any, weight: Any)
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.SingleClassWarning")
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30
@@ -238,7 +237,7 @@ ROWS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(ROWS)
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:
     scores, targets, weight = (np.array(column, np.float64) for column in zip(*rows, strict=True))
@@ -391,7 +390,7 @@ def curves(draw: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(curves(), st.sampled_from([0.0, 1e-6, 1e-4, 1e-2, 0.3, 1.0]))
 def test_nothing_moves_by_more_than_the_bound(curve: Any, bound: float) -> None:
     x, y = curve

@@ -57,7 +57,7 @@ def larger(inner: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.recursive(atoms, larger, max_leaves=12))
 def test_expressions_are_those_of_python(text: str) -> None:
     expression = parse(text)

@@ -71,7 +71,7 @@ def test_scores_and_weights_are_left_as_they_came() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.lists(
         st.tuples(

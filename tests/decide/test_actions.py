@@ -148,7 +148,7 @@ def exact_problems(draw: Any) -> tuple[Any, Any, int | None]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(exact_problems(), st.sampled_from([np.float16, np.float32, np.float64]))
 def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision) -> None:
     p, table, reject = problem
@@ -165,7 +165,7 @@ def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision)
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_zero_one_costs_are_the_most_probable_class(data: Any) -> None:
     dtype: Precision = data.draw(st.sampled_from([np.float32, np.float64]))

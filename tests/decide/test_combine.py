@@ -103,7 +103,7 @@ def test_names_of_one_model_are_those_of_all() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data())
 def test_the_order_of_models_does_not_matter_and_rows_are_alone(data: Any) -> None:
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))

@@ -123,7 +123,6 @@ tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)),
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(tables, st.booleans(), st.data())
 def test_kept_and_read_again_it_is_the_same(table: Any, grows: bool, data: Any) -> None:
     names = st.text(max_size=5) | st.integers() | st.booleans()
@@ -239,7 +238,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(whole())), json_values)
 def test_whatever_is_read_is_costs_or_a_clear_error(key: str, value: Any) -> None:
     try:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose as close
@@ -20,7 +20,6 @@ def log_likelihood(logits: Any, train: Any, prior: Any) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.data())
 def test_no_other_prior_is_more_likely(data: Any) -> None:
     shape = data.draw(st.tuples(st.integers(1, 8), st.integers(2, 4)))

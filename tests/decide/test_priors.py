@@ -92,7 +92,7 @@ def test_no_saturated_logit_is_lost_in_float32() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data())
 def test_there_and_back_again(data: Any) -> None:
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))

@@ -38,7 +38,7 @@ def sixteenths(draw: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(sixteenths(), st.integers(0, 16), st.sampled_from([np.float16, np.float32, np.float64]))
 def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype: Any) -> None:
     threshold = sixteenth / 16
@@ -48,7 +48,7 @@ def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     hnp.arrays(
         np.float64,
@@ -261,7 +261,6 @@ def test_the_coverage_and_its_risk_are_kept_too(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([0.3, 0.5, 0.9, 1.0])),
     st.data(),

@@ -224,7 +224,7 @@ def nasty_layers(draw: Any) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(nasty_layers())
 def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Floats]) -> None:
     z, w = given_layer

@@ -153,7 +153,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
 
 @pytest.mark.slow
 @quiet
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     nasty_rows(),
     st.sampled_from([0.3, 0.5, 0.75, 0.8, 0.9]),

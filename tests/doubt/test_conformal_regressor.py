@@ -128,7 +128,7 @@ VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, -0.7, 1e10, 1e16, -1e300, 1
 
 @pytest.mark.slow
 @quiet
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.tuples(st.integers(2, 10), st.just(4)), elements=VALUES),
     st.sampled_from([np.float16, np.float32, np.float64]),

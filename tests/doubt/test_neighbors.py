@@ -156,7 +156,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(nasty_rows(), st.data())
 def test_ties_repeats_and_extremes_are_measured_exactly(
     rows: tuple[Floats, Floats], data: Any

@@ -159,7 +159,6 @@ def test_the_callers_array_stays_as_it_is(order: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     hnp.arrays(
         np.float64,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose as close
@@ -155,7 +155,6 @@ def test_ood_inputs_off_the_main_space_are_doubted() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     hnp.arrays(
         np.float64,

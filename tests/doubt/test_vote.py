@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
@@ -124,7 +124,6 @@ def test_of_a_tie_the_first_class_wins(by: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.permutations([0.1, 0.2, 0.7, 0.3, 0.6]), st.permutations([0.7, 0.1, 0.2, 0.6, 0.3]))
 def test_rounding_makes_and_breaks_no_tie(first: list[float], second: list[float]) -> None:
     certainty = np.array(first + second)[:, None]
@@ -139,7 +138,6 @@ def test_rounding_makes_and_breaks_no_tie(first: list[float], second: list[float
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.data(), st.sampled_from(["mode", "mean", "confidence", "certainty"]))
 def test_the_order_of_views_does_not_matter(data: Any, by: Any) -> None:
     members = made(6, 20, 4, data.draw(st.sampled_from([np.float32, np.float64])))

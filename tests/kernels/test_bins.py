@@ -53,7 +53,7 @@ def test_a_single_bin_holds_everything() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.lists(st.floats(0, 1), max_size=20),
     st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), max_size=20, unique=True),

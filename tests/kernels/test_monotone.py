@@ -49,7 +49,7 @@ def test_neighbors_out_of_order_are_pooled(positive: Any, weight: Any, blocks: A
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), min_size=1, max_size=40))
 def test_blocks_are_those_of_scikit_learn(cells: list[tuple[int, int]]) -> None:
     weight = np.array([w for _, w in cells], np.float64)
@@ -117,7 +117,6 @@ LOG_ODDS = st.floats(-30, 30)
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.lists(LOG_ODDS, min_size=1, max_size=30, unique=True), st.lists(LOG_ODDS, max_size=30))
 def test_curves_are_linear_between_knots_and_level_beyond(
     knots: list[float], others: list[float]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -97,7 +97,6 @@ def test_rows_are_uncorrelated(lag: int) -> None:
     assert abs(correlation(drawn[lag:], drawn[:-lag])) < MAX_ERRORS / (N_DRAWS - lag) ** 0.5
 
 
-@settings(max_examples=100)
 @given(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**40),

@@ -265,7 +265,7 @@ def logits_and_labels(draw: Any) -> tuple[Floats, NDArray[np.int64]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(logits_and_labels())
 def test_numbers_of_nasty_logits_stay_in_their_ranges(
     given_rows: tuple[Floats, NDArray[np.int64]],

@@ -72,7 +72,7 @@ def test_no_rows_overwrite_what_was_there_with_zeros() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.5, 1.0, 3.0]), st.sampled_from([0.0, 0.25, 8.0, np.inf])),

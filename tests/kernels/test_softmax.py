@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose as close
@@ -85,7 +85,6 @@ def close_scores(draw: Any) -> Floats:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(close_scores())
 def test_the_first_highest_score_is_the_first_highest_probability(scores: Floats) -> None:
     result = np.full(scores.shape, np.nan, scores.dtype)

@@ -165,7 +165,7 @@ def nasty_logits(draw: Any) -> Floats:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(nasty_logits())
 def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:
     narrow = fused(doubts.narrow_doubts, array, is_logits=True)

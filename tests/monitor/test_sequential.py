@@ -89,7 +89,7 @@ def test_batches_and_json_do_not_matter(cuts: list[int], is_true: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(SHARES, SHARES, st.sampled_from([0.0, 1e-7, 0.1]))
 def test_no_bet_wins_in_expectation_while_the_claim_is_true(
     stated: float, where: float, tolerance: float
