@@ -133,9 +133,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_finish() -> None:
-    """Leave tests and imported modules out of later garbage collections: they stay to the end."""
+    """Leave tests and imported modules out of later garbage collections, and collect less often.
+
+    They stay to the end. Kernels that are compiled leave little garbage among many new objects.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def _fail_if_skipped(report: Any) -> None:
@@ -171,11 +175,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"Skipped {tests}: {reason}.")
 
 
-@pytest.fixture(autouse=True)
-def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run most tests with one thread of kernels."""
-    if not request.path.relative_to(ROOT).as_posix().startswith(ALL_CORES):
-        monkeypatch.setenv("DUBITO_THREADS", "1")
+@pytest.fixture(autouse=True, scope="module")
+def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run most tests, and what they share, with one thread of kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.relative_to(ROOT).as_posix().startswith(ALL_CORES):
+            patch.setenv("DUBITO_THREADS", "1")
+        yield
 
 
 @pytest.fixture(scope="module")  # while it is open, no test of this process may run an event loop

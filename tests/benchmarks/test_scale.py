@@ -1,13 +1,14 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyarrow import parquet
 
-from benchmarks import scale, scale_peers, scale_rows, scale_work
+from benchmarks import scale, scale_cluster, scale_peers, scale_rows, scale_work
 from benchmarks.scale_rows import LISTS, PLAIN, WIDE, Shape
 from dubito.data import read
 
@@ -81,8 +82,10 @@ def test_the_benchmark_prints_all_tables_and_leaves_no_file(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["scale", "--quick", "-o", str(tmp_path / "deep" / "t.txt")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    # A process of its own loads all that this one has loaded yet.
+    # A process of its own loads all that this one has loaded yet, so that there is one, a worker.
     monkeypatch.setattr(scale, "memory_line", lambda path, shape: f"held by {path.name}")
+    alone = cache(partial(scale_cluster.on_cluster, n_workers=1, n_times=1))
+    monkeypatch.setattr(scale_cluster, "on_cluster", lambda path, shape, *_: {**alone(path, shape)})
     scale.main()
     printed = capsys.readouterr().out
     titles = ("x scanner", "one round of a fit", "power", "x audit", "speed-up", "held by rows")

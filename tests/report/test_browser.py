@@ -61,12 +61,23 @@ class Opened:
         self.context.close()
 
 
-@pytest.fixture
-def opened(browser: Browser, path: Path) -> Iterator[Opened]:
+@pytest.fixture(scope="module")
+def tab(browser: Browser, path: Path) -> Iterator[Opened]:
+    """A tab of the usual size; to open one takes longer than most tests."""
     found = Opened(browser, path)
     yield found
-    assert found.messages == []
     found.close()
+
+
+@pytest.fixture
+def opened(tab: Opened, path: Path) -> Iterator[Opened]:
+    tab.page.goto("about:blank")  # what was typed into the page before is gone
+    tab.page.set_viewport_size({"width": 1280, "height": 720})
+    tab.requests.clear()
+    tab.messages.clear()
+    tab.page.goto(path.as_uri())
+    yield tab
+    assert tab.messages == []
 
 
 def assert_same(found: Outcome, expected: Outcome) -> None:
