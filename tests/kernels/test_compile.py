@@ -1,6 +1,7 @@
 """Kernels are compiled once a machine, with a notice, and load from disk afterwards."""
 
 import fcntl
+import gc
 import io
 import os
 import re
@@ -17,7 +18,12 @@ import pytest
 
 import dubito.kernels
 from dubito.kernels import Workload
-from dubito.kernels.compile import KERNELS, CompilationNotice, LockedCache
+from dubito.kernels.compile import (
+    KERNELS,
+    CompilationNotice,
+    GarbageCollectionPause,
+    LockedCache,
+)
 from dubito.kernels.row_statistics import narrow_rows
 
 NOTICE = "dubito: compiling kernels, once per machine: 0 ready, about 1 s each\n"
@@ -99,6 +105,21 @@ def notice(monkeypatch: pytest.MonkeyPatch) -> CompilationNotice:
     monkeypatch.setattr("dubito.kernels.compile.KERNELS", [])
     monkeypatch.setattr(Workload, "n_kernels", 4)
     return CompilationNotice()
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_garbage_is_collected_as_before_once_a_kernel_is_compiled(is_enabled: bool) -> None:
+    pause, of_kernel = GarbageCollectionPause(), compilation_of(narrow_rows.py_func)
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        pause.on_start(of_kernel)
+        pause.on_start(of_kernel)  # a kernel that this one calls
+        pause.on_end(of_kernel)
+        assert not gc.isenabled()
+        pause.on_end(of_kernel)
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
 
 
 def compile_times(notice: CompilationNotice, times: int) -> None:

@@ -1,5 +1,6 @@
 """Compilation of kernels: once per machine, cached on disk, with a notice."""
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -146,5 +147,25 @@ def _is_terminal() -> bool:
     return sys.stderr is sys.__stderr__ is not None and sys.__stderr__.isatty()
 
 
+@final
+class GarbageCollectionPause(event.Listener):
+    """Pauses the garbage collector while kernels compile, when it frees little and takes long."""
+
+    depth = 0
+    was_enabled = False
+
+    def on_start(self, event: Any) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.was_enabled = gc.isenabled()
+            gc.disable()
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        if not self.depth and self.was_enabled:
+            gc.enable()
+
+
 NOTICE = CompilationNotice()
 event.register("numba:compile", NOTICE)  # type: ignore[no-untyped-call]
+event.register("numba:compile", GarbageCollectionPause())  # type: ignore[no-untyped-call]
