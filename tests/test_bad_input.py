@@ -428,9 +428,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "uncertain labels without a policy": (
         lambda: audit([[1, -1]], MultiLabel([[0.5, 0.5]])),
         BadValueError,
-        "audit: `y_true` must be between 0 and 1, got -1.0 in row 0, column 1. Use NaN or None "
-        "for an unknown label, or pass LabelMatrix.of(y, outputs, uncertain='ignore') if -1 marks "
-        "uncertain ones.",
+        "audit: `y_true` must be between 0 and 1, got -1 in row 0, column 1. Use NaN or None "
+        "for an unknown label, or pass LabelMatrix.of(y, outputs, uncertain='ignore') if -1 or u "
+        "marks uncertain ones.",
     ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),

@@ -37,7 +37,8 @@ def test_uncertain_labels_follow_a_policy(policy: Any, first: list[float], secon
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (Y, r"must be between 0 and 1, got -1.*pass uncertain='ignore' if -1 marks uncertain"),
+        (Y, r"must be between 0 and 1, got -1.*pass uncertain='ignore' if -1 or u marks"),
+        ([["1", "u"]] * 4, "must be between 0 and 1, got u in row 0, column 1"),
         ([[1, 0]] * 3, "`y_true` must have length 4"),
         ([[1], [0], [1], [0]], "must be rows x 2 labels, got 1 labels"),
         ([1, 0, 1, 0], "rows x 2 labels"),

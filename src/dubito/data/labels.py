@@ -382,7 +382,7 @@ def make_label_matrix(
         raise BadTypeError("", f"{caller}.of", rule, type(outputs).__name__, fix)
     if isinstance(y, np.ma.MaskedArray):
         y = np.ma.filled(y.astype(np.float64), np.nan)
-    array = as_array(y, argument, caller)
+    given = array = as_array(y, argument, caller)
     if array.dtype.kind in "OU":
         array = _numbers_of_marks(array, argument, caller)
     values = array if array.dtype.kind == "b" else as_floats(array, argument, caller)
@@ -395,18 +395,19 @@ def make_label_matrix(
     if values.shape[1] != outputs.n_labels:
         rule, fix = f"must be {shape}", "Pass one column per label"
         raise BadValueError(argument, caller, rule, f"{values.shape[1]} labels", fix)
-    values = values[:, _label_columns(column_names(y), outputs, argument, caller)]
+    columns = _label_columns(column_names(y), outputs, argument, caller)
+    values, given = values[:, columns], given[:, columns]
     is_uncertain = values == UNCERTAIN
     fix = "Use NaN or None for an unknown label"
     if uncertain is None:
         policy = "uncertain='ignore'"
         if caller not in ("", "LabelMatrix"):  # neither a file nor called directly
             policy = f"LabelMatrix.of(y, outputs, {policy})"
-        fix += f", or pass {policy} if -1 marks uncertain ones"
+        fix += f", or pass {policy} if -1 or u marks uncertain ones"
     else:
         values[is_uncertain] = np.nan
     is_fine = np.isnan(values) | ((values >= 0) & (values <= 1))
-    require_everywhere(is_fine, values, argument, caller, "must be between 0 and 1", fix)
+    require_everywhere(is_fine, given, argument, caller, "must be between 0 and 1", fix)
     if uncertain in ("zeros", "ones"):
         values[is_uncertain] = float(uncertain == "ones")
     elif isinstance(uncertain, int | float):
