@@ -20,7 +20,6 @@ from sqlalchemy import event, text
 
 from dubito.decide import Policy
 from dubito.errors import BadValueError
-from dubito.serve import app as serve_app
 from dubito.serve.policies import deploy_policy
 from dubito.serve.run import is_loopback, open_socket
 from dubito.serve.service import Settings
@@ -131,20 +130,20 @@ def test_accepted_requests_are_finished_at_shutdown(
 
 
 def test_a_database_failure_does_not_end_the_background_task(
-    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    small_store: Store, running: Callable[..., Api], caplog: pytest.LogCaptureFixture
 ) -> None:
     from sqlalchemy.exc import OperationalError
 
-    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.01)
+    api = running(small_store, Settings(refresh_seconds=0.01))
     refresh = api.app.state.service.catalog.refresh
 
     def away() -> None:
         raise OperationalError("away", None, Exception("away"))
 
     api.app.state.service.catalog.refresh = away
-    time.sleep(1.2)
+    await_that(lambda: "the database does not answer" in caplog.text)
     api.app.state.service.catalog.refresh = refresh
-    assert "the database does not answer" in caplog.text
+    await_that(lambda: "problems" not in api.client.get("/readyz").json())
     assert api.client.get("/readyz").status_code == 200
 
 
@@ -153,11 +152,10 @@ def test_a_policy_of_a_newer_format_does_not_end_the_background_tasks(
     running: Callable[..., Api],
     new: Callable[..., NewDecisions],
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.02)
-    monkeypatch.setattr(serve_app, "RETENTION_SECONDS", 0.02)
-    api = running(small_store, Settings(retention_days=0.01 / 86_400))
+    short = 0.01 / 86_400
+    often = Settings(retention_days=short, refresh_seconds=0.02, cleanup_seconds=0.02)
+    api = running(small_store, often)
     number = add_newer_policy(small_store)
     small_store.activate(number)
     problem = f"This version of dubito cannot read policy {number}. Upgrade dubito."
@@ -185,14 +183,13 @@ def await_that(condition: Callable[[], Any]) -> None:
 def test_a_failed_retention_is_reported_and_repeated(
     small_store: Store, running: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.02)
     delete_before = small_store.delete_before
 
     def broken(_: float) -> int:
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(small_store, "delete_before", broken)
-    api = running(small_store, Settings(retention_days=1))
+    api = running(small_store, Settings(retention_days=1, refresh_seconds=0.02))
     await_that(lambda: "problems" in api.client.get("/readyz").json())
     assert api.client.get("/readyz").json() == {
         "status": "ok",
@@ -203,9 +200,9 @@ def test_a_failed_retention_is_reported_and_repeated(
 
 
 def test_it_is_not_ready_while_nothing_can_be_written(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    small_store: Store, running: Callable[..., Api]
 ) -> None:
-    monkeypatch.setattr(serve_app, "READINESS_SECONDS", 0.0)
+    api = running(small_store, Settings(refresh_seconds=0.02))
     assert api.client.get("/readyz").json() == {"status": "ok"}
     n_pages = api.store.read(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar_one())
 
@@ -213,19 +210,18 @@ def test_it_is_not_ready_while_nothing_can_be_written(
         connection.exec_driver_sql(f"PRAGMA max_page_count = {n_pages}")
 
     event.listen(api.store.engine, "begin", full)
-    answer = api.client.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json() == {"status": "the database cannot be written to"}
+    await_that(lambda: api.client.get("/readyz").status_code == 503)
+    assert api.client.get("/readyz").json()["status"] == "the database cannot be written to"
     event.remove(api.store.engine, "begin", full)
     api.store.engine.dispose()
-    assert api.client.get("/readyz").json() == {"status": "ok"}
+    await_that(lambda: api.client.get("/readyz").json() == {"status": "ok"})
 
 
 def test_it_is_not_ready_while_the_writer_is_stuck(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    small_store: Store, running: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    api = running(small_store, Settings(refresh_seconds=0.02))
     check, may_go = api.store.check_writing, Event()
-    monkeypatch.setattr(serve_app, "READINESS_SECONDS", 0.0)
     monkeypatch.setattr(api.store, "check_writing", lambda: check(0.05))
     held = api.store.submit(lambda _: may_go.wait(30))
     answer = api.client.get("/readyz")
@@ -233,7 +229,7 @@ def test_it_is_not_ready_while_the_writer_is_stuck(
     assert answer.json() == {"status": "writing takes too long"}
     may_go.set()
     assert held.result(30)
-    assert api.client.get("/readyz").status_code == 200
+    await_that(lambda: api.client.get("/readyz").status_code == 200)
 
 
 def test_one_write_a_second_tests_readiness(api: Api) -> None:

@@ -35,11 +35,8 @@ from dubito.serve.service import (
 )
 from dubito.serve.store import Store
 
-REFRESH_SECONDS = 1.0  # between checks of which policy is active
 MAX_LOGGED = 500  # characters of a path
 CLIENT_GONE = 499  # in log and metrics, for a client that left before the response
-RETENTION_SECONDS = 3600.0  # between deletions of old decisions
-READINESS_SECONDS = 1.0  # so long the result of a test write is valid
 health = APIRouter(tags=["health"])
 
 
@@ -116,7 +113,7 @@ async def _repeat(service: Service, name: str, task: Callable[[Service], float])
             seconds = await run_in_threadpool(task, service)
             service.problems.pop(name, None)
         except Exception as error:
-            seconds = REFRESH_SECONDS
+            seconds = service.settings.refresh_seconds
             problem = "the database does not answer"
             if not isinstance(error, SQLAlchemyError):
                 problem = f"{error}" if isinstance(error, DubitoError) else type(error).__name__
@@ -129,7 +126,7 @@ async def _repeat(service: Service, name: str, task: Callable[[Service], float])
 def _follow_policy(service: Service) -> float:
     """Load the policy that is active now; while it cannot be read, the last one stays in use."""
     service.catalog.refresh()
-    return REFRESH_SECONDS
+    return service.settings.refresh_seconds
 
 
 def _delete_old(service: Service) -> float:
@@ -140,7 +137,7 @@ def _delete_old(service: Service) -> float:
             service.store.write(service.forecaster.compact)  # the log has none that are older
         n_rows = service.store.delete_before(time.time() - days * DAY)
         log_event("old decisions deleted", rows=n_rows)
-    return RETENTION_SECONDS
+    return service.settings.cleanup_seconds
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
@@ -235,8 +232,8 @@ async def check_readiness(request: Request, response: Response) -> dict[str, Any
     decisions cannot be deleted. The service decides nevertheless.
     """
     service = get_service(request)
-    async with service.readiness_lock:  # anyone may ask: one write a second is enough
-        if time.monotonic() - service.written_at > READINESS_SECONDS:
+    async with service.readiness_lock:  # anyone may ask: one write per second is enough
+        if time.monotonic() - service.written_at > service.settings.refresh_seconds:
             service.write_problem = await run_in_threadpool(_check_writing, service)
             service.written_at = time.monotonic()
     status = service.write_problem

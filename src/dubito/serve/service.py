@@ -70,6 +70,10 @@ class Settings:
         Delete decisions that are older; None keeps all.
     lease_seconds : float
         How long a reviewer holds a claimed row.
+    refresh_seconds : float
+        Time between checks of which policy is active; as long, the result of a test write is valid.
+    cleanup_seconds : float
+        Time between deletions of old decisions.
     max_bytes, max_rows, max_columns : int
         Limits of a request.
     max_values : int
@@ -88,6 +92,8 @@ class Settings:
     blind: bool = False
     retention_days: float | None = None
     lease_seconds: float = 600.0
+    refresh_seconds: float = 1.0
+    cleanup_seconds: float = 3600.0
     max_bytes: int = 32 * 1024 * 1024
     max_rows: int = 50_000
     max_columns: int = 10_000
@@ -109,8 +115,8 @@ class Settings:
         if self.labels not in LABELS:
             rule, fix = "must be audited or all", "Pass --labels all"
             raise BadValueError("--labels", "dubito serve", rule, repr(self.labels), fix)
-        numbers = ("retention_days", "lease_seconds", "max_bytes", "max_rows", "max_columns")
-        for name in (*numbers, "max_values"):
+        times = ("retention_days", "lease_seconds", "refresh_seconds", "cleanup_seconds")
+        for name in (*times, "max_bytes", "max_rows", "max_columns", "max_values"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 rule, fix = "must be a number above 0", f"Use {name}=30"
