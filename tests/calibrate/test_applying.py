@@ -23,7 +23,6 @@ from dubito.calibrate import (
     StructuredMatrixScaling,
     TemperatureScaling,
     VectorScaling,
-    calibrator,
 )
 from dubito.calibrate.affine import MIN_RBF_LOG_PROBA, SPLINE_KNOTS
 from dubito.calibrate.auto import _FixedMixture
@@ -183,7 +182,7 @@ def test_blocks_and_threads_make_no_difference(
     outputs = Logits(NEW.astype(dtype))
     whole = mixture.predict_proba(outputs)
     for entries in (1000, 60_000):
-        monkeypatch.setattr(calibrator, "WIDE_ENTRIES", entries)
+        monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(entries))
         for n_threads in ("1", "2", "3"):
             monkeypatch.setenv("DUBITO_THREADS", n_threads)
             close(mixture.predict_proba(outputs), whole, rtol=0, atol=1e-13)

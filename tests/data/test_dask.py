@@ -32,7 +32,6 @@ from dubito.data import (
     read,
     scan,
 )
-from dubito.data import dask as dask_module
 from dubito.data.dask import connected
 from dubito.data.progress import report_progress_to
 from dubito.data.shards import Result, Sum, sample_rows
@@ -536,9 +535,8 @@ def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.M
         DaskShards(client, folder, COLUMNS)
 
 
-def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_module, "PATIENCE", "1s")
-    with pytest.raises(BadValueError) as caught, connected("tcp://127.0.0.1:1"):
+def test_no_scheduler_is_reported() -> None:
+    with pytest.raises(BadValueError) as caught, connected("tcp://127.0.0.1:1", patience="1s"):
         pass
     assert str(caught.value) == (
         "Dask scheduler: `address` must be reachable, got tcp://127.0.0.1:1. Start "
@@ -564,13 +562,12 @@ def test_an_address_without_a_port_is_told(address: str) -> None:
         pass
 
 
-def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_module, "JOINING", "1s")
+def test_a_cluster_without_workers_is_reported() -> None:
     distributed: Any = import_module("distributed")
     here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(n_workers=0, processes=False, **here, protocol="tcp://") as bare:
         address = bare.scheduler_address
-        with pytest.raises(BadValueError) as caught, connected(address):
+        with pytest.raises(BadValueError) as caught, connected(address, joining="1s"):
             pass
     assert str(caught.value) == (
         f"Dask scheduler: `workers` must be at least 1, got 0. Start `dask worker "

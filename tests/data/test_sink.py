@@ -13,7 +13,6 @@ import pytest
 from pyarrow import csv, feather, ipc, parquet
 
 from dubito.data import ArrayShards, Batch, Columns, EncodedLabels, Shards, Sink, scan
-from dubito.data import sink as module
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 RNG = np.random.default_rng(0)
@@ -72,10 +71,9 @@ def test_columns_come_back_as_they_were_in_every_format(
     tmp_path: Path, ending: str, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "120")
-    monkeypatch.setattr(module, "GROUP_ROWS", 64)
     monkeypatch.setenv("DUBITO_THREADS", threads)
     path, told = tmp_path / f"out{ending}", list[int]()
-    with Sink(path) as sink:
+    with Sink(path, group_rows=64) as sink:
         shards = ArrayShards(Batch.of(None, P))
         assert shards.write(columns_of, sink, on_progress=told.append) == N
         assert not path.exists()
@@ -84,11 +82,8 @@ def test_columns_come_back_as_they_were_in_every_format(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_row_groups_are_neither_tiny_nor_endless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "GROUP_ROWS", 100)
-    with Sink(tmp_path / "out.parquet") as sink:
+def test_row_groups_are_neither_tiny_nor_endless(tmp_path: Path) -> None:
+    with Sink(tmp_path / "out.parquet", group_rows=100) as sink:
         for n_rows in (1, 30, 80, 250, 0, 9):
             sink.write({"x": np.ones(n_rows)})
     groups = parquet.ParquetFile(tmp_path / "out.parquet").metadata
@@ -150,8 +145,7 @@ def test_an_error_leaves_nothing_and_what_was_there(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DUBITO_BLOCK_ENTRIES", "120")
-        patch.setattr(module, "GROUP_ROWS", 64)
-        with pytest.raises(error), Sink(path) as sink:
+        with pytest.raises(error), Sink(path, group_rows=64) as sink:
             ArrayShards(Batch.of(None, P)).write(failing, sink)
     assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"before"] * is_there
 

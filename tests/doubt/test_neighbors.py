@@ -19,7 +19,6 @@ from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt import feature_distances
 from dubito.doubt.feature_distances import NearestNeighborDistance, SearchRows
 from dubito.errors import BadValueError, DubitoError, UnfittedError
 
@@ -229,8 +228,7 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(monkeypatch: pytest.Monk
     known, queries = made(700, 12, np.float32), made(600, 12, np.float32, seed=1)
     uncertainty = NearestNeighborDistance(9).fit(known)
     expected = uncertainty.score(queries)
-    monkeypatch.setattr(feature_distances, "BLOCK", 7)
-    monkeypatch.setattr(feature_distances, "CHUNK_ENTRIES", 333)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "333")
     assert (uncertainty.score(queries) == expected).all()
     monkeypatch.setenv("DUBITO_THREADS", "1")
     assert (uncertainty.score(queries) == expected).all()

@@ -262,7 +262,9 @@ FAN_IN = 8  # states that are added in one task: a tree, so that the client adds
 
 
 @contextmanager
-def connected(address: str | None = None) -> Iterator[Any]:
+def connected(
+    address: str | None = None, patience: str = PATIENCE, joining: str = JOINING
+) -> Iterator[Any]:
     """Yield a client of the scheduler at an address, such as tcp://127.0.0.1:8786.
 
     Without an address, of a local cluster with one single-threaded worker per core, which ends
@@ -278,14 +280,14 @@ def connected(address: str | None = None) -> Iterator[Any]:
         return
     try:
         distributed.comm.get_address_host_port(address)  # a client of nowhere is hard to close
-        client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
+        client = distributed.Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError) as error:
         fix = "Start `dask scheduler` and pass the address that it prints"
         where = "address", "Dask scheduler"
         raise BadValueError(*where, "must be reachable", address, fix) from error
     with client:
         try:  # without a worker, all would wait forever
-            client.wait_for_workers(1, timeout=JOINING)
+            client.wait_for_workers(1, timeout=joining)
         except TimeoutError as error:
             rule, fix = "must be at least 1", f"Start `dask worker {address}` on each machine"
             raise BadValueError("workers", "Dask scheduler", rule, "0", fix) from error

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import ipc, parquet
 
-from dubito.arrays import IntArray
+from dubito.arrays import IntArray, as_count
 from dubito.data.cells import is_text, plain_type, whole
 from dubito.data.sources.locations import is_url, send
 from dubito.data.sources.opening import TEXTS
@@ -125,9 +125,9 @@ class Sink:
 
     The write is atomic: the file is written under a temporary name and renamed, or uploaded to its
     URL, when it is complete. An error or an interrupt leaves nothing behind, and an existing file
-    unchanged. The first batch determines the columns and their types. At most 65,536 rows are
-    buffered. In CSV and TSV, a text that a spreadsheet would evaluate (one that starts with =, +,
-    -, @, a tab or a carriage return and is not a number) is prefixed by a single quote.
+    unchanged. The first batch determines the columns and their types. In CSV and TSV, a text that a
+    spreadsheet would evaluate (one that starts with =, +, -, @, a tab or a carriage return and is
+    not a number) is prefixed by a single quote.
 
     Parameters
     ----------
@@ -136,6 +136,8 @@ class Sink:
     digits : int, optional
         Round NumPy floats to so many significant digits in CSV and TSV, but to no fewer than three
         decimals; Arrow columns stay as they are. By default all digits are written.
+    group_rows : int, default 65,536
+        Rows are buffered until there are so many: those of a row group of a Parquet file.
 
     Examples
     --------
@@ -150,8 +152,14 @@ class Sink:
     ['"id","cost"', '"a",0.3', '"b",2']
     """
 
-    def __init__(self, path: str | os.PathLike[str], digits: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        digits: int | None = None,
+        group_rows: int = GROUP_ROWS,
+    ) -> None:
         self.digits = digits
+        self.group_rows = as_count(group_rows, "group_rows", "Sink", example=GROUP_ROWS)
         self.name = os.fspath(path) if is_url(os.fspath(path)) else os.path.realpath(path)
         self.n_rows = 0
         target = PurePath(self.name)
@@ -197,7 +205,7 @@ class Sink:
             self.writer = self.open_writer(self.file, table.schema)
         self.waiting.append(self.like_the_first(table, names))
         self.n_rows += table.num_rows
-        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+        if sum(one.num_rows for one in self.waiting) >= self.group_rows:
             self.flush()
 
     def like_the_first(self, table: pa.Table, names: dict[str, tuple[str, ...]]) -> pa.Table:
@@ -240,7 +248,7 @@ class Sink:
         if self.waiting:
             table = pa.concat_tables(self.waiting).combine_chunks()
             self.waiting = []
-            self.writer.write_table(table, GROUP_ROWS)
+            self.writer.write_table(table, self.group_rows)
 
     def __exit__(self, *failure: Any) -> None:
         try:
