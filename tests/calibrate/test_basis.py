@@ -12,6 +12,7 @@ from dubito.calibrate import StructuredMatrixScaling
 from dubito.calibrate.affine import (
     MIN_RBF_LOG_PROBA,
     N_CENTERS,
+    N_NEAREST,
     RELATIVE_WIDTH,
     SPLINE_KNOTS,
     Basis,
@@ -49,12 +50,28 @@ def test_local_adds_a_bump_a_center() -> None:
     close(got[:, 15:], np.exp(-cdist(x, centers, "sqeuclidean") / (2 * width**2)), atol=1e-10)
 
 
-def test_bumps_stand_at_rows_and_are_narrower_than_they_are_apart() -> None:
+def assert_means_of_near_rows(centers: FloatArray, logits: FloatArray) -> None:
+    """Each center is the mean of the rows that are nearest to one of them."""
+    x = np.maximum(log_softmax(logits, axis=1), MIN_RBF_LOG_PROBA)
+    apart = cdist(x, x)
+    limits = np.sort(apart, axis=1)[:, N_NEAREST - 1] * (1 + 1e-6)  # ties are included
+    means = [x[one <= limit].mean(axis=0) for one, limit in zip(apart, limits, strict=True)]
+    assert cdist(centers, means).min(axis=1).max() < 1e-9
+
+
+def test_centers_are_means_of_near_rows_and_further_apart_than_they_are_wide() -> None:
     centers, width = choose_centers(shards(LOGITS), 1.0)
-    x = np.maximum(log_softmax(LOGITS, axis=1), MIN_RBF_LOG_PROBA)
     assert centers.shape == (N_CENTERS, 3)  # none tied with the last
-    assert cdist(centers, x).min(axis=1).max() < 1e-9
-    assert width == pytest.approx(RELATIVE_WIDTH * np.median(pdist(centers)), rel=1e-6)
+    assert_means_of_near_rows(centers, LOGITS)
+    assert_means_of_near_rows(choose_centers(shards(LOGITS), 2.0)[0], 2 * LOGITS)
+    apart = pdist(centers)
+    assert width == pytest.approx(RELATIVE_WIDTH * np.median(apart[apart > 1e-9]), rel=1e-6)
+
+
+def test_no_center_is_a_row() -> None:
+    logits = np.random.default_rng(0).normal(0, 2, (3000, 4))
+    x = np.maximum(log_softmax(logits, axis=1), MIN_RBF_LOG_PROBA)
+    assert cdist(choose_centers(shards(logits), 1.0)[0], x).min() > 0.01
 
 
 @pytest.mark.parametrize("digits", [0, 1, 15])
@@ -85,19 +102,12 @@ def test_a_shape_unheard_of_is_refused() -> None:
         StructuredMatrixScaling(basis="round").fit(Logits(LOGITS), np.zeros(300, int))
 
 
-def rows_of(centers: FloatArray, logits: FloatArray) -> set[int]:
-    """Return the numbers of the rows that centers stand at."""
-    x = np.maximum(log_softmax(logits, axis=1), MIN_RBF_LOG_PROBA)
-    return set(cdist(centers, x).argmin(axis=1).tolist())
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_bumps_stand_at_the_same_rows_but_for_few(n_classes: int) -> None:
+def test_centers_are_the_same_but_for_few(n_classes: int) -> None:
     logits = np.random.default_rng(0).normal(0, 2, (3000, n_classes))
-    whole = rows_of(choose_centers(shards(logits), 1.0)[0], logits)
-    single = rows_of(choose_centers(shards(logits.astype(np.float32)), 1.0)[0], logits)
-    fewer = rows_of(choose_centers(shards(logits[:-1]), 1.0)[0], logits)
-    cooler = rows_of(choose_centers(shards(logits), 2.0)[0], 2 * logits)
+    whole, _ = choose_centers(shards(logits), 1.0)
     assert len(whole) > N_CENTERS - 9
-    for other in (single, fewer, cooler):
-        assert len(whole ^ other) <= 8
+    for rows in (logits.astype(np.float32), logits[:-1]):
+        distance = cdist(whole, choose_centers(shards(rows), 1.0)[0])
+        for nearest in (distance.min(axis=0), distance.min(axis=1)):
+            assert (nearest > 0.1).sum() <= 8

@@ -35,7 +35,10 @@ from dubito.outputs import Logits, Probabilities
 
 BASES = ("linear", "spline", "rbf")
 SPLINE_KNOTS = (-6.0, -3.0, -1.0)  # log probabilities of 0.2 %, 5 % and 37 %
-N_CENTERS = 100  # of radial basis functions
+N_CENTERS = (
+    100  # of radial basis functions, each the mean of so many rows, out of so many per center
+)
+N_NEAREST, N_AROUND = 5, 20
 RELATIVE_WIDTH = 0.2  # of a radial basis function, relative to the median distance of two centers
 MIN_RBF_LOG_PROBA = -8.0  # radial basis functions do not distinguish lower log probabilities
 MIN_LOG_PROBA = float(np.log(FLOOR))  # for logits as for probabilities
@@ -93,8 +96,9 @@ class Basis:
 def choose_centers(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     """Return the centers of radial basis functions and their width.
 
-    Rows are chosen by a hash of their values: as good as random, yet independent of the order of
-    rows and classes, of duplicates, and (but for a few) of the precision.
+    A center is the mean of a row and the rows nearest to it, so that no row is stored. Rows are
+    chosen by a hash of their values: as good as random, yet independent of the order of rows and
+    classes, of duplicates, and (but for a few) of the precision.
     """
     batch = drop_unlabeled(sample_rows(shards, MAX_SAMPLES))
     outputs = as_class_outputs(batch.outputs, "a calibrator")
@@ -102,14 +106,30 @@ def choose_centers(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     distinct, firsts = np.unique(rounded, axis=0, return_index=True)
     # The finer hash separates rows that agree to three digits.
     coarse, fine = _hash_rows(np.round(distinct, 3)), _hash_rows(distinct)
-    last = np.lexsort((fine, coarse))[:N_CENTERS][-1]
-    is_chosen = (coarse < coarse[last]) | ((coarse == coarse[last]) & (fine <= fine[last]))
-    chosen = outputs.take(firsts[is_chosen])
-    centers = contiguous(np.maximum(Basis(beta).features(chosen), MIN_RBF_LOG_PROBA))
+    order = np.lexsort((fine, coarse))
+
+    def first_rows(n_rows: int) -> FloatArray:
+        last = order[:n_rows][-1]
+        is_chosen = (coarse < coarse[last]) | ((coarse == coarse[last]) & (fine <= fine[last]))
+        chosen = outputs.take(firsts[is_chosen])
+        return np.maximum(Basis(beta).features(chosen), MIN_RBF_LOG_PROBA)
+
+    centers = contiguous(_local_means(first_rows(N_CENTERS), first_rows(N_AROUND * N_CENTERS)))
     distance = np.sqrt(np.square(centers[:, np.newaxis] - centers).sum(axis=2))
-    is_apart = distance > 0
+    is_apart = distance > 1e-9  # of two rows with the same near rows, by rounding
     width = RELATIVE_WIDTH * float(np.median(distance[is_apart])) if is_apart.any() else 1.0
     return centers, width
+
+
+def _local_means(rows: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the mean of the rows among `others` that are nearest to each row, ties included."""
+    n_nearest = min(N_NEAREST, len(others))
+    means = np.empty(rows.shape)
+    for row, mean in zip(rows, means, strict=True):
+        distance = np.sqrt(np.square(others - row).sum(axis=1))
+        limit = np.partition(distance, n_nearest - 1)[n_nearest - 1] * (1 + 1e-6)
+        mean[:] = others[distance <= limit].mean(axis=0)
+    return means
 
 
 def _hash_rows(rows: FloatArray) -> FloatArray:

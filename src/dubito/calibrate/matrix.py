@@ -297,7 +297,8 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     bias_ : array of shape (n_classes,)
         The intercept.
     centers_ : array of shape (n_centers, n_classes)
-        Centers of the radial basis functions, for `basis="rbf"`.
+        Centers of the radial basis functions, for `basis="rbf"`: means of five rows of the fit,
+        none of which is stored.
     width_ : float
         Their width, for `basis="rbf"`.
     input_ : str
