@@ -75,6 +75,17 @@ def test_classes_of_a_single_column(made: Path) -> None:
     assert found == Columns(logits="logit_*")
 
 
+@pytest.mark.parametrize("several", ["ch*", "chance,y"])
+@pytest.mark.parametrize("positive", [None, "fraud"])
+def test_one_probability_is_one_column(made: Path, several: str, positive: str | None) -> None:
+    options = ColumnOptions(probability=several, positive=positive)
+    for settings in ({}, {"label": "unused", "classes": ("ok", "fraud")}):
+        with pytest.raises(BadValueError) as caught:
+            columns_of(options, made / "fraud.csv", **settings)
+        assert f"--probability takes one column, got '{several}'" in str(caught.value)
+        assert "--multilabel if several labels" in caught.value.fix
+
+
 @pytest.mark.parametrize("name", ["label", "y", "target"])
 def test_a_single_column_named_like_a_label_is_found(name: str) -> None:
     assert _find_label(["id", name, "labels"], FILE, is_required=True) == {"label": name}

@@ -753,6 +753,7 @@ def _as_columns(
         values[role] = columns
     if "levels" in values:
         values["levels"] = numbers_in(values["levels"], "--levels", "0.05,0.5,0.95")
+    _require_single(values.get("probability"), source)
     positive, named = values.pop("positive", None), values.pop("classes", None)
     alone = (values.get(kind, "*") for kind in OUTPUTS[:3])
     single = [one for one in alone if isinstance(one, str) and "*" not in one]
@@ -769,6 +770,13 @@ def _as_columns(
     if values.get("uncertain", "").removeprefix("0").removeprefix(".").isdigit():
         values["uncertain"] = float(values["uncertain"])
     return Columns(**values)
+
+
+def _require_single(wanted: str | None, source: BaseSource) -> None:
+    """Raise if several columns are given as one probability of the positive class."""
+    if wanted is not None and wanted not in source.schema.names and any(x in wanted for x in "*,"):
+        fix = "Pass --probabilities for classes, or --multilabel if several labels apply to a row"
+        raise BadValueError("", "--probability", "takes one column", repr(wanted), fix)
 
 
 def _listed(wanted: str, names: Sequence[str]) -> str | list[str]:
