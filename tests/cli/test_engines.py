@@ -172,6 +172,28 @@ def test_a_cluster_decides_to_one_file_in_order(run: Run, made: Path, address: s
     assert Path("a.csv").read_text() == Path("b.csv").read_text()
 
 
+def test_rows_that_are_sorted_on_workers_are_counted(run: Run, address: str) -> None:
+    rng = np.random.default_rng(0)
+    center = rng.normal(size=120)
+    frame = pd.DataFrame({f"q_{level:g}": center + level for level in (0.05, 0.5, 0.95)})
+    frame["y"] = center + rng.normal(size=120)
+    frame.loc[[3, 17, 110], "q_0.05"] += 9.0
+    frame.to_csv("crossed.csv", index=False)
+    words = ["crossed.csv", "--quantiles", "q_*", "--rearrange"]
+    more = ["--label", "y", "--calibrator", "VarianceScaling"]
+    costs = ["--cost-under", 1, "--cost-over", 1]
+    for made in (["fit", *costs, "-o", "policy.json"], ["calibrate", "-o", "calibrator.json"]):
+        assert (done := run(*made, *words, *more)).exit_code == 0, done.output
+    for command in (["decide", "policy.json"], ["calibrate", "--apply", "calibrator.json"]):
+        for more in ([], ["--engine", "dask", "--scheduler", address]):
+            done = run(*command, *words, "-o", "out.parquet", *more, "--json")
+            assert done.exit_code == 0, done.output
+            assert json.loads(done.stdout)["rearranged"] == 3
+    for _ in range(2):  # the second run finds all parts finished
+        done = run("decide", "policy.json", *words, "-o", "parts/", "--json")
+        assert json.loads(done.stdout)["rearranged"] == 3
+
+
 @pytest.mark.usefixtures("days")
 def test_a_url_is_a_folder_of_decisions_too(run: Run, made: Path) -> None:
     memory = fsspec.filesystem("memory")

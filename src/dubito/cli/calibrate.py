@@ -187,7 +187,8 @@ def _apply(
         wanted=wanted,
     )
     n_rows = sum(run.write().values())
-    counted = {"rearranged": application.n_rearranged} if options.rearrange else {}
+    n_rearranged = run.count_rearranged()
+    counted = {"rearranged": n_rearranged} if options.rearrange else {}
     say_json({"rows": n_rows, **counted, "output": output})
     say(application.done.format(n_rows, file, output))
-    say_rearranged(application.n_rearranged)
+    say_rearranged(n_rearranged)

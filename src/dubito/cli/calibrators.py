@@ -195,7 +195,6 @@ class Application(ABC):
         self.calibrator, self.path, self.fitted = calibrator, path, fitted
         self.options = ColumnOptions()  # that a file was opened with
         self.names: list[str] = []  # of the calibrated columns
-        self.n_rearranged = 0
 
     def open(self, file: str, options: ColumnOptions) -> Predictions:
         """Return a file with the columns to calibrate, or raise if it is of another kind."""
@@ -323,7 +322,6 @@ class _OfRegression(Application):
         return [f"{PREFIX}{name}" for name in names]
 
     def _calibrated(self, batch: Batch) -> Iterable[Any]:
-        self.n_rearranged += getattr(batch.outputs, "n_rearranged", 0)
         outputs = self.calibrator.transform(moment_matched(batch).outputs)
         if isinstance(outputs, Normal):
             return outputs.mean, outputs.std

@@ -88,10 +88,7 @@ def decide(
         _require_reviews(loaded, policy)
     is_directory(output)  # raises for a file of an unknown kind, before any file is opened
 
-    n_rearranged: list[int] = []  # of each batch
-
     def columns_of(batch: Batch, source: str | None) -> dict[str, Any]:
-        n_rearranged.append(getattr(batch.outputs, "n_rearranged", 0))
         return decision_columns(loaded, batch, source, has_probabilities)
 
     with bad_rows_remedy(bad_rows):
@@ -113,6 +110,7 @@ def decide(
             bad_rows_file=bad_rows,
         )
         parts = run.write()
+        n_rearranged = run.count_rearranged()
     taken = value_counts(list(parts), "action", loaded.action_names)
     counts: dict[str, Any] = {"rows": sum(parts.values()), "actions": taken}
     counts["files"] = len(predictions)
@@ -120,12 +118,12 @@ def decide(
         counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
-    if sum(n_rearranged):
-        counts["rearranged"] = sum(n_rearranged)
+    if n_rearranged:
+        counts["rearranged"] = n_rearranged
     say_json({**counts, "output": output})
     where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
     say(f"{quantity(counts['rows'])} of {where}: {_in_words(taken)}.")
-    say_rearranged(sum(n_rearranged))
+    say_rearranged(n_rearranged)
     say(f"The decisions are in {output}.")
     if review is not None:
         n_rows = quantity(counts["for_review"])

@@ -13,7 +13,7 @@ from typing import Any, final
 from dubito import arrays
 from dubito.cli.columns import FEATURES, PREFIXES
 from dubito.cli.printing import progress, say_note
-from dubito.cli.reading import Predictions, Reader, typed_names
+from dubito.cli.reading import Predictions, Reader, count_rearranged, typed_names
 from dubito.data import BadRows, Batch, DirectorySink, FileShards, Sink, scan
 from dubito.data.cells import FIX
 from dubito.data.columns import BoundColumns
@@ -200,6 +200,7 @@ class RowRun:
         taken = {*results, *(["file"] if is_many else [])}
         kept = KeptColumns.of(predictions, wanted, id_column, taken, output)
         self.columns_of: ColumnsOf = lambda batch, source: columns_of(kept.renamed(batch), source)
+        self.opened = predictions
         self.predictions = [
             one._replace(columns=replace(one.columns, id=None, keep=kept.types))
             for one in predictions
@@ -217,6 +218,16 @@ class RowRun:
     def write(self) -> dict[str, int]:
         """Write all results; return the files written and their numbers of rows."""
         return self.to_directory() if is_directory(self.output) else self.to_file()
+
+    def count_rearranged(self) -> int:
+        """Return the number of rows whose crossing quantiles are sorted, in one more pass.
+
+        Not counted while results are made: that may happen in threads or on workers, and not at
+        all for parts that are finished already.
+        """
+        sorting = [one for one in self.opened if one.columns.rearrange]
+        bad_rows = None if self.bad_rows is None else BadRows()
+        return count_rearranged(*(self.reader.streamed(one, bad_rows) for one in sorting))
 
     def to_file(self) -> dict[str, int]:
         """Write all results to one file; return its name and number of rows."""
