@@ -38,6 +38,10 @@ def test_new_rows_need_no_costs(tmp_path: Path) -> None:
     (tmp_path / "blank.csv").write_text("question\nwho\nwhy\nwhen\n")
     blank = runner.invoke(app, ["cascade", "decide", cascade, f"{tmp_path}/blank.csv", "--json"])
     assert json.loads(blank.stdout)["actions"]["call small"] == 3
+    assert "blank.csv has none of the columns small, large" in " ".join(blank.stderr.split())
+    assert (
+        "none of the columns" not in runner.invoke(app, ["cascade", "decide", cascade, new]).stderr
+    )
 
 
 MODELS = ["--model", "small=small:small_ok:0.001", "--model", "large=large:large_ok:0.1"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from dubito.cli.options import command
-from dubito.cli.printing import say, say_json
+from dubito.cli.options import command, first_few
+from dubito.cli.printing import say, say_json, say_note
 from dubito.cli.reading import is_number, nearest_first, policy_first, require_output_paths
 from dubito.errors import BadValueError
 
@@ -167,6 +167,7 @@ def decide(
     models = _models_of(loaded, model or [])
     table = _Table(rows, models, DECIDE, ids, is_partial=True, percent=percent)
     _require_distinct(table, ids)
+    _note_no_columns(table)
     known = {loaded.models[0]: np.full(table.n_rows, np.nan)}  # also if no output is known yet
     costs, notes = {}, []
     for one in models:
@@ -194,6 +195,16 @@ def decide(
     say("\n".join([str(decisions), *notes]))
     if output is not None:
         say(f"The action of each row is in {output}.")
+
+
+def _note_no_columns(table: _Table) -> None:
+    """Print a note on a file without any column of the models: it may be another file."""
+    wanted = list(dict.fromkeys(part for one in table.models for part in one.columns))
+    if table.missing.issuperset(wanted):
+        say_note(
+            f"{table.file} has none of the columns {first_few(wanted)}, so no model counts as "
+            "called. Pass --model NAME=CONFIDENCE if the columns have other names."
+        )
 
 
 def _next_step(counts: dict[str, int]) -> str:
