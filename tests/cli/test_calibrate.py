@@ -129,7 +129,7 @@ def test_a_calibrator_may_be_named(run: Run, made: Path, name: str) -> None:
     if name != "TemperatureScaling":
         assert "must be auto, simple or the name of a calibrator" in done.stderr
         remedy = done.stderr[done.stderr.index("Pass ") :]
-        assert remedy.startswith("Pass PlattScaling, ") == (name == "plattscalin")
+        assert remedy.startswith("Pass --calibrator PlattScaling, ") == (name == "plattscalin")
         assert {"BetaCalibration", "MatrixScaling"} <= set(re.findall(r"\w+", remedy))
         assert "OneVsRest" not in remedy
         return

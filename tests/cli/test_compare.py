@@ -28,10 +28,10 @@ def test_rows_are_matched_by_id(run: Run, made: Path) -> None:
     assert "match them with --id NAME" in told
     frame.iloc[1:].to_csv("short.csv", index=False)
     told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
-    assert f"short.csv: `--id` must hold the ids of {made / 'sure.csv'}" in told
+    assert f"short.csv: --id must hold the ids of {made / 'sure.csv'}" in told
     assert "got r0 in only one of them" in told
     told = run("compare", made / "sure.csv", "short.csv", "--id", "label").stderr
-    assert f"{made / 'sure.csv'}: `--id` must be unique per row, got cat twice." in told
+    assert f"{made / 'sure.csv'}: --id must be unique per row, got cat twice." in told
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_without_a_file_costs_are_zero_one(tmp_path: Path) -> None:
     assert grows.read(OUTPUTS).texts[2] == ["0.1 * days"] * 2
     assert (grows.expressions, grows.can_reject) == (("0.1 * days",), True)
     message = message_of(file=tmp_path / "costs.csv", outputs=Normal([0.0], [1.0]))
-    assert message.startswith("dubito: `--costs` needs outputs over classes, got Normal")
+    assert message.startswith("--costs needs outputs over classes, got Normal")
     assert message_of(reject_cost="-1").startswith("--reject-cost must be at least 0, got -1.")
 
 

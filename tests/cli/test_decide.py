@@ -392,7 +392,7 @@ def test_a_policy_without_reject_action_has_no_review(run: Run, made: Path) -> N
     words = ["--probability", "chance", "--review", "review.csv"]
     done = run("decide", "plain.json", made / "fraud.csv", *words)
     assert done.exit_code == 2
-    assert "`--review` needs a policy with a reject action, got plain.json" in done.stderr
+    assert "--review needs a policy with a reject action, got plain.json" in done.stderr
 
 
 def test_columns_unknown_to_the_policy_are_refused(run: Run, made: Path) -> None:

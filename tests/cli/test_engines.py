@@ -352,5 +352,5 @@ def test_a_scheduler_that_goes_away_is_told_in_two_lines_and_nothing_is_left(
 def test_models_by_ids_have_as_many_rows(run: Run) -> None:
     done = run("compare", "sure", "calm/day=0", "--id", "id", "--max-memory", "0")
     assert done.exit_code == 2
-    message = "calm/day=0: `--id` must hold the ids of sure, got 250 rows instead of 400."
+    message = "calm/day=0: --id must hold the ids of sure, got 250 rows instead of 400."
     assert message in done.stderr

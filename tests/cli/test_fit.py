@@ -11,7 +11,7 @@ from dubito.calibrate import TemperatureScaling
 from dubito.cli.fit import _read_prior
 from dubito.decide import Policy
 from dubito.doubt import MahalanobisDistance
-from dubito.errors import BadFileError, DubitoWarning
+from dubito.errors import BadFileError, BadValueError, DubitoWarning
 from dubito.outputs import Probabilities
 from tests.cli.conftest import Run, assert_same
 
@@ -282,7 +282,7 @@ def test_a_malformed_prior_is_refused(tmp_path: Path, text: str, words: str) -> 
 
 
 def test_an_unreadable_prior_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadFileError, match="there is no such file"):
+    with pytest.raises(BadValueError, match=r"^--deploy-prior .*none\.csv: there is no such file"):
         _read_prior(tmp_path / "none.csv", OUTPUTS)
     (tmp_path / "prior.csv").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(BadFileError, match="it is not UTF-8"):
@@ -354,5 +354,7 @@ def test_what_is_saved_per_day_stands_in_the_policy(run: Run, tmp_path: Path) ->
 def test_a_current_threshold_is_for_two_classes(run: Run, made: Path) -> None:
     done = run("fit", made / "sure.csv", "--reject-cost", 0.2, "--current-threshold", 0.5)
     assert done.exit_code == 2
-    assert "--current-threshold applies to 2 classes, got 0.5 with more." in done.stderr
+    assert (
+        "--current-threshold must be left out with three or more classes, got 0.5." in done.stderr
+    )
     assert "Pass --current-action with" in done.stderr

@@ -70,7 +70,7 @@ def test_a_malformed_limit_is_refused(limit: str) -> None:
         crossed_limits([limit], METRICS)
     assert str(caught.value) == (
         "--fail-on must be a metric or abs(metric), one of < <= > >=, and a number, "
-        f"got {limit!r}. Pass e.g. 'ece>0.03'."
+        f"got {limit!r}. Pass e.g. --fail-on 'ece>0.03'."
     )
 
 

@@ -86,8 +86,8 @@ def test_the_remedy_of_an_error_has_its_own_line(
     assert capsys.readouterr().err == (
         "dubito: f.csv cannot be read: it is empty.\nWrite it again.\n"
     )
-    say_error(BadValueError("--bins", "dubito", "must be positive", "0", "Pass --bins 15"))
-    assert capsys.readouterr().err == "dubito: `--bins` must be positive, got 0.\nPass --bins 15.\n"
+    say_error(BadValueError("", "--bins", "must be positive", "0", "Pass --bins 15"))
+    assert capsys.readouterr().err == "dubito: --bins must be positive, got 0.\nPass --bins 15.\n"
     say_error(PermissionError(13, "Permission denied", "out.html"))
     assert capsys.readouterr().err == "dubito: out.html: Permission denied.\n"
     say_error(FileNotFoundError(2, "No such file or directory", "p.json"))
@@ -111,10 +111,6 @@ def test_a_cell_that_is_not_a_number(capsys: pytest.CaptureFixture[str]) -> None
         (
             "Use Logits(...) for logits, or divide each row by its sum",
             "Pass --logits if these are logits, or divide each row by its sum.",
-        ),
-        (
-            "Use OneVsRest(PlattScaling())",
-            "Pass --calibrator auto or --calibrator TemperatureScaling.",
         ),
     ],
 )
@@ -268,12 +264,3 @@ def test_an_error_keeps_the_ellipsis_of_a_list(capsys: pytest.CaptureFixture[str
     say_error(ValueError("Got labels a, b, ...."))
     say_error(ValueError("Got labels a, b"))
     assert capsys.readouterr().err == "dubito: Got labels a, b, ....\ndubito: Got labels a, b.\n"
-
-
-def test_an_option_that_was_given_is_no_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["dubito", "audit", "p.csv", "--percent"])
-    rule, got = "must have rows that sum to 1", "a sum of 0.01"
-    say_error(BadValueError("p_*", "p.csv", rule, got, "Use Logits(...) for logits", 0))
-    assert "Leave out --percent" in capsys.readouterr().err

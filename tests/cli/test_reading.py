@@ -44,7 +44,7 @@ def test_sizes_are_in_decimal_units(text: str, n_bytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "1GiB", "GB"])
 def test_a_malformed_size_is_refused(text: str) -> None:
-    with pytest.raises(BadValueError, match="`--max-memory` must be a size such as 500MB") as error:
+    with pytest.raises(BadValueError, match="--max-memory must be a size such as 500MB") as error:
         Reader(max_memory=text)
     assert f"got {text!r}. Pass --max-memory 2GB." in str(error.value)
 
@@ -87,7 +87,7 @@ def test_a_scheduler_needs_its_engine() -> None:
     with pytest.raises(BadValueError) as caught:
         Reader(scheduler="tcp://here:1")
     assert str(caught.value) == (
-        "dubito: `--scheduler` must be used with --engine dask, got tcp://here:1 alone. "
+        "--scheduler must be used with --engine dask, got tcp://here:1 alone. "
         "Pass --engine dask as well."
     )
     with Reader(Engine.DASK) as reader:
@@ -125,8 +125,7 @@ def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "in.csv"
     twin = tmp_path / ".." / tmp_path.name / "in.csv"
     assert message_for({"--output": twin}, [file]) == (
-        "dubito: `--output` must not be an input or another output, "
-        f"got {twin}. Pass --output other.csv."
+        f"--output must not be an input or another output, got {twin}. Pass --output other.csv."
     )
     assert "another output" in message_for({"--output": file, "--review": file}, [])
 
@@ -134,7 +133,7 @@ def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
 def test_a_missing_directory_or_a_wrong_ending_is_reported_first(tmp_path: Path) -> None:
     place = tmp_path / "none" / "report.html"
     assert message_for({"--output": place}, []) == (
-        f"dubito: `--output` must be in an existing directory, got {place}. "
+        f"--output must be in an existing directory, got {place}. "
         f"Run mkdir -p {place.parent} first."
     )
     assert message_for({"--review": tmp_path / "review.txt"}, []) == (
@@ -146,7 +145,7 @@ def test_a_missing_directory_or_a_wrong_ending_is_reported_first(tmp_path: Path)
 def test_tables_are_not_written_into_input_directories(tmp_path: Path) -> None:
     place = tmp_path / "decisions.parquet"
     assert message_for({"--output": place}, [f"{tmp_path}/"]) == (
-        f"dubito: `--output` must be outside the input directories, got {place}. "
+        f"--output must be outside the input directories, got {place}. "
         "Pass --output ../decisions.parquet."
     )
     assert "outside" in message_for({"--output": tmp_path / "parts"}, [tmp_path])

@@ -138,7 +138,7 @@ def test_limits_apply_to_coverage_and_scores(run: Run, stored: Path) -> None:
         (["--mean", "m"], "--mean requires --std, got m alone"),
         (["--quantiles", "q_*", "--samples", "s_*"], "needs one kind of outputs, got --quantiles"),
         (["--quantiles", "q_*", "--levels", "a,b"], "--levels must be numbers separated by commas"),
-        (["--quantiles", "q_*", "--levels", "0.1,0.9"], "`levels` must be 5 numbers"),
+        (["--quantiles", "q_*", "--levels", "0.1,0.9"], "--levels 0.1,0.9 must be 5 numbers"),
         (["--samples", "s_*", "--rearrange"], "`rearrange` requires quantiles, got samples"),
         (["--quantiles", "q_*", "--positive", "a"], "--positive cannot be used for a regression"),
         (["--quantiles", "q_*", "--bins", "5"], "--bins cannot be used for a regression"),

@@ -219,7 +219,11 @@ REGRESSION = {"q_0.1": [1.0, 2.0], "q_0.9": [3.0, 5.0], "y": [2.0, 3.0], "std_0"
         (Columns(samples="q_*", rearrange=True), {}, "`rearrange` requires quantiles, got samples"),
         (Columns(quantiles="q_*", samples="y"), {}, "got quantiles and samples"),
         (Columns("q_*", samples="y"), {}, "`label` must be one column for a regression"),
-        (Columns("y", samples="q_*", classes=["a"]), {}, "`classes` must be None for a regression"),
+        (
+            Columns("y", samples="q_*", classes=["a"]),
+            {},
+            "`classes` cannot be used for a regression",
+        ),
         (Columns("y", samples="q_*"), {"y": [2.0, np.inf]}, "`y` must be finite, got inf in row 8"),
         (
             Columns("y", samples="q_*"),

@@ -105,7 +105,10 @@ EXACTLY_ONE = (
         (Columns("y", confidence="c", correct="hit"), "cannot be combined with confidence"),
         (Columns("y", scores="c", correct="hit"), "cannot be combined with scores"),
         (Columns(scores="c", correct="c"), "must not be one of the columns of scores"),
-        (Columns(logits="p_*", classes=["a", "b"]), "f.csv: `classes` is for a single column"),
+        (
+            Columns(logits="p_*", classes=["a", "b"]),
+            "f.csv: `classes` applies to a single list column",
+        ),
         (
             Columns(logits="one_*"),
             "must match at least 2 columns, got 'one_yes' only. Pass logits=",

@@ -180,12 +180,12 @@ def _require_positive_class(result: object, threshold: str, file: str) -> None:
 
     if not isinstance(result, Audit) or result.positive is not None:
         return
-    rule, fix = "requires the positive class of two", "Leave it out"
-    got = f"{threshold} and {result.n_classes or 'no'} classes"
+    rule, fix = f"applies to two classes; {file} has {result.n_classes or 'none'}", "Leave it out"
     if result.n_classes == 2:
         names = sorted(quote(str(one.name)) for one in result.classes)
+        rule = f"needs to know the positive class of {file}"
         fix = f"Add --positive {names[0]} or --positive {names[1]}"
-    raise BadValueError("--threshold", file, rule, got, fix)
+    raise BadValueError("", f"--threshold {threshold}", rule, "", fix)
 
 
 def _measure(

@@ -65,8 +65,9 @@ def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     if not _is_calibrator(name):
         rule = "must be auto, simple or the name of a calibrator"
         known = list(filter(_is_calibrator, calibrate.__all__))
-        fix = f"Pass {join_choices(nearest_first(name, known))}"
-        raise BadValueError("--calibrator", "dubito", rule, repr(name), fix)
+        best, *others = nearest_first(name, known)
+        fix = f"Pass --calibrator {best}, or {join_choices(others)}"
+        raise BadValueError("", "--calibrator", rule, repr(name), fix)
     calibrator: BaseCalibrator = getattr(calibrate, name)()
     return calibrator
 
@@ -90,7 +91,7 @@ def multilabel_calibrator(name: str) -> MultiLabelCalibrator:
     """Return the calibrator of several labels per row that a name stands for."""
     if name not in BASES:
         rule = f"must be {join_choices(BASES)} for several labels"
-        raise BadValueError("", "--calibrator", rule, name, "Use auto")
+        raise BadValueError("", "--calibrator", rule, name, "Pass --calibrator auto")
     return MultiLabelCalibrator(base=name)
 
 
@@ -100,7 +101,7 @@ def regression_calibrators(name: str, outputs: BaseOutputs) -> list[RegressionCa
         return regression_candidates(outputs)
     if name not in REGRESSION:
         rule = f"must be {join_choices(['auto', *REGRESSION])} for a regression"
-        raise BadValueError("", "--calibrator", rule, name, "Use auto")
+        raise BadValueError("", "--calibrator", rule, name, "Pass --calibrator auto")
     if name == "VarianceScaling":
         return [VarianceScaling()]
     levels = outputs.levels.tolist() if isinstance(outputs, Quantiles) else DRAW_LEVELS

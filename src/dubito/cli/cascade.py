@@ -84,10 +84,10 @@ def fit(
     has_seconds = any(one.seconds for one in models)
     if review_error_rate and review_cost is None:
         rule, fix = "needs a person to ask", "Pass --review-cost 0.3"
-        raise BadValueError("--review-error-rate", FIT, rule, "no --review-cost", fix)
+        raise BadValueError("", "--review-error-rate", rule, "no --review-cost", fix)
     if cost_per_second and not has_seconds:
         rule, fix = "needs the latency of models", f"Pass --model {EXAMPLE}:1.5"
-        raise BadValueError("--cost-per-second", FIT, rule, "none", fix)
+        raise BadValueError("", "--cost-per-second", rule, "none", fix)
     table = _Table(file, models, FIT, percent=percent)
     is_known, n_unknown = table.known_answers()
     outputs, latencies = {}, {}
@@ -243,7 +243,7 @@ class _Model(NamedTuple):
         parts = columns.split(":")
         if not (name and sign and 3 <= len(parts) <= 4 and all(parts)):
             rule = "must be NAME=CONFIDENCE:CORRECT:COST"
-            raise BadValueError("--model", FIT, rule, repr(text), f"Pass --model {EXAMPLE}")
+            raise BadValueError("", "--model", rule, repr(text), f"Pass --model {EXAMPLE}")
         confidence, correct, cost, *seconds = parts
         return cls(name, confidence, correct, cost, "".join(seconds))
 
@@ -262,7 +262,7 @@ def _models_of(loaded: Cascade, given: list[str]) -> list[_Model]:
         confidence, _, cost = parts.partition(":")
         if not (sign and confidence and name in loaded.models):
             rule = f"must be NAME=CONFIDENCE of one of {', '.join(loaded.models)}"
-            raise BadValueError("--model", DECIDE, rule, repr(text), fix)
+            raise BadValueError("", "--model", rule, repr(text), fix)
         found[name] = _Model(name, confidence, cost=cost, is_given=True)
     if not found:
         raise BadValueError("", DECIDE, "needs the columns of models", "none", fix)
@@ -302,7 +302,7 @@ class _Table:
         names = [one.name for one in models]
         if twice := [name for name in names if names.count(name) > 1]:
             rule, fix = "must name each model once", "Give each model its own name"
-            raise BadValueError("--model", caller, rule, f"{twice[0]} twice", fix)
+            raise BadValueError("", "--model", rule, f"{twice[0]} twice", fix)
         present = open_source(file).schema.names
         for one in models:
             _require_columns(one, present, file, is_partial=is_partial)
@@ -350,7 +350,7 @@ class _Table:
             if 0 <= number < np.inf:
                 return number
             rule, fix = "must have costs and seconds of at least 0", f"Pass --model {EXAMPLE}"
-            raise BadValueError("--model", self.caller, rule, name, fix)
+            raise BadValueError("", "--model", rule, name, fix)
         found = self.columns[name].numbers()
         is_wrong = ~((found >= 0) & (found < np.inf))
         if is_wrong.any():

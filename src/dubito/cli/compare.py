@@ -26,6 +26,8 @@ from dubito.errors import BadValueError, BaseRuleError
 if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
+SAME_ROWS = "Pass predictions for the same rows"
+
 
 @command("features", "group", "uncertain", "scores", hidden=MULTILABEL)
 def compare(
@@ -133,7 +135,7 @@ def _sampled(files: list[str], rows: list[Shards]) -> list[Batch]:
     for file, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
             rule, got = f"must hold the ids of {files[0]}", f"{size:,} rows instead of {sizes[0]:,}"
-            raise BadValueError("--id", file, rule, got, "Pass predictions for the same rows")
+            raise BadValueError("", f"{file}: --id", rule, got, SAME_ROWS)
     first = sample_rows(rows[0], SAMPLE_ROWS)
     wanted = np.asarray(first.ids).astype(str)
 
@@ -158,11 +160,12 @@ def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
         is_repeated = rows[1:] == rows[:-1]
         if is_repeated.any():
             rule, got = "must be unique per row", f"{rows[1:][is_repeated][0]} twice"
-            raise BadValueError("--id", file, rule, got, "Pass a column of unique identifiers")
+            fix = "Pass --id with a column of unique identifiers"
+            raise BadValueError("", f"{file}: --id", rule, got, fix)
         unmatched = np.setxor1d(rows, wanted)
         if unmatched.size:
             rule, got = f"must hold the ids of {files[0]}", f"{unmatched[0]} in only one of them"
-            raise BadValueError("--id", file, rule, got, "Pass predictions for the same rows")
+            raise BadValueError("", f"{file}: --id", rule, got, SAME_ROWS)
     return [
         ArrayShards(batch.take(order[back])) for batch, order in zip(batches, orders, strict=True)
     ]

@@ -6,13 +6,14 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.cli.options import OptionGroup, flag, join_choices, numbers_in
 from dubito.cli.printing import put
-from dubito.cli.reading import nearest_first
+from dubito.cli.reading import is_number, nearest_first
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class CostOptions:
 
         texts = [("--cost", cell.cost) for cell in self.parsed]
         texts += [] if self.reject_cost is None else [("--reject-cost", self.reject_cost)]
+        for option, text in texts:
+            if is_number(text) and not isfinite(float(text)):
+                example = "0.3" if option == "--reject-cost" else "'pass,fraud=5'"
+                rule, fix = "must be finite", f"Pass e.g. {option} {example}"
+                raise BadValueError("", option, rule, text, fix)
         known = [] if self.matrix is None else list(self.matrix.expressions)
         known += [Expression.parse(text, option, "dubito") for option, text in texts]
         return tuple(dict.fromkeys(str(one) for one in known if one.columns))
@@ -94,7 +100,7 @@ class CostOptions:
 
         if not isinstance(outputs, BaseClassOutputs):
             rule, got = "needs outputs over classes", type(outputs).__name__
-            raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
+            raise BadValueError("", "--costs", rule, got, "Pass --logits or --probabilities")
         adds_reject = self.reject_cost is not None
         if not self.is_given and self.reject_action is not None and not adds_reject:
             rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 as well"

@@ -137,7 +137,7 @@ def _require_reviews(policy: AnyPolicy, path: Path) -> None:
     if not policy.has_reviews:
         need, option, _ = _REVIEWS[type(policy).__name__]
         rule, fix = f"needs a policy with {need}", f"Run dubito fit with {option}"
-        raise BadValueError("--review", "dubito decide", rule, f"{path} without one", fix)
+        raise BadValueError("", "--review", rule, f"{path} without one", fix)
 
 
 def _in_words(taken: dict[str, int]) -> str:

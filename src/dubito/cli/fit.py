@@ -272,15 +272,8 @@ def _fit_classes(
         if wanted.deploy_prior is not None:
             settings["deploy_prior"] = _read_prior(wanted.deploy_prior, outputs)
         settings["ood"] = _ood_gate(wanted.ood_score, wanted.ood_alpha, first)
-        try:
-            with reader.held_out(predictions, wanted.evaluate_on) as others:
-                policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
-        except BadValueError as error:
-            if error.argument != "current":
-                raise
-            rule, got = "applies to 2 classes", f"{error.got} with more"
-            fix = "Pass --current-action with the column of the actions taken, or leave it out"
-            raise BadValueError("", "--current-threshold", rule, got, fix) from error
+        with reader.held_out(predictions, wanted.evaluate_on) as others:
+            policy, evidence = Policy.fit_shards(rows, evaluate_on=others, **settings)
     policy.provenance["columns"] = output_columns(predictions.columns)
     if wanted.rows_per_day is not None:
         figures = policy.report
@@ -479,6 +472,9 @@ def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]
     from dubito.serialization.documents import read_text
 
     fix = "Write one line per class, such as cat,0.25"
+    if not path.exists():
+        remedy = "Pass a CSV with one line per class, such as cat,0.25"
+        raise BadValueError("", f"--deploy-prior {path}:", "there is no such file", "", remedy)
     try:
         lines = [line for line in csv.reader(read_text(path).splitlines()) if line]
     except csv.Error as error:

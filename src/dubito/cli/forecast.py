@@ -109,7 +109,7 @@ def forecast(
     require_output_paths(paths, [file], endings)
     if horizon_from not in (0, 1):
         rule, fix = "must be 0 or 1", "Pass --horizon-from 1"
-        raise BadValueError("--horizon-from", CALLER, rule, f"{horizon_from}", fix)
+        raise BadValueError("", "--horizon-from", rule, f"{horizon_from}", fix)
     online = _open_state(state, level)
     places = PlaceOptions(time, series, horizon, known, time_format, horizon_from)
     rows = read_forecast_rows(
@@ -186,7 +186,7 @@ def _issue(online: OnlineConformal, rows: ForecastRows, found: Resumed, level: f
         if error.argument == "level":
             levels = " or ".join(f"{one:g}" for one in interval_levels(outputs))
             fix = f"Pass --level {levels}" if levels else "Add quantiles"
-            raise error.moved(argument="--level", caller=CALLER, fix=fix) from error
+            raise error.moved(argument="", caller="--level", fix=fix) from error
         name = "--known" if error.argument == "known" else error.argument
         row = None if error.row is None else int(chosen[error.row])
         raise error.moved(argument=name, caller=rows.file, row=row) from error
@@ -379,7 +379,7 @@ def _open_state(path: Path | None, level: float) -> OnlineConformal:
 
     if not 0 < level < 1:
         rule, meant = "must be strictly between 0 and 1", level / 100 if 1 < level < 100 else 0.9
-        raise BadValueError("--level", CALLER, rule, f"{level:g}", f"Pass --level {meant:g}")
+        raise BadValueError("", "--level", rule, f"{level:g}", f"Pass --level {meant:g}")
     if path is None or not path.exists():
         return OnlineConformal(level)
     document = decode_document(read_text(path), str(path))[0]
@@ -396,7 +396,7 @@ def _open_state(path: Path | None, level: float) -> OnlineConformal:
     online = OnlineConformal.from_dict(document)
     if online.level != level:
         rule, fix = f"must be {online.level:g}, as in {path}", f"Pass --level {online.level:g}"
-        raise BadValueError("--level", CALLER, rule, f"{level:g}", fix)
+        raise BadValueError("", "--level", rule, f"{level:g}", fix)
     return online
 
 

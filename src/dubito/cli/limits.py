@@ -61,7 +61,7 @@ class Limit:
             if match is not None:
                 return cls(text.strip(), match[2], match[3], float(match[4]), match[1] is not None)
         rule = "must be a metric or abs(metric), one of < <= > >=, and a number"
-        raise BadValueError("", OPTION, rule, repr(text), "Pass e.g. 'ece>0.03'")
+        raise BadValueError("", OPTION, rule, repr(text), "Pass e.g. --fail-on 'ece>0.03'")
 
     def is_crossed_by(self, value: float) -> bool:
         """Return whether a value, or a size, is beyond the limit."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
 
+from dubito.cli.flags import errors_of_options
 from dubito.cli.printing import printed_as_json
 from dubito.errors import BadValueError
 
@@ -150,10 +151,13 @@ def command(
         def run(*arguments: Any, **values: Any) -> None:
             with ExitStack() as opened:
                 opened.enter_context(printed_as_json(values.pop(AS_JSON.name, False)))
+                known = dict(values)
+                opened.enter_context(errors_of_options(known))
                 for name, (group, options) in groups.items():
                     given = {one.name: values.pop(one.name, one.default) for one in options}
                     repeated = {each: given[each] for each in group.repeated if given.get(each)}
                     given |= {each: ",".join(parts) for each, parts in repeated.items()}
+                    known |= given
                     made: Any = group(**given)
                     is_closed = hasattr(made, "__exit__")
                     values[name] = opened.enter_context(made) if is_closed else made

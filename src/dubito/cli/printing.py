@@ -34,7 +34,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"label='y_\*'": "--label 'y_*'",
     r"rearrange=True": "--rearrange",
     r"Pass when outcomes are known": "Pass --known with the column of when outcomes were known",
-    r"levels=\[([\d.,]+)\]": r"--levels \1",
+    r"levels=\[(\d[\d.,]*)\]": r"--levels \1",
     r"levels=\[\.\.\.\]": "--levels",
     r"mean='mean_\*', std='std_\*'": "--mean 'mean_*' --std 'std_*'",
     r"pass only_labels=\[\.\.\.\] [a-z ]*": "list those that have some, e.g. --multilabel p_a,p_b",
@@ -43,7 +43,6 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Pass the probabilities of the model as outputs.*labels": "Check --label and --multilabel",
     r"Use MultiLabel\.from_logits\(\w+\)": "Pass --multilabel-logits instead of --multilabel",
     r"Pass these, and no others": "Pass a --multilabel pattern of their columns",
-    r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
     r"[Aa]pply `\.clip\(0\)` if rounding made it negative": "write 0 if rounding made it negative",
     r"; one dimension is a single column, so pass one row as array\[np\.newaxis\]": "",
     r"or use None for a missing label": "or leave the cell blank for a missing label",
@@ -126,9 +125,8 @@ def say_error(error: Exception) -> None:
         problem = _cell_problem(error) or problem
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
-    if "--percent" in sys.argv and ("percent" in fix or "must have rows that sum to 1" in problem):
-        fix = "Leave out --percent, unless the numbers are from 0 to 100."
     role = re.search(r"^has no column.* \((\w+)\)$", getattr(error, "rule", ""))
+    role = role or re.search(r", column `.*` \((\w+)\)$", getattr(error, "caller", ""))
     if role is not None:
         option = f"--{role[1].replace('_', '-')}"
         problem = problem.replace(f"({role[1]})", f"({option})")

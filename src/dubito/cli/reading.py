@@ -65,7 +65,7 @@ class Reader(OptionGroup):
     ) -> None:
         if scheduler is not None and engine != Engine.DASK:
             rule, fix = "must be used with --engine dask", "Pass --engine dask as well"
-            raise BadValueError("--scheduler", "dubito", rule, f"{scheduler} alone", fix)
+            raise BadValueError("", "--scheduler", rule, f"{scheduler} alone", fix)
         self.is_dask = engine == Engine.DASK
         self.scheduler = scheduler
         self.max_memory = max_memory
@@ -169,7 +169,7 @@ def _as_bytes(size: str) -> int:
     match = SIZE.fullmatch(size.strip())
     if match is None:
         rule, fix = "must be a size such as 500MB or 2GB", "Pass --max-memory 2GB"
-        raise BadValueError("--max-memory", "dubito", rule, repr(size), fix)
+        raise BadValueError("", "--max-memory", rule, repr(size), fix)
     return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
 
 
@@ -299,7 +299,7 @@ def _note_unknown_answers(rows: Shards, file: str) -> None:
         n_known += int(np.count_nonzero(batch.weight))
     if not n_known:
         rule, fix = "must be known in some rows", "Enter 1 for correct and 0 for wrong answers"
-        raise BadValueError("--correct", file, rule, "blanks only", fix)
+        raise BadValueError("", f"{file}: --correct", rule, "blanks only", fix)
     if n_rows > n_known:
         say_note(f"{quantity(n_rows - n_known)} of {file} left out: --correct is blank there.")
 
@@ -325,7 +325,7 @@ def _note_scores(rows: Shards, file: str) -> None:
         raise BadValueError("", file, rule, f"{n_known}", f"Add rows: use {MIN_ANSWERS} or more")
     for name, (low, high) in ranges.items():
         if low == high:
-            say_note(f"`{name}` is {low:g} in every row of {file}, and tells nothing.")
+            say_note(f"`{name}` is {low:g} in every row of {file}, so it carries no information.")
     if n_missing:
         say_note(f"{quantity(n_missing)} of {file} left out: --correct is blank there.")
     if n_known < MIN_ANSWERS:
@@ -375,7 +375,7 @@ def require_output_paths(
         if resolved(place) in taken:
             rule = "must not be an input or another output"
             fix = f"Pass {option} other{path.suffix}"
-            raise BadValueError(option, "dubito", rule, str(place), fix)
+            raise BadValueError("", option, rule, str(place), fix)
         if not is_url(str(place)):
             _require_directory(option, path, [Path(one) for one in taken])
         allowed = (endings or {}).get(option, (path.suffix.lower(),))
@@ -397,9 +397,9 @@ def _require_directory(option: str, place: Path, taken: list[Path]) -> None:
     """Raise unless the directory of a file exists and is not an input of the next run."""
     if not place.parent.is_dir():
         rule, fix = "must be in an existing directory", f"Run mkdir -p {place.parent} first"
-        raise BadValueError(option, "dubito", rule, str(place), fix)
+        raise BadValueError("", option, rule, str(place), fix)
     is_table = place.suffix.lower() not in (".html", ".json")
     target = Path(os.path.realpath(place))
     if is_table and any(one.is_dir() and target.is_relative_to(one) for one in taken):
         rule, fix = "must be outside the input directories", f"Pass {option} ../{place.name}"
-        raise BadValueError(option, "dubito", rule, str(place), fix)
+        raise BadValueError("", option, rule, str(place), fix)

@@ -132,10 +132,10 @@ def _require_valid(labels: str, fraction: float | None, days: float | None) -> N
     elif fraction is not None and not 0 <= fraction <= 1:
         rule, fix = "must be between 0 and 1", "Use --audit-fraction 0.01"
     if rule:
-        raise BadValueError("--audit-fraction", "dubito serve", rule, f"{fraction:g}", fix)
+        raise BadValueError("", "--audit-fraction", rule, f"{fraction:g}", fix)
     if days is not None and not 0 < days < float("inf"):
         rule, fix = "must be a number of days above 0", "Pass --retention-days 30"
-        raise BadValueError("--retention-days", "dubito serve", rule, f"{days:g}", fix)
+        raise BadValueError("", "--retention-days", rule, f"{days:g}", fix)
 
 
 def _say_sign_in(store: Store, token: str | None, database: str) -> None:
@@ -214,7 +214,7 @@ def create(
 
     if days is not None and not 0 < days < 36_500:
         rule, fix = "must be above 0 and below 36500", "Pass --days 90"
-        raise BadValueError("--days", "dubito token create", rule, f"{days:g}", fix)
+        raise BadValueError("", "--days", rule, f"{days:g}", fix)
     with closing(_open_store(database)) as store:
         lifetime = None if days is None else days * DAY
         created = store.create_token(check_name(name, "--name"), scope, lifetime)

@@ -109,7 +109,7 @@ def _require_kept(name: str, common: list[str], shards: list[FileShards]) -> Non
         if name not in file.schema.names:
             matching(name.replace("*", ""), file.schema.names, "--columns", file.name)
     rule, fix = "must be a column with one value per row", "Leave it out"
-    raise BadValueError("--columns", shards[0].source.name, rule, name, fix)
+    raise BadValueError("", f"{shards[0].source.name}: --columns", rule, name, fix)
 
 
 def _wide_families(names: list[str], roles: BoundColumns) -> set[str]:

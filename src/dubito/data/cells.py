@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dubito.data.sources import BaseSource
 
 FIX = "Fix the cell, or drop the row"
+OTHER_COLUMN = "Pass another column: this one holds text"
 
 
 @final
@@ -182,7 +183,9 @@ class Cells:
             found = enumerate(texts.to_pylist())
             place = next(i for i, t in found if t is not None and parsing.number(t) is None)
             text = self.array[place].as_py().strip()
-            fix = parsing.remedy(text) or FIX
+            known = [one for one in texts.to_pylist() if one is not None]
+            is_text_alone = first_row == 0 and len(known) > 1 and not any(map(_is_number, known))
+            fix = parsing.remedy(text) or (OTHER_COLUMN if is_text_alone else FIX)
             raise self.wrong_value("must be numbers", repr(text), fix, first_row + place) from None
 
     def wrong_value(self, rule: str, got: str, fix: str, row: int | None) -> BadValueError:
@@ -192,6 +195,11 @@ class Cells:
     def wrong_kind(self, rule: str, fix: str) -> BadTypeError:
         """Return an error about the whole column."""
         return BadTypeError(self.name, self.where, rule, f"a column of {self.array.type}", fix)
+
+
+def _is_number(text: str) -> bool:
+    """Whether text is a number, also in another notation."""
+    return parsing.number(text) is not None or parsing.remedy(text) is not None
 
 
 def largest(source: BaseSource, names: Sequence[str], above: float) -> float | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from dubito.arrays import FloatArray, as_numbers, freeze, require_everywhere
 from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
-from dubito.data.cells import FIX, Cells, is_text, whole
+from dubito.data.cells import FIX, OTHER_COLUMN, Cells, is_text, whole
 from dubito.data.expressions import Expression, quoted_name
 from dubito.data.labels import (
     Labels,
@@ -27,6 +27,7 @@ from dubito.data.labels import (
 )
 from dubito.data.patterns import Wanted
 from dubito.errors import BadTypeError, BadValueError
+from dubito.formatting import join_words
 from dubito.outputs import (
     BaseClassOutputs,
     BaseOutputs,
@@ -278,6 +279,18 @@ class BoundColumns:
         fix = FIX if error.fix.startswith("Set a floor") else error.fix
         return error.moved(argument=argument, caller=self.where, row=row, column=column, fix=fix)
 
+    def of_text(self, error: BadValueError) -> BadValueError:
+        """Return the error for a column of text in terms of its role, and others unchanged."""
+        roles = [role for role, names in self.found.items() if error.argument in names]
+        if error.fix != OTHER_COLUMN or not roles:
+            return error
+        role = roles[0]
+        what, fix = role, f"Pass {role} with a column of numbers"
+        if role == "row_costs":
+            what, fix = "used by the costs", "Name a column of numbers in the costs"
+        where = f"{error.caller}, column `{error.argument}` ({what})"
+        return BadValueError("", where, f"holds text such as {error.got}, not numbers", "", fix)
+
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
         """Return the column of an argument of outputs or a batch, and the entry of its list."""
         roles = {**ROLES, "array": self.kind, "logits": self.kind}
@@ -488,7 +501,7 @@ class Columns:
             return columns, levels
         if len(levels) != len(columns):
             rule, got = f"must be {len(columns)} numbers, one per column", f"{len(levels)}"
-            fix = f"Pass the levels of {', '.join(columns[:4])}{', ...' * (len(columns) > 4)}"
+            fix = f"Pass levels=[...] for {', '.join(columns[:4])}{', ...' * (len(columns) > 4)}"
             raise BadValueError("levels", where, rule, got, fix)
         for level, column in zip(levels, columns, strict=True):
             if not 0 < level < 1:
@@ -564,7 +577,7 @@ class Columns:
         """Return the names of the classes, from their columns or from `classes`."""
         wanted = getattr(self, kind)
         if kind in REGRESSION and self.classes is not None:
-            rule, got = "must be None for a regression", repr(list(self.classes))
+            rule, got = "cannot be used for a regression", repr(list(self.classes))
             raise BadValueError("classes", where, rule, got, "Leave it out")
         if kind in (*REGRESSION, "confidence", "scores") or not patterns.is_several(wanted):
             if isinstance(self.classes, str) or not isinstance(self.classes, Sequence | None):
@@ -572,9 +585,9 @@ class Columns:
                 raise BadTypeError("classes", where, rule, repr(self.classes), fix)
             return None if self.classes is None else tuple(self.classes)
         if self.classes is not None:
-            rule = "is for a single column, and these columns already carry names"
-            got, fix = repr(list(self.classes)), "Leave it out, or rename the columns"
-            raise BadValueError("classes", where, rule, got, fix)
+            rule = "applies to a single list column; the names of "
+            rule += f"{join_words(outputs, 4)} already state the classes"
+            raise BadValueError("classes", where, rule, "", "Leave out `classes`")
         if len(outputs) == 1 and kind not in MULTI:
             rule, got = "must match at least 2 columns", f"{outputs[0]!r} only"
             fix = f"Pass {kind}={outputs[0]!r} if it holds the positive class, or lists"

@@ -297,7 +297,7 @@ class FileShards(Shards):
                 raise
             if self.bad_rows is None:
                 file, row = self.source.place(error.row)
-                raise error.moved(caller=file, row=row) from error
+                raise self.columns.of_text(error.moved(caller=file, row=row)) from error
             for row, fault in _faults(self.columns, piece):
                 is_good[row] = False
                 entry = "" if fault.column is None else f"[{fault.column}]"
@@ -355,9 +355,12 @@ class FileShards(Shards):
             batches = self.source.batches(wanted, texts, n_decoded)
             if is_typed or self.source.has_types:
                 batches = (_cast(batch, keep) for batch in batches)
-            for piece in _resized(batches, n_rows):
-                is_empty = False
-                yield piece
+            try:
+                for piece in _resized(batches, n_rows):
+                    is_empty = False
+                    yield piece
+            except BadValueError as error:
+                raise self.columns.of_text(error) from error
         if is_empty and not self.is_some:
             raise without_rows(self.source.name)
 

@@ -111,7 +111,10 @@ class CurrentRule:
         costs = row_costs.costs
         if batch.current_actions is not None:
             names = np.array([str(name) for name in batch.current_actions], dtype=object)
-            return action_numbers(names, costs, "Policy.fit", "current_actions")
+            try:
+                return action_numbers(names, costs, "Policy.fit", "current_actions")
+            except BadValueError as error:  # rows of a fold are not those of the file
+                raise error.moved(row=None) from error
         if isinstance(batch.outputs, Scores) and self.threshold is None:
             codes: IntArray = np.ones(len(batch), np.int64)  # every answer is taken as correct
             return self._best(codes, row_costs)
