@@ -76,7 +76,7 @@ class Tensor:
     ("message", "shown"),
     [("on the GPU.\nSee the manual.", "Tensor (on the GPU)"), ("", "Tensor ()")],
 )
-def test_what_refuses_to_become_an_array_says_why(message: str, shown: str) -> None:
+def test_the_error_contains_why_an_object_cannot_become_an_array(message: str, shown: str) -> None:
     with pytest.raises(BadTypeError) as caught:
         as_array(Tensor(message), "array", "Logits")
     assert caught.value.got == shown
@@ -102,7 +102,7 @@ def test_precision_is_kept_or_goes_up(given: str, kept: str) -> None:
     assert floats.tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_frozen_view_refuses_writing_and_leaves_the_array_writeable() -> None:
+def test_a_frozen_view_is_read_only_and_leaves_the_array_writeable() -> None:
     array = np.zeros(3)
     view = freeze(array)
     with pytest.raises(ValueError, match="read-only"):
@@ -175,7 +175,7 @@ def test_rows_nearly_one_are_divided_by_their_sum(dtype: Precision, factor: floa
 @pytest.mark.usefixtures("many_blocks")
 @each_precision
 @pytest.mark.parametrize("factor", [0.9989, 1.0011])
-def test_rows_further_from_one_are_refused(dtype: Precision, factor: float) -> None:
+def test_rows_that_do_not_sum_to_one_raise(dtype: Precision, factor: float) -> None:
     array = np.full((50, 4), 0.25, dtype)
     array[33:] *= dtype(factor)
     with pytest.raises(BadValueError) as caught:
@@ -185,14 +185,14 @@ def test_rows_further_from_one_are_refused(dtype: Precision, factor: float) -> N
 
 @pytest.mark.usefixtures("many_blocks")
 @pytest.mark.parametrize("check", [as_finite, as_distributions])
-def test_a_refused_array_leaves_no_thread_behind(check: Any) -> None:
+def test_an_invalid_array_leaves_no_thread_behind(check: Any) -> None:
     before = set(threading.enumerate())
     with pytest.raises(BadValueError):
         check(np.full((50, 4), np.nan), "array", "Probabilities")
     assert set(threading.enumerate()) == before
 
 
-def test_a_sum_beyond_the_largest_float_is_refused_like_any_other() -> None:
+def test_a_sum_beyond_the_largest_float_raises_like_any_other() -> None:
     with pytest.raises(BadValueError, match="must sum to 1, got inf"):
         as_distributions(np.full((1, 2), 1e308), "array", "Probabilities")
 
@@ -216,7 +216,7 @@ def test_length_dimensions_and_entries_that_fit_pass() -> None:
         ((3, 0), (2,), "Provide at least one column"),
     ],
 )
-def test_the_way_to_mend_a_shape_depends_on_it(
+def test_the_remedy_for_a_shape_depends_on_it(
     shape: tuple[int, ...], allowed: tuple[int, ...], fix: str
 ) -> None:
     with pytest.raises(BadValueError) as caught:
@@ -243,7 +243,7 @@ def test_large_arrays_are_shared_and_labels_never() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 0.5, 3, np.inf, -np.inf, np.nan, True, "2", None])
-def test_a_number_outside_its_bounds_is_refused(value: Any) -> None:
+def test_a_number_outside_its_bounds_raises(value: Any) -> None:
     assert as_number(np.float32(2), "one", "f", 1, 2, fix="Pass one=2") == 2.0
     with pytest.raises(BadValueError) as caught:
         as_number(value, "one", "f", 1, 2, fix="Pass one=2")

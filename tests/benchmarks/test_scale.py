@@ -65,7 +65,7 @@ def test_what_is_not_installed_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [LISTS, WIDE], ids=["few", "many"])
-def test_all_steps_run_and_tell_their_memory(
+def test_all_steps_run_and_print_their_memory(
     shape: Shape,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -239,13 +239,13 @@ def test_few_rows_leave_probabilities_unchanged() -> None:
         ),
     ],
 )
-def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     logits, y = overconfident(300, 3)
     with pytest.raises(BadValueError, match=message):
         AutoCalibrator(**settings).fit(Logits(logits), y)
 
 
-def test_groups_with_shards_are_refused(tmp_path: Path) -> None:
+def test_groups_with_shards_raise(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"p_0": [0.2, 0.8], "p_1": [0.8, 0.2], "y": [0, 1]}), tmp_path / "p.parquet"
     )
@@ -298,7 +298,7 @@ def test_unlabeled_rows_do_not_add_candidates() -> None:
 
 
 @pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])
-def test_an_invalid_cv_is_refused(cv: Any) -> None:
+def test_an_invalid_cv_raises(cv: Any) -> None:
     logits, y = overconfident(300, 3)
     with pytest.raises(
         BadValueError, match="AutoCalibrator: `cv` must be a number of folds, or a scikit-learn"
@@ -363,14 +363,14 @@ def test_few_rows_with_groups_have_evidence() -> None:
     ],
     ids=["one", "NaN", "None"],
 )
-def test_groups_that_make_no_folds_are_refused(groups: Any, message: str) -> None:
+def test_groups_that_make_no_folds_raise(groups: Any, message: str) -> None:
     logits, y = overconfident(300, 3)
     with pytest.raises(BadValueError, match=re.escape(f"AutoCalibrator: `groups` {message}")):
         AutoCalibrator().fit(Logits(logits), y, groups=groups)
 
 
 @pytest.mark.parametrize("seed", [-1, "a", 2**32])
-def test_an_invalid_random_state_is_refused(seed: Any) -> None:
+def test_an_invalid_random_state_raises(seed: Any) -> None:
     logits, y = overconfident(40, 3)
     with pytest.raises(
         BadValueError, match="AutoCalibrator: `random_state` must be None, an integer"
@@ -739,7 +739,7 @@ def test_with_times_later_rows_judge_what_was_fitted_on_earlier_ones() -> None:
     )
 
 
-def test_times_that_cannot_be_used_are_refused() -> None:
+def test_invalid_times_raise() -> None:
     logits, y = overconfident(60, 3)
     auto, outputs = AutoCalibrator(), Logits(logits)
     times = np.arange(60.0)

@@ -97,7 +97,7 @@ def test_rows_all_alike_have_one_bump() -> None:
     assert width == 1.0
 
 
-def test_a_shape_unheard_of_is_refused() -> None:
+def test_an_unknown_basis_raises() -> None:
     with pytest.raises(BadValueError, match=r"must be 'linear', 'spline' or 'rbf', got 'round'"):
         StructuredMatrixScaling(basis="round").fit(Logits(LOGITS), np.zeros(300, int))
 

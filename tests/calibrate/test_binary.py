@@ -39,7 +39,7 @@ def streamed(folder: Path, **columns: Any) -> FileShards:
 
 
 @each
-def test_more_than_two_classes_are_refused(kind: Any) -> None:
+def test_more_than_two_classes_raise(kind: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         kind().fit([[0.2, 0.3, 0.5]], [1])
     assert str(caught.value) == (
@@ -117,13 +117,13 @@ def test_rows_of_one_class_alone_give_neither_0_nor_1(kind: Any, label: int) -> 
 
 
 @each
-def test_no_weight_at_all_is_refused(kind: Any) -> None:
+def test_weights_of_zero_raise(kind: Any) -> None:
     with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
         kind().fit(Logits(SCORES), Y, np.zeros(300))
 
 
 @each
-def test_what_was_learned_survives_json_and_is_told(kind: Any) -> None:
+def test_learned_parameters_survive_json_and_are_in_the_summary(kind: Any) -> None:
     calibrator = kind().fit(Logits(SCORES), Y)
     again = kind.from_dict(calibrator.to_dict())
     assert_array_equal(said(again), said(calibrator))

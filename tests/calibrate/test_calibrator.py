@@ -143,7 +143,7 @@ def assert_probabilities(p: NDArray[Any], shape: tuple[int, ...]) -> None:
 
 
 @contextmanager
-def refused(error: type[DubitoError], message: str) -> Iterator[None]:
+def raises_message(error: type[DubitoError], message: str) -> Iterator[None]:
     with pytest.raises(error) as caught:
         yield
     assert str(caught.value) == message
@@ -268,7 +268,7 @@ def test_a_weight_of_0_is_no_row(case: Case) -> None:
     close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), weighted, atol=1e-6)
 
 
-def assert_told_once(caught: pytest.WarningsRecorder, case: Case) -> None:
+def assert_warned_once(caught: pytest.WarningsRecorder, case: Case) -> None:
     """Assert that a fit told its caller, once, of the third of its rows that have no label."""
     (told,) = [one for one in caught if one.category is MissingLabelsWarning]
     assert told.filename == __file__
@@ -281,7 +281,7 @@ def test_a_missing_label_is_no_row(case: Case) -> None:
     is_used = np.arange(300) % 3 > 0
     with pytest.warns(MissingLabelsWarning) as caught:
         partly = case.predict(Logits(case.logits), np.where(is_used, case.y, np.nan))
-    assert_told_once(caught, case)
+    assert_warned_once(caught, case)
     close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), partly, atol=1e-6)
 
 
@@ -309,10 +309,10 @@ def test_probabilities_and_logits_are_the_same(case: Case) -> None:
         name = type(by_logits).__name__
         rule = "must be Logits where input is 'logits', got Probabilities"
         fix = "Pass Logits, or fit with input='log_proba'"
-        with refused(BadTypeError, f"{name}.predict_proba: `outputs` {rule}. {fix}."):
+        with raises_message(BadTypeError, f"{name}.predict_proba: `outputs` {rule}. {fix}."):
             by_logits.predict_proba(p)
         strict = clone(by_logits).set_params(input="logits")
-        with refused(BadTypeError, f"{name}: `outputs` {rule}. {fix}."):
+        with raises_message(BadTypeError, f"{name}: `outputs` {rule}. {fix}."):
             strict.fit(p, case.y)
         return
     by_shares = case.fit(Probabilities(p), case.y)
@@ -351,7 +351,7 @@ def test_classes_may_have_names(case: Case) -> None:
     close(fitted.predict_proba(Logits(case.logits)), expected, atol=1e-9)
 
 
-def test_classes_in_another_order_are_refused(case: Case) -> None:
+def test_classes_in_another_order_raise(case: Case) -> None:
     names = tuple(f"c{k}" for k in range(case.logits.shape[1]))
     fitted = case.fit(Logits(case.logits, names), [names[code] for code in case.y])
     kind = type(case.calibrator).__name__
@@ -359,11 +359,11 @@ def test_classes_in_another_order_are_refused(case: Case) -> None:
         f"{kind}.predict_proba: `outputs` must have the classes {names}, as during fit, "
         f"got {names[::-1]}. Pass the columns of the fit, in the same order."
     )
-    with refused(BadValueError, message):
+    with raises_message(BadValueError, message):
         fitted.predict_proba(Logits(case.logits, names[::-1]))
 
 
-def test_another_number_of_columns_is_refused(case: Case) -> None:
+def test_another_number_of_columns_raises(case: Case) -> None:
     fitted = case.fit(Logits(case.logits), case.y)
     kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
     for method in ("predict", "predict_proba", "transform"):
@@ -371,12 +371,12 @@ def test_another_number_of_columns_is_refused(case: Case) -> None:
             f"{kind}.{method}: `outputs` must have {n_classes} columns, as during fit, got 5. "
             "Pass the columns of the fit, in the same order."
         )
-        with refused(BadValueError, message):
+        with raises_message(BadValueError, message):
             getattr(fitted, method)(Logits(np.zeros((2, 5))))
 
 
 @pytest.mark.parametrize("outputs", [TopLabel([0.9], [True]), Normal([0.0], [1.0])])
-def test_outputs_without_classes_are_refused(case: Case, outputs: Any) -> None:
+def test_outputs_without_classes_raise(case: Case, outputs: Any) -> None:
     kind = type(case.calibrator).__name__
     fitted = case.fit(Logits(case.logits), case.y)
     rule = (
@@ -384,10 +384,10 @@ def test_outputs_without_classes_are_refused(case: Case, outputs: Any) -> None:
         f"got {type(outputs).__name__}. "
         "Pass the whole distribution over classes, or use VarianceScaling for regression."
     )
-    with refused(BadTypeError, f"{kind}.predict_proba: {rule}"):
+    with raises_message(BadTypeError, f"{kind}.predict_proba: {rule}"):
         fitted.predict_proba(outputs)
     for y in (None, [0.5]):
-        with refused(BadTypeError, f"{kind}: {rule}"):
+        with raises_message(BadTypeError, f"{kind}: {rule}"):
             case.fit(outputs, y)
 
 
@@ -412,11 +412,11 @@ def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
         ),
     ]
     for y, rule in bad:
-        with refused(BadValueError, f"{kind}: `y` must {rule}."):
+        with raises_message(BadValueError, f"{kind}: `y` must {rule}."):
             case.fit(logits, y)
 
 
-def test_rows_without_labels_are_refused(case: Case, tmp_path: Path) -> None:
+def test_rows_without_labels_raise(case: Case, tmp_path: Path) -> None:
     message = (
         f"{type(case.calibrator).__name__}: `y` must hold the labels, got None. "
         "Pass the labels, or shards with a label column."
@@ -424,7 +424,7 @@ def test_rows_without_labels_are_refused(case: Case, tmp_path: Path) -> None:
     logits = Logits(case.logits)
     unlabeled = scan(streamed_file(case, tmp_path), Columns(logits="z_*"))
     for rows in (logits, ArrayShards(Batch.of(None, logits)), unlabeled):
-        with refused(BadTypeError, message):
+        with raises_message(BadTypeError, message):
             case.fit(rows)
 
 
@@ -438,7 +438,7 @@ def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
         "to_dict": (),
     }.items():
         message = f"This {kind} is not fitted yet. Call `fit` before `{method}`."
-        with refused(UnfittedError, message):
+        with raises_message(UnfittedError, message):
             getattr(clone(case.calibrator), method)(*arguments)
 
 
@@ -469,7 +469,7 @@ def test_what_json_keeps_says_the_same(case: Case) -> None:
     assert repr(clone(revived)) == repr(clone(fitted))
 
 
-def test_another_calibrators_dict_is_refused(case: Case) -> None:
+def test_the_dict_of_another_calibrator_raises(case: Case) -> None:
     kept = case.fit(Logits(case.logits), case.y).to_dict()
     kind = type(case.calibrator)
     others: dict[bool, type[BaseCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
@@ -479,7 +479,7 @@ def test_another_calibrators_dict_is_refused(case: Case) -> None:
         f"got '{kind.__name__}'. Pass what {other.__name__}.to_dict returned, "
         f"or use {kind.__name__}.from_dict."
     )
-    with refused(BadValueError, message):
+    with raises_message(BadValueError, message):
         other.from_dict(kept)
 
 
@@ -554,7 +554,7 @@ def test_a_stream_gives_what_arrays_give(
         assert off.max() < 1e-9
 
 
-def test_a_stream_tells_once_of_missing_labels(
+def test_a_stream_warns_once_about_missing_labels(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_used = np.arange(300) % 3 > 0
@@ -563,7 +563,7 @@ def test_a_stream_tells_once_of_missing_labels(
     assert sum(1 for _ in shards.batches()) == 5
     with pytest.warns(MissingLabelsWarning) as caught:
         partly = case.predict(shards)
-    assert_told_once(caught, case)
+    assert_warned_once(caught, case)
     rows = case._replace(
         logits=case.logits[is_used], y=case.y[is_used], weight=case.weight[is_used]
     )
@@ -571,13 +571,13 @@ def test_a_stream_tells_once_of_missing_labels(
     close(partly, labeled, atol=1e-6)
 
 
-def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:
+def test_labels_passed_with_a_stream_raise(case: Case, tmp_path: Path) -> None:
     kind = type(case.calibrator).__name__
     message = (
         f"{kind}: `y` must be None when `outputs` is shards, got ndarray. "
         "Hold it in the shards instead: Columns(label=...)."
     )
-    with refused(BadTypeError, message):
+    with raises_message(BadTypeError, message):
         case.fit(streamed(case, tmp_path), case.y)
 
 
@@ -671,29 +671,29 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
         ),
     ],
 )
-def test_what_no_calibrator_wrote_is_refused(values: Any, rule: str) -> None:
-    with refused(BadTypeError, f"BaseCalibrator.from_dict: `values` must {rule}"):
+def test_a_dict_of_no_calibrator_raises(values: Any, rule: str) -> None:
+    with raises_message(BadTypeError, f"BaseCalibrator.from_dict: `values` must {rule}"):
         BaseCalibrator.from_dict(values)
 
 
-def test_an_unknown_calibrator_is_refused() -> None:
+def test_an_unknown_calibrator_raises() -> None:
     kept = {"format": 1, "class": "annotations", "params": {}, "fitted": {}}
     message = (
         "BaseCalibrator.from_dict: `values` must be of a known class, "
         "got 'annotations'. Use the version of dubito that wrote it."
     )
-    with refused(BadValueError, message):
+    with raises_message(BadValueError, message):
         BaseCalibrator.from_dict(kept)
 
 
 @pytest.mark.parametrize(
     "kind", [PlattScaling, BetaCalibration, HistogramBinning, IsotonicCalibration]
 )
-def test_calibrators_of_two_classes_refuse_more(kind: type[BaseCalibrator]) -> None:
+def test_binary_calibrators_raise_for_three_classes(kind: type[BaseCalibrator]) -> None:
     message = (
         f"{kind.__name__} supports exactly 2 classes, got 3. Use OneVsRest({kind.__name__}())."
     )
-    with refused(BadValueError, message):
+    with raises_message(BadValueError, message):
         kind().fit(Logits(np.zeros((2, 3))), [0, 1])
 
 

@@ -83,7 +83,7 @@ def test_a_penalty_is_a_number_from_0_up(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, np.nan, np.inf, True, "1", None, [1.0]])
-def test_any_other_penalty_is_refused(value: Any) -> None:
+def test_an_invalid_penalty_raises(value: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         as_penalty(value, "regularization", "VectorScaling")
     assert str(caught.value) == (
@@ -101,7 +101,7 @@ def test_class_outputs_are_one_matrix() -> None:
 
 
 @pytest.mark.parametrize("outputs", [TopLabel([0.9], [True]), Normal([0.0], [1.0])])
-def test_outputs_without_classes_are_refused(outputs: Any) -> None:
+def test_outputs_without_classes_raise(outputs: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
         as_class_outputs(outputs, "VectorScaling")
     assert str(caught.value) == (
@@ -139,7 +139,7 @@ def test_arrays_become_shards_and_shards_stay() -> None:
 @pytest.mark.parametrize(
     ("y", "weight", "argument"), [([0, 1, 2], None, "y"), (None, [1, 1, 1], "sample_weight")]
 )
-def test_shards_beside_labels_or_weights_are_refused(y: Any, weight: Any, argument: str) -> None:
+def test_labels_or_weights_passed_with_shards_raise(y: Any, weight: Any, argument: str) -> None:
     shards = labeled_shards(P, [0, 1, 2], None, "VectorScaling")
     message = f"VectorScaling: `{argument}` must be None when `outputs` is shards, got list"
     with pytest.raises(BadTypeError, match=message):
@@ -180,7 +180,7 @@ def test_class_weights_sum_label_probabilities() -> None:
     close(class_weights(shards), [0.6, 0.65, 2.25])
 
 
-def test_weights_that_count_as_few_rows_are_told() -> None:
+def test_weights_that_sum_to_few_rows_warn() -> None:
     y = np.arange(50) % 3
     logits = np.eye(3)[y] + np.random.default_rng(0).normal(size=(50, 3))
     with pytest.warns(DubitoWarning) as caught:

@@ -182,7 +182,7 @@ def test_a_class_of_a_single_row_keeps_its_column() -> None:
     assert model.predict_proba(X3).shape == (240, 4)
 
 
-def test_splits_that_teach_nothing_are_refused() -> None:
+def test_splits_without_usable_training_rows_raise() -> None:
     model = CalibratedClassifier(GaussianNB(), TemperatureScaling(), cv=[])
     with pytest.raises(BadValueError, match=r"got 0 splits with no such row\. Pass cv=Stratified"):
         model.fit(X3, Y3)
@@ -204,7 +204,7 @@ def test_a_frozen_model_says_which_classes_there_are() -> None:
 
 
 @pytest.mark.slow
-def test_scores_of_pairs_are_refused() -> None:
+def test_one_vs_one_scores_raise() -> None:
     pairs = SVC(decision_function_shape="ovo")
     piped = make_pipeline(StandardScaler(), pairs)
     frozen = FrozenEstimator(clone(piped).fit(X3, Y3))
@@ -218,7 +218,7 @@ def test_scores_of_pairs_are_refused() -> None:
     assert np.array_equal(model.predict_proba(X2), same.predict_proba(X2))
 
 
-def test_bad_arguments_are_told() -> None:
+def test_invalid_arguments_raise() -> None:
     bad: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"estimator": LinearRegression()}, BadTypeError, "must be a scikit-learn classifier"),
         ({"estimator": IsolationForest()}, BadTypeError, "got IsolationForest"),
@@ -242,7 +242,7 @@ class OneColumn(DecisionTreeClassifier):
         return np.asarray(super().predict_proba(X)[:, 1:2])
 
 
-def test_a_model_without_probabilities_or_scores_is_refused() -> None:
+def test_a_model_without_probabilities_or_scores_raises() -> None:
     hard = VotingClassifier([("bayes", GaussianNB())])
     with pytest.raises(
         BadTypeError, match=r"must have decision_function or predict_proba, got Voting"
@@ -250,7 +250,7 @@ def test_a_model_without_probabilities_or_scores_is_refused() -> None:
         CalibratedClassifier(hard, TemperatureScaling()).fit(X2, Y2)
 
 
-def test_one_class_is_refused() -> None:
+def test_a_single_class_raises() -> None:
     with pytest.raises(BadValueError, match=r"at least 2 classes, got 1 class, \['ant'\]"):
         CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X3, ["ant"] * len(X3))
 
@@ -286,7 +286,7 @@ def test_weights_reach_the_last_step_of_a_pipeline() -> None:
     assert np.array_equal(plain.predict_proba(X3), routed.predict_proba(X3))
 
 
-def test_weights_that_only_the_calibrator_can_use_are_told() -> None:
+def test_weights_that_only_the_calibrator_can_use_warn() -> None:
     for one in (KNeighborsClassifier(), make_pipeline(StandardScaler(), KNeighborsClassifier())):
         model = CalibratedClassifier(one, TemperatureScaling())
         with pytest.warns(DubitoWarning, match=r"takes no sample_weight; only the cal") as caught:
@@ -572,6 +572,6 @@ def test_metadata_goes_through_pipelines_searches_and_cross_validation() -> None
     assert search.best_estimator_.score(X3, Y3, sample_weight=WEIGHT) > 0.5
 
 
-def test_without_routing_other_metadata_is_refused() -> None:
+def test_other_metadata_without_routing_raises() -> None:
     with pytest.raises(BadTypeError, match="enable_metadata_routing=True"):
         CalibratedClassifier().fit(X3, Y3, importance=WEIGHT)

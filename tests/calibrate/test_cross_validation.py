@@ -104,7 +104,7 @@ def test_label_probabilities_count_as_their_most_probable_class() -> None:
 
 
 @pytest.mark.parametrize("cv", [1, 0, 31])
-def test_an_impossible_number_of_folds_is_refused(cv: int) -> None:
+def test_an_impossible_number_of_folds_raises(cv: int) -> None:
     with pytest.raises(BadValueError) as caught:
         make_folds(batch_of(30), cv)
     assert str(caught.value) == (
@@ -230,7 +230,7 @@ def test_labels_must_be_given() -> None:
         cross_validate_calibrator(PlattScaling(), Logits([[1.0, 0.0]]))
 
 
-def test_other_estimators_are_refused() -> None:
+def test_other_estimators_raise() -> None:
     with pytest.raises(BadTypeError, match="must be a calibrator of dubito, got KFold"):
         cross_validate_calibrator(KFold(), Logits([[1.0, 0.0]]), [0])
 

@@ -151,7 +151,7 @@ def test_parts_that_explain_nothing_get_a_share_of_0() -> None:
     close(shares, [1, 0, 0], atol=1e-9)
 
 
-def test_the_summary_tells_the_shares() -> None:
+def test_the_summary_contains_the_mixture_weights() -> None:
     logits, y = made(500, 3)
     mixture = EnsembleTemperatureScaling().fit(Logits(logits), y)
     calibrated, original, uniform = mixture.weights_

@@ -91,6 +91,6 @@ def test_it_says_what_it_is() -> None:
         ),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValueError, match=re.escape(message)):
         ForestCalibration(**settings).fit(P[:50], Y[:50])

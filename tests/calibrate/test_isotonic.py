@@ -173,7 +173,7 @@ def test_streamed_it_is_the_curve_of_scores_rounded_to_the_grid(tmp_path: Path) 
     assert errors[0] <= errors[1] <= errors[0] + 2e-3
 
 
-def test_words_tell_knots_ends_and_smoothed_rows() -> None:
+def test_the_description_counts_knots_ends_and_smoothed_rows() -> None:
     curve = IsotonicCalibration().fit(Logits([-2.0, -1.0, 0.0, 1.0, 2.0]), [0, 1, 0, 1, 1])
     prior = 3.5 / 6
     assert_allclose(curve.knots_, [-2, -1, 0, 1, 2], atol=1e-12)

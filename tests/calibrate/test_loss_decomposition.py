@@ -141,7 +141,7 @@ def test_words() -> None:
     assert str(split) == f"log_loss 1.159 = {words} (80 rows, 5 folds)"
 
 
-def test_what_cannot_be_split_is_refused() -> None:
+def test_arguments_that_cannot_be_decomposed_raise() -> None:
     def message(y: Any = (0, 1), outputs: Any = (0.2, 0.8), **settings: Any) -> str:
         with pytest.raises((BadTypeError, BadValueError)) as caught:
             decompose_loss(y, outputs, **settings)

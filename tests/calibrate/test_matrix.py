@@ -206,7 +206,7 @@ def test_many_classes_and_few_rows_stay_near_the_temperature() -> None:
 
 
 @pytest.mark.parametrize("argument", ["off_diagonal", "intercept"])
-def test_a_negative_penalty_is_refused(argument: str) -> None:
+def test_a_negative_penalty_raises(argument: str) -> None:
     with pytest.raises(BadValueError) as caught:
         MatrixScaling().set_params(**{argument: -1.0}).fit([[0.5, 0.5]], [0])
     assert str(caught.value) == (
@@ -215,7 +215,7 @@ def test_a_negative_penalty_is_refused(argument: str) -> None:
     )
 
 
-def test_a_negative_regularization_is_refused() -> None:
+def test_a_negative_regularization_raises() -> None:
     with pytest.raises(BadValueError) as caught:
         StructuredMatrixScaling(-1.0).fit([[0.5, 0.5]], [0])
     assert str(caught.value) == (
@@ -225,7 +225,7 @@ def test_a_negative_regularization_is_refused() -> None:
 
 
 @each_kind
-def test_the_summary_tells_the_matrix(
+def test_the_summary_contains_the_largest_off_diagonal_entry(
     kind: type[MatrixScaling] | type[StructuredMatrixScaling],
 ) -> None:
     logits, y = made(300, 3)

@@ -174,7 +174,7 @@ def test_a_changed_row_is_one_of_which_another_class_is_predicted(
     assert every.n_changed_ == every.counts(rows).n_changed == n_changed > 0
 
 
-def test_rows_that_fall_back_are_predicted_as_they_came() -> None:
+def test_rows_that_fall_back_keep_the_uncalibrated_prediction() -> None:
     every = all_but_silent()
     predicted = every.predict(Logits(Z))
     is_silent = expit(40 * ODDS - 90).sum(axis=1) <= N_CLASSES * 1e-12
@@ -271,7 +271,7 @@ def test_a_class_instead_of_a_calibrator_is_named() -> None:
 
 
 @each
-def test_no_weight_at_all_is_refused(calibrator: Any) -> None:
+def test_weights_of_zero_raise(calibrator: Any) -> None:
     with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
         OneVsRest(calibrator).fit(Logits(Z), Y, np.zeros(N_ROWS))
 

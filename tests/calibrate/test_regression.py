@@ -180,7 +180,7 @@ def test_of_several_factors_as_good_the_one_nearest_to_1_is_taken() -> None:
         (Quantiles([[0.0, 1e-300]], [0.5, 0.9]), 1e12, "no spread is wide enough"),
     ],
 )
-def test_a_bound_is_told(outputs: Any, bound: float, why: str) -> None:
+def test_a_factor_at_its_bound_warns(outputs: Any, bound: float, why: str) -> None:
     with pytest.warns(BoundWarning) as caught:
         scaling = VarianceScaling().fit(outputs, [1.0])
     assert str(caught[0].message) == (

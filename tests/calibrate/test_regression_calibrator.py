@@ -214,7 +214,7 @@ def test_rows_of_a_frame_are_streamed(calibrator: BaseRegressionCalibrator) -> N
 
 
 @each_calibrator
-def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) -> None:
+def test_invalid_arguments_of_a_fit_raise(calibrator: BaseRegressionCalibrator) -> None:
     name = type(calibrator).__name__
 
     def message(*arguments: Any, **weights: Any) -> str:
@@ -259,7 +259,9 @@ def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) 
 
 
 @each_calibrator
-def test_what_the_fit_did_not_see_is_refused(calibrator: BaseRegressionCalibrator) -> None:
+def test_outputs_of_another_kind_or_shape_than_fitted_raise(
+    calibrator: BaseRegressionCalibrator,
+) -> None:
     name, fitted = type(calibrator).__name__, clone(calibrator).fit(KINDS["Normal"], Y)
     with pytest.raises(BadTypeError) as wrong_kind:
         fitted.transform(KINDS["Samples"])
@@ -277,7 +279,7 @@ def test_what_the_fit_did_not_see_is_refused(calibrator: BaseRegressionCalibrato
         fitted.transform([0.5])
 
 
-def test_what_something_else_wrote_is_refused() -> None:
+def test_a_dict_of_something_else_raises() -> None:
     values = QuantileRecalibration().fit(KINDS["Normal"], Y).to_dict()
     with pytest.raises(BadValueError) as other:
         VarianceScaling.from_dict(values)

@@ -343,7 +343,7 @@ def test_a_row_without_a_label_or_weight_is_no_row() -> None:
     )
 
 
-def test_an_unknown_objective_is_refused() -> None:
+def test_an_unknown_objective_raises() -> None:
     with pytest.raises(BadValueError) as caught:
         TemperatureScaling(objective="brier").fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
     assert str(caught.value) == (

@@ -127,7 +127,7 @@ def test_a_thousand_classes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["logits", "log_proba"])
-def test_the_summary_tells_scales_and_shifts(kind: str) -> None:
+def test_the_summary_contains_scales_and_shifts(kind: str) -> None:
     logits, y = made(300, 3)
     scaling = VectorScaling(input=kind).fit(Logits(logits), y)
     weight, bias = scaling.weight_, scaling.bias_
@@ -138,7 +138,7 @@ def test_the_summary_tells_scales_and_shifts(kind: str) -> None:
     )
 
 
-def test_an_input_unheard_of_is_refused() -> None:
+def test_an_unknown_input_raises() -> None:
     with pytest.raises(BadValueError) as caught:
         VectorScaling(input="scores").fit([[0.5, 0.5]], [0])
     assert str(caught.value) == (

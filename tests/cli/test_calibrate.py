@@ -18,7 +18,9 @@ from tests.cli.conftest import ANIMALS, Run
 
 
 @pytest.mark.slow
-def test_the_winner_is_told_with_intervals_and_written(run: Run, made: Path) -> None:
+def test_the_selected_calibrator_is_printed_with_intervals_and_written(
+    run: Run, made: Path
+) -> None:
     done = run("calibrate", made / "sure.csv")
     assert done.exit_code == 0, done.output
     first, *_ = done.stdout.splitlines()
@@ -106,7 +108,9 @@ def test_one_column_of_probabilities_stays_one(run: Run, made: Path, calibrators
     np.testing.assert_array_equal(got["calibrated_chance"], expected)
 
 
-def test_a_calibrator_of_other_classes_is_refused(run: Run, made: Path, calibrators: Path) -> None:
+def test_a_calibrator_of_other_classes_exits_with_2(
+    run: Run, made: Path, calibrators: Path
+) -> None:
     apply = ["calibrate", "--apply", calibrators / "animals.json"]
     frame = pd.read_csv(made / "sure_new.csv").rename(columns={"logit_fox": "logit_wolf"})
     frame.to_csv("wolf.csv", index=False)

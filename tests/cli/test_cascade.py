@@ -116,7 +116,7 @@ def test_answers_of_unknown_truth_are_left_out_and_counted(tmp_path: Path) -> No
     assert some.stdout.startswith(fewer.stdout)
 
 
-def test_what_has_no_effect_or_no_meaning_is_refused(tmp_path: Path) -> None:
+def test_options_without_effect_and_invalid_columns_exit_with_2(tmp_path: Path) -> None:
     rows = cascade_rows()
     file, cascade = write(tmp_path / "a.csv", rows), f"{tmp_path}/cascade.json"
     assert run("fit", file, *MODELS, "-o", cascade).exit_code == 0

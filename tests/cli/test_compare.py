@@ -50,7 +50,7 @@ def test_costs_decide_which_is_best(run: Run, made: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [["sure.csv"], ["sure.csv", "sure.csv"]])
-def test_a_single_model_is_refused(run: Run, made: Path, files: list[str]) -> None:
+def test_a_single_model_exits_with_2(run: Run, made: Path, files: list[str]) -> None:
     done = run("compare", *(made / file for file in files))
     assert done.exit_code == 2
     assert "dubito compare needs two or more different files, got " in done.stderr

@@ -395,7 +395,7 @@ def test_a_policy_without_reject_action_has_no_review(run: Run, made: Path) -> N
     assert "--review needs a policy with a reject action, got plain.json" in done.stderr
 
 
-def test_columns_unknown_to_the_policy_are_refused(run: Run, made: Path) -> None:
+def test_columns_that_do_not_match_the_policy_exit_with_2(run: Run, made: Path) -> None:
     frame = pd.read_csv(made / "sure_new.csv")
     frame.rename(columns={"logit_fox": "logit_wolf"}).to_csv("wolf.csv", index=False)
     done = run("decide", made / "policy.json", "wolf.csv")

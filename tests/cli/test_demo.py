@@ -31,7 +31,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMNISTSample:
 
 
 @pytest.mark.slow
-def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) -> None:
+def test_the_demo_prints_and_writes_every_step(run: Run, sample: FashionMNISTSample) -> None:
     done = run("demo")
     assert done.exit_code == 0, done.output
     told = done.stdout

@@ -233,7 +233,7 @@ def test_a_corrupt_file_is_named(run: Run, address: str) -> None:
         assert rest == ""
 
 
-def test_no_rows_are_told_alike(run: Run, made: Path, address: str) -> None:
+def test_engines_give_the_same_error_for_no_rows(run: Run, made: Path, address: str) -> None:
     Path("em").mkdir()
     table = pa.Table.from_pandas(animals(5, 1.0, 0.0, 0), preserve_index=False)
     parquet.write_table(table.slice(0, 0), "em/rows.parquet")
@@ -285,7 +285,7 @@ def test_an_interrupt_while_a_cluster_starts_ends_quietly(run: Run, made: Path) 
     assert "Error" not in told
 
 
-def test_without_dask_it_is_told_what_to_install(
+def test_without_dask_the_error_names_the_extra(
     run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
@@ -320,7 +320,7 @@ def lost(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # what goes on in the background of a lost connection
-def test_a_scheduler_that_goes_away_is_told_in_two_lines_and_nothing_is_left(
+def test_a_lost_scheduler_is_an_error_of_two_lines_and_leaves_no_files(
     run: Run,
     made: Path,
     lost: tuple[str, subprocess.Popen[bytes]],

@@ -60,7 +60,7 @@ def test_the_inputs_of_a_network_are_named(run: Run, made: Path) -> None:
         ("-o p.onnx --network-output fc", "--network-output needs --network"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
+def test_options_that_do_not_fit_exit_with_2(
     run: Run, made: Path, options: str, message: str
 ) -> None:
     Path("junk.onnx").write_text("no model")
@@ -70,7 +70,7 @@ def test_options_that_do_not_fit_are_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_a_cascade_is_refused_with_a_remedy(run: Run) -> None:
+def test_a_cascade_exits_with_2_and_a_remedy(run: Run) -> None:
     rng = np.random.default_rng(0)
     answers = TopLabel(rng.random(200), rng.random(200) < 0.5)
     Cascade.fit({"small": answers, "large": answers}, costs=[0.01, 0.1]).save("cascade.json")

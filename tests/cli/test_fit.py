@@ -185,7 +185,7 @@ def test_a_gate_combines_the_scores_that_are_named(run: Run, made: Path) -> None
         (["fraud.csv", "--ood-score", "energy"], "requires logits, .*Pass --logits 'logit_"),
     ],
 )
-def test_an_ood_score_that_cannot_be_used_is_refused(
+def test_an_ood_score_that_cannot_be_used_exits_with_2(
     run: Run, made: Path, words: list[str], message: str
 ) -> None:
     file, *options = words
@@ -203,7 +203,7 @@ def test_an_ood_score_that_cannot_be_used_is_refused(
         (["--ood-alpha", "0.1"], "--ood-alpha requires features .*, got 0.1 alone. Add --features"),
     ],
 )
-def test_an_option_without_its_partner_is_refused(
+def test_an_option_without_its_partner_exits_with_2(
     run: Run, made: Path, words: list[str], message: str
 ) -> None:
     options = ["--probability", "chance", "--positive", "fraud", "--reject-cost", "0.3"]
@@ -247,7 +247,7 @@ def test_evaluation_on_other_rows(run: Run, made: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["OneVsRest", "BaseCalibrator", "audit", "decompose_loss"])
-def test_an_unknown_calibrator_is_refused(run: Run, made: Path, name: str) -> None:
+def test_an_unknown_calibrator_exits_with_2(run: Run, made: Path, name: str) -> None:
     done = run("fit", made / "sure.csv", "--calibrator", name)
     assert done.exit_code == 2
     assert f"must be auto, simple or the name of a calibrator, got '{name}'." in done.stderr
@@ -273,7 +273,7 @@ def test_a_prior_has_one_line_per_class(tmp_path: Path, header: str) -> None:
         ("well,1\n", "it has no prior for ill"),
     ],
 )
-def test_a_malformed_prior_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_a_malformed_prior_raises(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "prior.csv"
     path.write_text(text)
     with pytest.raises(BadFileError, match=words) as caught:

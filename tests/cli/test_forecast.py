@@ -315,7 +315,7 @@ def test_dates_in_other_formats_are_the_same_dates(run: Run, days: pd.DataFrame)
     assert "a time zone in all rows or in none" in run("forecast", "other.csv", *DAYS).stderr
 
 
-def test_a_state_of_dates_refuses_numbers(run: Run, days: pd.DataFrame) -> None:
+def test_a_state_of_dates_rejects_numbers(run: Run, days: pd.DataFrame) -> None:
     run("forecast", "days.csv", *DAYS, "--state", "s.json")
     before = Path("s.json").read_text()
     days.tail(2).assign(date=5).to_csv("numbers.csv", index=False)

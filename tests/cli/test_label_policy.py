@@ -139,7 +139,7 @@ def test_the_score_is_an_aim(run: Run, files: Path) -> None:
         (("--calibrator", "isotonic"), ("--calibrator must be auto, temperature",)),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
+def test_options_that_do_not_fit_exit_with_2(
     run: Run, files: Path, words: tuple[str, ...], messages: tuple[str, ...]
 ) -> None:
     done = run("fit", files / "valid.csv", *FIT, *words)
@@ -220,7 +220,9 @@ def test_groups_and_scores_are_named(run: Run) -> None:
     ("option", "value"),
     [("--ood-score", "nonsense"), ("--ood-alpha", "0.2"), ("--risk-delta", "0.2")],
 )
-def test_options_of_classes_are_refused(run: Run, files: Path, option: str, value: str) -> None:
+def test_options_of_class_policies_exit_with_2(
+    run: Run, files: Path, option: str, value: str
+) -> None:
     done = run("fit", files / "valid.csv", *FIT, option, value)
     assert f"{option} cannot be used with --multilabel, got {value}" in done.stderr
     assert done.exit_code == 2

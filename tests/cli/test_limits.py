@@ -32,7 +32,7 @@ def test_a_limit_is_crossed_or_not(limit: str, is_crossed: bool) -> None:
     assert bool(crossed_limits([limit], METRICS)) == is_crossed
 
 
-def testcrossed_limits_are_told_in_order() -> None:
+def test_crossed_limits_are_listed_in_order() -> None:
     assert crossed_limits(["accuracy<1", "ece>0.5", "ece>0"], METRICS) == [
         "--fail-on 'accuracy<1': accuracy is 0.9",
         "--fail-on 'ece>0': expected_calibration_error is 0.05",
@@ -65,7 +65,7 @@ def test_a_signed_gap_needs_its_size_to_fail_in_both_directions(run: Run, made: 
     "limit",
     ["ece", "ece>", "ece=0.1", "ece>much", ">0.1", "ece>-", "", "abs(ece>0.1", "ece)>0.1"],
 )
-def test_a_malformed_limit_is_refused(limit: str) -> None:
+def test_a_malformed_limit_raises(limit: str) -> None:
     with pytest.raises(BadValueError) as caught:
         crossed_limits([limit], METRICS)
     assert str(caught.value) == (

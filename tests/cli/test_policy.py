@@ -21,7 +21,7 @@ def test_a_policy_is_shown(run: Run, made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_edited_policy_is_refused_until_sealed(run: Run, made: Path) -> None:
+def test_an_edited_policy_exits_with_2_until_sealed(run: Run, made: Path) -> None:
     shutil.copy(made / "policy.json", "policy.json")
     text = Path("policy.json").read_text()
     edited = json.loads(text)

@@ -57,7 +57,7 @@ def test_a_long_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2].startswith("  ")
 
 
-def test_numbers_outside_json_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_outside_json_raise(capsys: pytest.CaptureFixture[str]) -> None:
     with printed_as_json(True):
         say_json({"name": "Süd", "value": 0.5})
         assert '"Süd"' in capsys.readouterr().out

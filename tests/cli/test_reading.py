@@ -43,7 +43,7 @@ def test_sizes_are_in_decimal_units(text: str, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "1GiB", "GB"])
-def test_a_malformed_size_is_refused(text: str) -> None:
+def test_a_malformed_size_raises(text: str) -> None:
     with pytest.raises(BadValueError, match="--max-memory must be a size such as 500MB") as error:
         Reader(max_memory=text)
     assert f"got {text!r}. Pass --max-memory 2GB." in str(error.value)

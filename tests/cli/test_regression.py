@@ -145,7 +145,7 @@ def test_limits_apply_to_coverage_and_scores(run: Run, stored: Path) -> None:
         (["--quantiles", "q_*", "--cost", "a,b=1"], "--cost cannot be used for a regression"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
+def test_options_that_do_not_fit_exit_with_2(
     run: Run, stored: Path, words: list[str], told: str
 ) -> None:
     done = run("audit", stored / "sales.csv", "--label", "demand", *words)
@@ -233,7 +233,7 @@ def test_the_text_of_a_calibration(run: Run, stored: Path) -> None:
         (["--quantiles", "q_0.05,q_0.95"], "calibrates the levels 0.05, 0.25, 0.5, 0.75, 0.95"),
     ],
 )
-def test_a_calibrator_of_other_outputs_is_refused(
+def test_a_calibrator_of_other_outputs_exits_with_2(
     run: Run, stored: Path, words: list[str], told: str
 ) -> None:
     fitted = [*KINDS["quantiles"], "--label", "demand", "-o", "c.json"]
@@ -243,7 +243,7 @@ def test_a_calibrator_of_other_outputs_is_refused(
     assert told in done.stderr
 
 
-def test_calibrators_of_classes_are_refused(run: Run, stored: Path) -> None:
+def test_calibrators_of_classes_exit_with_2(run: Run, stored: Path) -> None:
     words = [*KINDS["quantiles"], "--label", "demand", "--calibrator", "TemperatureScaling"]
     done = run("calibrate", stored / "sales.csv", *words)
     assert "--calibrator must be auto, VarianceScaling or QuantileRecalibration" in done.stderr
@@ -425,7 +425,7 @@ def test_a_policy_that_cannot_be_fitted(
     assert len(done.stderr.splitlines()) == 2
 
 
-def test_an_interval_that_outputs_do_not_have_is_refused(run: Run, stored: Path) -> None:
+def test_an_interval_without_its_quantiles_names_those_there_are(run: Run, stored: Path) -> None:
     words = ["--quantiles", "q_0.25,q_0.5,q_0.75", "--label", "demand"]
     sales(60).to_csv("few.csv", index=False)
     done = run("fit", "few.csv", *words, *COSTS)

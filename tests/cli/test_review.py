@@ -88,7 +88,7 @@ def test_what_cannot_be_planned_is_said(run: Run, files: Path) -> None:
         assert message in " ".join(done.stderr.split())
 
 
-def test_rows_that_are_not_decided_yet_are_refused_with_the_command(run: Run, files: Path) -> None:
+def test_undecided_rows_exit_with_2_and_name_the_command(run: Run, files: Path) -> None:
     Path("new.csv").write_text("id,probability_ok,probability_bad\nr1,0.5,0.5\n")
     done = run("review", "plan", "policy.json", "new.csv", "--team", "team.csv")
     assert done.exit_code == 2

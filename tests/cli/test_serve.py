@@ -124,7 +124,7 @@ def test_an_address_of_version_6_is_printed_as_one(run: Run, made: Path, served:
     assert httpx.URL(json.loads(done.stdout)["address"]).host == "::1"
 
 
-def test_a_database_that_others_can_read_is_refused(run: Run, made: Path) -> None:
+def test_a_database_that_others_can_read_exits_with_2(run: Run, made: Path) -> None:
     run("token", "list")
     Path("dubito.db").chmod(0o644)
     for words in (["serve", made / "policy.json"], ["token", "list"]):

@@ -52,7 +52,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert target.read_text() == "after"
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_raises(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "policy.json"
     with pytest.raises(BadValueError) as caught:
         write_atomic(path, "{}")

@@ -58,7 +58,7 @@ def name_of(source: Any) -> str:
     return "the table" if isinstance(source, pa.Table) else "the frame"
 
 
-def told_by(source: Any, columns: Columns) -> str:
+def error_of(source: Any, columns: Columns) -> str:
     """Return the one thing that reading and streaming say."""
     with pytest.raises(DubitoError) as streamed:
         scan(source, columns).sum(len)
@@ -115,7 +115,7 @@ def test_a_bad_value_is_found_in_its_row(write: Write, name: str, form: str) -> 
     columns[fault.column] = [*cells[:BAD_ROW], fault.value, *cells[BAD_ROW + 1 :]]
     source = write(form, pa.table(columns))
 
-    told = told_by(source, fault.columns)
+    told = error_of(source, fault.columns)
     assert f"{name_of(source)}: `" in told
     assert fault.column in told.split("`")[1]
     assert fault.words in told
@@ -141,13 +141,13 @@ def test_a_bad_list_is_found_in_its_row(
     lists[BAD_ROW] = cell
     table = pa.table({"lists": lists, "code": good_columns()["code"]})
     source = write(form, table)
-    assert f"{name_of(source)}: `lists` {words}" in told_by(source, LISTS)
+    assert f"{name_of(source)}: `lists` {words}" in error_of(source, LISTS)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, form: str) -> None:
+def test_the_error_for_a_missing_column_lists_the_existing_ones(write: Write, form: str) -> None:
     source = write(form, pa.table({"p_cat": [0.5], "p_dog": [0.5], "label": ["cat"]}))
-    told = told_by(source, Columns(label="labels", probabilities="p_*"))
+    told = error_of(source, Columns(label="labels", probabilities="p_*"))
     assert f"{name_of(source)} has no column 'labels' (label). " in told
     assert "p_cat, p_dog" in told
     assert "Pass label='label', or another of its columns: " in told
@@ -156,7 +156,7 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, fo
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_without_rows_says_so(write: Write, form: str) -> None:
     source = write(form, pa.table(good_columns())[:0])
-    assert told_by(source, NAMED).endswith("it has no rows. Pass a file with at least one row.")
+    assert error_of(source, NAMED).endswith("it has no rows. Pass a file with at least one row.")
 
 
 GOOD_CSV = "y,q_0,q_1\n" + "0,0.25,0.75\n1,0.5,0.5\n" * 100
@@ -228,7 +228,9 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
         read(path, columns)
 
 
-def test_a_path_to_nothing_and_a_folder_without_arrays_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_without_tables_raise_different_errors(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(BadFileError, match="there is no such file"):
         scan(tmp_path / "nothing.csv", SMALL)
     with pytest.raises(BadFileError, match=r"it contains no tables"):
@@ -236,9 +238,7 @@ def test_a_path_to_nothing_and_a_folder_without_arrays_are_told_apart(tmp_path: 
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "table"])
-def test_a_name_that_two_columns_have_is_refused_where_it_is_wanted(
-    write: Write, form: str
-) -> None:
+def test_a_duplicate_column_name_raises_only_if_the_column_is_used(write: Write, form: str) -> None:
     table = pa.table([[0.5], [0.5], [0.5], [1]], names=["p_a", "p_a", "p_b", "y"])
     source = write(form, table)
     with pytest.raises(BadValueError, match=r"has two columns named 'p_a'\. Rename one"):

@@ -50,7 +50,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_bad_rows_are_left_out_and_told(write: Write, form: str) -> None:
+def test_bad_rows_are_left_out_and_reported(write: Write, form: str) -> None:
     source, bad_rows = write(form, table_of(FAULTS)), BadRows()
     shards = scan(source, NAMED, bad_rows=bad_rows)
     batch = joined(list(shards.batches()))
@@ -87,7 +87,7 @@ def test_text_among_numbers_is_a_bad_row(write: Write, form: str, column: str) -
     np.testing.assert_allclose(batch.weight, [i for i in range(N) if i != 29])
 
 
-def test_lists_tell_their_entry() -> None:
+def test_bad_lists_are_reported_with_their_entry() -> None:
     lists = P.tolist()
     lists[7] = [1.5, -0.5, 0.0]
     bad_rows = BadRows()
@@ -165,7 +165,7 @@ def test_they_can_be_written_to_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, True, "many"])
-def test_a_bad_limit_is_told(most: Any) -> None:
+def test_an_invalid_limit_raises(most: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         BadRows(most)
     assert str(caught.value) == (

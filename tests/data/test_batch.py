@@ -184,7 +184,7 @@ def test_what_is_not_known_stays_unknown() -> None:
         ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "test: `y_true` must have length 4"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str) -> None:
+def test_arguments_of_another_length_raise_by_name(known: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValueError) as caught:
         make_batch(known.pop("y_true", None), Logits(LOGITS), caller="test", **known)
     assert words in str(caught.value)
@@ -218,7 +218,7 @@ def test_top_labels_know_what_was_right() -> None:
         Batch.of([1], TopLabel([0.5], [1]))
 
 
-def test_arrays_are_left_as_they_came_and_cannot_be_written_to() -> None:
+def test_arrays_of_the_caller_stay_writeable_and_those_of_a_batch_are_read_only() -> None:
     weight, features = np.ones(4), np.ones((4, 2))
     batch = Batch.of(None, Logits(LOGITS), sample_weight=weight, features=features)
     assert weight.flags.writeable
@@ -241,7 +241,7 @@ def test_labels_of_other_classes_never_reach_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("weight", [1e308, 5e-324, 1e-200])
-def test_weights_whose_squares_are_no_numbers_are_refused(weight: float) -> None:
+def test_weights_whose_squares_overflow_or_underflow_raise(weight: float) -> None:
     with pytest.raises(BadValueError, match="0, or between 1e-100 and 1e100"):
         Batch.of([0, 1], [[0.8, 0.2], [0.3, 0.7]], sample_weight=[1, weight])
 

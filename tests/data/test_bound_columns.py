@@ -21,7 +21,7 @@ def batch_of(table: dict[str, Any], columns: Columns, first_row: int = 0) -> Any
     return columns.bind(piece.column_names, "f.csv").batch(piece, first_row)
 
 
-def told_of(table: dict[str, Any], columns: Columns, first_row: int = 0) -> str:
+def error_of(table: dict[str, Any], columns: Columns, first_row: int = 0) -> str:
     with pytest.raises(DubitoError) as caught:
         batch_of(table, columns, first_row)
     assert isinstance(caught.value, BadValueError | BadTypeError)
@@ -54,18 +54,18 @@ def test_categories_of_each_chunk_are_their_own() -> None:
 
 def test_rows_count_from_the_start_of_the_file() -> None:
     table = {**P, "y": ["dog", "wolf"]}
-    told = told_of(table, Columns(label="y", probabilities="p_*"), first_row=1000)
+    told = error_of(table, Columns(label="y", probabilities="p_*"), first_row=1000)
     assert told.startswith("f.csv: `y` must be one of the classes ('cat', 'dog'), got 'wolf'")
     assert "in row 1001" in told
 
 
 def test_an_error_about_one_column_of_many_names_it() -> None:
-    told = told_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
+    told = error_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
     assert told.startswith("f.csv: `p_dog` must be non-negative, got -0.5 in row 1.")
 
 
 def test_an_error_about_many_columns_names_the_first_and_the_last() -> None:
-    told = told_of({**P, "p_eel": [0.0, 2.0]}, Columns(probabilities="p_*"))
+    told = error_of({**P, "p_eel": [0.0, 2.0]}, Columns(probabilities="p_*"))
     assert told.startswith("f.csv: `p_cat, ..., p_eel` must have rows that sum to 1, got")
 
 
@@ -90,7 +90,7 @@ def test_an_error_names_the_column_whatever_part_it_plays(
     column: str, values: list[float], columns: Columns
 ) -> None:
     table = {name: [0.5, 0.5] for name in ("c", "hit", "m", "s", "w", "f_1", "f_2")}
-    told = told_of({**table, column: values}, columns, first_row=7)
+    told = error_of({**table, column: values}, columns, first_row=7)
     assert told.startswith(f"f.csv: `{column}` must ")
     assert " in row 8. " in told
 
@@ -104,11 +104,11 @@ def test_an_error_names_the_column_whatever_part_it_plays(
 )
 def test_a_list_is_not_one_number(columns: Columns) -> None:
     table = {"lists": [[0.5, 0.5]], "hit": [1], "hit_0": [0.5], "hit_1": [0.5]}
-    assert "f.csv: `lists` must be numbers, got a column of list" in told_of(table, columns)
+    assert "f.csv: `lists` must be numbers, got a column of list" in error_of(table, columns)
 
 
-def test_names_for_another_number_of_classes_are_refused() -> None:
-    told = told_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
+def test_names_for_another_number_of_classes_raise() -> None:
+    told = error_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
     assert told.startswith("f.csv: `classes` must have 2 names")
 
 
@@ -130,9 +130,9 @@ def test_whole_numbers_that_name_classes_are_not_column_numbers() -> None:
     assert batch_of(table, Columns(label="y", logits="z_*")).labels.codes.tolist() == [1, 0]
 
 
-def test_a_column_number_beyond_the_last_is_told_with_its_row() -> None:
+def test_a_label_beyond_the_last_column_is_reported_with_its_row() -> None:
     table = {"z_0": [0.5, 0.5], "z_1": [1.5, 0.5], "y": [1, 2]}
-    told = told_of(table, Columns(label="y", logits="z_*"), first_row=7)
+    told = error_of(table, Columns(label="y", logits="z_*"), first_row=7)
     assert told.startswith("f.csv: `y` must be class indices from 0 to 1, got 2")
     assert "in row 8" in told
 
@@ -160,7 +160,7 @@ def test_quantiles_and_draws_may_be_lists() -> None:
         outputs = bound.batch(piece).outputs
         assert isinstance(outputs, Quantiles | Samples)
         assert outputs.array.tolist() == table["q"]
-    assert "or levels=[0.05,0.5,0.95] for lists" in told_of(table, Columns(quantiles="q"))
+    assert "or levels=[0.05,0.5,0.95] for lists" in error_of(table, Columns(quantiles="q"))
 
 
 def test_several_means_are_members_of_an_ensemble() -> None:
@@ -172,7 +172,7 @@ def test_several_means_are_members_of_an_ensemble() -> None:
     assert outputs.means.tolist() == [[3.0, 4.0], [1.0, 2.0]]
     assert outputs.stds.tolist() == [[0.1, 0.2], [0.3, 0.4]]
     assert isinstance(batch_of(table, Columns(mean="mean_0", std="std_0")).outputs, Normal)
-    told = told_of({**table, "std_1": [0.3, 0.0]}, Columns(mean="mean_*", std="std_*"), 10)
+    told = error_of({**table, "std_1": [0.3, 0.0]}, Columns(mean="mean_*", std="std_*"), 10)
     assert told.startswith("f.csv: `std_1` must be positive, got 0.0 in row 11.")
 
 
@@ -245,4 +245,4 @@ REGRESSION = {"q_0.1": [1.0, 2.0], "q_0.9": [3.0, 5.0], "y": [2.0, 3.0], "std_0"
 def test_regressions_that_cannot_be_read(
     columns: Columns, table: dict[str, Any], words: str
 ) -> None:
-    assert words in told_of({**REGRESSION, **table}, columns, 7)
+    assert words in error_of({**REGRESSION, **table}, columns, 7)

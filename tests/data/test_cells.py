@@ -89,7 +89,7 @@ def test_other_kinds_are_no_numbers(values: list[Any], kind: pa.DataType) -> Non
         cells_of(values, kind).numbers()
 
 
-def test_the_first_text_that_is_no_number_is_told() -> None:
+def test_the_first_text_that_is_no_number_is_reported_with_its_row() -> None:
     with pytest.raises(BadValueError, match="got 'n/a' in row 2"):
         cells_of(["1", "", "n/a", "x"]).numbers(has_gaps=True)
     with pytest.raises(BadValueError, match="in row 102"):
@@ -151,7 +151,7 @@ def test_a_gap_among_lists_is_a_row_of_nan_where_it_may_be(kind: pa.DataType) ->
         ([["1", "2"], ["3", "x"]], "numbers, got 'x' in row 1"),
     ],
 )
-def test_a_bad_list_is_told_by_its_row(values: list[Any], words: str) -> None:
+def test_a_bad_list_is_reported_with_its_row(values: list[Any], words: str) -> None:
     with pytest.raises(BadValueError, match=words):
         cells_of(values).matrix(2)
 
@@ -178,7 +178,9 @@ def test_fractions_are_numbers_or_true_or_false(values: list[Any], fractions: li
         ([True, None], "must not have missing values.* in row 1"),
     ],
 )
-def test_what_is_no_share_is_told_by_its_row(values: list[Any], words: str) -> None:
+def test_a_value_that_is_no_fraction_is_reported_with_its_row(
+    values: list[Any], words: str
+) -> None:
     with pytest.raises(BadValueError, match=words):
         cells_of(values).fractions()
 

@@ -128,7 +128,7 @@ EXACTLY_ONE = (
         ),
     ],
 )
-def test_contradictions_are_refused(columns: Columns, words: str) -> None:
+def test_contradictory_columns_raise(columns: Columns, words: str) -> None:
     with pytest.raises(BadValueError) as caught:
         columns.bind(NAMES, "f.csv")
     assert words in str(caught.value)

@@ -78,7 +78,7 @@ def test_types_are_those_that_hold_all_values() -> None:
         (["", "nan"], None),
     ],
 )
-def test_numbers_of_text_files_are_told_from_identifiers(
+def test_numbers_of_text_files_are_distinguished_from_identifiers(
     tmp_path: Path, cells: list[str], kind: pa.DataType | None
 ) -> None:
     (tmp_path / "f.csv").write_text("\n".join(["x,y", *(f"{cell},0" for cell in cells)]))

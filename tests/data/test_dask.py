@@ -251,7 +251,7 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
         empty.write_parts(numbered, DirectorySink(tmp_path / "none", {}))
 
 
-def test_no_rows_at_all_are_told_as_on_one_machine(client: Any, tmp_path: Path) -> None:
+def test_no_rows_raise_the_same_error_as_on_one_machine(client: Any, tmp_path: Path) -> None:
     parquet.write_table(table_of(0), tmp_path / "a.parquet")
     local = scan(tmp_path, COLUMNS)
     shards = DaskShards(client, tmp_path, COLUMNS)
@@ -278,7 +278,7 @@ def test_no_rows_at_all_are_told_as_on_one_machine(client: Any, tmp_path: Path) 
         shards.write_parts(lambda batch, _: {}, DirectorySink(tmp_path / "out", {}))
 
 
-def test_a_file_that_workers_cannot_see_is_told(client: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_workers_cannot_read_raises(client: Any, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     path.write_bytes((folder / "part_3.parquet").read_bytes())
     shards = DaskShards(client, path, COLUMNS)
@@ -397,7 +397,7 @@ def test_a_worker_killed_while_it_decides_costs_time_only(
     assert list(out.glob("*.partial")) == []
 
 
-def test_a_corrupt_file_and_a_bad_row_are_told_by_name(
+def test_a_corrupt_file_and_a_bad_row_are_reported_by_name(
     client: Any, folder: Path, tmp_path: Path
 ) -> None:
     for path in folder.iterdir():
@@ -496,7 +496,7 @@ def test_doubts_of_features_are_fitted_where_the_rows_are(
         assert len(shards.spans) > 3
 
 
-def test_whoever_watches_is_told_of_tasks(client: Any, folder: Path) -> None:
+def test_progress_counts_tasks(client: Any, folder: Path) -> None:
     noting = Noting()
     shards = DaskShards(client, folder, COLUMNS)
     with report_progress_to(noting):
@@ -516,7 +516,9 @@ def test_shards_that_travel_are_a_name(client: Any, folder: Path) -> None:
     )
 
 
-def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_raise(
+    client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BadTypeError) as caught:
         DaskShards("tcp://here", folder, COLUMNS)
     assert str(caught.value) == (
@@ -544,7 +546,7 @@ def test_no_scheduler_is_reported() -> None:
     )
 
 
-def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None:
+def test_workers_that_lack_a_package_raise(client: Any, folder: Path) -> None:
     def needy(_: Batch) -> int:
         return len(import_module("not_there").__name__)
 
@@ -557,7 +559,7 @@ def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://here"])
-def test_an_address_without_a_port_is_told(address: str) -> None:
+def test_an_address_without_a_port_raises(address: str) -> None:
     with pytest.raises(BadValueError, match="must be reachable"), connected(address):
         pass
 
@@ -608,7 +610,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # what goes on in the background of a lost connection
-def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
+def test_a_lost_scheduler_raises_and_leaves_no_partial_files(
     scheduler: tuple[str, subprocess.Popen[bytes]], folder: Path, tmp_path: Path
 ) -> None:
     address, process = scheduler

@@ -30,7 +30,7 @@ def test_collections_are_cut_as_they_are() -> None:
     assert not any(map(_is_collection, others))
 
 
-def test_what_is_nearly_one_is_told() -> None:
+def test_unsupported_collections_raise() -> None:
     da: Any = import_module("dask.array")
     z, y = da.ones((8, 4), chunks=4), da.ones(8, chunks=4)
     odd: list[tuple[Any, type[DubitoError], str]] = [

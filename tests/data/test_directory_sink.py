@@ -101,7 +101,7 @@ def test_a_part_that_was_deleted_is_written_again(tmp_path: Path, inputs: list[P
     assert same(contents(folder), WHOLE)
 
 
-def test_parts_of_one_input_are_told_apart_and_named_before_they_are_written(
+def test_parts_of_one_input_are_distinguished_and_named_before_they_are_written(
     tmp_path: Path, inputs: list[Path]
 ) -> None:
     folder = DirectorySink(tmp_path / "out", SETTINGS)
@@ -215,7 +215,7 @@ def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
     system.rm("/decided", recursive=True)
 
 
-def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
+def test_other_settings_raise(tmp_path: Path, inputs: list[Path]) -> None:
     folder = tmp_path / "out"
     run(folder, inputs)
     with pytest.raises(BadValueError) as caught:
@@ -229,7 +229,7 @@ def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
     assert same(contents(folder), WHOLE)
 
 
-def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_valid_manifest_raises(tmp_path: Path) -> None:
     (tmp_path / "part-00000.parquet").write_bytes(b"?")
     with pytest.raises(BadFileError, match=r"it has parts but no _manifest\.jsonl\. Use an empty"):
         DirectorySink(tmp_path, SETTINGS)
@@ -243,7 +243,7 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
         DirectorySink(tmp_path, SETTINGS)
 
 
-def test_bad_arguments_are_told(tmp_path: Path) -> None:
+def test_invalid_arguments_raise(tmp_path: Path) -> None:
     with pytest.raises(BadTypeError) as caught:
         DirectorySink(tmp_path, {"policy": object})
     assert "DirectorySink: `settings` must be JSON values," in str(caught.value)

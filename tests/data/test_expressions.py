@@ -133,7 +133,7 @@ def test_a_number_that_is_too_large_is_said_to_be() -> None:
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_raises(text: str) -> None:
     try:
         expression = parse(text)
     except BadValueError:

@@ -60,7 +60,7 @@ def test_processes_that_start_inside_see_none() -> None:
     assert process.exitcode == 0
 
 
-def test_an_error_is_told_rather_than_an_interrupt() -> None:
+def test_an_error_takes_precedence_over_an_interrupt() -> None:
     def fail() -> None:
         with _interrupts_wait():
             interrupt()

@@ -94,7 +94,7 @@ def test_booleans_are_numbers_0_and_1() -> None:
     assert codes_read([True, False, True], classes=[False, True, "neither"]) == [1, 0, 1]
 
 
-def test_labels_are_left_as_they_came() -> None:
+def test_labels_are_left_unchanged() -> None:
     for array in (np.array([0.0, np.nan, 2.0]), np.array(["cat", None, "fox"], dtype=object)):
         before = array.copy()
         codes_of(array, outputs_of(3, NAMES if array.dtype == object else None), "y", "test")
@@ -137,7 +137,7 @@ def test_labels_are_left_as_they_came() -> None:
         ([b"cat"], NAMES, 0, "got b'cat' in row 0"),
     ],
 )
-def test_a_label_of_no_class_is_refused_at_its_first_row(
+def test_a_label_of_no_class_is_reported_at_its_first_row(
     y: Any, classes: Sequence[Any] | None, row: int, words: str
 ) -> None:
     with pytest.raises(BadValueError) as caught:
@@ -152,7 +152,7 @@ def test_long_lists_of_classes_are_cut_short() -> None:
         codes_of(np.array(["x"]), outputs, "y", "test")
 
 
-def test_labels_that_are_no_single_values_are_refused() -> None:
+def test_labels_that_are_no_single_values_raise() -> None:
     array = np.empty(2, dtype=object)
     array[:] = [["cat"], ["dog"]]
     with pytest.raises(BadTypeError, match="must have one label per row"):

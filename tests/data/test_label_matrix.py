@@ -46,7 +46,7 @@ def test_uncertain_labels_follow_a_policy(policy: Any, first: list[float], secon
         ([[1, np.inf]] * 4, "must be between 0 and 1, got inf"),
     ],
 )
-def test_wrong_labels_are_refused(y: Any, message: str) -> None:
+def test_invalid_labels_raise(y: Any, message: str) -> None:
     with pytest.raises((BadValueError, BadTypeError), match=message):
         LabelMatrix.of(y, OUTPUTS)
     with pytest.raises(BadValueError, match=r"`uncertain` must be 'ignore'.*got 'maybe'"):
@@ -90,7 +90,7 @@ def test_logits_keep_their_precision() -> None:
             MultiLabel.from_logits(odds, names)
 
 
-def test_one_label_exchanged_with_its_probabilities_is_refused() -> None:
+def test_a_label_exchanged_with_its_probabilities_raises() -> None:
     p = np.random.default_rng(0).random((60, 3))
     y = (p > 0.5).astype(float)
     p[:, 1], y[:, 1] = y[:, 1].copy(), p[:, 1].copy()

@@ -32,7 +32,7 @@ def test_label_probabilities_are_kept_in_float64() -> None:
     assert labels.is_missing.tolist() == [False, True, False]
 
 
-def test_label_probabilities_are_left_as_they_came() -> None:
+def test_label_probabilities_are_left_unchanged() -> None:
     votes = VOTES.copy()
     Labels.of(votes, OUTPUTS)
     np.testing.assert_array_equal(votes, VOTES)
@@ -98,7 +98,7 @@ def test_nothing_can_be_written_to() -> None:
         assert not array.flags.writeable
 
 
-def test_the_first_bad_row_is_told_whatever_the_labels_sort_like() -> None:
+def test_the_first_bad_row_is_reported_however_labels_sort() -> None:
     with pytest.raises(BadValueError, match="got 99 in row 1"):
         Labels.of([10, 99, 5], Probabilities([[0.5, 0.5]] * 3, classes=[10, 20]))
 

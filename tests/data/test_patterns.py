@@ -55,7 +55,7 @@ def test_natural_order_counts() -> None:
         (["p_0", "p_*"], ": `label` must have distinct column names, got 'p_0' twice"),
     ],
 )
-def test_what_is_not_found_is_told_with_what_there_is(wanted: Any, words: str) -> None:
+def test_the_error_for_a_missing_column_lists_the_existing_ones(wanted: Any, words: str) -> None:
     names = ["labels", *(f"p_{k}" for k in range(20))]
     with pytest.raises(BadValueError) as caught:
         matching(wanted, names, "label", "f.csv")
@@ -95,7 +95,7 @@ def test_votes_come_in_the_order_of_the_classes() -> None:
         (None, "one column if the classes have no names, got 2 columns"),
     ],
 )
-def test_votes_for_other_classes_are_refused(classes: Any, words: str) -> None:
+def test_label_probabilities_of_other_classes_raise(classes: Any, words: str) -> None:
     with pytest.raises(BadValueError, match=words):
         in_order_of(classes, "vote_*", ["vote_cat", "vote_dog"], "f.csv")
 

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_pass_over_files_is_told_also_of_a_cache(path: Path) -> None:
+def test_each_pass_over_files_is_reported_also_with_a_cache(path: Path) -> None:
     noting = Noting()
     with report_progress_to(noting), cached(scan(path, COLUMNS)) as shards:
         for _ in range(2):
@@ -56,7 +56,7 @@ def test_rows_in_memory_are_over_in_a_moment(path: Path) -> None:
     assert noting.told == []
 
 
-def test_nothing_is_told_where_nobody_watches(path: Path) -> None:
+def test_nothing_is_reported_without_a_listener(path: Path) -> None:
     assert started("f.csv") is ignore
     noting = Noting()
     with report_progress_to(noting):

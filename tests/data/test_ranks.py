@@ -64,7 +64,7 @@ def test_a_run_without_weight_stays_a_run() -> None:
     assert Ranks.of(np.array([0.1, 0.2])).sums(np.array([0.0, 3.0])).tolist() == [0.0, 3.0]
 
 
-def test_scores_and_weights_are_left_as_they_came() -> None:
+def test_scores_and_weights_are_left_unchanged() -> None:
     scores, weights = np.array([0.3, 0.1]), np.array([1.0, 2.0])
     Ranks.of(scores).sums(weights)
     assert (scores.tolist(), weights.tolist()) == ([0.3, 0.1], [1.0, 2.0])

@@ -159,7 +159,7 @@ def test_ranks_are_by_doubt_and_made_once() -> None:
     assert rows.ranks.sums(np.array([1.0, 2.0, 4.0, 8.0])).tolist() == [10.0, 4.0, 1.0]
 
 
-def test_ranks_tell_saturated_rows_apart() -> None:
+def test_ranks_distinguish_saturated_rows() -> None:
     rows = row_statistics(Logits(np.array([[0.0, 60.0], [0.0, 70.0]])), None)
     assert rows.confidence.tolist() == [1.0, 1.0]
     assert rows.ranks.order.tolist() == [1, 0]

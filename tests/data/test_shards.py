@@ -88,7 +88,7 @@ class Failing(Shards):
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_the_first_error_in_order_is_the_one_that_is_told(
+def test_the_first_error_in_order_is_the_one_that_is_raised(
     threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUBITO_THREADS", threads)
@@ -103,7 +103,7 @@ class Empty(Shards):
         return iter(())
 
 
-def test_a_sum_of_nothing_is_refused() -> None:
+def test_a_sum_over_no_batches_raises() -> None:
     with pytest.raises(EmptyStateError, match="A sum over shards"):
         Empty().sum(len)
 

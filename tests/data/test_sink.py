@@ -298,7 +298,7 @@ def test_parquet_looks_for_repetition_among_names_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("write", "kind", "message"), BAD)
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".arrow"])
-def test_what_is_wrong_is_told_and_nothing_is_left(
+def test_invalid_columns_raise_and_leave_no_file(
     tmp_path: Path, ending: str, write: Any, kind: type[DubitoError], message: str
 ) -> None:
     path = tmp_path / f"out{ending}"
@@ -308,7 +308,7 @@ def test_what_is_wrong_is_told_and_nothing_is_left(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_ending_no_folder_and_a_closed_sink_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_ending_a_missing_directory_and_a_closed_sink_raise(tmp_path: Path) -> None:
     with pytest.raises(BadValueError) as caught:
         Sink(tmp_path / "out.xlsx")
     assert str(caught.value) == (

@@ -68,13 +68,13 @@ def test_a_struct_of_numbers_is_a_dict() -> None:
         ({"x": [1] * 101}, "Arrow stream: `rows` must be at most 100, got"),
     ],
 )
-def test_what_is_no_table_of_numbers_is_refused(columns: dict[str, Any], words: str) -> None:
+def test_columns_that_are_no_numbers_or_texts_raise(columns: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValueError) as refused:
         read(stream_of(**columns))
     assert words in str(refused.value)
 
 
-def test_a_broken_stream_is_refused() -> None:
+def test_a_broken_stream_raises() -> None:
     whole = stream_of(x=[[1.0, 2.0]] * 10)
     for content in (b"", b"no stream", whole[:-40], whole[:100]):
         with pytest.raises(BadFileError, match="The Arrow stream cannot be read"):
@@ -82,7 +82,7 @@ def test_a_broken_stream_is_refused() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
-def test_a_flipped_byte_is_read_or_refused(place: int, change: int) -> None:
+def test_a_flipped_byte_is_read_or_raises(place: int, change: int) -> None:
     whole = bytearray(stream_of(x=[[1.0, 2.0]] * 10, y=["a"] * 10))
     whole[place % len(whole)] ^= change
     try:

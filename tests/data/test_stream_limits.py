@@ -53,7 +53,7 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_the_exact_size_is_told(compression: str) -> None:
+def test_the_exact_size_is_reported(compression: str) -> None:
     content = stream_of(pa.table({"x": np.zeros(300), "y": np.arange(300.0)}), compression)
     _require_small(content, 4800)
     with pytest.raises(BadValueError, match=r"must be at most 4,799, uncompressed, got 4,800 or"):
@@ -80,7 +80,7 @@ print((peak() - before) >> 10)
 
 
 @pytest.mark.slow
-def test_a_bomb_is_refused_and_takes_no_memory() -> None:
+def test_a_decompression_bomb_raises_and_takes_no_memory() -> None:
     flat = pa.array(np.zeros(100_000_000, np.float32))
     table = pa.table({"logits": pa.FixedSizeListArray.from_arrays(flat, 2000)})
     sink = pa.BufferOutputStream()
@@ -107,7 +107,7 @@ def test_many_rows_that_name_one_long_text_share_it() -> None:
     assert len({id(text) for text in found}) <= 5  # one a batch
 
 
-def test_a_size_that_is_no_size_is_refused() -> None:
+def test_a_negative_buffer_size_raises() -> None:
     content = bytearray(stream_of(pa.table({"x": np.zeros(500)}), "zstd"))
     at = bytes(content).index(struct.pack("<q", 3200))
     content[at : at + 8] = struct.pack("<q", -7)
@@ -116,7 +116,7 @@ def test_a_size_that_is_no_size_is_refused() -> None:
 
 
 @given(st.integers(0, 100_000), st.integers(1, 255))
-def test_a_flipped_byte_is_read_or_refused(place: int, change: int) -> None:
+def test_a_flipped_byte_is_read_or_raises(place: int, change: int) -> None:
     whole = bytearray(stream_of(pa.table({"x": np.zeros(50), "y": ["a"] * 50}), "lz4"))
     whole[place % len(whole)] ^= change
     try:

@@ -194,7 +194,7 @@ def test_equal_classes_among_many_are_a_tie_whatever_the_order_of_the_sum() -> N
         assert found.tolist() == p.argmax(axis=1).tolist()
 
 
-def test_tiny_costs_still_tell_actions_apart() -> None:
+def test_tiny_expected_costs_still_distinguish_actions() -> None:
     costs = CostMatrix([[0, 2], [0, 1]])
     assert optimal_actions(Logits([[60.0, 0.0]]), costs).tolist() == [1]
     gains = CostMatrix([[-5, 2], [-5, 1]])
@@ -372,7 +372,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+def test_invalid_arguments_raise(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert re.search(message, str(caught.value))

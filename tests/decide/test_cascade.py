@@ -150,7 +150,7 @@ def test_folds_that_choose_other_tiers_are_counted() -> None:
         ({"cost_per_second": 0.1}, "cost_per_second.* without latencies"),
     ],
 )
-def test_what_would_be_ignored_is_refused(settings: Any, message: str) -> None:
+def test_settings_that_would_be_ignored_raise(settings: Any, message: str) -> None:
     with pytest.raises(DubitoError, match=message):
         Cascade.fit(models(60), costs=COSTS, **settings)
 

@@ -232,7 +232,7 @@ def test_it_is_cloned_pickled_and_unfitted_at_first() -> None:
 
 
 @pytest.mark.slow
-def test_what_are_no_costs_is_told() -> None:
+def test_invalid_costs_raise() -> None:
     with pytest.raises(BadTypeError) as caught:
         CostSensitiveClassifier(GaussianNB(), TABLE).fit(X, Y)  # type: ignore[arg-type]
     assert re.search(

@@ -123,7 +123,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+def test_invalid_arguments_raise(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert re.search(message, str(caught.value))

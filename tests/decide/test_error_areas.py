@@ -291,7 +291,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
 
 
 @pytest.mark.parametrize(("change", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(change: Any, kind: type[DubitoError], message: str) -> None:
+def test_invalid_arguments_raise(change: Any, kind: type[DubitoError], message: str) -> None:
     given_: Any = {"priors": [0.5, 0.5], "densities": PAIR, "x": GRID}
     with pytest.raises(kind) as caught:
         error_areas(**{**given_, **change})

@@ -96,7 +96,7 @@ def test_a_bound_that_allows_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_strange_input() -> None:
+def test_an_out_of_distribution_input() -> None:
     policy = fitted(features=X, ood=OODGate(alpha=0.05))
     assert policy.ood is not None
     far = policy.ood.ood_scores(None, [[60.0, -60.0]])[0, 0]

@@ -98,7 +98,7 @@ def test_a_score_of_features_is_copied_unfitted(score: Any) -> None:
 
 
 @pytest.mark.parametrize("score", [5, len, MahalanobisDistance])
-def test_an_object_that_is_no_score_is_refused(score: Any) -> None:
+def test_an_object_that_is_no_score_raises(score: Any) -> None:
     with pytest.raises(
         BadTypeError, match=r"`score` must be an OOD score.*OODGate\(Mahalanobis"
     ) as caught:
@@ -106,7 +106,7 @@ def test_an_object_that_is_no_score_is_refused(score: Any) -> None:
     assert f"got {type(score).__name__}" in str(caught.value)
 
 
-def test_an_unknown_name_is_refused() -> None:
+def test_an_unknown_name_raises() -> None:
     with pytest.raises(BadValueError, match=r"or one of energy, .*got 'surprise'.*'energy'"):
         OODGate("surprise").resolved(has_features=False)
 
@@ -130,13 +130,13 @@ def test_a_gate_survives_its_dict() -> None:
 
 
 @pytest.mark.parametrize("values", [None, [], {}, {"score": "energy"}, "energy", 5])
-def test_values_that_are_no_gate_are_refused(values: Any) -> None:
+def test_values_that_are_no_gate_raise(values: Any) -> None:
     with pytest.raises(BadTypeError, match=r"OODGate\.from_dict.*to_dict"):
         OODGate.from_dict(values)
 
 
 @pytest.mark.parametrize("score", [None, 5, "x", {}, [], {"kind": "NearestNeighborDistance"}])
-def test_values_that_are_no_score_are_refused(score: Any) -> None:
+def test_values_that_are_no_score_raise(score: Any) -> None:
     gate, _ = fitted(batch_of(), "energy")
     values = gate.to_dict()
     values["fitted"]["score_"] = score

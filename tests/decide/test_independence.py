@@ -91,7 +91,7 @@ def test_words_where_it_is_not() -> None:
     )
 
 
-def test_the_most_telling_pair_is_named() -> None:
+def test_the_most_dependent_pair_is_named() -> None:
     (a, b), y = made(0.0, n_rows=400)
     found = conditional_independence_test([a, b, Logits(b.array + 0.1 * a.array)], y)
     assert found.is_contradicted
@@ -114,7 +114,7 @@ def test_rows_that_are_all_alike_contradict_nothing(n_rows: int) -> None:
     assert not found.is_contradicted
 
 
-def test_a_single_model_is_refused() -> None:
+def test_a_single_model_raises() -> None:
     with pytest.raises(BadValueError) as caught:
         conditional_independence_test([[[0.5, 0.5]]], [0])
     assert re.search(r"`outputs` .*got 1\. Pass \[outputs_a, outputs_b\]", str(caught.value))

@@ -500,7 +500,7 @@ def test_decisions_that_are_all_alike_are_warned_about() -> None:
         ({"review": {"cough": "cheap", "*": 1}}, "got 'cheap'"),
     ],
 )
-def test_bad_costs_are_refused(costs: dict[str, Any], message: str) -> None:
+def test_invalid_costs_raise(costs: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValueError, match=message):
         LabelCosts(**costs)
 

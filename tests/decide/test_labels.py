@@ -11,7 +11,7 @@ from dubito.errors import BadValueError, MissingLabelsWarning
 OUTPUTS = Probabilities([[0.5, 0.5]] * 3, classes=["cat", "dog"])
 
 
-def test_names_become_codes_and_missing_ones_are_told() -> None:
+def test_names_become_codes_and_missing_ones_warn() -> None:
     with pytest.warns(MissingLabelsWarning) as caught:
         codes = plain_codes(["dog", None, "cat"], OUTPUTS, "y", "f", stacklevel=1)
     assert codes.tolist() == [1, -1, 0]
@@ -20,7 +20,7 @@ def test_names_become_codes_and_missing_ones_are_told() -> None:
 
 
 @pytest.mark.parametrize(("y", "got"), [(None, "None"), ([[0.5, 0.5]] * 3, "label probabilities")])
-def test_anything_else_is_refused(y: Any, got: str) -> None:
+def test_label_probabilities_and_no_labels_raise(y: Any, got: str) -> None:
     with pytest.raises(BadValueError) as caught:
         plain_codes(y, OUTPUTS, "y", "f", stacklevel=1)
     message = f"`y` must be one label per row, got {got}. Pass the most probable label"

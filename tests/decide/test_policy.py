@@ -188,7 +188,7 @@ def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", [None, [0.6, 0.3, 0.1]])
-def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | None) -> None:
+def test_outliers_are_rejected_by_their_p_values(prior: list[float] | None) -> None:
     policy = fitted(features=X, deploy_prior=prior, ood=OODGate(alpha=0.05), risk=RiskBound(0.2))
     assert policy.ood is not None
     assert isinstance(policy.ood.score_, MahalanobisDistance)
@@ -220,7 +220,7 @@ def test_a_doubt_of_outputs_needs_no_features(uncertainty: Any) -> None:
 
 
 @pytest.mark.slow
-def test_few_of_fresh_known_rows_are_strange() -> None:
+def test_the_fraction_of_new_in_distribution_rows_flagged_is_about_alpha() -> None:
     z, y, x = made(2000, seed=7)
     costs = CostMatrix.zero_one(3).with_reject(0.3)
     policy = Policy.fit(
@@ -333,7 +333,7 @@ def test_weights_count_rows() -> None:
 
 
 @pytest.mark.slow
-def test_missing_labels_are_left_out_and_told() -> None:
+def test_missing_labels_are_left_out_with_a_warning() -> None:
     labels = np.where(np.arange(400) < 250, Y, np.nan)
     with pytest.warns(MissingLabelsWarning, match=r"Policy\.fit"):
         partly = Policy.fit(
@@ -585,13 +585,13 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "text"), MISTAKES)
-def test_wrong_arguments_of_a_fit_are_refused(arguments: dict[str, Any], text: str) -> None:
+def test_invalid_arguments_of_a_fit_raise(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises((BadTypeError, BadValueError), match=text):
         fitted(**arguments)
 
 
 @pytest.mark.slow
-def test_wrong_arguments_of_a_decision_are_refused() -> None:
+def test_invalid_arguments_of_a_decision_raise() -> None:
     gated = fitted(features=X)
     named = fitted()
     calls: list[tuple[Any, str]] = [
@@ -712,7 +712,7 @@ def test_a_prior_must_leave_some_of_the_labels() -> None:
         (np.ones((2, 3)) / 3, X[:2, :1], "Policy.decide: `features` must have 4 columns"),
     ],
 )
-def test_what_does_not_fit_is_told_in_the_policys_terms(
+def test_arguments_that_do_not_fit_raise_in_the_terms_of_the_policy(
     outputs: Array, features: Array, words: str
 ) -> None:
     policy = fitted(features=X)
@@ -863,7 +863,7 @@ def test_a_policy_is_compared_with_what_is_done_today() -> None:
         (["pass"], "`current_actions`"),
     ],
 )
-def test_a_wrong_rule_of_today_is_refused(current: Any, message: str) -> None:
+def test_an_invalid_current_rule_raises(current: Any, message: str) -> None:
     outputs, y = rare(1500, 0)
     costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"])
     with pytest.raises((BadValueError, BadTypeError), match=message):

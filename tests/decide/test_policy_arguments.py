@@ -55,7 +55,7 @@ def test_calibrators_start_afresh() -> None:
         ("simple", "AutoCalibrator(max_parts=1)"),
     ],
 )
-def test_what_is_no_calibrator_is_refused(calibrator: Any, call: str) -> None:
+def test_an_invalid_calibrator_raises(calibrator: Any, call: str) -> None:
     with pytest.raises(BadTypeError) as caught:
         _fresh_calibrator(calibrator, KNOWN)
     assert str(caught.value) == (
@@ -84,7 +84,7 @@ def test_somebody_must_take_what_is_handed_over() -> None:
         _require_reject(alone, None, None)
 
 
-def test_names_of_features_are_refused_by_the_policy_that_is_fitted() -> None:
+def test_the_error_for_feature_names_names_the_policy_that_is_fitted() -> None:
     outputs, features = Normal([1.0] * 20, [1.0] * 20), [[0.0, 1.0]] * 20
     message = r"^RegressionPolicy\.fit: `feature_names` must have 2 names"
     with pytest.raises(BadValueError, match=message):

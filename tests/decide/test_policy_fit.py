@@ -267,7 +267,7 @@ def test_labels_of_a_single_class_say_nothing_about_the_others() -> None:
 
 
 @pytest.mark.slow
-def test_too_few_rows_for_a_gate_are_told_once() -> None:
+def test_too_few_rows_for_a_gate_warn_once() -> None:
     with pytest.warns(DubitoWarning) as caught:
         Policy.fit(
             Logits(Z[:60]),
@@ -354,7 +354,7 @@ def test_frequency_weights_count_as_rows_of_a_risk_bound() -> None:
         ),
     ],
 )
-def test_bounds_that_cannot_be_kept_are_refused(risk: Any, costs: Any, message: str) -> None:
+def test_risk_bounds_that_cannot_hold_raise(risk: Any, costs: Any, message: str) -> None:
     outputs = Logits(Z[:, : costs.n_classes])
     row_costs = np.ones(500) if costs.columns else None
     y = np.minimum(Y, costs.n_classes - 1)

@@ -15,7 +15,7 @@ def sound() -> dict[str, AnyPolicy]:
 
 
 @pytest.mark.slow
-def test_broken_files_are_refused_or_decide(sound: dict[str, AnyPolicy], tmp_path: Path) -> None:
+def test_broken_files_raise_or_decide(sound: dict[str, AnyPolicy], tmp_path: Path) -> None:
     outcomes = policy_fuzz.fuzz(sound, 1000, tmp_path, seed=1)
     assert outcomes.faults == []
     assert sum(outcomes.counts.values()) == 1000

@@ -236,7 +236,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "kind"), WRONG)
-def test_a_wrong_figure_is_refused(name: str, value: Any, kind: str) -> None:
+def test_an_invalid_value_raises(name: str, value: Any, kind: str) -> None:
     with pytest.raises(BadValueError, match=rf"`{name}[^`]*` must be {kind}.*Restore the values"):
         PolicyReport.from_dict({**some().to_dict(), name: value})
 
@@ -271,7 +271,7 @@ def test_a_report_without_the_name_of_its_ece_is_that_of_the_top_label() -> None
 
 
 @pytest.mark.slow
-def test_an_infinite_loss_is_told() -> None:
+def test_an_infinite_loss_warns_and_is_printed() -> None:
     with pytest.warns(InfiniteLossWarning):
         report = Policy.fit(
             [[1.0, 0.0], [0.2, 0.8]] * 20,

@@ -236,7 +236,7 @@ def test_a_fit_is_needed() -> None:
         LinearPool().predict_proba([ROW])
 
 
-def test_a_regularization_below_0_is_refused() -> None:
+def test_a_negative_regularization_raises() -> None:
     with pytest.raises(BadValueError) as caught:
         LogLinearPool(regularization=-1.0).fit([ROW, ROW], [0])
     assert re.search(r"`regularization`.*-1\.0\.", str(caught.value))

@@ -129,7 +129,7 @@ def test_only_the_classes_that_look_alike_are_left_open() -> None:
     assert found.prior[:2].sum() == pytest.approx(0.15, abs=0.03)
 
 
-def test_a_singular_confusion_is_told() -> None:
+def test_a_singular_confusion_matrix_warns() -> None:
     y = np.arange(400) % 2
     same = np.tile([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.4, 0.6]], (100, 1))
     with pytest.warns(DubitoWarning) as caught:

@@ -172,7 +172,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
 
 
 @pytest.mark.parametrize(("change", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(change: Any, kind: type[DubitoError], message: str) -> None:
+def test_invalid_arguments_raise(change: Any, kind: type[DubitoError], message: str) -> None:
     given_ = {"posterior": lambda z: z[:, 0], "x": (0, 1), "y": (0, 1), "n_points": 3}
     with pytest.raises(kind) as caught:
         decision_regions(**{**given_, **change})

@@ -253,7 +253,7 @@ def test_no_rows_have_no_doubts() -> None:
 
 
 @each_of_a_layer
-def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> None:
+def test_weights_of_another_shape_raise(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`weights` must have shape \(n_classes, 3\), like the features, got shape \(2, "
@@ -263,7 +263,7 @@ def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> No
 
 
 @each_of_a_layer
-def test_turned_weights_are_refused(function: Callable[..., Any]) -> None:
+def test_transposed_weights_raise(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(3, 2\)\. Pass weights\.T",
@@ -272,7 +272,7 @@ def test_turned_weights_are_refused(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("function", [mental_model, softmax_decomposition])
-def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None:
+def test_a_softmax_of_one_class_raises(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`weights` must have at least 2 classes, got 1\. Pass one row per class",
@@ -281,7 +281,7 @@ def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None
 
 
 @each_of_a_layer
-def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
+def test_one_dimensional_weights_raise(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`weights` .*, got shape \(1,\)\. Use `\.reshape\(-1, 1\)` for a single column",
@@ -290,7 +290,7 @@ def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
 
 
 @each_of_a_layer
-def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -> None:
+def test_weights_of_nan_raise(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`weights` .*, got nan in row 1, column 0\. Drop invalid rows, or fix what "
@@ -300,7 +300,7 @@ def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize("function", [feature_norm, negative_feature_norm])
-def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
+def test_invalid_features_raise(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`features` .*, got shape \(2,\)\. Use `\.reshape\(-1, 1\)` for a single column",
@@ -316,18 +316,18 @@ def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
         function(None)
 
 
-def test_a_bias_that_does_not_fit_is_refused() -> None:
+def test_a_bias_of_another_shape_raises() -> None:
     with pytest.raises(
         BadValueError, match=r"`bias` .*, got shape \(3,\)\. Pass the bias of the same layer"
     ):
         softmax_decomposition(np.ones((4, 3)), np.ones((2, 3)), [0.0, 0.0, 0.0])
 
 
-def test_parts_of_no_rows_are_refused() -> None:
+def test_a_decomposition_of_no_rows_raises() -> None:
     with pytest.raises(BadValueError, match=r"`features` .*, got 0\. Pass more rows"):
         softmax_decomposition(np.empty((0, 3)), np.ones((2, 3)))
 
 
-def test_an_unknown_form_is_refused() -> None:
+def test_an_unknown_form_raises() -> None:
     with pytest.raises(BadValueError, match=r"`form` .*, got 'own'\. Use form='published'"):
         mental_model([[1.0]], [[1.0], [2.0]], form="own")  # type: ignore[arg-type]

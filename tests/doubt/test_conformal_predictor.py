@@ -220,7 +220,7 @@ def test_wrong_ratios_are_reported(
         call()
 
 
-def test_a_file_with_other_scores_is_refused() -> None:
+def test_scores_that_do_not_increase_raise() -> None:
     kept = WEIGHTED.to_dict()
     kept["fitted"]["weighted_scores_"]["all"]["scores"].reverse()
     with pytest.raises(BadValueError, match="increasing scores"):

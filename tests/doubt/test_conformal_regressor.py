@@ -567,7 +567,7 @@ def test_interval_scores_are_those_of_the_definition() -> None:
 
 
 @pytest.mark.parametrize("method", ["adaptive", "normalized", "quantiles", None])
-def test_quantiles_of_other_levels_are_refused(method: Any) -> None:
+def test_quantiles_of_other_levels_raise(method: Any) -> None:
     levels = [0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95]
     y = np.random.default_rng(0).normal(size=400)
     outputs = Quantiles(np.tile(stats.norm.ppf(levels), (400, 1)), levels)
@@ -580,7 +580,7 @@ def test_quantiles_of_other_levels_are_refused(method: Any) -> None:
         assert one.predict(outputs.take(slice(0, 2))).low.shape == (2,)
 
 
-def test_bins_without_rows_are_refused_in_the_fit() -> None:
+def test_bins_without_rows_raise_during_fit() -> None:
     rng = np.random.default_rng(0)
     mean, y = rng.normal(size=1000), rng.normal(size=1000)
     outputs = Normal(mean, rng.uniform(1, 2, 1000))

@@ -254,7 +254,7 @@ def test_equal_normals_or_samples_leave_no_epistemic_doubt(
     assert (uncertainty.total == 0).all()
 
 
-def refused(kind: type[Exception], members: Any, by: Any = None) -> str:
+def error_of(kind: type[Exception], members: Any, by: Any = None) -> str:
     with pytest.raises(kind) as caught:
         decompose_uncertainty(members, by=by)
     return str(caught.value)
@@ -263,42 +263,42 @@ def refused(kind: type[Exception], members: Any, by: Any = None) -> str:
 def test_one_pass_cannot_be_split() -> None:
     message = r"`members` .*, got 1\. Use an ensemble, dropout passes or augmented views"
     normal = Normal([0.0], [1.0])
-    assert re.search(message, refused(BadValueError, Members([[[0.5, 0.5]]])))
-    assert re.search(message, refused(BadValueError, normal))
-    assert re.search(message, refused(BadValueError, [normal]))
+    assert re.search(message, error_of(BadValueError, Members([[[0.5, 0.5]]])))
+    assert re.search(message, error_of(BadValueError, normal))
+    assert re.search(message, error_of(BadValueError, [normal]))
 
 
-def test_what_cannot_be_split_is_refused() -> None:
+def test_members_that_cannot_be_decomposed_raise() -> None:
     p, normal = np.full((2, 3), 1 / 3), Normal([0.0], [1.0])
     assert re.search(
-        r"`by` .*, got 'range'\. Use by='entropy'", refused(BadValueError, [p, p], "range")
+        r"`by` .*, got 'range'\. Use by='entropy'", error_of(BadValueError, [p, p], "range")
     )
     assert re.search(
         r"`by` .*, got 'entropy'\. Use by='variance'",
-        refused(BadValueError, [normal, normal], "entropy"),
+        error_of(BadValueError, [normal, normal], "entropy"),
     )
     assert re.search(
         r"`members` .*, got Probabilities\. Use Members\.of\(\[pass_1, pass_2, \.\.\.\]\)",
-        refused(BadTypeError, Probabilities(p)),
+        error_of(BadTypeError, Probabilities(p)),
     )
     assert re.search(
         r"`members` .*, got shape \(2, 3\)\. Use np\.stack\(\[pass_1, pass_2, \.\.\.\]\)",
-        refused(BadValueError, p),
+        error_of(BadValueError, p),
     )
     assert re.search(
         r"`members\[1\]` .*, got Quantiles\. Pass outputs of one kind",
-        refused(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]),
+        error_of(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]),
     )
     assert re.search(
         r"`members\[1\]` .*, got shape \(2,\)\. Pass the same rows in each",
-        refused(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]),
+        error_of(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]),
     )
     assert re.search(
         r"`members` .*, got an overflow\. Use a larger unit for the target",
-        refused(BadValueError, [normal, Normal([0.0], [1e200])]),
+        error_of(BadValueError, [normal, Normal([0.0], [1e200])]),
     )
-    assert "passes[0]" in refused(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)
-    assert "rows that sum to 1" in refused(BadValueError, np.ones((2, 3, 4)))
+    assert "passes[0]" in error_of(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)
+    assert "rows that sum to 1" in error_of(BadValueError, np.ones((2, 3, 4)))
 
 
 def test_results_are_shown_by_their_means() -> None:

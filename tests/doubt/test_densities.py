@@ -158,7 +158,7 @@ def test_settings_count_at_the_next_fit_only() -> None:
 
 
 @pytest.mark.parametrize("random_state", ["a", -1, 2**32, True, 1.5])
-def test_a_bad_random_state_is_refused(random_state: Any) -> None:
+def test_an_invalid_random_state_raises(random_state: Any) -> None:
     density = ClassConditionalDensity().fit(X, Y)
     with pytest.raises(
         BadValueError, match=rf"`random_state` .*, got {random_state!r}\. Pass random_state=0"

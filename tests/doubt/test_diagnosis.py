@@ -124,7 +124,7 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_tells_ood_inputs_apart_in_the_sample() -> None:
+def test_which_scores_separate_ood_inputs_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
     assert unseen.negative_feature_norm is not None
@@ -276,7 +276,7 @@ def test_features_come_together(which: str, has_weights: bool) -> None:
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
 
 
-def test_weights_alone_are_refused() -> None:
+def test_weights_without_features_raise() -> None:
     with pytest.raises(
         BadValueError,
         match="`id_features` must be given with the other "
@@ -286,7 +286,7 @@ def test_weights_alone_are_refused() -> None:
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
 
 
-def test_features_of_other_rows_are_refused() -> None:
+def test_features_of_other_rows_raise() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(
         BadValueError,
@@ -296,7 +296,7 @@ def test_features_of_other_rows_are_refused() -> None:
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0], [2.0]])
 
 
-def test_weights_that_do_not_fit_are_refused() -> None:
+def test_weights_of_another_shape_raise() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(
         BadValueError,
@@ -305,13 +305,13 @@ def test_weights_that_do_not_fit_are_refused() -> None:
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0]], weights=np.ones((2, 3)))
 
 
-def test_outputs_of_two_models_are_refused() -> None:
+def test_outputs_of_two_models_raise() -> None:
     with pytest.raises(BadValueError, match=r"`ood_outputs` .*, got 3\. Pass outputs of one model"):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
 
 
 @pytest.mark.parametrize("which", ["id", "ood"])
-def test_no_rows_are_refused(which: str) -> None:
+def test_no_rows_raise(which: str) -> None:
     some, none = np.full((3, 2), 0.5), np.empty((0, 2))
     with pytest.raises(
         BadValueError,
@@ -320,7 +320,7 @@ def test_no_rows_are_refused(which: str) -> None:
         diagnose_ood(*((none, some) if which == "id" else (some, none)))
 
 
-def test_top_labels_are_refused() -> None:
+def test_top_labels_raise() -> None:
     with pytest.raises(
         BadTypeError, match=r"`id_outputs` .*, got TopLabel\. Use least_confidence for TopLabel"
     ):

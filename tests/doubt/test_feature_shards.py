@@ -191,8 +191,6 @@ def batch_of(n_features: int) -> Batch:
         ),
     ],
 )
-def test_rows_that_cannot_be_learned_from_are_refused(
-    call: Callable[[], Any], kind: type[Exception], text: str
-) -> None:
+def test_invalid_rows_raise(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         call()

@@ -82,7 +82,7 @@ def test_a_fit_that_fails_leaves_nothing() -> None:
         uncertainty.score([[1.0]])
 
 
-def test_other_features_than_those_of_the_fit_are_refused() -> None:
+def test_other_features_than_during_fit_raise() -> None:
     with pytest.raises(
         BadValueError, match=r"`features` .*, got 2\. Pass the same features as during fit"
     ):
@@ -90,7 +90,7 @@ def test_other_features_than_those_of_the_fit_are_refused() -> None:
 
 
 @each_doubt
-def test_missing_labels_are_left_out_and_told(uncertainty: BaseOODScore) -> None:
+def test_missing_labels_are_left_out_with_a_warning(uncertainty: BaseOODScore) -> None:
     y = np.where(np.arange(300) % 3 == 0, np.nan, Y)
     text = f"{type(uncertainty).__name__}: 100 of 300 rows have no label and were left out."
     with pytest.warns(MissingLabelsWarning) as caught:

@@ -50,7 +50,7 @@ def test_a_feature_constant_in_a_class_varies_as_in_all(fit: Any) -> None:
 
 
 @pytest.mark.parametrize("fit", [fit_per_class, fit_diagonal])
-def test_without_shrinkage_a_constant_feature_is_refused(fit: Any) -> None:
+def test_without_shrinkage_a_constant_feature_raises(fit: Any) -> None:
     x = X.copy()
     x[PARTS[1], 2] = 5.0
     with pytest.raises(

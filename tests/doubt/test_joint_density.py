@@ -166,7 +166,7 @@ def test_no_rows_have_no_predictions() -> None:
     assert FITTED.score(nothing).shape == (0,)
 
 
-def test_missing_targets_are_left_out_and_told() -> None:
+def test_missing_targets_are_left_out_with_a_warning() -> None:
     y = np.where(np.arange(600) % 2 == 0, np.nan, Y)
     with pytest.warns(MissingLabelsWarning, match="JointDensity: 300 of 600 rows have no label"):
         found = JointDensity(2).fit(X, y)
@@ -256,14 +256,12 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         ),
     ],
 )
-def test_what_cannot_be_is_refused(
-    call: Callable[[], Any], kind: type[Exception], text: str
-) -> None:
+def test_invalid_arguments_raise(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         call()
 
 
-def test_a_bad_random_state_is_refused() -> None:
+def test_an_invalid_random_state_raises() -> None:
     with pytest.raises(
         BadValueError,
         match=r"JointDensity: `random_state` .*, got 'a'\. Pass "

@@ -66,7 +66,7 @@ RULE = "`y` must hold integers from 0 up, or class names, got"
         ),
     ],
 )
-def test_labels_that_are_none_are_refused(y: Any, kind: type[Exception], text: str) -> None:
+def test_invalid_labels_raise(y: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         _encode_labels(y, 2, "caller")
 

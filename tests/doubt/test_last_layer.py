@@ -160,7 +160,7 @@ def test_a_quantile_is_between_0_and_1(kind: Any, quantile: Any) -> None:
         kind(np.eye(2), quantile=quantile).fit(np.ones((3, 2)))
 
 
-def test_negative_activations_are_refused() -> None:
+def test_negative_activations_raise() -> None:
     with pytest.raises(BadValueError, match=r"`features` must not be negative.*got 2 neg.*ReAct"):
         SCALE(np.eye(2)).fit([[1.0, -1.0], [-2.0, 1.0]])
     score = SCALE(np.eye(2)).fit(np.eye(2))

@@ -78,7 +78,7 @@ def test_features_that_never_vary_are_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e15, 1e25])
-def test_the_nearest_mean_is_the_nearest_even_where_float32_cannot_tell(scale: float) -> None:
+def test_the_nearest_mean_is_exact_below_the_precision_of_float32(scale: float) -> None:
     means = scale * RNG.normal(size=(40, 8)) + RNG.normal(size=(40, 8))
     means[20:] = means[:20] + 1e-3 * scale * RNG.normal(size=(20, 8))
     rows = means + 1e-4 * scale * RNG.normal(size=means.shape)

@@ -61,7 +61,7 @@ def test_a_feature_that_never_varies_scatters_by_exactly_nothing() -> None:
     assert _pooled_scatter(shards, means, "caller")[1].tolist() == [0, 0]
 
 
-def test_features_too_large_to_be_squared_are_refused() -> None:
+def test_features_too_large_to_be_squared_raise() -> None:
     shards = feature_shards([[1e200], [-1e200]], None, None, "caller")
     with pytest.raises(
         BadValueError,

@@ -98,7 +98,7 @@ def test_rows_far_from_0_lose_no_digits(dtype: Precision, offset: float) -> None
 
 
 @pytest.mark.parametrize("k", [1, 3, 40])
-def test_neighbors_that_float32_cannot_tell_apart_are_reported_apart(k: int) -> None:
+def test_neighbors_below_the_precision_of_float32_are_distinguished(k: int) -> None:
     rng = np.random.default_rng(0)
     known = 1 + rng.normal(0, 1e-9, (400, 8))
     known[::2] += 5.0
@@ -275,35 +275,35 @@ def test_no_rows_are_no_numbers() -> None:
     assert NearestNeighborDistance(1).fit([[1.0, 2.0]]).score(np.empty((0, 2))).shape == (0,)
 
 
-def refused(uncertainty: NearestNeighborDistance, known: Any) -> str:
+def error_of(uncertainty: NearestNeighborDistance, known: Any) -> str:
     with pytest.raises(DubitoError) as caught:
         uncertainty.fit(known)
     return str(caught.value)
 
 
-def test_what_cannot_be_fitted_is_refused() -> None:
+def test_invalid_settings_raise() -> None:
     known = made(9, 2)
     assert re.search(
-        r"`features` .*, got 9\. Lower n_neighbors", refused(NearestNeighborDistance(10), known)
+        r"`features` .*, got 9\. Lower n_neighbors", error_of(NearestNeighborDistance(10), known)
     )
     wrong: Any
     for wrong in (0, 2.0, True, None):
         assert re.search(
             re.escape(f"got {wrong!r}. Use n_neighbors=1."),
-            refused(NearestNeighborDistance(wrong), known),
+            error_of(NearestNeighborDistance(wrong), known),
         )
     assert re.search(
         r"`max_samples` .*, got 4\. Use max_samples=5",
-        refused(NearestNeighborDistance(5, max_samples=4), known),
+        error_of(NearestNeighborDistance(5, max_samples=4), known),
     )
     assert re.search(
         r"`random_state` .*, got -1\. Pass random_state=0",
-        refused(NearestNeighborDistance(5, random_state=-1), known),
+        error_of(NearestNeighborDistance(5, random_state=-1), known),
     )
     wrong = "l2"
     assert re.search(
         r"`normalize` must be True or False, got 'l2'\. Use normalize=True",
-        refused(NearestNeighborDistance(5, wrong), known),
+        error_of(NearestNeighborDistance(5, wrong), known),
     )
 
 

@@ -309,6 +309,6 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
         ),
     ],
 )
-def test_bad_input_is_refused(fit: Any, error: type[Exception], message: str) -> None:
+def test_invalid_arguments_raise(fit: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         fit()

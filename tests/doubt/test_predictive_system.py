@@ -201,7 +201,7 @@ def test_what_cannot_be_is_reported(call: Any, error: type[Exception], message: 
         call()
 
 
-def test_quantiles_of_other_levels_are_refused() -> None:
+def test_quantiles_of_other_levels_raise() -> None:
     rng = np.random.default_rng(0)
     outputs = Quantiles(np.tile([-1.0, 0.0, 1.0], (200, 1)), [0.1, 0.5, 0.9])
     system = ConformalPredictiveSystem().fit(outputs, rng.normal(size=200))

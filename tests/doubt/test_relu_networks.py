@@ -126,7 +126,7 @@ def test_equal_slopes_are_equal_up_to_rounding(scale: float) -> None:
     close(ray_confidence(behind, [0.0], [[1.0]], [1.0]).limit, 1.0, rtol=1e-9)
 
 
-def test_parts_that_do_not_fit_are_refused() -> None:
+def test_arguments_that_do_not_fit_raise() -> None:
     layers = layers_of((3, 4, 2))
     with pytest.raises(BadValueError, match=r"`directions` must have 3 columns.*, got 2"):
         ray_confidence(layers, np.zeros(3), np.ones((1, 2)), [1.0])

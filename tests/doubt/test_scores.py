@@ -200,7 +200,7 @@ def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift:
         (TopLabel([0.5], [1]), "TopLabel"),
     ],
 )
-def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -> None:
+def test_the_energy_of_anything_but_logits_raises(outputs: Any, kind: str) -> None:
     with pytest.raises(
         BadTypeError,
         match=f"`outputs` must be Logits, got {kind}. Wrap the logits: the energy of "
@@ -211,7 +211,7 @@ def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -
 
 
 @pytest.mark.parametrize("uncertainty", [entropy, margin_uncertainty, uncertainty_scores])
-def test_a_top_label_tells_no_more_than_its_confidence(uncertainty: Doubt) -> None:
+def test_top_labels_raise_for_scores_of_whole_distributions(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`outputs` .*, got TopLabel\. Use least_confidence for TopLabel",
@@ -229,7 +229,7 @@ def test_a_regression_has_none_of_these_doubts(uncertainty: Doubt) -> None:
 
 
 @pytest.mark.parametrize("uncertainty", [*FROM_PROBABILITIES, uncertainty_scores])
-def test_logits_in_a_plain_array_are_refused(uncertainty: Doubt) -> None:
+def test_logits_in_a_plain_array_raise(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadValueError,
         match=r"`outputs` .*, got a sum of 4 in row 0\. Use Logits\(\.\.\.\) for logits, or "

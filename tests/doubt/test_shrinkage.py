@@ -85,7 +85,7 @@ def test_a_singular_covariance_says_where_and_how_to_fix_it(x: Any, column: int)
     assert np.linalg.eigvalsh(mended).min() > 0
 
 
-def test_rows_that_never_differ_are_refused() -> None:
+def test_rows_that_never_differ_raise() -> None:
     with pytest.raises(
         BadValueError,
         match=r"`features` .*, got constant features\. Use more rows per class, or fit "
@@ -100,7 +100,7 @@ def test_a_share_is_a_number_or_automatic() -> None:
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan, True, None, "most"])
-def test_any_other_share_is_refused(value: Any) -> None:
+def test_an_invalid_shrinkage_raises(value: Any) -> None:
     with pytest.raises(
         BadValueError,
         match=re.escape(f"got {value!r}. Use shrinkage='auto'."),

@@ -193,61 +193,61 @@ def test_the_callers_arrays_are_left_alone() -> None:
     assert all((new == old).all() for new, old in zip(arrays, before, strict=True))
 
 
-def refused(uncertainty: VirtualLogitMatching, known: Any) -> str:
+def error_of(uncertainty: VirtualLogitMatching, known: Any) -> str:
     with pytest.raises(BadValueError) as caught:
         uncertainty.fit(known)
     return str(caught.value)
 
 
-def test_a_layer_that_does_not_fit_the_features_is_refused() -> None:
+def test_a_layer_that_does_not_fit_the_features_raises() -> None:
     known, weights, bias = made(50, 4, 3)
     assert re.search(
         r"`weights` .*, got shape \(4, 3\)\. Pass weights\.T",
-        refused(VirtualLogitMatching(weights.T, bias), known),
+        error_of(VirtualLogitMatching(weights.T, bias), known),
     )
     assert re.search(
         r"`weights` .*, got shape \(3, 2\)\. Pass the features that the layer takes",
-        refused(VirtualLogitMatching(weights[:, :2], bias), known),
+        error_of(VirtualLogitMatching(weights[:, :2], bias), known),
     )
     assert re.search(
-        r"weights.*[Gg]ot shape \(4,\)", refused(VirtualLogitMatching(weights[0]), known)
+        r"weights.*[Gg]ot shape \(4,\)", error_of(VirtualLogitMatching(weights[0]), known)
     )
     assert re.search(
         r"`bias` .*, got shape \(2,\)\. Pass the bias of the same layer",
-        refused(VirtualLogitMatching(weights, bias[:2]), known),
+        error_of(VirtualLogitMatching(weights, bias[:2]), known),
     )
     assert re.search(
         "bias.*[Gg]ot nan in row 1",
-        refused(VirtualLogitMatching(weights, [0.0, np.nan, 0.0]), known),
+        error_of(VirtualLogitMatching(weights, [0.0, np.nan, 0.0]), known),
     )
 
 
-def test_a_main_space_that_does_not_fit_the_features_is_refused() -> None:
+def test_a_principal_space_that_does_not_fit_the_features_raises() -> None:
     known, weights, bias = made(50, 4, 3)
     wrong: Any
     for wrong in (4, -1, 2.0, True):
         assert re.search(
             re.escape(f"got {wrong!r}. Use n_dimensions=2."),
-            refused(VirtualLogitMatching(weights, bias, wrong), known),
+            error_of(VirtualLogitMatching(weights, bias, wrong), known),
         )
     flat = known * [1.0, 1.0, 0.0, 0.0]
     assert re.search(
         r"`features` .*, got no residual\. Lower n_dimensions, or use more rows",
-        refused(VirtualLogitMatching(weights, n_dimensions=2), flat),
+        error_of(VirtualLogitMatching(weights, n_dimensions=2), flat),
     )
 
 
-def test_logits_that_are_low_everywhere_are_refused() -> None:
+def test_logits_that_are_low_everywhere_raise() -> None:
     known, weights, _ = made(50, 4, 3)
-    message = refused(VirtualLogitMatching(0 * weights, [-1.0, -2.0, -1.5]), known)
+    message = error_of(VirtualLogitMatching(0 * weights, [-1.0, -2.0, -1.5]), known)
     assert re.search(r"`weights` .*, got -1\. Pass the layer's own weights and bias", message)
 
 
-def test_features_too_large_to_be_squared_are_refused() -> None:
+def test_features_too_large_to_be_squared_raise() -> None:
     known, weights, bias = made(50, 4, 3)
     assert re.search(
         r"`features` .*, got an overflow\. Divide the features by a constant first",
-        refused(VirtualLogitMatching(weights, bias, 2), known * 1e200),
+        error_of(VirtualLogitMatching(weights, bias, 2), known * 1e200),
     )
 
 

@@ -206,34 +206,34 @@ def test_blocks_leave_every_digit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
                 assert (found.agreement == expected.agreement).all()
 
 
-def refused(members: Any, by: Any, threshold: Any = None) -> str:
+def error_of(members: Any, by: Any, threshold: Any = None) -> str:
     with pytest.raises(BadValueError) as caught:
         vote(members, by=by, threshold=threshold)
     return str(caught.value)
 
 
-def test_what_cannot_be_voted_on_is_refused() -> None:
+def test_invalid_arguments_raise() -> None:
     members = views([0, 1], [0.6, 0.7], 2)
     assert re.search(
         r"`members\.certainty` .*, got None\. Use Members\(array, certainty=\.\.\.\)",
-        refused(members, "certainty"),
+        error_of(members, "certainty"),
     )
-    assert re.search(r"`by` .*, got 'median'\. Use by='mode'", refused(members, "median"))
+    assert re.search(r"`by` .*, got 'median'\. Use by='mode'", error_of(members, "median"))
     assert re.search(
         r"`threshold` .*, got 0\.5\. Use by='confidence' or by='certainty'",
-        refused(members, "mean", 0.5),
+        error_of(members, "mean", 0.5),
     )
     for wrong in (np.nan, np.inf, "high", True):
         assert re.search(
             re.escape(f"got {wrong!r}. Use threshold=0.5."),
-            refused(members, "confidence", wrong),
+            error_of(members, "confidence", wrong),
         )
     negative = views([0, 1], [0.6, 0.7], 2, certainty=[0.5, -1.0])
     assert re.search(
         r"`members\.certainty` .*, got -1\.0 of pass 1 in row 0\. Use np\.exp\(-log_variance\)",
-        refused(negative, "certainty"),
+        error_of(negative, "certainty"),
     )
     assert re.search(
         r"`members` .*, got shape \(3, 2\)\. Use np\.stack\(\[pass_1, pass_2, \.\.\.\]\)",
-        refused(np.full((3, 2), 0.5), "mode"),
+        error_of(np.full((3, 2), 0.5), "mode"),
     )

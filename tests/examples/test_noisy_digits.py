@@ -26,27 +26,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
+def lines() -> list[str]:
     return []
 
 
 @pytest.fixture(scope="module")
-def demo(folder: Path, told: list[str]) -> TrainedDemo:
+def demo(folder: Path, lines: list[str]) -> TrainedDemo:
     before = torch.get_num_threads(), torch.get_rng_state()
-    found = train_demo(folder, told.append)
+    found = train_demo(folder, lines.append)
     assert torch.get_num_threads() == before[0]
     assert torch.get_rng_state().equal(before[1])
     return found
 
 
-def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
+def test_the_story_is_true(demo: TrainedDemo, lines: list[str]) -> None:
     parts = _digit_parts()
     assert demo.test.labels is not None
     assert (demo.test.labels == parts.test.labels.numpy()).all()
     calibrated = demo.policy.calibrator.transform(demo.test.logits)
     before, after = (log_loss(demo.test.labels, one) for one in (demo.test.logits, calibrated))
     assert after < before / 2
-    story = "\n".join(told)
+    story = "\n".join(lines)
     assert f"{before:8.4f} {after:8.4f}" in story
     uncertainty, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_class
     assert uncertainty.aleatoric[is_kind].mean() > 2 * uncertainty.aleatoric[~is_kind].mean()

@@ -32,7 +32,7 @@ def policy() -> Policy:
     )  # fmt: skip
 
 
-def test_arguments_that_do_not_fit_are_refused(policy: Policy) -> None:
+def test_arguments_that_do_not_fit_raise(policy: Policy) -> None:
     module = to_module(policy)
     cases: list[tuple[type[DubitoError], tuple[Any, ...], str]] = [
         (BadValueError, (LOGITS, FEATURES[:, :3], AMOUNTS), r"`features`.*rows x 4.*\(6, 3\)"),

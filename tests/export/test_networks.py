@@ -106,7 +106,7 @@ def test_names_of_a_network_do_not_clash(tmp_path: Path) -> None:
     assert "network_reason" in model_names(tmp_path / "more.onnx")["outputs"]
 
 
-def test_networks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_networks_that_do_not_fit_raise(tmp_path: Path) -> None:
     policy, net = gated(features=X), tmp_path / "net.onnx"
     network(net, ["n", 5], 5)
     junk = tmp_path / "junk.onnx"

@@ -220,7 +220,7 @@ def test_what_cannot_be_exported_says_why() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")  # "large" is never optimal
-def test_reviews_of_too_many_answers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reviews_of_too_many_answers_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     z = 3 * rng.normal(size=(200, 3))
     y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
@@ -232,7 +232,7 @@ def test_reviews_of_too_many_answers_are_refused(monkeypatch: pytest.MonkeyPatch
         to_module(policy)
 
 
-def test_a_forest_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forest_that_is_too_large_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     p = rng.random(300)
     forest = ForestCalibration(n_estimators=2).fit(p, rng.random(300) < p)
@@ -314,7 +314,7 @@ def test_columns_may_have_the_names_of_functions(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["logits", "features", "action", "calibrated_probabilities"])
-def test_columns_of_inputs_and_outputs_are_refused(tmp_path: Path, name: str) -> None:
+def test_cost_columns_named_like_inputs_or_outputs_raise(tmp_path: Path, name: str) -> None:
     costs = CostMatrix([[0, name], [5, 0]], ["pass", "block"])
     policy, _, _ = by_amount(costs=costs, row_costs={name: np.linspace(0, 9, 200)})
     for export in (to_numpy, to_onnx):
@@ -372,7 +372,7 @@ def test_who_is_asked_about_an_answer_gives_one(tmp_path: Path, combine: Any, wr
     assert 0 < wanted.action.mean() < 1
 
 
-def test_a_file_of_numpy_refuses_what_a_policy_refuses(tmp_path: Path) -> None:
+def test_an_exported_numpy_file_raises_where_the_policy_raises(tmp_path: Path) -> None:
     policy, p, columns = by_amount()
     decide = written(policy, tmp_path)
     rows: dict[str, Any] = {

@@ -94,7 +94,7 @@ def test_a_mixture_can_be_appended_if_its_parts_can() -> None:
     np.testing.assert_allclose(said, auto.predict_proba(Logits(nasty(4, np.float32))), atol=1e-6)
 
 
-def test_whole_numbers_are_refused() -> None:
+def test_integer_logits_raise() -> None:
     logits, y = logits_and_labels(3)
     module = to_module(TemperatureScaling().fit(Logits(logits), y))
     for call in (module, module.log_probabilities):
@@ -151,7 +151,7 @@ def test_half_precision_comes_back_unchanged() -> None:
     assert module(torch.zeros(1, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-def test_other_columns_are_refused() -> None:
+def test_another_number_of_columns_raises() -> None:
     logits, y = logits_and_labels(3)
     with pytest.raises(
         BadValueError, match=r"`logits` .*, got shape \(2, 4\)\. Pass the same columns"

@@ -88,7 +88,7 @@ def test_a_run_holds_the_audit_the_report_and_the_policy(
     assert mlflow.get_run(own.info.run_id).data.metrics["test_accuracy"] == found.accuracy
 
 
-def test_what_is_no_audit_or_tracker_is_refused(policy: Policy) -> None:
+def test_arguments_that_are_no_audit_or_tracker_raise(policy: Policy) -> None:
     found = audit(Y, Logits(Z), n_resamples=0)
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         (policy, {}, r"`audit` must be an audit, got Policy\. Pass audit"),

@@ -30,7 +30,7 @@ def some_labels(n_rows: int, n_classes: int, is_soft: bool) -> tuple[Any, Floats
 
 @each_width
 @each_label
-def test_residuals_and_loss_agree_with_the_twin(n_classes: int, is_soft: bool) -> None:
+def test_residuals_and_loss_match_numpy_reference(n_classes: int, is_soft: bool) -> None:
     codes, soft, q, weight = some_labels(30, n_classes, is_soft)
     assert (weight == 0).any()
     scores = np.random.default_rng(1).normal(0, 5, (30, n_classes))
@@ -42,7 +42,7 @@ def test_residuals_and_loss_agree_with_the_twin(n_classes: int, is_soft: bool) -
 
 @each_width
 @each_label
-def test_vector_sums_agree_with_the_twin(n_classes: int, is_soft: bool) -> None:
+def test_vector_sums_match_numpy_reference(n_classes: int, is_soft: bool) -> None:
     codes, soft, q, weight = some_labels(30, n_classes, is_soft)
     rng = np.random.default_rng(2)
     x = special.log_softmax(rng.normal(0, 3, (30, n_classes)), axis=1)

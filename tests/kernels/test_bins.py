@@ -58,7 +58,9 @@ def test_a_single_bin_holds_everything() -> None:
     st.lists(st.floats(0, 1), max_size=20),
     st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), max_size=20, unique=True),
 )
-def test_any_bins_agree_with_the_twin(values: list[float], inner: list[float]) -> None:
+def test_indices_of_any_bins_match_python_reference(
+    values: list[float], inner: list[float]
+) -> None:
     edges = [0.0, *sorted(inner), 1.0]
     values = [*values, *edges]
     assert indices_of(values, edges) == [plain_index(value, edges) for value in values]
@@ -97,7 +99,7 @@ def plain_sums(columns: Columns, edges: list[float]) -> Floats:
 
 @pytest.mark.parametrize("n_rows", [0, 1, 1000])
 @pytest.mark.parametrize("edges", [[0.0, 1.0], [0.0, 0.25, 0.5, 0.75, 1.0]], ids=["one", "four"])
-def test_sums_agree_with_the_twin(n_rows: int, edges: list[float]) -> None:
+def test_sums_match_numpy_reference(n_rows: int, edges: list[float]) -> None:
     columns = some_columns(n_rows)
     assert_allclose(sums_of(columns, edges), plain_sums(columns, edges), rtol=1e-12)
 

@@ -41,7 +41,7 @@ def test_environment_sets_the_number_of_threads(
 
 
 @pytest.mark.parametrize("wish", ["", "  "])
-def test_without_a_wish_there_are_as_many_threads_as_allowed(
+def test_without_a_setting_there_are_as_many_threads_as_allowed(
     monkeypatch: pytest.MonkeyPatch, wish: str
 ) -> None:
     monkeypatch.setenv("DUBITO_THREADS", wish)
@@ -49,7 +49,9 @@ def test_without_a_wish_there_are_as_many_threads_as_allowed(
 
 
 @pytest.mark.parametrize("wish", ["0", "-1", "1.5", "two", "²"])
-def test_a_wish_that_is_no_count_is_refused(monkeypatch: pytest.MonkeyPatch, wish: str) -> None:
+def test_a_setting_that_is_no_positive_integer_raises(
+    monkeypatch: pytest.MonkeyPatch, wish: str
+) -> None:
     monkeypatch.setenv("DUBITO_THREADS", wish)
     with pytest.raises(BadValueError, match="must be a positive integer"):
         n_threads()

@@ -99,7 +99,7 @@ def some_labels(n_classes: int, is_soft: bool) -> tuple[Any, Floats]:
 @each_kind
 @each_label
 @each_binning
-def test_sums_agree_with_the_twin(
+def test_sums_match_numpy_reference(
     dtype: Precision, n_classes: int, is_logits: bool, is_soft: bool, n_bins: int
 ) -> None:
     array = some_rows(n_classes, dtype, is_logits)
@@ -179,7 +179,7 @@ def test_sums_add_to_what_is_there(is_soft: bool) -> None:
 
 
 @each_precision
-def test_many_rows_of_few_classes_agree_with_the_twin(dtype: Precision) -> None:
+def test_many_rows_of_few_classes_match_numpy_reference(dtype: Precision) -> None:
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(np.ones(3), 700).astype(dtype)
     labels, weights = rng.integers(0, 3, 700), rng.random(700)

@@ -167,6 +167,6 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_outside_a_kernel_they_refuse(function: Callable[[float], float]) -> None:
+def test_outside_a_kernel_they_raise(function: Callable[[float], float]) -> None:
     with pytest.raises(NotImplementedError, match="only inside a kernel"):
         function(0.5)

@@ -40,7 +40,7 @@ def test_bounds_are_the_cells_of_the_extremes(values: list[float]) -> None:
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=40))
-def test_cells_are_numbered_as_doubt_rises(values: list[float]) -> None:
+def test_cells_are_ordered_by_uncertainty(values: list[float]) -> None:
     cells = [plain_cell(value) for value in sorted(values)]
     assert cells == sorted(cells)
 

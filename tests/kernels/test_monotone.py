@@ -87,7 +87,7 @@ def plain_cells(scores: Any, codes: Any, weights: Any, knots: Any, soft: Any) ->
 
 @pytest.mark.parametrize("is_soft", [False, True])
 @pytest.mark.parametrize("n_classes", [1, 3, 20])
-def test_cells_agree_with_the_twin(n_classes: int, is_soft: bool) -> None:
+def test_cells_match_numpy_reference(n_classes: int, is_soft: bool) -> None:
     rng = np.random.default_rng(n_classes)
     choices = np.array([-90.0, -28.0, -3.0, -0.1, 0.0, 1e-9, 0.25, 2.0, 27.9, 28.0, 31.0])
     scores = rng.choice(choices, (200, n_classes))
@@ -146,7 +146,7 @@ def index_and_parts(knots, offsets):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.slow
-def test_the_index_tells_where_each_class_and_part_starts() -> None:
+def test_the_index_holds_the_start_of_each_class_and_part() -> None:
     knots, offsets = np.array([-99.0, -28.0, 0.0, 0.01, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
     starts, parts = index_and_parts(contiguous(knots), contiguous(offsets))
     assert parts == [0, 0, N_PARTS // 2, N_PARTS // 2, N_PARTS - 1, N_PARTS - 1, 603]

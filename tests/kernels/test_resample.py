@@ -51,7 +51,7 @@ def correlation(a: Floats, b: Floats) -> float:
 
 
 @each_seed
-def test_draws_agree_with_the_twin(seed: int) -> None:
+def test_draws_match_python_reference(seed: int) -> None:
     rows = [*range(200), 2**31, 2**40]
     got = [int(draws(seed, 1, row)[0]) for row in rows]
     assert got == [plain_draw(seed, row) for row in rows]

@@ -161,7 +161,7 @@ PROBABILITIES: dict[str, Callable[[Generator, tuple[int, int], Precision], Float
 @each_precision
 @each_width
 @pytest.mark.parametrize("case", LOGITS)
-def test_logits_agree_with_the_twin(
+def test_statistics_of_logits_match_numpy_reference(
     kernel: Any, dtype: Precision, n_classes: int, case: str
 ) -> None:
     rng = np.random.default_rng(n_classes)
@@ -175,7 +175,7 @@ def test_logits_agree_with_the_twin(
 @each_precision
 @each_width
 @pytest.mark.parametrize("case", PROBABILITIES)
-def test_probabilities_agree_with_the_twin(
+def test_statistics_of_probabilities_match_numpy_reference(
     kernel: Any, dtype: Precision, n_classes: int, case: str
 ) -> None:
     rng = np.random.default_rng(n_classes)

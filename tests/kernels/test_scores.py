@@ -40,7 +40,7 @@ def of_losses(weights: list[float], losses: list[float]) -> list[float]:
 
 @pytest.mark.parametrize("n_rows", [0, 1, 2, 3, 1000])
 @pytest.mark.parametrize("share_impossible", [0.0, 0.3, 1.0])
-def test_sums_agree_with_the_twin(n_rows: int, share_impossible: float) -> None:
+def test_sums_match_numpy_reference(n_rows: int, share_impossible: float) -> None:
     rng = np.random.default_rng(n_rows)
     weights = rng.random(n_rows) * rng.integers(0, 2, n_rows)
     columns = rng.random((6, n_rows))
@@ -79,7 +79,7 @@ def test_no_rows_overwrite_what_was_there_with_zeros() -> None:
         max_size=40,
     )
 )
-def test_any_losses_agree_with_the_twin(rows: list[tuple[float, float]]) -> None:
+def test_any_losses_match_numpy_reference(rows: list[tuple[float, float]]) -> None:
     weights, losses = np.array(rows, np.float64).reshape(-1, 2).T
     columns = np.vstack([np.ones((5, losses.size)), losses])
     assert sums_of(weights, columns).tolist() == plain(weights, columns).tolist()
@@ -87,7 +87,9 @@ def test_any_losses_agree_with_the_twin(rows: list[tuple[float, float]]) -> None
 
 @pytest.mark.parametrize("n_rows", [0, 1, 3, 1000])
 @pytest.mark.parametrize("share_impossible", [0.0, 0.3])
-def test_sums_of_a_test_agree_with_the_twin(n_rows: int, share_impossible: float) -> None:
+def test_sums_of_the_calibration_test_match_numpy_reference(
+    n_rows: int, share_impossible: float
+) -> None:
     rng = np.random.default_rng(n_rows)
     w = rng.random(n_rows) * rng.integers(0, 2, n_rows)
     correct, c, entropy, variance, losses = rng.uniform(0.01, 1, (5, n_rows))

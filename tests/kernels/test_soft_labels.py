@@ -42,7 +42,7 @@ def plain(array: Floats, labels: Floats, *, is_logits: bool) -> Floats:
 @each_width
 @each_kind
 @pytest.mark.parametrize("n_rows", [0, 1, 30])
-def test_losses_agree_with_the_twin(
+def test_losses_match_numpy_reference(
     dtype: Precision, n_classes: int, is_logits: bool, n_rows: int
 ) -> None:
     rng = np.random.default_rng(n_classes)

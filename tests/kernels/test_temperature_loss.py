@@ -76,7 +76,7 @@ def assert_same(got: Floats, expected: Floats, dtype: Precision, reach: float) -
 @each_width
 @each_meaning
 @pytest.mark.parametrize("beta", [0.125, 1.0, 3.0])
-def test_sums_agree_with_the_twin(
+def test_sums_match_numpy_reference(
     some_rows: Make, kernel: Any, dtype: Precision, n_classes: int, is_logits: bool, beta: float
 ) -> None:
     array, z = some_rows(n_classes, (40, n_classes), dtype, is_logits)

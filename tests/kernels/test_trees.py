@@ -62,7 +62,7 @@ def test_leaves_weigh_enough_and_nodes_hang_together(
     assert held.min() >= 3 or child.size == 1
 
 
-def test_labels_that_numbers_tell_apart_end_apart() -> None:
+def test_labels_that_features_separate_end_in_different_leaves() -> None:
     numbers = np.random.default_rng(0).random((200, 3)).astype(np.float32)
     codes = ((numbers[:, 1] > 0.3) & (numbers[:, 1] < 0.7)).astype(np.int64)
     ended = leaves(numbers, grown(numbers, codes, np.ones(200), least=1.0))
@@ -71,7 +71,7 @@ def test_labels_that_numbers_tell_apart_end_apart() -> None:
 
 
 @pytest.mark.parametrize("what", ["numbers", "labels"])
-def test_nothing_to_tell_is_one_leaf(what: str) -> None:
+def test_constant_features_or_labels_give_one_leaf(what: str) -> None:
     numbers, codes = made(0, 50, 3, 3)
     if what == "numbers":
         numbers = np.ones_like(numbers)

@@ -110,7 +110,7 @@ PROBABILITIES: dict[str, Callable[[Generator, tuple[int, int], Precision], Float
 @each_precision
 @each_width
 @pytest.mark.parametrize("case", LOGITS)
-def test_logits_agree_with_the_twin(
+def test_uncertainty_of_logits_matches_numpy_reference(
     kernel: Any, dtype: Precision, n_classes: int, case: str
 ) -> None:
     array = LOGITS[case](np.random.default_rng(n_classes), (20, n_classes), dtype)
@@ -122,7 +122,7 @@ def test_logits_agree_with_the_twin(
 @each_precision
 @each_width
 @pytest.mark.parametrize("case", PROBABILITIES)
-def test_probabilities_agree_with_the_twin(
+def test_uncertainty_of_probabilities_matches_numpy_reference(
     kernel: Any, dtype: Precision, n_classes: int, case: str
 ) -> None:
     array = PROBABILITIES[case](np.random.default_rng(n_classes), (20, n_classes), dtype)

@@ -79,7 +79,7 @@ def test_first_row_that_is_no_distribution_is_found(
 
 @each_precision
 @each_width
-def test_a_negative_entry_is_refused_though_the_row_sums_to_one(
+def test_a_negative_entry_is_found_though_the_row_sums_to_one(
     dtype: Precision, n_classes: int
 ) -> None:
     array = np.zeros((2, n_classes), dtype)
@@ -89,7 +89,7 @@ def test_a_negative_entry_is_refused_though_the_row_sums_to_one(
 
 
 @each_precision
-def test_infinities_that_cancel_are_refused(dtype: Precision) -> None:
+def test_infinities_that_cancel_are_found(dtype: Precision) -> None:
     array = np.array([[np.inf, -np.inf, 1.0]], dtype)
     assert probability_faults(contiguous(array), TOLERANCE)[0] == 0
 

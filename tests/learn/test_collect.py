@@ -285,7 +285,7 @@ def test_one_of_several_heads_is_named(kind: str, first: Any) -> None:
             collect_outputs(model, rows, head=head)
 
 
-def test_a_head_of_a_model_with_one_is_refused() -> None:
+def test_a_head_of_a_model_with_one_output_raises() -> None:
     with pytest.raises(BadValueError, match=r"`head` .*, got 0\. Leave it out"):
         collect_outputs(network(), loader(IMAGES, LABELS), head=0)
 
@@ -295,7 +295,7 @@ class Silent(nn.Module):
         return None
 
 
-def test_a_model_without_tensors_is_refused() -> None:
+def test_a_model_that_returns_no_tensor_raises() -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`model` .*, got NoneType\. Wrap it in a module that returns its logits",
@@ -405,7 +405,7 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
         collect_outputs(model, [(IMAGES, maps[:, :2])])
 
 
-def test_sequences_are_refused_as_passes_refuse_them() -> None:
+def test_sequences_raise_the_error_of_passes() -> None:
     with pytest.raises(
         BadValueError,
         match=r"`outputs` .*, got shape \(2, 5, 3\)\. Call "

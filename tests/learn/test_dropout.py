@@ -184,7 +184,7 @@ def test_named_inputs_reach_the_model() -> None:
 
 
 @pytest.mark.parametrize("model", [nn.Linear(4, 3), nn.Sequential(nn.Dropout(0.0))])
-def test_a_model_without_dropout_is_refused(model: nn.Module) -> None:
+def test_a_model_without_dropout_raises(model: nn.Module) -> None:
     with pytest.raises(
         BadValueError,
         match=rf"`model` .*, got {type(model).__name__} without\. Add nn\.Dropout\(0\.2\) before "

@@ -122,7 +122,7 @@ def test_classes_are_on_axis_1() -> None:
     assert logits_of(steps[:, :1], Bernoulli()).shape == (10, 2)
 
 
-def test_sequences_of_unclear_axes_are_refused() -> None:
+def test_sequences_of_ambiguous_axes_raise() -> None:
     steps = torch.zeros(2, 5, 3)
     cases: list[tuple[Any, str]] = [(None, "classes"), (Bernoulli(3), "3"), (Gaussian(3), "3")]
     for likelihood, name in cases:

@@ -55,7 +55,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
-def test_what_cannot_be_told_apart_is_reported(call: Any, message: str) -> None:
+def test_ambiguous_batches_raise(call: Any, message: str) -> None:
     with pytest.raises(BadTypeError, match=message):
         call()
 

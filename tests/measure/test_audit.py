@@ -82,7 +82,7 @@ def test_verdicts(confidence: np.ndarray, share_right: float, words: str) -> Non
 
 
 @pytest.mark.slow
-def test_errors_that_cancel_are_still_told() -> None:
+def test_errors_that_cancel_on_average_are_in_the_verdict() -> None:
     confidence = np.repeat([0.9, 0.6], 1000)
     correct = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
     verdict = audit(None, TopLabel(confidence, correct)).verdict
@@ -121,7 +121,7 @@ def test_what_is_left_out_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_top_labels_print_without_what_they_cannot_tell() -> None:
+def test_audits_of_top_labels_print_no_log_loss() -> None:
     printed = str(audit(None, TopLabel([0.9, 0.4], [1, 0])))
     assert "log loss" not in printed
     assert "nan" not in printed.lower()
@@ -135,7 +135,7 @@ def test_a_dict_is_ready_for_json() -> None:
     assert json.loads(text)["n_impossible"] == 1
 
 
-def test_no_labels_are_refused() -> None:
+def test_missing_labels_raise() -> None:
     with pytest.raises(BadTypeError, match="audit: `y_true` must be the labels"):
         audit(None, [[0.5, 0.5]])
 
@@ -161,7 +161,7 @@ def test_accuracy_without_exception_has_an_interval_of_some_width() -> None:
 
 
 @pytest.mark.parametrize("n_resamples", [-1, 5, 1.5])
-def test_too_few_resamples_are_refused(n_resamples: int) -> None:
+def test_too_few_resamples_raise(n_resamples: int) -> None:
     with pytest.raises(BadValueError, match="an integer of at least 40"):
         audit([0, 1], [0.2, 0.7], n_resamples=n_resamples)
 

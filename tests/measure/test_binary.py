@@ -257,7 +257,7 @@ def test_nasty_rows_leave_all_finite(rows: list[tuple[float, bool, int]]) -> Non
     assert found.curve.count.sum() == pytest.approx(weight.sum())
 
 
-def test_three_classes_and_unknown_strategies_are_refused() -> None:
+def test_three_classes_and_unknown_strategies_raise() -> None:
     with pytest.raises(BadValueError, match="`outputs` must have two classes, got 3"):
         rank_positives(Batch.of([0], [[0.2, 0.3, 0.5]]))
     y, p = rare(50)

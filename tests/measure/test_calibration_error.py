@@ -147,7 +147,7 @@ def test_states_of_other_bins_do_not_add() -> None:
     ("setting", "message"),
     [({"strategy": "equal"}, "'uniform' or 'quantile'"), ({"norm": "l3"}, "'l1', 'l2' or 'max'")],
 )
-def test_unknown_settings_are_refused(setting: dict[str, str], message: str) -> None:
+def test_unknown_settings_raise(setting: dict[str, str], message: str) -> None:
     with pytest.raises(BadValueError, match=message):
         expected_calibration_error([0, 1], [0.2, 0.7], **setting)  # type: ignore[arg-type]
 

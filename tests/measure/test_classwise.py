@@ -57,7 +57,7 @@ def test_missing_labels_and_float32_are_taken() -> None:
         assert classwise_calibration_error(y, p) == pytest.approx(left_out)
 
 
-def test_top_labels_and_other_classes_are_refused() -> None:
+def test_top_labels_and_other_classes_raise() -> None:
     with pytest.raises(BadTypeError, match="must be class probabilities"):
         classwise_calibration_error(None, TopLabel([0.5], [1]))
     two, three = (Batch.of([0], RNG.dirichlet(np.ones(k), 1)) for k in (2, 3))

@@ -58,7 +58,7 @@ def test_weights_count_rows() -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_what_cannot_be_ranked_is_refused(function: object) -> None:
+def test_invalid_labels_and_scores_raise(function: object) -> None:
     assert callable(function)
     with pytest.raises(BadValueError, match=r"got only 1\. Add rows of 0"):
         function([True, True], [0.1, 0.2])

@@ -164,9 +164,7 @@ def test_another_doubt_has_an_interval_too() -> None:
         ("coverage_at_risk", "must be arguments of coverage_at_risk"),
     ],
 )
-def test_wrong_settings_are_refused_as_the_function_itself_would(
-    metric: object, message: str
-) -> None:
+def test_invalid_settings_raise_the_error_of_the_function(metric: object, message: str) -> None:
     with pytest.raises(BadValueError, match=message):
         confidence_interval(metric, Y, Logits(LOGITS))  # type: ignore[arg-type]
 
@@ -181,7 +179,7 @@ def test_a_random_state_is_none_an_integer_or_a_generator(value: object) -> None
 
 
 @pytest.mark.slow
-def test_what_cannot_be_resampled_is_refused() -> None:
+def test_arguments_that_cannot_be_resampled_raise() -> None:
     outputs = Logits(LOGITS)
     with pytest.raises(BadTypeError, match="must be class probabilities"):
         confidence_interval("log_loss", None, TopLabel([0.5], [1]))

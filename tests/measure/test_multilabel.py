@@ -306,7 +306,7 @@ def test_one_label_and_one_row_claim_no_more_than_they_show() -> None:
     assert " to " not in str(alone).split("label  ")[0]
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_arguments_raise() -> None:
     y, p = findings(30)
     for run in (
         lambda y, p: audit(y, MultiLabel(p)),

@@ -73,7 +73,7 @@ def test_one_map_at_a_time_is_held() -> None:
     assert Audit.of(PixelShards(Loader()), n_resamples=0).n_missing > 0
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_maps_that_do_not_fit_raise() -> None:
     labels, logits = maps(1)[0]
     with pytest.raises(BadValueError, match="class_axis=-1 for channels last"):
         PixelShards([(labels, logits)], class_axis=-1).sum(len)

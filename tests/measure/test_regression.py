@@ -123,7 +123,7 @@ def test_missing_targets_are_left_out_and_counted() -> None:
     assert value == pytest.approx(negative_log_likelihood(Y[5:], Normal(MEAN[5:], STD[5:])))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_arguments_that_do_not_fit_raise() -> None:
     with pytest.raises(BadTypeError, match="one of Normal, Samples, Quantiles"):
         interval_coverage([0.5], Probabilities([0.5]))
     with pytest.raises(BadTypeError, match="one of Quantiles"):

@@ -44,12 +44,12 @@ def test_settings_searches_and_pickles() -> None:
     assert search.fit(X, Y).best_params_ == {"logisticregression__C": 1.0}
 
 
-def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(BadValueError, match="one of accuracy, area_under"):
         get_scorer("ece")
 
 
-def test_what_would_fail_inside_a_search_is_refused_before_it() -> None:
+def test_settings_that_would_fail_inside_a_search_raise_before_it() -> None:
     with pytest.raises(BadValueError, match="must be arguments of log_loss"):
         get_scorer("log_loss", bins=3)
     with pytest.raises(BadTypeError, match="must have predict_proba, got SVC"):

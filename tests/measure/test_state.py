@@ -151,7 +151,7 @@ def test_states_of_other_kinds_or_classes_do_not_add() -> None:
 
 
 @pytest.mark.parametrize("kind", [AuditState, ProperScoresState, RankingState])
-def test_a_dict_without_all_fields_is_refused(kind: type[State]) -> None:
+def test_a_dict_without_all_fields_raises(kind: type[State]) -> None:
     with pytest.raises(BadValueError, match="what `to_dict` of the same version returned"):
         kind.from_dict({"weight": 1})
 

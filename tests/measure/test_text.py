@@ -29,7 +29,7 @@ def test_lines_fit_a_terminal() -> None:
 
 
 @pytest.mark.slow
-def test_small_and_impossible_figures_are_told_in_words() -> None:
+def test_tiny_values_are_printed_as_a_bound_and_infinite_ones_as_inf() -> None:
     y = np.repeat([0, 1], [700, 300])
     printed = str(audit(y, Probabilities(np.tile([0.999, 0.001], (1000, 1)))))
     assert "<0.0001" in printed
@@ -63,7 +63,7 @@ def skewed(n_rows: int = 2000) -> tuple[NDArray[np.str_], Probabilities]:
     return np.where(is_bad, "bad", "good"), Probabilities(both, ("good", "bad"))
 
 
-def test_a_class_that_is_said_too_often_is_told_where_confidence_looks_true() -> None:
+def test_an_overpredicted_class_is_in_the_verdict_though_confidence_matches_accuracy() -> None:
     y, outputs = skewed()
     result = audit(y, outputs)
     assert result.calibration_p_value > 0.001

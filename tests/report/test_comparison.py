@@ -57,7 +57,7 @@ def test_a_comparison_has_a_verdict_charts_and_tables(comparison: Comparison) ->
         (3.0, "No significant difference in log loss", "verdict neutral"),
     ],
 )
-def test_two_models_are_told_in_a_outcome_row(scale: float, headline: str, mood: str) -> None:
+def test_comparison_verdict_names_the_better_model(scale: float, headline: str, mood: str) -> None:
     logits, labels = rows(400, 0.0, 0)
     models = {"old": Logits(3 * logits), "new": Logits(scale * logits)}
     page = comparison_report(compare(labels, models, n_resamples=100))

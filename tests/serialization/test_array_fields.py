@@ -44,7 +44,7 @@ WHOLES = array(None, is_whole=True)
         (distribution(2), [-0.5, 1.5], "numbers from 0 to 1, got -0.5 in row 0."),
     ],
 )
-def test_what_is_no_array_is_told(check: Check, value: Any, said: str) -> None:
+def test_values_that_are_no_array_raise(check: Check, value: Any, said: str) -> None:
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
     assert str(caught.value) == (
@@ -86,7 +86,7 @@ anything = st.recursive(
 
 @pytest.mark.slow
 @given(anything)
-def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
+def test_any_value_passes_or_raises_bad_value_error(value: Any) -> None:
     for check in (array(None), array("n_", None), array(1, 1, 1), distribution(None), WHOLES):
         with contextlib.suppress(BadValueError):
             check(value, ENTRY)

@@ -54,7 +54,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def refusal(path: Path) -> str:
+def error_of(path: Path) -> str:
     with pytest.raises(BadFileError) as caught:
         read_document(path)
     return str(caught.value)
@@ -176,10 +176,10 @@ BROKEN: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "problem"), BROKEN)
-def test_what_is_no_policy_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+def test_text_that_is_no_policy_raises(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text(text, encoding="utf-8")
-    said = refusal(path)
+    said = error_of(path)
     assert said.startswith(f"{path} cannot be read: it is not ")
     assert problem in said
     assert said.endswith(FIX)
@@ -189,11 +189,11 @@ def test_what_is_no_policy_is_refused(text: str, problem: str, tmp_path: Path) -
 @pytest.mark.slow
 def test_files_that_are_absent_or_too_large_or_not_text(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    assert refusal(path).startswith(f"{path} cannot be read: there is no such file. Check the")
+    assert error_of(path).startswith(f"{path} cannot be read: there is no such file. Check the")
     path.write_bytes(b"\xff\xfe")
-    assert f"{path} cannot be read: it is not UTF-8 (" in refusal(path)
+    assert f"{path} cannot be read: it is not UTF-8 (" in error_of(path)
     path.write_bytes(b" " * (64 * 2**20 + 1))
-    assert refusal(path).startswith(f"{path} cannot be read: it is larger than 64 MB. ")
+    assert error_of(path).startswith(f"{path} cannot be read: it is larger than 64 MB. ")
     with pytest.raises(
         BadValueError,
         match=r"`policy` must be at most 1 MB as a file, got 6 MB\. Use a calibrator or an "

@@ -33,7 +33,7 @@ from dubito.serialization.fields import (
 ENTRY = Entry("fitted.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
 
 
-def refusal(check: Check, value: Any) -> str:
+def rule_of(check: Check, value: Any) -> str:
     """Return what is said between the name of the entry and the way out."""
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
@@ -114,8 +114,8 @@ def test_what_fits_is_returned_as_plain_python(check: Check, value: Any, expecte
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_told(check: Check, value: Any, said: str) -> None:
-    assert refusal(check, value) == said
+def test_values_that_do_not_fit_raise(check: Check, value: Any, said: str) -> None:
+    assert rule_of(check, value) == said
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
@@ -127,7 +127,7 @@ anything = st.recursive(
 
 @pytest.mark.slow
 @given(anything)
-def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
+def test_any_value_passes_or_raises_bad_value_error(value: Any) -> None:
     checks = [
         number(), integer(), boolean, text, one_of("a"), optional(boolean),
         list_of(integer()), record(a=boolean), dict_of(boolean), class_names("n_"), scalar,

@@ -136,7 +136,7 @@ def test_every_policy_validates(documents: dict[str, dict[str, Any]]) -> None:
         assert errors == [], name
 
 
-def assert_refused(document: dict[str, Any], place: dict[str, Any], name: str, value: Any) -> None:
+def assert_invalid(document: dict[str, Any], place: dict[str, Any], name: str, value: Any) -> None:
     before = dict(place)
     place[name] = value
     assert not RULES.is_valid(document), (name, value)
@@ -162,7 +162,7 @@ def test_parameters_are_of_their_kind(documents: dict[str, dict[str, Any]]) -> N
     ]
     for name, place, key, value in changes:
         assert RULES.is_valid(documents[name])
-        assert_refused(documents[name], place, key, value)
+        assert_invalid(documents[name], place, key, value)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_other_documents_do_not(documents: dict[str, dict[str, Any]]) -> None:
         (document["provenance"], "random_state", -1),
     ]
     for place, name, value in changes:
-        assert_refused(document, place, name, value)
+        assert_invalid(document, place, name, value)
     for place in (document, document["costs"], document["calibrator"], temperature):
         for name in [*place]:
             if name == "pos_label":

@@ -177,7 +177,9 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
         ),
     ],
 )
-def test_invalid_requests_are_refused(shared: Api, body: dict[str, Any], told: str) -> None:
+def test_invalid_requests_are_rejected_with_422(
+    shared: Api, body: dict[str, Any], told: str
+) -> None:
     answer = shared.client.post("/v1/decide", json=body)
     assert (answer.status_code, told in answer.json()["detail"]) == (422, True), answer.text
 

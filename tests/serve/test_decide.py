@@ -642,7 +642,7 @@ def _decide_answers(api: Api, policy: Policy) -> None:
         ),
     ],
 )
-def test_wrong_scores_are_refused(
+def test_invalid_scores_are_rejected_with_422(
     answer_policy: Policy, body: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(HTTPError, match=re.escape(message)) as raised:
@@ -650,7 +650,7 @@ def test_wrong_scores_are_refused(
     assert raised.value.status == 422
 
 
-def test_scores_are_refused_by_a_policy_of_classes(api: Api) -> None:
+def test_scores_for_a_policy_of_classes_are_rejected_with_422(api: Api) -> None:
     refused = api.client.post("/v1/decide", json={"scores": {"judge": [1.0]}})
     assert refused.status_code == 422
     assert (

@@ -364,7 +364,7 @@ NOW = {"time": ["2024-11-23"]}
         ("classes", {**NOW, "logits": [[1.0, 2.0], [1.0]]}, "got 2"),
     ],
 )  # fmt: skip
-def test_wrong_forecasts_are_refused(
+def test_invalid_forecasts_are_rejected_with_422(
     kind: str, body: dict[str, Any], told: str, shared_apis: dict[str, Api]
 ) -> None:
     answer = shared_apis[kind].client.post("/v1/forecasts", json=body)
@@ -372,7 +372,9 @@ def test_wrong_forecasts_are_refused(
     assert told in answer.json()["detail"]
 
 
-def test_a_state_of_dates_refuses_numbers(tmp_path: Path, running: Running) -> None:
+def test_numbers_for_a_state_of_dates_are_rejected_with_422(
+    tmp_path: Path, running: Running
+) -> None:
     online = OnlineConformal()
     days = np.array(["2025-02-20", "2025-02-21"], dtype="datetime64[D]")
     online.replay([1.0, 2.0], [1.5, 2.5], time=days)
@@ -401,7 +403,7 @@ def test_crossing_quantiles_are_sorted_on_request(tmp_path: Path, running: Runni
         assert (first["low"], first["high"]) == (second["low"], second["high"])
 
 
-def test_wrong_truths_are_refused(shared_apis: dict[str, Api]) -> None:
+def test_invalid_true_values_are_rejected_with_422(shared_apis: dict[str, Api]) -> None:
     for kind, label, told in (
         ("points", "x", '`labels[0]` must be the true value, a number, got "x"'),
         ("classes", "x", "'x' is not a class of the policy. Use one of a, b, c."),

@@ -82,7 +82,7 @@ def test_a_model_is_asked_and_its_answer_is_combined(asking: Api, policy: Policy
     assert asking.store.queue_length() == 0
 
 
-def test_answers_that_were_not_asked_for_are_refused(asking: Api) -> None:
+def test_unrequested_answers_are_rejected(asking: Api) -> None:
     decide(asking, ids=["n1", "n2"], logits=[TORN, SURE])
     decide(asking, ids=["n1"], answers={"large": ["b"]})
     for body, status, message in (

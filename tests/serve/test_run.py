@@ -89,7 +89,7 @@ def detail_of(answer: bytes) -> str:
         "blank lines", "tiny chunks", "trailer",
     ],
 )  # fmt: skip
-def test_a_request_with_a_large_head_is_refused(shared_api: Api, request_: bytes) -> None:
+def test_a_request_with_a_large_head_is_rejected_with_431(shared_api: Api, request_: bytes) -> None:
     with connected(shared_api.address) as line:
         line.sendall(request_)
         answer = read_all(line)
@@ -100,7 +100,7 @@ def test_a_request_with_a_large_head_is_refused(shared_api: Api, request_: bytes
     assert shared_api.client.get("/healthz").status_code == 200
 
 
-def test_an_endless_header_in_small_parts_is_refused(shared_api: Api) -> None:
+def test_an_endless_header_in_small_parts_closes_the_connection(shared_api: Api) -> None:
     with connected(shared_api.address) as line:
         line.sendall(GET + b"X-Long: ")
         assert send_until_closed(line, b"a" * 1000, 5000) > 65
@@ -118,7 +118,7 @@ def test_large_requests_within_the_limits_are_answered(shared_api: Api) -> None:
     assert "not valid JSON" in chunked.json()["detail"]
 
 
-def test_what_is_no_request_is_refused(shared_api: Api) -> None:
+def test_invalid_http_is_rejected_with_400(shared_api: Api) -> None:
     with connected(shared_api.address) as line:
         line.sendall(b"hello\r\n\r\n")
         answer = read_all(line)
@@ -130,7 +130,9 @@ def test_what_is_no_request_is_refused(shared_api: Api) -> None:
     ("start", "part"),
     [(GET, "headers"), (SIGN_IN + b"Content-Length: 1000\r\n\r\nab", "body")],
 )
-def test_a_request_that_does_not_arrive_is_refused(hasty: Api, start: bytes, part: str) -> None:
+def test_a_request_that_does_not_arrive_is_rejected_with_408(
+    hasty: Api, start: bytes, part: str
+) -> None:
     with connected(hasty.address) as line:
         line.sendall(start)
         answer = read_all(line)
@@ -176,7 +178,7 @@ def test_a_client_that_reads_nothing_is_closed(hasty: Api) -> None:
         send_until_closed(line, request, 500, pause=0.01)
 
 
-def test_strangers_close_the_connections_of_strangers(
+def test_unauthenticated_connections_displace_only_each_other(
     small_store: Store, running: Callable[..., Api]
 ) -> None:
     api = running(small_store, None, Limits(connections=8))

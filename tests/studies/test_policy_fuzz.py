@@ -48,7 +48,7 @@ def test_a_seal_lasts_and_what_is_no_policy_gets_none(
     assert not study.update_checksum(path)
 
 
-def test_what_must_not_happen_is_told(
+def test_unexpected_errors_and_hangs_are_reported(
     one: dict[str, Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(path: Path) -> str:

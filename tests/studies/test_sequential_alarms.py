@@ -21,7 +21,7 @@ def test_false_alarms_are_as_rare_as_promised_and_drift_is_found_soon(
     assert 20 < sharp.median < sharp.most < 300
 
 
-def test_rows_are_calibrated_and_asked_about_as_told() -> None:
+def test_rows_have_the_requested_calibration_and_sampling_weights() -> None:
     rng = np.random.default_rng(0)
     confidence, is_correct = study.labels(rng, 100_000, 1.0)
     assert confidence.mean() == pytest.approx(is_correct.mean(), abs=0.005)

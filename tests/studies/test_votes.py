@@ -8,7 +8,7 @@ import pytest
 from studies.votes import CASES, Voted, main, words
 
 
-def test_quick_tells_every_vote(
+def test_quick_prints_every_vote(
     tiny_fashion: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = ["--folder", str(tiny_fashion), "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
@@ -20,7 +20,7 @@ def test_quick_tells_every_vote(
     assert {path.name for path in tmp_path.iterdir()} == {"out", "noisy_training-quick"}
 
 
-def test_gains_are_paired_by_seed_and_told_in_words() -> None:
+def test_gains_are_paired_by_seed_and_put_into_words() -> None:
     single = np.array([0.80, 0.70, 0.90])
     accuracies = {"single view": single, "mode": single + 0.01, "mean probability": single - 0.02}
     accuracies["confidence"] = single + np.array([0.03, -0.04, 0.02])

@@ -30,7 +30,7 @@ each_kind = pytest.mark.parametrize("new", [ipc.new_file, ipc.new_stream])
 
 @each_kind
 @pytest.mark.parametrize("name", ["f.arrow", "f.ipc", "f.feather"])
-def test_files_and_streams_are_told_apart_by_how_they_begin(
+def test_files_and_streams_are_distinguished_by_their_first_bytes(
     tmp_path: Path, new: Callable[..., Any], name: str
 ) -> None:
     write_ipc(new, tmp_path / name, TABLE.to_batches(max_chunksize=2))

@@ -181,7 +181,7 @@ def test_columns_may_stand_in_another_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, COLUMNS).rows.confidence, wanted)
 
 
-def test_folders_that_spell_other_columns_are_refused(tmp_path: Path) -> None:
+def test_directories_with_inconsistent_partition_columns_raise(tmp_path: Path) -> None:
     write(tmp_path / "x=1" / "a.parquet", WHOLE)
     write(tmp_path / "y_=1" / "a.parquet", WHOLE)
     with pytest.raises(BadFileError, match=r"y_=1/a.parquet cannot be read: it has no column 'x'"):
@@ -202,7 +202,7 @@ def test_a_corrupt_file_is_named(tmp_path: Path, ending: str, damage: str) -> No
         scan(tmp_path, COLUMNS).sum(len)
 
 
-def test_a_page_that_is_corrupt_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_a_corrupt_page_raises_when_it_is_read(tmp_path: Path) -> None:
     write_cut(tmp_path, [30, 60], ".parquet")
     bad = tmp_path / "part_1.parquet"
     whole = bytearray(bad.read_bytes())
@@ -214,7 +214,7 @@ def test_a_page_that_is_corrupt_is_told_when_it_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_a_bad_row_is_told_by_its_file_and_its_number_there(tmp_path: Path, ending: str) -> None:
+def test_a_bad_row_is_reported_by_its_file_and_its_row_there(tmp_path: Path, ending: str) -> None:
     write_cut(tmp_path, [30, 30, 60], ending)
     values = WHOLE["p"].slice(60).to_numpy().copy()
     values[4] = 7.0
@@ -241,13 +241,13 @@ def test_text_files_without_a_byte_have_no_rows(tmp_path: Path) -> None:
         scan(empty, COLUMNS)
 
 
-def test_a_dataset_without_rows_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_without_rows_raises(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", WHOLE.slice(0, 0))
     with pytest.raises(BadFileError, match="it has no rows"):
         scan(tmp_path, COLUMNS).sum(len)
 
 
-def test_files_of_several_kinds_are_refused(tmp_path: Path) -> None:
+def test_files_of_several_kinds_raise(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", WHOLE)
     write(tmp_path / "b.csv", WHOLE)
     with pytest.raises(BadFileError) as caught:

@@ -94,7 +94,7 @@ def test_the_index_of_pandas_is_no_column() -> None:
     assert outputs.classes == ("a", "b")
 
 
-def test_frames_are_left_as_they_came() -> None:
+def test_frames_are_left_unchanged() -> None:
     frame = pd.DataFrame({"p": [0.5, 0.25], "y": ["1", None]})
     before = frame.copy()
     read(frame, COLUMNS)
@@ -107,7 +107,7 @@ def test_mixed_values_are_no_numbers() -> None:
         read(frame, COLUMNS)
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_a_duplicate_column_name_raises() -> None:
     frame = pd.DataFrame([[0.5, 0.5]], columns=["p", "p"])
     with pytest.raises(BadValueError, match=r"must have distinct names, got 'p' 2 times"):
         scan(frame, COLUMNS)
@@ -118,7 +118,7 @@ def test_a_name_twice_is_refused() -> None:
     [pl.DataFrame({"p": [0.5]}).lazy(), pd.Series([0.5]), np.zeros((2, 2)), {"p": [0.5]}, 3, None],
     ids=["lazy", "series", "array", "dict", "number", "none"],
 )
-def test_what_is_no_table_is_refused(source: Any) -> None:
+def test_sources_that_are_no_table_raise(source: Any) -> None:
     with pytest.raises(BadTypeError, match="must be a path, a pandas or polars frame, or an Arrow"):
         scan(source, COLUMNS)
 

@@ -106,7 +106,7 @@ class Trap:
 
 
 @each_form
-def test_pickled_objects_are_refused_and_never_run(tmp_path: Path, form: str) -> None:
+def test_pickled_objects_raise_and_are_never_executed(tmp_path: Path, form: str) -> None:
     trap = np.empty(6, dtype=object)
     trap[:] = [Trap(tmp_path / "sprung")] * 6
     source = save(tmp_path, form, logits=LOGITS, y=trap)

@@ -57,7 +57,7 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, words: str) -
     assert f"{tmp_path / name} cannot be read: {words}" in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         open_source(tmp_path / "days")
     told = "and there is no such directory. Check the path."

@@ -29,7 +29,7 @@ def test_broken_files_are_named(error: Exception) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_an_error_without_words_is_told_too() -> None:
+def test_an_error_without_a_message_becomes_a_file_error() -> None:
     told = pytest.raises(BadFileError, match=r"f\.csv cannot be read: it is broken")
     with told, file_errors("f.csv"):
         raise EOFError
@@ -38,7 +38,7 @@ def test_an_error_without_words_is_told_too() -> None:
 @pytest.mark.parametrize(
     "error", [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), pa.ArrowInvalid("invalid UTF8 data")]
 )
-def test_another_encoding_is_told_as_such(error: Exception) -> None:
+def test_text_that_is_not_utf8_is_reported_as_such(error: Exception) -> None:
     with pytest.raises(BadFileError, match="its text is not UTF-8"), file_errors("f.csv"):
         raise error
 

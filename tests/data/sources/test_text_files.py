@@ -183,7 +183,7 @@ def test_a_comma_between_commas_names_the_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv.gz", "csv.zst"])
-def test_a_line_that_expands_without_end_is_refused(
+def test_a_line_that_expands_without_end_raises(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", str(1 << 17))

@@ -119,7 +119,7 @@ def test_pit_bars_are_as_high_as_their_fraction() -> None:
     assert heights / heights.sum() == pytest.approx(pit, abs=0.005)
 
 
-def test_a_risk_chart_tells_scripts_where_its_axes_are() -> None:
+def test_a_risk_chart_has_its_axes_as_data_attributes() -> None:
     coverage = np.linspace(0.01, 1, 100)
     curves = [Curve("after", "calibrated", coverage, coverage / 4)]
     handles = (("best", "lowest cost"), ("policy", "the policy"), ("yours", "your threshold"))

@@ -212,7 +212,7 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path, no_umask: None) -> No
 
 @pytest.mark.parametrize("ending", [*FILES, "-journal"])
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o602])
-def test_a_file_that_others_can_read_is_refused(tmp_path: Path, ending: str, mode: int) -> None:
+def test_a_file_that_others_can_read_raises(tmp_path: Path, ending: str, mode: int) -> None:
     name = tmp_path / "a b.db"
     Store.open(f"sqlite:///{name}").close()
     exposed = Path(f"{name}{ending}")
@@ -248,7 +248,7 @@ def test_a_link_leads_to_the_file_that_is_checked_and_locked(
         Store.open(f"sqlite:///{link}")
 
 
-def test_a_directory_in_which_all_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_which_all_can_write_raises(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -260,7 +260,7 @@ def test_a_directory_in_which_all_can_write_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
-def test_a_file_that_another_user_left_in_a_shared_directory_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_user_in_a_shared_directory_raises(tmp_path: Path) -> None:
     file = tmp_path / "dubito.db"
     file.touch(0o600)
     os.chown(file, 65_534, 65_534)
@@ -286,7 +286,7 @@ def test_a_password_is_in_no_message(url: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_with_options_of_sqlite_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_options_of_sqlite_raises(tmp_path: Path) -> None:
     with pytest.raises(BadValueError, match="got the option uri"):
         Store.open(f"sqlite:///file:{tmp_path}/dubito.db?uri=true&mode=memory")
 

@@ -59,13 +59,13 @@ def test_parts_do_not_mix_and_the_test_is_the_same_for_all_seeds(folder: Path) -
     assert torch.equal(first.test.pixels, other.test.pixels)
 
 
-def test_a_file_that_would_run_something_is_refused(folder: Path) -> None:
+def test_a_pickle_of_other_objects_raises(folder: Path) -> None:
     (folder / TEST_FILES[0]).write_bytes(pickle.dumps(print))
     with pytest.raises(ValueError, match=r"holds arrays\. Got builtins\.print"):
         read_cifar10(folder)
 
 
-def test_a_path_without_images_is_told(tmp_path: Path) -> None:
+def test_a_path_without_images_raises(tmp_path: Path) -> None:
     broken, other = tmp_path / "broken.npz", tmp_path / "other.npz"
     broken.write_bytes(b"PK nothing")
     np.savez(other, x=1)

@@ -25,11 +25,11 @@ def test_a_seed_draws_other_images_to_learn_from_and_the_same_test() -> None:
     assert torch.equal(first.test.pixels, other.test.pixels)
 
 
-def test_more_than_there_is_is_told() -> None:
+def test_more_images_than_there_are_raise() -> None:
     with pytest.raises(ValueError, match="must be at most the 60000 images"):
         fashion_mnist(60_000, 1, 1, seed=0)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
         read_idx(tmp_path / "none.gz")

@@ -25,7 +25,7 @@ def cifar(tmp_path: Path) -> Path:
     return folder
 
 
-def test_quick_tells_of_both_sets(
+def test_quick_prints_tables_of_both_data_sets(
     tiny_fashion: Path, cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = ["--folder", str(tiny_fashion), "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
@@ -54,7 +54,7 @@ def test_all_runs_are_asked_for(tiny_fashion: Path, cifar: Path) -> None:
     assert len(set(requested)) == len(requested) == len(LOSSES) * (5 * 3 + 3 * 2) + 3 * 4
 
 
-def test_a_wrong_path_is_told_before_any_run(tiny_fashion: Path, tmp_path: Path) -> None:
+def test_a_wrong_path_raises_before_any_run(tiny_fashion: Path, tmp_path: Path) -> None:
     places = ["--folder", str(tiny_fashion), "--cache", str(tmp_path / "kept")]
     with pytest.raises(ValueError, match=r"Got .*nowhere: .*Try --cifar PATH\."):
         main(["--quick", "--cifar", str(tmp_path / "nowhere"), *places])

@@ -31,7 +31,7 @@ def test_wins_are_counted_over_seeds_and_shifts() -> None:
     assert wins(figures) == "ensemble 70, temperature 5"
 
 
-def test_needed_temperatures_are_told_by_corruption_and_those_below_one_counted() -> None:
+def test_needed_temperatures_are_listed_by_corruption_and_those_below_one_counted() -> None:
     needed = np.full((2, len(CORRUPTIONS), 6), 2.0)
     needed[:, 1, 2] = [0.5, 0.7]
     needed[0, 4, 5] = 0.9

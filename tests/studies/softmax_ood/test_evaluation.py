@@ -46,7 +46,7 @@ def test_patterns_and_layers_are_those_of_the_weights() -> None:
     assert found[0, :, 1] == pytest.approx([(one > 0).mean() for one in (rows, hidden, last)])
 
 
-def test_regions_hold_as_many_known_images_as_wished() -> None:
+def test_regions_flag_about_alpha_of_in_distribution_images() -> None:
     labels = np.arange(400) % 3
     evaluator = OODEvaluator(seen_of(400, seed=1), labels)
     shares = evaluator.flagged_fractions(seen_of(3_000, seed=2))

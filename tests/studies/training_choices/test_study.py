@@ -53,7 +53,7 @@ def test_words_on_losses_count_the_seeds_that_err_more_and_have_less_ece() -> No
     assert study.loss_words(sweep, seen) == text
 
 
-def test_words_on_decay_tell_the_best_by_validation_and_the_least_ece() -> None:
+def test_decay_words_name_the_best_by_validation_and_the_lowest_ece() -> None:
     sweep = {name: Choices(weight_decay=decay) for name, decay in (("none", 0.0), ("some", 0.1))}
     figures = ([0.1, 0.3], [0.4, 0.3]), ([0.2, 0.1], [0.2, 0.5])
     seen = {
