@@ -206,6 +206,8 @@ def test_length_dimensions_and_entries_that_fit_pass() -> None:
     require_rows(array, 2, "array", "Logits")
     require_dimensions(array, (1, 2), "array", "Logits", "rows x classes")
     require_everywhere(array > 0, array, "array", "Logits", "above 0", "a floor")
+    with pytest.raises(BadValueError, match="above 1"):
+        require_everywhere(array > 1, array, "array", "Logits", "above 1", "a floor")
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -224,5 +225,8 @@ def test_a_stream_that_is_sorted_by_class_is_not_one_class(tmp_path: Path) -> No
 
 
 def test_one_row_or_nothing_to_learn_is_no_single_class() -> None:
-    IdentityCalibrator().fit(RANDOM, ["dog"] * 40)
-    TemperatureScaling().fit([[0.5, 0.5]], [1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        IdentityCalibrator().fit(RANDOM, ["dog"] * 40)
+        TemperatureScaling().fit([[0.5, 0.5]], [1])
+    assert not caught

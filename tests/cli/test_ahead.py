@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,13 @@ import pytest
 
 from dubito import Logits, Probabilities, TopLabel
 from dubito.cli import ahead
-from dubito.kernels.compile import NOTICE
+from dubito.kernels.compile import KERNELS, NOTICE
 
+FIT_KERNELS = {
+    "add_forest", "add_to_cells", "fill_basis", "fill_bumps", "grow_tree", "leaves_of",
+    "narrow_least", "narrow_temperature_sums", "pool_neighbors", "residual_rows", "vector_sums",
+}  # fmt: skip
+AUDIT_KERNELS = {"narrow_rows", "reliability_sums", "score_sums"}
 ALL_FOUND = """
 import numpy as np
 from dubito import AutoCalibrator, CostMatrix, Logits
@@ -64,10 +71,36 @@ def test_a_process_starts_only_if_kernels_are_compiled_and_a_core_is_idle(
     assert [words[3:] for words in started] == [[*kind, *step] for step in steps]
 
 
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the kernels that are called, by which they are compiled or loaded."""
+    import_module("dubito.decide")  # and with it all modules that a rehearsal imports
+    names = set[str]()
+
+    def recording(kernel: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            names.add(kernel.py_func.__name__)
+            return kernel(*arguments)
+
+        return call
+
+    kernels = {id(one): recording(one) for one in KERNELS}
+    for module in [one for name, one in sys.modules.items() if name.startswith("dubito.")]:
+        for name, value in list(vars(module).items()):
+            if id(value) in kernels:
+                monkeypatch.setattr(module, name, kernels[id(value)])
+    return names
+
+
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_rehearsal_runs(kind: type, n_classes: int) -> None:
-    ahead._rehearse(kind.__name__, "float64", n_classes, ["fit", "audit"][: 4 - n_classes])
+def test_a_rehearsal_compiles_or_loads_kernels(
+    kind: type, n_classes: int, called: set[str]
+) -> None:
+    has_audit = n_classes == 2
+    ahead._rehearse(kind.__name__, "float64", n_classes, ["fit", *["audit"] * has_audit])
+    assert called >= FIT_KERNELS
+    assert (called >= AUDIT_KERNELS) == has_audit
 
 
 AUDIT_FOUND = """

@@ -119,6 +119,7 @@ def message_for(paths: dict[str, str | Path | None], inputs: list[str | Path]) -
 def test_a_new_file_in_an_existing_directory_is_fine(tmp_path: Path) -> None:
     paths = {"--output": tmp_path / "new.html", "--review": None}
     require_output_paths(paths, [tmp_path / "in.csv"])
+    assert not list(tmp_path.iterdir())  # nothing is created to find out
 
 
 def test_inputs_are_never_overwritten(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def test_ambiguous_batches_raise(call: Any, message: str) -> None:
         call()
 
 
-def test_what_a_model_takes_passes() -> None:
+def test_inputs_that_the_model_accepts_pass_and_others_raise() -> None:
     _require_accepted(nn.Linear(4, 2), _Parts((X,), {}), "batch 0")
     _require_accepted(nn.Linear(4, 2), _Parts((), {"input": X}), "batch 0")
+    with pytest.raises(BadTypeError, match="too many positional arguments"):
+        _require_accepted(nn.Linear(4, 2), _Parts((X, W), {}), "batch 0")
