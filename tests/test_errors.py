@@ -1,4 +1,4 @@
-"""Errors belong to one tree, tell where and what, and survive a trip between processes."""
+"""Errors belong to one tree, name place and problem, and survive a trip between processes."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The benchmark of sets judges as it says, and runs on a folder and on generated rows."""
+"""The benchmark of sets evaluates by its definitions, runs on a folder and on generated rows."""
 
 import json
 import sys

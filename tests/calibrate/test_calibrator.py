@@ -107,7 +107,7 @@ class Case(NamedTuple):
         return clone(self.calibrator).fit(*arguments)
 
     def predict(self, *arguments: Any) -> Floats:
-        """Return what a calibrator fitted so says of the case's own rows."""
+        """Return what a calibrator fitted predicts for the case's own rows."""
         return np.asarray(self.fit(*arguments).predict_proba(Logits(self.logits)))
 
 
@@ -269,7 +269,7 @@ def test_a_weight_of_0_is_no_row(case: Case) -> None:
 
 
 def assert_warned_once(caught: pytest.WarningsRecorder, case: Case) -> None:
-    """Assert that a fit told its caller, once, of the third of its rows that have no label."""
+    """Assert one warning, at the caller of the fit, about the third of its rows without a label."""
     (told,) = [one for one in caught if one.category is MissingLabelsWarning]
     assert told.filename == __file__
     assert str(told.message) == (

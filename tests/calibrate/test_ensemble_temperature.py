@@ -1,4 +1,4 @@
-"""Shares of a mixture: the most likely ones, and the predicted class is the one that came in."""
+"""Mixture weights of maximum likelihood, and an unchanged predicted class."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ WEIGHT = rng.integers(0, 3, 400).astype(float)
 
 
 def plain_values(edges: Any, weight: Any) -> tuple[list[float], list[float], float]:
-    """Return what each bin says, its weight, and the weight of bins that are all one class."""
+    """Return the value of each bin, its weight, and the weight of bins that are all one class."""
     prior = (weight @ Y + 0.5) / (weight.sum() + 1)
     values, counts, n_certain = [], [], 0.0
     for i in range(len(edges) - 1):

@@ -115,7 +115,7 @@ def test_without_penalties_the_textbook_form_is_logistic_regression(n_classes: i
     close(ours, theirs.predict_proba(logits), atol=1e-6)
     by_hand = special.softmax(logits @ scaling.weight_.T + scaling.bias_, axis=1)
     close(ours, np.maximum(by_hand, 1e-12), rtol=1e-8)
-    # On log probabilities, what the offset of a row tells cannot be fitted.
+    # On log probabilities, the offset of a row is lost and cannot be fitted.
     blind = MatrixScaling(0, 0, input="log_proba").fit(Logits(logits), y)
     loss = log_loss(y, blind.predict_proba(Logits(logits)))
     assert log_loss(y, ours) < loss - 0.01

@@ -117,7 +117,7 @@ def test_few_positives_are_drawn_to_the_common_map() -> None:
     odds, y = rows(600, 4)
     odds -= 1.5 * np.arange(4)
     y[:, 3] = np.nan
-    y[:30, 3] = np.arange(30) % 10 == 0  # whatever the model says
+    y[:30, 3] = np.arange(30) % 10 == 0  # whatever the model predicts
     calibrator = MultiLabelCalibrator(base="platt", other_labels=False)
     slopes = calibrator.fit(MultiLabel.from_logits(odds), y).coefficients_[:, 0]
     alone = PlattScaling().fit(expit(odds[:30, 3]), y[:30, 3].astype(int)).slope_

@@ -44,7 +44,7 @@ each = pytest.mark.parametrize("calibrator", ALL, ids=str)
 
 
 def shares_of(calibrator: Any, targets: Any, weight: Any) -> Any:
-    """Return what a calibrator of each class against the rest says, in a loop."""
+    """Return the predictions of a calibrator of each class against the rest, in a loop."""
     columns = []
     for k in range(targets.shape[1]):
         share = targets[:, k]
@@ -128,7 +128,7 @@ def test_streamed_is_as_held_but_for_the_grid(calibrator: Any, tmp_path: Path) -
 
 
 def all_but_silent() -> OneVsRest:
-    """Return what says next to nothing of a class below log odds of 1.5."""
+    """Return a calibrator that gives a class below log odds of 1.5 almost no probability."""
     every = OneVsRest(PlattScaling()).fit(Logits(Z), Y)
     for one in every.calibrators_:
         assert isinstance(one, PlattScaling)

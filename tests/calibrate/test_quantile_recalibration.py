@@ -36,7 +36,7 @@ class Parts(Shards):
 
 
 def made(n_rows: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return mean, std and truths that are skewed and off."""
+    """Return mean, std and true values that are skewed and biased."""
     rng = np.random.default_rng(seed)
     mean, std = rng.normal(size=n_rows), np.exp(rng.normal(size=n_rows) / 2)
     return mean, std, mean + std * (rng.gamma(2, 1.5, size=n_rows) - 1)
@@ -52,7 +52,7 @@ def kinds(mean: NDArray[Any], std: NDArray[Any]) -> list[Any]:
 
 
 def by_hand(z: NDArray[Any], levels: Any) -> NDArray[Any]:
-    """Return R^-1 between the outermost truths: the k-th of n stands at k / (n + 1)."""
+    """Return R^-1 between the outermost true values: the k-th of n is at k / (n + 1)."""
     observed = stats.norm.ppf(np.arange(1, z.size + 1) / (z.size + 1))
     return np.asarray(np.interp(stats.norm.ppf(levels), observed, np.sort(z)))
 
@@ -234,7 +234,7 @@ def test_a_truth_of_some_weight_is_a_step() -> None:
 def test_the_summary_says_where_the_truths_lay() -> None:
     z = stats.norm.ppf((np.arange(200) + 0.5) / 200)
     words = QuantileRecalibration().fit(Normal(np.zeros(200), np.ones(200)), 2 * z).summary()
-    # k of 200 truths, of which each stands at k / 201: twice the spread halves the score.
+    # k of 200 true values, of which each is at k / 201: twice the spread halves the score.
     low = (200 * stats.norm.cdf(stats.norm.ppf(0.05) / 2) + 0.5) / 201
     shares = f"{low * 100:.1f} %, 50.0 %, {100 - low * 100:.1f} %"
     assert words == f"{shares} of targets were below the stated 5 %, 50 %, 95 % quantiles"

@@ -164,7 +164,7 @@ def test_normals_of_any_kind(rows: list[tuple[float, float, float, int]], is_fla
 def test_of_several_factors_as_good_the_one_nearest_to_1_is_taken() -> None:
     flat = Samples([[1.0, 1.0], [2.0, 2.0]])
     assert VarianceScaling().fit(flat, [0.0, 5.0]).factor_.tolist() == [1.0]
-    # Of the upper quantile 0.75 and truths at 1, 2, 3, 4 the loss is flat from 3 to 4.
+    # Of the upper quantile 0.75 and true values at 1, 2, 3, 4 the loss is flat from 3 to 4.
     outputs, y = Quantiles([[0.0, 1.0]] * 4, [0.5, 0.75]), np.arange(1.0, 5.0)
     assert VarianceScaling().fit(outputs, y).factor_ == pytest.approx([3.0], rel=1e-9)
     assert VarianceScaling().fit(outputs, y / 5).factor_ == pytest.approx([0.8], rel=1e-9)

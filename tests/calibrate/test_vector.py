@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def made(n_rows: int, n_classes: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
-    """Return logits that say some classes too often and too sharply, and labels."""
+    """Return logits that over-predict some classes with too much confidence, and labels."""
     rng = np.random.default_rng(seed + n_classes)
     honest = rng.normal(0, 1.5, (n_rows, n_classes))
     draws = rng.random((n_rows, 1))

@@ -108,7 +108,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def assert_same(told: str, name: str) -> None:
-    """Compare a text with the one that is kept; numbers may differ in their last digit."""
+    """Compare a text with its snapshot; numbers may differ in their last digit."""
     path = SNAPSHOTS / f"{name}.txt"
     if not path.exists():
         path.write_text(told)

@@ -1,4 +1,4 @@
-"""`dubito export`: what it says it wrote, options of ONNX files, remedies that are flags."""
+"""`dubito export`: what it prints, options of ONNX files, remedies that are flags."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Limits of metrics: what they mean, and what is said of those that are crossed or unknown."""
+"""Limits of metrics: what they mean, and the messages about those that are crossed or unknown."""
 
 import json
 from pathlib import Path

@@ -177,7 +177,7 @@ def test_each_pass_begins_anew_with_the_total_of_its_rows(tmp_path: Path) -> Non
         assert (first.completed, first.total, first.description) == (3, 3, "pass 1 over f.csv")
         late = shown.start(str(path), "rows", None)
         rows.sum(len)
-    late(7)  # told after the next pass began
+    late(7)  # reported after the next pass began
     [third] = bar.tasks
     assert (third.completed, third.total, third.description) == (3, 3, "pass 3 over f.csv")
 

@@ -1,4 +1,4 @@
-"""What is wrong with a file is told in one line: its name, the column, the first bad row."""
+"""Errors in a file are reported in one line: its name, the column, the first bad row."""
 
 import gzip
 import pickle
@@ -59,7 +59,7 @@ def name_of(source: Any) -> str:
 
 
 def error_of(source: Any, columns: Columns) -> str:
-    """Return the one thing that reading and streaming say."""
+    """Return the error that reading and streaming raise alike."""
     with pytest.raises(DubitoError) as streamed:
         scan(source, columns).sum(len)
     with pytest.raises(DubitoError) as whole:
@@ -76,7 +76,7 @@ def test_a_good_file_is_read(write: Write, form: str, columns: Columns) -> None:
 
 
 class Fault(NamedTuple):
-    """A value that must not stand in a column, what the error says, and who can hold it."""
+    """A value that a column must not have, words of the error, and the formats that can hold it."""
 
     columns: Columns
     column: str

@@ -1,4 +1,4 @@
-"""Bad rows are left out and told, each once; everything else is as if they had never been."""
+"""Bad rows are left out and reported, each once; everything else is as if they had never been."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,7 @@ def test_bad_rows_are_left_out_and_reported(write: Write, form: str) -> None:
         gap = "finite"  # a gap is NaN in a frame of pandas
         assert bad.reason == reason or (column == "p_dog" and gap in bad.reason)
     assert shards.sum(len) == len(GOOD)
-    assert len(bad_rows) == len(FAULTS)  # read again, each is told once
+    assert len(bad_rows) == len(FAULTS)  # read again, each is reported once
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "parquet", "table"])

@@ -1,4 +1,4 @@
-"""Columns are declared: what is missing, doubled or contradictory is refused before reading."""
+"""Columns are declared: what is missing, duplicate or contradictory raises before reading."""
 
 from typing import Any
 

@@ -103,7 +103,7 @@ def policy(folder: Path) -> Policy:
 
 
 def decided(policy: Policy) -> Callable[[Batch], dict[str, Any]]:
-    """Return a function of a batch that says which row it is and what to do with it."""
+    """Return a function of a batch that returns its row numbers and what to do with them."""
 
     def columns(batch: Batch) -> dict[str, Any]:
         found = policy.decide(batch.outputs)
@@ -114,7 +114,7 @@ def decided(policy: Policy) -> Callable[[Batch], dict[str, Any]]:
 
 
 def placed(function: Callable[[Batch], dict[str, Any]]) -> Callable[[Batch, str], dict[str, Any]]:
-    """Return a function of a batch and its file, which tells the file too."""
+    """Return a function of a batch and its file, which returns the file too."""
     return lambda batch, file: {"file": np.full(len(batch), file), **function(batch)}
 
 
@@ -492,7 +492,7 @@ def test_doubts_of_features_are_fitted_where_the_rows_are(
         fetched.clear()
         ours, theirs = (clone(uncertainty).fit(one).score(features) for one in (shards, local))
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-        assert 1 <= len(fetched) <= 3  # the first batch tells how many features there are
+        assert 1 <= len(fetched) <= 3  # the first batch determines the number of features
         assert len(shards.spans) > 3
 
 

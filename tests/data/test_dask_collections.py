@@ -1,4 +1,4 @@
-"""What is nearly a Dask collection is told; what its rows are is tested with the cluster."""
+"""What is nearly a Dask collection raises; what its rows are is tested with the cluster."""
 
 from importlib import import_module
 from typing import Any

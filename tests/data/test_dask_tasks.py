@@ -1,4 +1,4 @@
-"""What workers do, done here: no cluster is needed to tell whether it is right."""
+"""What workers do, done here: no cluster is needed to check it."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several labels per row: unknown and uncertain ones, and what is refused."""
+"""Several labels per row: unknown and uncertain ones, and invalid ones."""
 
 from typing import Any
 

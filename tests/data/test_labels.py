@@ -1,4 +1,4 @@
-"""Labels and targets: what is missing, what is refused, and ranges of rows."""
+"""Labels and targets: missing and invalid ones, and ranges of rows."""
 
 from typing import Any
 

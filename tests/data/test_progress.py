@@ -21,7 +21,7 @@ COLUMNS = Columns(probabilities="p")
 
 
 class Noting:
-    """A watcher that notes what it is told."""
+    """A listener that records what is reported."""
 
     def __init__(self) -> None:
         self.told: list[list[object]] = []

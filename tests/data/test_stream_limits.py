@@ -37,7 +37,7 @@ def table_of(rng: np.random.Generator) -> pa.Table:
 def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
     table = table_of(np.random.default_rng(0))
     content = stream_of(table, compression)
-    # Written buffers are padded to 64 bytes only outside of what their lengths say.
+    # Written buffers are padded to 64 bytes only outside of what their lengths cover.
     parts = [table.slice(start, 400).combine_chunks() for start in (0, 400, 800)]
     floats = sum(8 * part.num_rows + 12 * part.num_rows for part in parts)
     _require_small(content, 2 * floats)

@@ -32,7 +32,7 @@ def cascade() -> Cascade:
 
 
 def follow(cascade: Cascade, tops: dict[str, TopLabel], costs: dict[str, Any]) -> Any:
-    """Return the realized cost per row when each model is called only as told."""
+    """Return the realized cost per row when each model is called only as the cascade says."""
     n = tops["small"].n_rows
     known = {name: np.full(n, np.nan) for name in tops}
     paid, is_open = np.zeros(n), np.ones(n, bool)

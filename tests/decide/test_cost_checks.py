@@ -1,4 +1,4 @@
-"""Costs that are none, and names that name nothing, are refused in words."""
+"""Invalid costs and unknown names raise errors with a remedy."""
 
 import re
 from typing import Any

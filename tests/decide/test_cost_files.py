@@ -1,4 +1,4 @@
-"""A file that people wrote is read, or it is said what is wrong with it."""
+"""A hand-written file is read, or the error names what is wrong with it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Decisions: columns with names, who is asked first, and a line of words."""
+"""Decisions: columns with names, the order of review, and a summary line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is said of a row, for every reason, with figures recomputed by hand."""
+"""The explanation of a row, for every reason, with figures recomputed by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The gate: doubts of rows that a fold held out make its region, and files are read with care."""
+"""The gate: it is calibrated on out-of-fold OOD scores, and files are validated."""
 
 from typing import Any
 

@@ -63,7 +63,7 @@ REJECTS = COSTS.with_reject([0.3, 0.5, 0.4])
 
 
 def made(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Return logits that are too sure, labels, and features that tell classes apart."""
+    """Return over-confident logits, labels, and features that separate the classes."""
     rng = np.random.default_rng(seed)
     logits = 4 * rng.normal(size=(n_rows, n_classes))
     y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -260,7 +260,7 @@ def test_the_risk_bound_holds_on_fresh_rows() -> None:
         assert policy.report.bound_cost.value > 0
     # At most a fifth is expected beyond the bound, more than 4 of 8 with a chance of 1 %.
     assert sum(risk > 0.1 for risk in risks) <= 4
-    assert max(risks) > 0.05  # it is no bound that hands everything over
+    assert max(risks) > 0.05  # a bound that rejects every row would be none
     assert max(coverages) > 0.3
 
 

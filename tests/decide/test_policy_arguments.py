@@ -1,4 +1,4 @@
-"""What a fit is asked is checked before anything is fitted."""
+"""The arguments of a fit are checked before anything is fitted."""
 
 from typing import Any
 

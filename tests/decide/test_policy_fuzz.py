@@ -1,4 +1,4 @@
-"""Files broken on purpose are refused in words, or decide; nothing else happens."""
+"""Files broken on purpose raise a DubitoError, or decide; nothing else happens."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pools: the best weights, what they are worth, and the same after JSON."""
+"""Pools: the best weights, their benefit, and the same after JSON."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""The prior from a confusion matrix: checked by hand, by resampling, and refused where it must."""
+"""The prior from a confusion matrix: checked by hand, by resampling, and if singular."""
 
 import re
 from typing import Any

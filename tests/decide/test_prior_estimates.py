@@ -1,4 +1,4 @@
-"""How common classes are, of outputs alone: known shifts are found, and said where not."""
+"""How common classes are, from outputs alone: known shifts are found, or a warning is given."""
 
 import re
 from typing import Any

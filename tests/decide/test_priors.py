@@ -1,4 +1,4 @@
-"""Priors: what a model of 5:5 says where classes are 1:99."""
+"""Priors: the outputs of a model trained on 50:50 where classes are 1:99."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Regression policies: what is decided and reviewed, what the report says, and the file."""
+"""Regression policies: what is decided and reviewed, the report, and the file."""
 
 from copy import deepcopy
 from pathlib import Path

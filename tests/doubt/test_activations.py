@@ -131,7 +131,7 @@ def test_both_forms_agree_where_a_row_points_at_a_class() -> None:
 
 
 def plain_parts(z: Floats, w: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the three largest probabilities row by row, as the definitions say."""
+    """Return the three largest probabilities row by row, by the definitions."""
     norms, lengths, angles = (
         np.linalg.norm(z, axis=1),
         np.linalg.norm(w, axis=1),

@@ -16,7 +16,7 @@ def test_few_scores_are_those_of_memory() -> None:
 
 def test_many_scores_move_up_past_few_others() -> None:
     rng = np.random.default_rng(0)
-    piled = np.log(2) - 1e-9 * rng.random(10_000)  # half of all, where no grid would tell them
+    piled = np.log(2) - 1e-9 * rng.random(10_000)  # half of all, where no grid would separate them
     scores = rng.permutation(np.concatenate([piled, rng.lognormal(-3, 2, 10_000)]))
     parts = [CalibrationScores.of(part, np.ones(len(part)), 2_000) for part in np.split(scores, 40)]
     found = sum(parts[1:], parts[0])

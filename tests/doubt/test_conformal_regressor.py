@@ -169,7 +169,7 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_truth_at_the_threshold_is_in_whatever_rounding_does(dtype: Any) -> None:
-    # Truths take one of two values: half of the rows lie exactly at the threshold.
+    # True values are one of two: half of the rows lie exactly at the threshold.
     rng = np.random.default_rng(0)
     mean = (1000 * rng.random(4000)).astype(dtype)
     y = mean.astype(np.float64) + np.where(np.arange(4000) % 2, 0.3, -0.1)

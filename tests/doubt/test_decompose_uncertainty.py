@@ -1,4 +1,4 @@
-"""Two parts that sum to the total, neither below 0, each what a plain formula says."""
+"""Two parts that sum to the total, neither below 0, each by its plain formula."""
 
 import re
 import tracemalloc
@@ -43,7 +43,7 @@ def made(
 
 
 def reference(array: Floats, by: str) -> tuple[Floats, Floats, Floats]:
-    """Return total, aleatoric and epistemic doubt, straight from their definitions."""
+    """Return total, aleatoric and epistemic uncertainty, straight from their definitions."""
     p = array.astype(np.float64)
     mean = p.mean(axis=0)
     if by == "variance":

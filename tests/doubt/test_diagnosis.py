@@ -70,7 +70,7 @@ def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
 
 
 def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, Floats]]]:
-    """Return a diagnosis of the shipped sample, and the doubts of known rows and strangers."""
+    """Return a diagnosis of the shipped sample, and the scores of in-distribution and OOD rows."""
     sample = load_fashion_mnist()
     logits, features = getattr(sample, f"{name}_logits"), getattr(sample, f"{name}_features")
     found = diagnose_ood(

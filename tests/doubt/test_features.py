@@ -40,7 +40,7 @@ each_doubt = pytest.mark.parametrize("uncertainty", DOUBTS, ids=repr)
 
 @final
 class MeanOfColumns(BaseOODScore):
-    """Doubts by the distance from the mean of the first column; what overflows is NaN."""
+    """Scores by the distance from the mean of the first column; what overflows is NaN."""
 
     mean_: float
 

@@ -124,7 +124,7 @@ def test_rows_at_nearly_the_same_distance_of_a_far_query_are_reported_apart() ->
     known, queries = rng.normal(0, 1, (3000, 64)), np.zeros((40, 64))
     known[:, 0] = 0
     known /= np.linalg.norm(known, axis=1, keepdims=True)
-    known[:, 0] = rng.normal(0, 1e-7, 3000)  # all that tells them apart
+    known[:, 0] = rng.normal(0, 1e-7, 3000)  # all by which they differ
     queries[:, 0] = np.linspace(1e4, 3e4, 40)
     turn = np.linalg.qr(rng.normal(0, 1, (64, 64)))[0]
     known, queries = known @ turn, queries @ turn

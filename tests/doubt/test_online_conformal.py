@@ -90,7 +90,7 @@ def test_the_bound_of_aci_holds_for_any_sequence(kind: str) -> None:
     n, rate, alpha = 1500, 0.02, 0.1
     online = OnlineConformal(method="aci", rate=rate)
     rng = np.random.default_rng(4)
-    if kind == "adversarial":  # the truth leaves every finite interval
+    if kind == "adversarial":  # the true value leaves every finite interval
         first = rng.normal(size=20)
         online.replay(np.zeros(20), first)
         errors = []
@@ -329,7 +329,7 @@ def test_truths_inside_their_intervals_are_counted() -> None:
     forecasts, y = drifting(200)
     online = OnlineConformal()
     found = intervals(online.replay(forecasts, y))
-    judged = np.flatnonzero(np.isfinite(found.low))[:-1]  # the last truth is not known yet
+    judged = np.flatnonzero(np.isfinite(found.low))[:-1]  # the last true value is not known yet
     assert online.n_truths_ == judged.size
     assert online.n_covered_ == int(((found.low <= y) & (y <= found.high))[judged].sum())
 

@@ -1,4 +1,4 @@
-"""Known points are called strange as seldom as wished, whatever their doubts."""
+"""In-distribution points are flagged at the rate alpha, whatever their scores."""
 
 import json
 import pickle
@@ -53,7 +53,7 @@ def reference(known: Floats, new: Floats) -> list[float]:
 
 
 def batch_of(values: Floats, weight: Any = None) -> Batch:
-    """Return rows whose feature is a doubt."""
+    """Return rows whose feature is an OOD score."""
     outputs = np.full((len(values), 2), 0.5)
     return Batch.of(None, outputs, features=values[:, None], sample_weight=weight)
 
@@ -103,7 +103,7 @@ def test_the_share_of_known_points_flagged_follows_its_law(alpha: float, n_rows:
         uncertainty = rng.standard_cauchy(n_rows + n_new)
         region = ConformalOutlierDetector(alpha).fit(uncertainty[:n_rows])
         counts.append(int(region.predict(uncertainty[n_rows:]).sum()))
-    beyond = int(np.ceil(round(alpha * (n_rows + 1), 9))) - 1  # known doubts above the threshold
+    beyond = int(np.ceil(round(alpha * (n_rows + 1), 9))) - 1  # known scores above the threshold
     law = stats.betabinom(n_new, beyond, n_rows + 1 - beyond)
     assert law.mean() <= alpha * n_new
     standard_error = law.std() / np.sqrt(n_draws)

@@ -1,4 +1,4 @@
-"""Doubts from the outputs agree with SciPy, and keep their digits where a model is nearly sure."""
+"""Uncertainty scores agree with SciPy, and keep their digits where a model is nearly certain."""
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
@@ -52,7 +52,7 @@ def some_logits(n_rows: int, n_classes: int, dtype: Precision) -> Floats:
 
 
 def reference(p: Floats) -> list[Floats]:
-    """Return 1 - confidence, entropy and 1 - margin the plain way, fit for rows that are unsure."""
+    """Return 1 - confidence, entropy and 1 - margin the plain way, accurate for uncertain rows."""
     ranked = np.sort(p, axis=1)
     margin = ranked[:, -1] - ranked[:, -2]
     return [1 - ranked[:, -1], stats.entropy(p, axis=1), 1 - margin]

@@ -1,4 +1,4 @@
-"""Covariances that can be inverted, or an error that says how to mend them."""
+"""Covariances that can be inverted, or an error with the remedy."""
 
 import re
 from typing import Any

@@ -73,7 +73,7 @@ def reference(
     alpha = (share @ (x @ w.T + b).max(axis=1)) / (share @ residual(x))
     logits = z @ w.T + b
     virtual = alpha * residual(z)
-    # -log of the share of all classes but the virtual one, and of that one: the log odds.
+    # -log of the probability of all classes but the virtual one, and of that one: the log odds.
     p = special.softmax(np.column_stack([logits, virtual]), axis=1)
     with np.errstate(divide="ignore"):
         odds = np.log(p[:, -1]) - np.log(p[:, :-1].sum(axis=1))
@@ -252,7 +252,7 @@ def test_features_too_large_to_be_squared_raise() -> None:
 
 
 class Frame:
-    """Something that only says how to be read as an array, as data frames do."""
+    """Something that only defines how to be read as an array, as data frames do."""
 
     def __init__(self, array: Floats) -> None:
         self.array = array

@@ -39,7 +39,7 @@ def made(n_passes: int, n_rows: int, n_classes: int, dtype: Precision = np.float
 
 
 def counted(members: Members, by: str, threshold: float | None) -> tuple[list[int], list[float]]:
-    """Return winners and their shares, counted row by row."""
+    """Return winners and their fractions, counted row by row."""
     winners: list[int] = []
     shares: list[float] = []
     for row in range(members.n_rows):

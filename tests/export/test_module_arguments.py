@@ -1,4 +1,4 @@
-"""What `ExportedModule` takes and refuses, its precision, and programs of torch.export."""
+"""Valid and invalid arguments of `ExportedModule`, its precision, and programs of torch.export."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A policy behind a network, as one ONNX file: names, shapes, one column, what is refused."""
+"""A policy behind a network, as one ONNX file: names, shapes, one column, invalid networks."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Loss and slopes of affine maps agree with a plain float64 twin, and with differences."""
+"""Loss and slopes of affine maps match a float64 NumPy reference, and with differences."""
 
 from typing import Any
 

@@ -105,7 +105,7 @@ def test_sums_match_numpy_reference(
     array = some_rows(n_classes, dtype, is_logits)
     labels, weights = some_labels(n_classes, is_soft)
     edges, shares = np.linspace(0, 1, n_bins + 1), shares_of(array, is_logits=is_logits)
-    # Where rounding could move a probability over an edge, the twin could not tell its bin.
+    # Where rounding could move a probability over an edge, the reference may find another bin.
     distance = np.abs(shares[..., np.newaxis] - edges[1:-1]).min(initial=1)
     assert not is_logits or distance > 2 * float(np.finfo(dtype).eps)
     expected = plain(shares, labels, weights, edges)

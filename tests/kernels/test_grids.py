@@ -1,4 +1,4 @@
-"""Sums on grids are those of plain NumPy, and cells are numbered as doubt rises."""
+"""Sums on grids are those of plain NumPy, and cells are ordered by uncertainty."""
 
 from typing import Any
 

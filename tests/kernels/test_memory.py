@@ -1,4 +1,4 @@
-"""Freed memory is kept, also where the environment says that it is given back."""
+"""Freed memory is kept, also where the environment sets that it is returned."""
 
 import multiprocessing
 import resource

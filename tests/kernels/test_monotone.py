@@ -124,7 +124,7 @@ def test_curves_are_linear_between_knots_and_level_beyond(
     x = sorted(knots)
     y = list(np.linspace(0.1, 0.8, len(x)))
     scores = np.array([*x, *others, -1e3, 1e3])
-    # Among other classes, so that each has to be told from its neighbors.
+    # Among other classes, so that each has to be distinguished from its neighbors.
     curves = [([-1.0, 1.0], [0.3, 0.6]), (x, y), ([0.0], [0.5])]
     values = curve_at(np.stack([scores] * 3, axis=1), curves)
     assert_allclose(values[:, 1], np.interp(scores, x, y), rtol=1e-9)

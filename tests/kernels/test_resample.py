@@ -17,7 +17,7 @@ from dubito.kernels.sums import ABOVE, poisson_weights
 Floats = NDArray[np.float64]
 
 N_DRAWS = 1_000_000
-MAX_ERRORS = 5  # standard errors off the truth that still pass for chance
+MAX_ERRORS = 5  # standard errors from the expected value that still pass for chance
 
 each_seed = pytest.mark.parametrize("seed", [0, 1, 2**40, 2**63 - 1])
 

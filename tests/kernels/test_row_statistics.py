@@ -1,4 +1,4 @@
-"""The fused row pass agrees with a plain float64 twin, lanes over rows and over classes."""
+"""The fused row pass matches a float64 NumPy reference, lanes over rows and over classes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Losses against label probabilities agree with a plain float64 twin."""
+"""Losses against label probabilities match a float64 NumPy reference."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sums in the inverse temperature agree with a plain float64 twin, narrow and wide."""
+"""Sums in the inverse temperature match a float64 NumPy reference, narrow and wide."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Trees split as they say, whatever rows come, and forests are means over leaves."""
+"""Trees split by their definition, whatever rows come, and forests are means over leaves."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""All doubts of a row agree with a plain twin of more digits, lanes over rows and over classes."""
+"""All uncertainty scores match a reference of higher precision, lanes over rows and classes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The first entry or row to refuse is found wherever it stands, and no other."""
+"""The first invalid entry or row is found at any position, and no other."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ class Counter(nn.Module):
 
 
 class Strict(nn.Sequential):
-    """Does more than set a mode when told to train."""
+    """Does more than set a mode in `train()`."""
 
     def train(self, mode: bool = True) -> "Strict":
         raise AssertionError("train() was called")

@@ -13,7 +13,7 @@ FUNCTIONS = [roc_auc, average_precision, false_positive_rate_at_recall]
 def plain_false_positive_rate(
     is_outlier: np.ndarray, uncertainty: np.ndarray, recall: float
 ) -> float:
-    """Return the least share of known rows flagged by any threshold that catches enough."""
+    """Return the lowest fraction of in-distribution rows flagged at enough recall."""
     rates = []
     for threshold in np.unique(uncertainty):
         flagged = uncertainty >= threshold

@@ -27,14 +27,14 @@ def audit_of(batch: Batch) -> Audit:
 
 
 def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return doubts, rounded to make ties, and whether each row was wrong."""
+    """Return uncertainty scores, rounded to make ties, and whether each row was wrong."""
     uncertainty = RNG.random(n)
     uncertainty = np.round(uncertainty / step) * step if step else uncertainty
     return uncertainty, RNG.random(n) < uncertainty
 
 
 def plain_area(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """Return the mean over rows of the risk among all rows of no more doubt."""
+    """Return the mean over rows of the risk among all rows of no higher uncertainty."""
     return float(np.mean([wrong[uncertainty <= one].mean() for one in uncertainty]))
 
 

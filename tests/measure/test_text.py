@@ -100,7 +100,7 @@ def test_a_class_is_accused_where_the_bound_is_passed(
     surprise = true * np.log(true / floor) + (1 - true) * np.log((1 - true) / (1 - floor))
     expected = classes[0 if says > true else 1] if 4 * np.exp(-n_rows * surprise) < 0.001 else None
     assert found is expected
-    # An exact binomial of that many rows is at most what the bound says.
+    # An exact binomial of that many rows is at most the bound.
     exact = binomtest(round(true * n_rows), n_rows, says).pvalue
     assert exact < 0.001 / 2 or expected is None
 

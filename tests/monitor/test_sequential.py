@@ -136,7 +136,7 @@ def test_rising_uncertainty_is_detected() -> None:
 
 
 def test_weights_make_the_claim_about_all_rows() -> None:
-    # Calibrated over all rows: right 90 % of the time on those seldom asked about, 70 % on others.
+    # Calibrated over all rows: right 90 % of the time on those seldom sampled, 70 % on others.
     rng = np.random.default_rng(3)
     is_often = rng.random(40_000) < 0.5
     found = rng.random(40_000) < np.where(is_often, 0.7, 0.9)

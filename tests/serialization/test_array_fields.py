@@ -1,4 +1,4 @@
-"""Arrays come of lists as of arrays, digit by digit, and what is none is told."""
+"""Arrays are read from lists as from arrays, digit by digit, and anything else raises."""
 
 import contextlib
 from typing import Any

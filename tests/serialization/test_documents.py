@@ -1,4 +1,4 @@
-"""One JSON file: readable, sealed, whole, of bounded size; what is no such file is refused."""
+"""One JSON file: readable, sealed, whole, of bounded size; any other file raises."""
 
 import base64
 import json

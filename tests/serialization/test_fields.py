@@ -34,7 +34,7 @@ ENTRY = Entry("fitted.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [
 
 
 def rule_of(check: Check, value: Any) -> str:
-    """Return what is said between the name of the entry and the way out."""
+    """Return the rule of an error, between the name of the entry and the remedy."""
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""What is kept comes back the same, and a file from anywhere is safe to read or refused."""
+"""Saved objects are restored the same, and an untrusted file is safe to read or raises."""
 
 import copy
 import json
@@ -90,7 +90,7 @@ def auto() -> AutoCalibrator:
 
 
 def fitted() -> Iterator[Serializable]:
-    """Yield something fitted of every kind that is kept, and of every form it has."""
+    """Yield something fitted of every kind that is saved, and of every form it has."""
     logits, scores = Logits(LOGITS, ("a", "b", "c")), Logits(SCORES)
     names = ["abc"[k] for k in LABELS]
     for calibrator in (
@@ -275,7 +275,7 @@ def test_it_comes_back_the_same_from_lists_and_from_arrays(kept: Any) -> None:
 
 
 def as_arrays(value: Any) -> Any:
-    """Return what was plain with every list of numbers as an array, as some reader may have it."""
+    """Return plain values with every list of numbers as an array, as a parser may return it."""
     if isinstance(value, dict):
         return {key: as_arrays(one) for key, one in value.items()}
     if not isinstance(value, list):
@@ -335,7 +335,7 @@ def holder(tree: Any, path: tuple[Any, ...]) -> Any:
 
 
 def mutated(values: bytes, rng: np.random.Generator) -> dict[str, Any]:
-    """Return what was kept with one, two or three things changed, large lists no oftener."""
+    """Return the saved values with one, two or three things changed, large lists no oftener."""
     tree: dict[str, Any] = pickle.loads(values)
     for _ in range(rng.integers(1, 4)):
         found = list(places(tree))
@@ -383,7 +383,7 @@ def test_mutated_files_raise_or_give_valid_results(kept: Any) -> None:
             found = type(kept).from_dict(tree)
             numbers = said(found)
         except DubitoError:
-            continue  # an entry that cannot be, or other classes, groups or levels than asked for
+            continue  # an entry that cannot be, or other classes, groups or levels than requested
         n_read += 1
         assert not np.isnan(numbers).any()
         assert np.isfinite(numbers).all() or isinstance(found, ConformalRegressor)
@@ -391,7 +391,7 @@ def test_mutated_files_raise_or_give_valid_results(kept: Any) -> None:
             is_one_class = not isinstance(found, MultiLabelCalibrator)
             assert not is_one_class or np.allclose(numbers.sum(axis=1), 1, atol=1e-5)
             assert (numbers >= 0).all()
-    assert n_read < N_MUTATIONS / 2  # most of it must be told from what was written
+    assert n_read < N_MUTATIONS / 2  # most mutations must be detected
 
 
 def test_names_of_classes_come_back_as_they_were() -> None:

@@ -101,7 +101,7 @@ def test_the_truth_replaces_the_label_of_a_reviewer_but_not_that_of_a_program(
     [before] = stored["previous_labels"]
     assert (before["label"], before["reviewer"], before["corrected_by"]) == ("a", "ann", "ann")
     assert api.client.post("/v1/labels", json=truth).json()["corrected"] == 0
-    for name in ("torn", "same"):  # the truth is known: there is nothing to undo
+    for name in ("torn", "same"):  # the true label is known: there is nothing to undo
         assert api.client.post(f"/v1/review/{name}", json={"action": "undo"}).status_code == 409
     other = {"ids": ["sure"], "labels": ["a"]}
     assert api.client.post("/v1/labels", json=other).status_code == 409

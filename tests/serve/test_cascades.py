@@ -42,7 +42,7 @@ def model(rng: np.random.Generator, skill: Any, offset: float, noise: float) -> 
 
 
 def rows_of(n: int, seed: int) -> dict[str, tuple[Any, Any]]:
-    """Return rows of three models, of which the medium one is not worth its price."""
+    """Return rows of three models, of which the medium one does not repay its price."""
     rng = np.random.default_rng(seed)
     skill = rng.normal(size=n)
     offsets = {"small": (0.0, 0.3), "medium": (0.0, 2.0), "large": (3.0, 1.0)}
@@ -570,7 +570,7 @@ def test_the_last_tier_may_be_a_team(cascade: Cascade, tmp_path: Path, running: 
         found = api.client.post("/v1/decide", json=body).json()["decisions"]
         assert [one["action"] for one in found] == ["review", "review"]
         item = api.client.post("/v1/review").json()["item"]
-        assert item["id"] == "x"  # the less probable answer is worth more
+        assert item["id"] == "x"  # the less probable answer has the higher review value
         wrong = 1 - item["p_correct"]
         assert item["value_with_reviewer"] == pytest.approx(wrong - 0.05 - 0.01, abs=1e-6)
         assert item["is_second_opinion"] is False

@@ -1,4 +1,4 @@
-"""Forecasts in the whole service: from a state file to intervals that adapt as truths arrive."""
+"""Forecasts in the service: from a state file to intervals that adapt as true values arrive."""
 
 import json
 import time
@@ -41,7 +41,7 @@ def opened(url: str, online: OnlineConformal) -> Iterator[Store]:
 
 
 def history(kind: str, n_steps: int = 12, seed: int = 0, first: int = 0) -> dict[str, Any]:
-    """Return forecasts of three series for horizons 0 and 1, and their truths."""
+    """Return forecasts of three series for horizons 0 and 1, and their true values."""
     rng = np.random.default_rng(seed)
     steps = np.repeat(np.arange(first, first + n_steps), 6)
     center = 20 + rng.normal(size=steps.size)
@@ -84,7 +84,7 @@ def outputs_of(fields: dict[str, Any], rows: Any = slice(None)) -> Any:
 
 
 def fitted(kind: str, *, waits: bool = False) -> OnlineConformal:
-    """Return a state that has seen some steps; if it waits, without the truths of the last."""
+    """Return a state that has seen some steps; if it waits, without the true values of the last."""
     past, online = history(kind), OnlineConformal()
     y: Any = np.array(["a", "b", "c"])[past["y"]] if kind == "classes" else past["y"]
     ids = [f"past {row}" for row in range(len(y))]
@@ -109,7 +109,7 @@ def body_of(rows: dict[str, Any], chosen: Any) -> dict[str, Any]:
 def requests_of(
     rows: dict[str, Any], kind: str, first: int, last: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the forecasts of some steps, and before each the truths that have arrived."""
+    """Yield the forecasts of some steps, and before each the true values that have arrived."""
     for step in range(first, last):
         is_due = (rows["arrival"] <= step) & (rows["arrival"] > step - 1)
         due = np.flatnonzero(is_due)[np.argsort(rows["arrival"][is_due], kind="stable")]
@@ -124,7 +124,7 @@ def requests_of(
 
 
 def send(client: Any, rows: dict[str, Any], kind: str, first: int, last: int) -> list[Any]:
-    """Send the forecasts and truths of some steps; return what was issued."""
+    """Send the forecasts and true values of some steps; return what was issued."""
     found = []
     for path, body in requests_of(rows, kind, first, last):
         answer = client.post(path, json=body)
@@ -134,7 +134,7 @@ def send(client: Any, rows: dict[str, Any], kind: str, first: int, last: int) ->
 
 
 def replayed(kind: str, later: dict[str, Any]) -> tuple[Any, OnlineConformal]:
-    """Return what the library issues if truths are known when they arrive, and its state."""
+    """Return what the library issues if true values are known when they arrive, and its state."""
     y = np.array(["a", "b", "c"])[later["y"]] if kind == "classes" else later["y"]
     places = {name: later[name] for name in ("series", "horizon", "time")}
     online = fitted(kind)

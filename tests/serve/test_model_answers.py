@@ -19,7 +19,7 @@ RATE = 0.05
 
 
 def asking_policy(combine: Any = "bayes", **reviewer: Any) -> Policy:
-    """Return a policy that asks a large model, and then a reviewer if that leaves doubt."""
+    """Return a policy that asks a large model, and then a reviewer if that leaves it uncertain."""
     rng = np.random.default_rng(0)
     logits = 4 * rng.normal(size=(1000, 3))
     labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -28,7 +28,7 @@ def asking_policy(combine: Any = "bayes", **reviewer: Any) -> Policy:
     )
     if reviewer:
         costs = costs.with_review("expert", **reviewer)
-    # The reviewer is never asked first, which the fit warns about.
+    # The reviewer never comes first, which the fit warns about.
     with warnings.catch_warnings(action="ignore", category=DubitoWarning):
         return Policy.fit(Logits(logits), labels, costs=costs, calibrator=TemperatureScaling())
 
@@ -100,7 +100,7 @@ def test_unrequested_answers_are_rejected(asking: Api) -> None:
 
 
 def test_what_a_model_leaves_in_doubt_goes_to_review(asking: Api, policy: Policy) -> None:
-    doubt = [3.2, 0.0, -9.0]  # the model says a, and the large one b
+    doubt = [3.2, 0.0, -9.0]  # the model predicts a, and the large one b
     [first] = decide(asking, ids=["d1"], logits=[doubt])
     assert first["next_model"] == "large"
     [after] = decide(asking, ids=["d1"], answers={"large": ["b"]})

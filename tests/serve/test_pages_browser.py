@@ -340,7 +340,7 @@ def test_a_true_value_is_typed_and_letters_are_shortcuts_while_the_field_is_empt
     assert anna.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert (anna.row(), anna.press("s")) == ("a", "b")
     anna.page.keyboard.type("12x")
-    anna.page.keyboard.press("Enter")  # the browser refuses it
+    anna.page.keyboard.press("Enter")  # the browser rejects it
     assert (anna.row(), labels_served.store.get_label("b")) == ("b", None)
     anna.page.fill("#number", "1e2")
     anna.page.keyboard.press("Enter")

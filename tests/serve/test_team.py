@@ -95,7 +95,7 @@ def test_skills_are_respected(store: Store, new: New, clock: Clock) -> None:
     assert queue.claim("ann", "ab") is None
     assert ask(queue, "bob") == "drawn"
     queue.label("drawn", "bob", 2)
-    assert store.get_label("drawn") == 2  # the answer itself, whatever the model says
+    assert store.get_label("drawn") == 2  # the answer itself, whatever the model predicts
     assert ask(queue, "bob") == "ab"
 
 
@@ -126,7 +126,7 @@ def test_a_second_opinion_is_asked_where_it_pays(store: Store, new: New, clock: 
     queue = queue_of(store, *reviewers, Reviewer("cy", 9, 0.1, cost=0.01))
     store.add_decisions(new({"x": DOUBTS[0]}))
     assert ask(queue, "ann") == "x"
-    queue.label("x", "ann", 1)  # against the model: in doubt
+    queue.label("x", "ann", 1)  # against the model: uncertain
     assert store.get_label("x") is None
     assert queue.claim("ann") is None
     assert "1 row is waiting for an answer of someone else" in queue.waits("ann")

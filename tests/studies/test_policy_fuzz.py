@@ -1,4 +1,4 @@
-"""The study of broken files breaks them in every way, and says what must not have happened."""
+"""The study of broken files breaks them in every way, and reports what must not happen."""
 
 import json
 from pathlib import Path

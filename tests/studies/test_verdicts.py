@@ -129,7 +129,7 @@ def test_an_estimate_agrees_if_its_whole_interval_lies_where_claimed(
 
 
 def word(claimed: str, estimate: str) -> str:
-    """Return what a printed estimate says about where it is claimed to be."""
+    """Return the verdict of a printed estimate on where it is claimed to be."""
     low, high = (float(one) for one in estimate.split("(")[1].rstrip(")").split(" to "))
     side, bound = claimed.split(" ")
     if side == "within":

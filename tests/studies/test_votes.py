@@ -1,4 +1,4 @@
-"""The study of votes tells each vote against the single view, seed by seed."""
+"""The study of votes compares each vote with the single view, seed by seed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: told apart, and read no further than asked."""
+"""Parquet and Arrow files: distinguished, and read no further than needed."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Members are asked in batches and judged by plain figures."""
+"""Members predict in batches and are evaluated by plain formulas."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sets are split and made worse as they say."""
+"""Sets are split and corrupted as their names say."""
 
 from pathlib import Path
 

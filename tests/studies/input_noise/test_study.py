@@ -17,7 +17,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     main(["--quick", "--folder", str(tiny_fashion), *folders])
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("|")]
-    # Five kinds of noise in all, three doubts, three sets.
+    # Five kinds of noise in all, three scores, three sets.
     n_rows = [15, 5, 10, 10, 9, 7, 9, 5 * 2 + 3 * 2]
     assert len(lines) == sum(n_rows) + 2 * len(n_rows)
     assert "Of 16 cases in the last table, lowest mean error on the retained rows: " in printed

@@ -1,4 +1,4 @@
-"""Each class is in one of the groups that are told."""
+"""Each class is in one of the groups that are reported."""
 
 from studies.more_data.reporting import GROUPS
 

@@ -1,4 +1,4 @@
-"""The study of more data runs, and splits doubt as its definition says."""
+"""The study of more data runs, and decomposes uncertainty by its definition."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_it_prints_tables_of_doubts_that_can_be(
         assert total.shape == (len(WAYS), len(METHODS), len(KINDS))
         assert total == pytest.approx(aleatoric + epistemic, abs=1e-6)
         assert total.max() <= np.log(10) + 1e-6
-        # Aleatoric doubt is a mean over members, and the three share the same ten.
+        # Aleatoric uncertainty is a mean over members, and the three share the same ten.
         assert aleatoric[:, 0] == pytest.approx(aleatoric[:, 2], abs=1e-6)
         assert aleatoric[:, 1] == pytest.approx(aleatoric[:, 2], abs=1e-6)
         assert (epistemic[:, 1] < epistemic[:, 2]).all()

@@ -10,7 +10,7 @@ ROWS = torch.arange(5)
 
 
 def outputs_and_labels() -> tuple[torch.Tensor, torch.Tensor]:
-    """What a network could say of five rows, and their labels."""
+    """Possible outputs of a network for five rows, and their labels."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(5, 11, generator=generator), torch.tensor([0, 3, 9, 3, 1])
 

@@ -1,4 +1,4 @@
-"""The floor that is told was chosen on validation rows."""
+"""The floor that is reported was chosen on validation rows."""
 
 from pathlib import Path
 

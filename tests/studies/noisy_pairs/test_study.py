@@ -1,4 +1,4 @@
-"""The study of swapped labels tells its tables, with CIFAR-10 where it is and without."""
+"""The study of swapped labels prints its tables, with CIFAR-10 and without."""
 
 import pickle
 from pathlib import Path

@@ -23,7 +23,7 @@ from studies.noisy_pairs.training import (
 
 @pytest.fixture
 def options(tiny_fashion: Path) -> Options:
-    """What is asked of a quick run."""
+    """The settings of a quick run."""
     return Options((0,), is_quick=True, folder=tiny_fashion)
 
 

@@ -10,7 +10,7 @@ from tests.studies.conftest import write_idx
 
 @pytest.fixture(scope="module")
 def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files like Fashion-MNIST's, whose images are blocks as wide as their label says."""
+    """Files like Fashion-MNIST's, whose images are blocks as wide as their label."""
     folder = tmp_path_factory.mktemp("blocks")
     for split in ("train", "t10k"):
         labels = (np.arange(200) % 10).astype(np.uint8)

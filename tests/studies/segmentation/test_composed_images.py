@@ -1,4 +1,4 @@
-"""Composed images and their borders are what they say."""
+"""Composed images and their borders match their definition."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The teacher is a mean of students, and pixels weigh as they say."""
+"""The teacher is a mean of students, and pixels are weighted by their uncertainty."""
 
 from math import log
 

@@ -1,4 +1,4 @@
-"""What is told was chosen on validation images."""
+"""Reported settings were chosen on validation images."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from studies.segmentation.reporting import chosen
 
 @dataclass(frozen=True)
 class Way:
-    """What a run is told apart by."""
+    """What identifies a run."""
 
     method: str
     seed: int

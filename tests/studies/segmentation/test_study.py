@@ -1,4 +1,4 @@
-"""The study of segmentation runs, and tells doubts apart."""
+"""The study of segmentation runs, and separates kinds of uncertainty."""
 
 from pathlib import Path
 

@@ -51,7 +51,7 @@ def test_regions_flag_about_alpha_of_in_distribution_images() -> None:
     evaluator = OODEvaluator(seen_of(400, seed=1), labels)
     shares = evaluator.flagged_fractions(seen_of(3_000, seed=2))
     assert len(shares) == len(SCORES)
-    assert max(shares) < 0.12  # 200 known images: the share is uncertain by 0.015
+    assert max(shares) < 0.12  # the fraction of 200 images has an error of 0.015
     assert min(shares[:2]) > 0.01
 
 

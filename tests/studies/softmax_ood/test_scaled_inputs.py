@@ -1,4 +1,4 @@
-"""Far away a network is certain; classes differ as they say."""
+"""Far away a network is certain; classes differ by their definition."""
 
 import pytest
 import torch
