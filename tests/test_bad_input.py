@@ -48,9 +48,9 @@ PETS = Probabilities(HALVES, classes=["cat", "dog"])
 SURE = TopLabel([0.9, 0.8], [True, False])
 
 
-def with_threads(wish: str) -> None:
+def with_threads(setting: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DUBITO_THREADS", wish)
+        patch.setenv("DUBITO_THREADS", setting)
         Logits(HALVES)
 
 

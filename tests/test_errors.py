@@ -118,10 +118,10 @@ def test_a_broken_rule_is_known_part_by_part() -> None:
     ],
 )
 def test_errors_round_trip(error: Exception, duplicate: Callable[[Any], Any]) -> None:
-    twin = duplicate(error)
-    assert type(twin) is type(error)
-    assert str(twin) == str(error)
-    assert vars(twin) == vars(error)
+    restored = duplicate(error)
+    assert type(restored) is type(error)
+    assert str(restored) == str(error)
+    assert vars(restored) == vars(error)
 
 
 @each_example

@@ -101,11 +101,11 @@ def test_a_range_of_rows_is_a_view(outputs: BaseOutputs) -> None:
 def test_wrappers_round_trip(
     outputs: BaseOutputs, duplicate: Callable[[Any], Any], is_shared: bool
 ) -> None:
-    twin = duplicate(outputs)
-    assert type(twin) is type(outputs)
-    assert repr(twin) == repr(outputs)
+    restored = duplicate(outputs)
+    assert type(restored) is type(outputs)
+    assert repr(restored) == repr(outputs)
     for name, array in arrays_of(outputs).items():
-        other = arrays_of(twin)[name]
+        other = arrays_of(restored)[name]
         assert (other.dtype, other.tobytes()) == (array.dtype, array.tobytes())
         assert not other.flags.writeable
         assert np.shares_memory(other, array) == is_shared

@@ -206,11 +206,13 @@ def test_streams_give_what_arrays_give(tmp_path: Path) -> None:
 def test_it_survives_json() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(cv=StratifiedKFold(3)).fit(Logits(logits), y)
-    twin = BaseCalibrator.from_dict(json.loads(json.dumps(auto.to_dict())))
-    assert isinstance(twin, AutoCalibrator)
-    assert twin.predict_proba(Logits(logits)) == pytest.approx(auto.predict_proba(Logits(logits)))
-    assert twin.summary() == auto.summary()
-    assert twin.leaderboard_ == auto.leaderboard_
+    restored = BaseCalibrator.from_dict(json.loads(json.dumps(auto.to_dict())))
+    assert isinstance(restored, AutoCalibrator)
+    assert restored.predict_proba(Logits(logits)) == pytest.approx(
+        auto.predict_proba(Logits(logits))
+    )
+    assert restored.summary() == auto.summary()
+    assert restored.leaderboard_ == auto.leaderboard_
 
 
 def test_few_rows_leave_probabilities_unchanged() -> None:
@@ -409,15 +411,15 @@ def test_parametric_only_is_serialized() -> None:
     del written["params"]["parametric_only"]  # as older versions wrote it
     assert AutoCalibrator.from_dict(written).parametric_only is False
     written["params"]["parametric_only"] = "yes"
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(BadValueError) as caught:
         AutoCalibrator.from_dict(written)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "AutoCalibrator.from_dict: `params.parametric_only` must be true or false, got 'yes'. "
         "Restore the values as they were written."
     )
-    with pytest.raises(BadTypeError) as refused:
+    with pytest.raises(BadTypeError) as mistyped:
         AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
-    assert str(refused.value) == (
+    assert str(mistyped.value) == (
         "AutoCalibrator: `parametric_only` must be True or False, got 'yes'. "
         "Use parametric_only=True."
     )

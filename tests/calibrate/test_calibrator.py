@@ -57,7 +57,7 @@ Floats = NDArray[np.float64]
 ALL: dict[str, tuple[int, BaseCalibrator]] = {
     "auto": (4, AutoCalibrator(cv=2)),
     "auto of two": (2, AutoCalibrator(cv=2)),
-    "as it came": (4, IdentityCalibrator()),
+    "uncalibrated": (4, IdentityCalibrator()),
     "temperature": (4, TemperatureScaling()),
     "temperature of two": (2, TemperatureScaling()),
     "temperature of many": (70, TemperatureScaling()),
@@ -113,10 +113,10 @@ class Case(NamedTuple):
 
 def made(n_rows: int, n_classes: int) -> tuple[Floats, NDArray[np.int64], Floats]:
     rng = np.random.default_rng(n_classes)
-    honest = rng.normal(0, 1.5, (n_rows, n_classes)) + np.linspace(0, 1, n_classes)
-    shares = special.softmax(honest, axis=1).cumsum(axis=1)
+    calibrated = rng.normal(0, 1.5, (n_rows, n_classes)) + np.linspace(0, 1, n_classes)
+    shares = special.softmax(calibrated, axis=1).cumsum(axis=1)
     y = np.minimum((shares < rng.random((n_rows, 1))).sum(axis=1), n_classes - 1)
-    return 2.5 * honest - 0.3, y, rng.uniform(0.5, 2, n_rows)
+    return 2.5 * calibrated - 0.3, y, rng.uniform(0.5, 2, n_rows)
 
 
 @pytest.fixture(params=[name for name in ALL if name not in CROSS_FITTED])
@@ -270,9 +270,9 @@ def test_a_weight_of_0_is_no_row(case: Case) -> None:
 
 def assert_warned_once(caught: pytest.WarningsRecorder, case: Case) -> None:
     """Assert one warning, at the caller of the fit, about the third of its rows without a label."""
-    (told,) = [one for one in caught if one.category is MissingLabelsWarning]
-    assert told.filename == __file__
-    assert str(told.message) == (
+    (message,) = [one for one in caught if one.category is MissingLabelsWarning]
+    assert message.filename == __file__
+    assert str(message.message) == (
         f"{type(case.calibrator).__name__}: 100 of 300 rows have no label and were left out."
     )
 

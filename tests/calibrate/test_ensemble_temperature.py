@@ -22,12 +22,12 @@ Floats = NDArray[np.float64]
 def made(n_rows: int, n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return logits that are sometimes sure and wrong, and labels."""
     rng = np.random.default_rng(n_classes)
-    honest = rng.normal(0, 2, (n_rows, n_classes))
+    calibrated = rng.normal(0, 2, (n_rows, n_classes))
     draws = rng.random((n_rows, 1))
-    y = (special.softmax(honest, axis=1).cumsum(axis=1) < draws).sum(axis=1)
+    y = (special.softmax(calibrated, axis=1).cumsum(axis=1) < draws).sum(axis=1)
     is_noise = rng.random(n_rows) < 0.1
     y = np.where(is_noise, rng.integers(0, n_classes, n_rows), np.minimum(y, n_classes - 1))
-    return 2 * honest, y
+    return 2 * calibrated, y
 
 
 def reference(likelihoods: Floats, weights: Floats) -> float:

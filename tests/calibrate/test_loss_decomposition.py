@@ -17,10 +17,10 @@ from dubito.measure import brier_score, log_loss
 def made(n_rows: int, n_classes: int, sharper: float = 3.0) -> tuple[Any, NDArray[Any]]:
     """Return labels, and logits that are too sharp by a factor."""
     rng = np.random.default_rng(n_classes)
-    honest = rng.normal(0, 1.5, (n_rows, n_classes))
-    shares = special.softmax(honest, axis=1)
+    calibrated = rng.normal(0, 1.5, (n_rows, n_classes))
+    shares = special.softmax(calibrated, axis=1)
     y = (shares.cumsum(axis=1) < rng.random((n_rows, 1))).sum(axis=1)
-    return y, sharper * honest
+    return y, sharper * calibrated
 
 
 def loss_at(beta: float, y: Any, logits: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:

@@ -222,9 +222,9 @@ def test_json_keeps_everything() -> None:
     odds, y = rows(400)
     outputs = MultiLabel.from_logits(odds, [*"abcd"])
     fitted = MultiLabelCalibrator().fit(outputs, y)
-    twin = MultiLabelCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
-    assert np.array_equal(twin.predict_proba(outputs), fitted.predict_proba(outputs))
-    assert (twin.summary(), twin.evidence_) == (fitted.summary(), fitted.evidence_)
+    restored = MultiLabelCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert np.array_equal(restored.predict_proba(outputs), fitted.predict_proba(outputs))
+    assert (restored.summary(), restored.evidence_) == (fitted.summary(), fitted.evidence_)
     values = fitted.to_dict()
     values["fitted"]["unfitted_"] = [4]
     with pytest.raises(BadValueError, match="label numbers below 4, got 4"):

@@ -108,9 +108,9 @@ def test_beyond_the_outermost_quantiles_rows_are_normal() -> None:
 def test_coverage_holds_on_new_rows_of_every_kind() -> None:
     for fitted_on, new in zip(kinds(*made(4000)[:2]), kinds(*made(4000, seed=1)[:2]), strict=True):
         scaling = QuantileRecalibration().fit(fitted_on, made(4000)[2])
-        y, mended = made(4000, seed=1)[2], scaling.transform(new)
+        y, calibrated = made(4000, seed=1)[2], scaling.transform(new)
         for level in (0.1, 0.5, 0.8, 0.9):
-            assert interval_coverage(y, mended, level=level) == pytest.approx(level, abs=0.03)
+            assert interval_coverage(y, calibrated, level=level) == pytest.approx(level, abs=0.03)
 
 
 def test_r_is_the_share_of_truths_below_and_never_0_or_1() -> None:
@@ -209,10 +209,10 @@ def test_nothing_is_infinite_and_levels_rise(
         batch = Batch.of(y, outputs, sample_weight=weight)
         shards: Shards = Parts(batch) if is_streamed else ArrayShards(batch)
         scaling = QuantileRecalibration([1e-6, 0.05, 0.5, 0.95, 1 - 1e-6]).fit(shards)
-        mended = scaling.transform(outputs)
-        assert isinstance(mended, Quantiles)
-        assert mended.array.dtype == kind
-        assert np.isfinite(mended.array).all()
+        calibrated = scaling.transform(outputs)
+        assert isinstance(calibrated, Quantiles)
+        assert calibrated.array.dtype == kind
+        assert np.isfinite(calibrated.array).all()
         shares = scaling.observed([1e-6, 0.5, 1 - 1e-6])
         assert (np.diff(shares) >= 0).all()
 

@@ -194,8 +194,8 @@ def test_a_spread_beyond_all_numbers_is_the_largest_one() -> None:
     for outputs in (Normal([0.0], [1e300]), Samples([[-1e300, 1e300]])):
         kind: Any = type(outputs)
         small = Normal([0.0], [1e-9]) if kind is Normal else Samples([[-1e-9, 1e-9]])
-        mended: Any = VarianceScaling().fit(small, [1.0]).transform(outputs)
-        widest = mended.std if kind is Normal else mended.array[:, 1]
+        calibrated: Any = VarianceScaling().fit(small, [1.0]).transform(outputs)
+        widest = calibrated.std if kind is Normal else calibrated.array[:, 1]
         assert widest.tolist() == [np.finfo(np.float64).max]
 
 
@@ -203,9 +203,9 @@ def test_a_spread_that_would_vanish_stays_a_spread() -> None:
     with pytest.warns(BoundWarning):
         scaling = VarianceScaling().fit(Normal([1.0], [1.0]), [1.0])
     tiny = Normal(np.zeros(1, np.float32), np.full(1, 1e-36, np.float32))
-    mended = scaling.transform(tiny)
-    assert isinstance(mended, Normal)
-    assert mended.std.tolist() == [np.finfo(np.float32).tiny]
+    calibrated = scaling.transform(tiny)
+    assert isinstance(calibrated, Normal)
+    assert calibrated.std.tolist() == [np.finfo(np.float32).tiny]
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,12 @@ def test_a_calibrator_survives_json_and_pickle(
 def test_a_clone_has_the_settings_and_nothing_learned(
     calibrator: BaseRegressionCalibrator,
 ) -> None:
-    twin = clone(clone(calibrator).fit(KINDS["Normal"], Y))
-    assert twin.get_params() == calibrator.get_params()
+    unfitted = clone(clone(calibrator).fit(KINDS["Normal"], Y))
+    assert unfitted.get_params() == calibrator.get_params()
     for method in ("transform", "summary", "to_dict"):
         arguments = [KINDS["Normal"]] if method == "transform" else []
         with pytest.raises(UnfittedError, match=f"not fitted yet.*before `{method}`"):
-            getattr(twin, method)(*arguments)
+            getattr(unfitted, method)(*arguments)
 
 
 @each_kind

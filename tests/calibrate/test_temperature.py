@@ -29,10 +29,10 @@ def made(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Return logits that are too sharp by a factor, and labels."""
     rng = np.random.default_rng(seed + n_classes)
-    honest = rng.normal(0, 1.5, (n_rows, n_classes))
+    calibrated = rng.normal(0, 1.5, (n_rows, n_classes))
     draws = rng.random((n_rows, 1))
-    y = (special.softmax(honest, axis=1).cumsum(axis=1) < draws).sum(axis=1)
-    return (sharper * honest).astype(dtype), np.minimum(y, n_classes - 1)
+    y = (special.softmax(calibrated, axis=1).cumsum(axis=1) < draws).sum(axis=1)
+    return (sharper * calibrated).astype(dtype), np.minimum(y, n_classes - 1)
 
 
 def at(temperature: float, n_classes: int) -> TemperatureScaling:

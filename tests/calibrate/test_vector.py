@@ -17,11 +17,11 @@ Floats = NDArray[np.float64]
 def made(n_rows: int, n_classes: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
     """Return logits that over-predict some classes with too much confidence, and labels."""
     rng = np.random.default_rng(seed + n_classes)
-    honest = rng.normal(0, 1.5, (n_rows, n_classes))
+    calibrated = rng.normal(0, 1.5, (n_rows, n_classes))
     draws = rng.random((n_rows, 1))
-    y = (special.softmax(honest, axis=1).cumsum(axis=1) < draws).sum(axis=1)
+    y = (special.softmax(calibrated, axis=1).cumsum(axis=1) < draws).sum(axis=1)
     sharper = rng.uniform(1.5, 3, n_classes)
-    return honest * sharper + rng.normal(0, 1, n_classes), np.minimum(y, n_classes - 1)
+    return calibrated * sharper + rng.normal(0, 1, n_classes), np.minimum(y, n_classes - 1)
 
 
 def objective(entries: Floats, x: Floats, y: NDArray[np.int64], penalty: float) -> float:

@@ -107,16 +107,16 @@ def run(tmp_path: Path) -> Iterator[Run]:
         )
 
 
-def assert_same(told: str, name: str) -> None:
+def assert_same(message: str, name: str) -> None:
     """Compare a text with its snapshot; numbers may differ in their last digit."""
     path = SNAPSHOTS / f"{name}.txt"
     if not path.exists():
-        path.write_text(told)
+        path.write_text(message)
         pytest.fail(f"{path} is new: look at it, and run again")
     kept = path.read_text()
-    assert NUMBER.sub("#", told).split() == NUMBER.sub("#", kept).split()
+    assert NUMBER.sub("#", message).split() == NUMBER.sub("#", kept).split()
     numbers = [
-        [float(one.replace(",", "")) for one in NUMBER.findall(text)] for text in (told, kept)
+        [float(one.replace(",", "")) for one in NUMBER.findall(text)] for text in (message, kept)
     ]
     assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=2e-3)
 

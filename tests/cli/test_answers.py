@@ -286,9 +286,9 @@ def test_answers_of_unknown_truth_are_left_out_of_an_audit(run: Run) -> None:
         close(found[name], known[name])
     frame["ok"] = ""
     frame.to_csv("none.csv", index=False)
-    refused = run("audit", "none.csv", *options)
-    assert refused.exit_code == 2
-    assert "known in some rows" in refused.stderr
+    rejected = run("audit", "none.csv", *options)
+    assert rejected.exit_code == 2
+    assert "known in some rows" in rejected.stderr
 
 
 def test_log_loss_before_calibration_is_infinite_at_probabilities_of_zero(run: Run) -> None:

@@ -52,9 +52,9 @@ def test_the_version(run: Run) -> None:
     ],
 )
 def test_every_help_text_has_an_example_and_json(run: Run, command: str) -> None:
-    told = " ".join(run(*command.split(), "--help").stdout.split())
-    assert f"Example: dubito {command}" in told
-    assert "--json" in told
+    output = " ".join(run(*command.split(), "--help").stdout.split())
+    assert f"Example: dubito {command}" in output
+    assert "--json" in output
 
 
 def test_unknown_options_end_with_2(run: Run) -> None:
@@ -128,8 +128,8 @@ def test_piped_output_is_plain_text(run: Run, made: Path) -> None:
     done = subprocess.run(
         command, cwd=made, env=settings, capture_output=True, text=True, check=True
     )
-    told = done.stdout.replace("fit sure.csv --costs ", "fit ./sure.csv --costs ./")
-    assert_same(told, "audit")
+    output = done.stdout.replace("fit sure.csv --costs ", "fit ./sure.csv --costs ./")
+    assert_same(output, "audit")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert control_characters(done.stdout + done.stderr) == set()
 
@@ -152,12 +152,12 @@ def test_a_terminal_shows_the_same_arguments_and_progress(made: Path, tmp_path: 
         stderr=theirs,
     )
     os.close(theirs)
-    told = b""
+    output = b""
     while part := read_some(ours):
-        told += part
+        output += part
     assert running.wait() == 0
     os.close(ours)
-    text = told.decode()
+    text = output.decode()
     assert "800 rows" in text
     assert "deciding" in text
     assert "\x1b[" in text

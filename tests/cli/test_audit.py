@@ -260,6 +260,6 @@ def test_costs_of_groups_and_a_threshold_exclude_each_other(run: Run) -> None:
     assert printed["mean_cost"] == pytest.approx(printed["cost"]["realized"]["value"])
     assert "mean_cost" in printed["group_comparison"]["metrics"]["north"]
     assert "lowest expected cost" in run(*words).stdout
-    refused = run(*words, "--threshold", "0.2")
-    assert refused.exit_code == 2
-    assert "--threshold cannot be used with --costs" in refused.stderr
+    rejected = run(*words, "--threshold", "0.2")
+    assert rejected.exit_code == 2
+    assert "--threshold cannot be used with --costs" in rejected.stderr

@@ -21,9 +21,9 @@ def options_of(columns: Columns) -> list[str]:
     ]
 
 
-def assert_two_lines(told: str, name: str) -> None:
+def assert_two_lines(message: str, name: str) -> None:
     """The problem, with the file, and the fix."""
-    problem, fix, rest = told.split("\n")
+    problem, fix, rest = message.split("\n")
     assert problem.startswith("dubito: ")
     assert name in problem
     assert fix[0].isupper()

@@ -32,8 +32,8 @@ def test_new_rows_need_no_costs(tmp_path: Path) -> None:
     [note] = found["notes"]
     assert "new.csv has no column price: a call of large counts as 0.1" in note
     named = ["--model", "large=large:price"]
-    refused = runner.invoke(app, ["cascade", "decide", cascade, new, *named])
-    assert refused.exit_code != 0
+    rejected = runner.invoke(app, ["cascade", "decide", cascade, new, *named])
+    assert rejected.exit_code != 0
     # Without any output all rows begin with the first model.
     (tmp_path / "blank.csv").write_text("question\nwho\nwhy\nwhen\n")
     blank = runner.invoke(app, ["cascade", "decide", cascade, f"{tmp_path}/blank.csv", "--json"])
@@ -77,9 +77,9 @@ def test_percentages_are_fractions_in_fit_and_decide(tmp_path: Path) -> None:
     found = json.loads(run("fit", plain, *MODELS, "--json").stdout)
     same = json.loads(run("fit", percent, *MODELS, "--percent", "-o", cascade, "--json").stdout)
     assert same["cost"] == pytest.approx(found["cost"])
-    refused = run("fit", percent, *MODELS)
-    assert refused.exit_code == 2
-    text = " ".join(refused.stderr.split())
+    rejected = run("fit", percent, *MODELS)
+    assert rejected.exit_code == 2
+    text = " ".join(rejected.stderr.split())
     assert "b.csv" in text
     assert "column `small`, row 0: must be from 0 to 1" in text
     assert "Pass --percent" in text
@@ -101,8 +101,8 @@ def test_p_correct_is_blank_before_the_first_call(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.startswith(str(Cascade.load(cascade)).splitlines()[0])
     assert "Costs: wrong answer 1." in shown.stdout
-    told = json.loads(CliRunner().invoke(app, ["policy", "show", cascade, "--json"]).stdout)
-    assert told["report"]["n_rows"] == 200
+    printed = json.loads(CliRunner().invoke(app, ["policy", "show", cascade, "--json"]).stdout)
+    assert printed["report"]["n_rows"] == 200
 
 
 def test_answers_of_unknown_truth_are_left_out_and_counted(tmp_path: Path) -> None:

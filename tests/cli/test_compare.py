@@ -23,15 +23,15 @@ def test_rows_are_matched_by_id(run: Run, made: Path) -> None:
     done = run("compare", made / "sure.csv", "shuffled.csv", "--id", "id", "--json")
     for name, one in json.loads(done.stdout)["metrics"]["shuffled"].items():
         assert one == pytest.approx(straight["metrics"]["calm"][name])
-    told = run("compare", made / "sure.csv", "shuffled.csv").stderr
-    assert f"shuffled.csv must have the labels of {made / 'sure.csv'}, row by row, got" in told
-    assert "match them with --id NAME" in told
+    message = run("compare", made / "sure.csv", "shuffled.csv").stderr
+    assert f"shuffled.csv must have the labels of {made / 'sure.csv'}, row by row, got" in message
+    assert "match them with --id NAME" in message
     frame.iloc[1:].to_csv("short.csv", index=False)
-    told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
-    assert f"short.csv: --id must hold the ids of {made / 'sure.csv'}" in told
-    assert "got r0 in only one of them" in told
-    told = run("compare", made / "sure.csv", "short.csv", "--id", "label").stderr
-    assert f"{made / 'sure.csv'}: --id must be unique per row, got cat twice." in told
+    message = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
+    assert f"short.csv: --id must hold the ids of {made / 'sure.csv'}" in message
+    assert "got r0 in only one of them" in message
+    message = run("compare", made / "sure.csv", "short.csv", "--id", "label").stderr
+    assert f"{made / 'sure.csv'}: --id must be unique per row, got cat twice." in message
 
 
 @pytest.mark.slow

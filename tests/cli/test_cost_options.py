@@ -180,15 +180,15 @@ def test_from_cells_to_decisions(run: Run) -> None:
         assert found["expected_cost"].to_numpy() == pytest.approx(expected.min(axis=1), abs=1e-7)
     new.loc[3, "amount"] = np.nan
     new.to_csv("new.csv", index=False)
-    refused = run("decide", "policy.json", "new.csv", "-o", "d.csv")
-    assert refused.exit_code == 2
-    assert "new.csv, column `amount`, row 3: the value is missing." in refused.stderr
+    rejected = run("decide", "policy.json", "new.csv", "-o", "d.csv")
+    assert rejected.exit_code == 2
+    assert "new.csv, column `amount`, row 3: the value is missing." in rejected.stderr
     done = run("decide", "policy.json", "new.csv", "-o", "d.csv", "--bad-rows", "bad.csv")
     assert done.exit_code == 0, done.output
     assert pd.read_csv("bad.csv")["row"].tolist() == [3]
-    told = run("policy", "explain", "policy.json", "old.csv", "--row", "5")
-    assert told.exit_code == 0, told.output
-    assert "Expected costs: " in told.stdout
+    shown = run("policy", "explain", "policy.json", "old.csv", "--row", "5")
+    assert shown.exit_code == 0, shown.output
+    assert "Expected costs: " in shown.stdout
 
 
 @pytest.mark.slow

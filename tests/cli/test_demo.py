@@ -34,17 +34,19 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMNISTSample:
 def test_the_demo_prints_and_writes_every_step(run: Run, sample: FashionMNISTSample) -> None:
     done = run("demo")
     assert done.exit_code == 0, done.output
-    told = done.stdout
-    assert "Over-confident: mean confidence" in told
-    assert re.search(r"^ +value +95 % interval$", told, flags=re.MULTILINE)
-    before, after = map(float, re.findall(r"log loss +([\d.]+) +([\d.]+)$", told, re.MULTILINE)[-1])
+    output = done.stdout
+    assert "Over-confident: mean confidence" in output
+    assert re.search(r"^ +value +95 % interval$", output, flags=re.MULTILINE)
+    before, after = map(
+        float, re.findall(r"log loss +([\d.]+) +([\d.]+)$", output, re.MULTILINE)[-1]
+    )
     assert after < 0.8 * before
-    costs = [float(cost) for cost in re.findall(r"([\d.]+) per image", told)]
+    costs = [float(cost) for cost in re.findall(r"([\d.]+) per image", output)]
     assert costs == sorted(costs, reverse=True)
-    assert "unseen classes" in told
+    assert "unseen classes" in output
     for command in ("audit FILE", "fit FILE", "decide policy.json"):
-        assert f"  dubito {command}" in told
-    assert max(map(len, told.splitlines())) <= 80
+        assert f"  dubito {command}" in output
+    assert max(map(len, output.splitlines())) <= 80
     folder = Path("dubito-demo")
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["decisions.parquet", "policy.json", "report.html"]
@@ -74,20 +76,20 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     assert printed["decisions"]["fraction rejected"] == pytest.approx(found.is_rejected.mean())
     raw = np.exp(sample.unseen_classes_logits - sample.unseen_classes_logits.max(1, keepdims=True))
     says = (raw.max(1) / raw.sum(1)).mean()
-    told = printed["out-of-distribution"]["bags and boots (unseen classes)"]
-    assert told["confidence"] == pytest.approx(says, rel=1e-5)
+    row = printed["out-of-distribution"]["bags and boots (unseen classes)"]
+    assert row["confidence"] == pytest.approx(says, rel=1e-5)
 
 
 @pytest.mark.slow
 def test_the_binary_demo_leads_from_a_file_of_probabilities_to_decisions(run: Run) -> None:
     done = run("demo", "--binary", "--folder", "fraud")
     assert done.exit_code == 0, done.output
-    told = " ".join(done.stdout.split())
+    output = " ".join(done.stdout.split())
     for command in ("audit fraud/payments.csv", "fit fraud/payments.csv", "decide fraud/policy"):
-        assert f"$ dubito {command}" in told
-    assert "P(fraud) is too low and too extreme" in told
-    assert "By calibrated P(fraud): pass below 0.02 (raw " in told
-    assert "A threshold of 0.5 on the raw P(fraud) costs" in told
+        assert f"$ dubito {command}" in output
+    assert "P(fraud) is too low and too extreme" in output
+    assert "By calibrated P(fraud): pass below 0.02 (raw " in output
+    assert "A threshold of 0.5 on the raw P(fraud) costs" in output
     names = {path.name for path in Path("fraud").iterdir()}
     written = {"policy.json", "report.html", "decisions.csv", "review.csv"}
     assert names == {"payments.csv", "new.csv", "costs.csv", *written}

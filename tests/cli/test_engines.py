@@ -157,8 +157,8 @@ def test_a_cluster_decides_to_a_folder_as_one_machine_does(
     assert {part: part.stat().st_mtime_ns for part in marks} == marks
     assert parts[1].exists()
     assert Path("there.csv").read_text() == Path("here.csv").read_text()
-    refused = run(*words, "-o", "there", "--bad-rows", "e.csv").stderr
-    assert "one part per 'file' (was 'task')" in refused.replace("\n", " ")
+    rejected = run(*words, "-o", "there", "--bad-rows", "e.csv").stderr
+    assert "one part per 'file' (was 'task')" in rejected.replace("\n", " ")
 
 
 @pytest.mark.usefixtures("days")
@@ -245,10 +245,10 @@ def test_engines_give_the_same_error_for_no_rows(run: Run, made: Path, address: 
         for more in ([], ["--engine", "dask", "--scheduler", address]):
             done = run(*words, *more)
             assert done.exit_code == 2
-            told = (
+            message = (
                 "dubito: em cannot be read: it has no rows.\nPass a file with at least one row.\n"
             )
-            assert done.stderr.endswith(told)
+            assert done.stderr.endswith(message)
 
 
 @pytest.mark.usefixtures("days")
@@ -279,10 +279,10 @@ def test_an_interrupt_while_a_cluster_starts_ends_quietly(run: Run, made: Path) 
     psutil: Any = import_module("psutil")
     wait_for(lambda: psutil.Process(process.pid).children())
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
-    out, told = process.communicate(timeout=60)
+    out, output = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in told
-    assert "Error" not in told
+    assert "Traceback" not in output
+    assert "Error" not in output
 
 
 def test_without_dask_the_error_names_the_extra(

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_term_is_found_by_any_of_its_names(run: Run) -> None:
-    told = run("explain", "ECE").stdout
-    assert told.startswith("ECE (expected calibration error")
-    assert "dubito.measure.expected_calibration_error(" in told
-    assert told.endswith("More in the documentation: user guide, Measure\n")
-    assert run("explain", "expected", "calibration-Error").stdout == told
+    output = run("explain", "ECE").stdout
+    assert output.startswith("ECE (expected calibration error")
+    assert "dubito.measure.expected_calibration_error(" in output
+    assert output.endswith("More in the documentation: user guide, Measure\n")
+    assert run("explain", "expected", "calibration-Error").stdout == output
     assert json.loads(run("explain", "winkler", "--json").stdout)["term"] == "interval score"
 
 

@@ -24,8 +24,8 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
         "--deploy-prior", made / "prior.csv", "--ood-alpha", "0.05",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    told = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
-    assert done.stderr == told
+    message = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
+    assert done.stderr == message
     assert "\nCalibrator: TemperatureScaling() (T = " in done.stdout
     assert_same(done.stdout[: done.stdout.index("\nCalibrator")], "fit")
     policy = Policy.load("policy.json")

@@ -321,8 +321,10 @@ def test_a_state_of_dates_rejects_numbers(run: Run, days: pd.DataFrame) -> None:
     days.tail(2).assign(date=5).to_csv("numbers.csv", index=False)
     done = run("forecast", "numbers.csv", *DAYS, "--state", "s.json")
     assert done.exit_code == 2
-    told = "`date`, row 0: must hold dates, as in s.json, got numbers such as 5. Write dates such"
-    assert told in " ".join(done.stderr.split())
+    message = (
+        "`date`, row 0: must hold dates, as in s.json, got numbers such as 5. Write dates such"
+    )
+    assert message in " ".join(done.stderr.split())
     assert Path("s.json").read_text() == before
 
 
@@ -375,10 +377,13 @@ def test_other_forecasts_and_truths_of_a_known_row_are_named(run: Run, days: pd.
     changed = " ".join(run("forecast", "changed.csv", *DAYS, "--state", "s.json").stderr.split())
     assert "2 forecasts differ from what s.json issued intervals for" in changed
     assert "e.g. that of series 'a', horizon 0, 2025-02-12" in changed
-    for value, told in ((0, "2 of the outcomes belong"), (30, "2 outcomes were given before with")):
+    for value, message in (
+        (0, "2 of the outcomes belong"),
+        (30, "2 outcomes were given before with"),
+    ):
         days[last].assign(y=days["y"] + value).to_csv("t.csv", index=False)
         done = run("forecast", "t.csv", *DAYS, "--state", "s.json")
-        assert told in " ".join(done.output.split())
+        assert message in " ".join(done.output.split())
     old = days[~last].assign(y=1.0)
     old.to_csv("old.csv", index=False)
     ignored = run("forecast", "old.csv", *DAYS, "--state", "s.json", "-o", "o.csv")

@@ -27,9 +27,9 @@ def test_an_edited_policy_exits_with_2_until_sealed(run: Run, made: Path) -> Non
     edited = json.loads(text)
     edited["costs"]["costs"][0][1] = 7.0
     Path("policy.json").write_text(json.dumps(edited))
-    refused = run("policy", "show", "policy.json")
-    assert refused.exit_code == 2
-    assert "seal" in refused.stderr
+    rejected = run("policy", "show", "policy.json")
+    assert rejected.exit_code == 2
+    assert "seal" in rejected.stderr
     assert run("policy", "seal", "policy.json").stdout == "Updated the checksum of policy.json.\n"
     assert Policy.load("policy.json").costs.array[0, 1] == 7.0
     printed = json.loads(run("policy", "seal", "policy.json", "--json").stdout)
@@ -42,10 +42,10 @@ def test_one_row_is_explained(run: Run, made: Path) -> None:
     done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2")
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("Action: ")
-    told = json.loads(
+    printed = json.loads(
         run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2", "--json").stdout
     )
-    assert " ".join(told["explanation"].split()) == " ".join(done.stdout.split())
+    assert " ".join(printed["explanation"].split()) == " ".join(done.stdout.split())
     for row in ("-1", "400"):
         done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", row)
         assert done.exit_code == 2

@@ -124,9 +124,10 @@ def test_a_new_file_in_an_existing_directory_is_fine(tmp_path: Path) -> None:
 
 def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "in.csv"
-    twin = tmp_path / ".." / tmp_path.name / "in.csv"
-    assert message_for({"--output": twin}, [file]) == (
-        f"--output must not be an input or another output, got {twin}. Pass --output other.csv."
+    same_file = tmp_path / ".." / tmp_path.name / "in.csv"
+    assert message_for({"--output": same_file}, [file]) == (
+        f"--output must not be an input or another output, got {same_file}. "
+        "Pass --output other.csv."
     )
     assert "another output" in message_for({"--output": file, "--review": file}, [])
 
@@ -184,11 +185,11 @@ def test_semicolons_and_decimal_commas_are_read_and_reported(run: Run) -> None:
         assert other.stdout == first.stdout
         assert note in other.stderr
     Path("d.csv").write_text("label;p_cat;p_dog;weight\ncat;1;0;1,234\ndog;0;1;2,500\n")
-    refused = run("audit", "d.csv", *words)
-    assert refused.exit_code == 2
+    rejected = run("audit", "d.csv", *words)
+    assert rejected.exit_code == 2
     assert (
         "column `weight`, row 0: must be unambiguous numbers, got '1,234', which may be 1.234 "
-        in refused.stderr
+        in rejected.stderr
     )
 
 
@@ -210,17 +211,17 @@ ROUNDED = "label,p_a,p_b,p_c\n" + "a,0.33,0.33,0.33\nb,0.2,0.5,0.3\nc,0.1,0.1,0.
 @pytest.mark.slow
 def test_rounded_probabilities_are_normalized_on_request(run: Run) -> None:
     Path("r.csv").write_text(ROUNDED)
-    refused = run("audit", "r.csv")
-    assert refused.exit_code == 2
-    assert "got a sum of 0.99 in row 0" in refused.stderr
-    assert refused.stderr.endswith("Pass --normalize if rounding changed the sums.\n")
+    rejected = run("audit", "r.csv")
+    assert rejected.exit_code == 2
+    assert "got a sum of 0.99 in row 0" in rejected.stderr
+    assert rejected.stderr.endswith("Pass --normalize if rounding changed the sums.\n")
     done = run("audit", "r.csv", "--normalize", "--json")
     p = pd.read_csv("r.csv").filter(like="p_").to_numpy()
     y = np.array([0, 1, 2] * 20)
     wanted = audit(y, p / p.sum(axis=1, keepdims=True)).to_dict()
     assert json.loads(done.stdout)["log_loss"] == pytest.approx(wanted["log_loss"], rel=1e-12)
-    told = run("audit", "r.csv", "--normalize").stdout
-    assert "dubito fit r.csv --normalize" in " ".join(told.split())
+    output = run("audit", "r.csv", "--normalize").stdout
+    assert "dubito fit r.csv --normalize" in " ".join(output.split())
 
 
 @pytest.mark.slow
@@ -236,9 +237,9 @@ def test_percentages_are_read_on_request(run: Run) -> None:
     kinds = [["--probabilities", "p_*"], ["--probability", "p", "--positive", "b"]]
     kinds.append(["--confidence", "top", "--correct", "hit"])
     for kind in kinds:
-        refused = run("audit", "p.csv", *kind)
-        assert refused.exit_code == 2
-        assert "--percent for percentages." in refused.stderr, kind
+        rejected = run("audit", "p.csv", *kind)
+        assert rejected.exit_code == 2
+        assert "--percent for percentages." in rejected.stderr, kind
         done = run("audit", "p.csv", *kind, "--percent", "--json")
         assert done.stdout == run("audit", "f.csv", *kind, "--json").stdout
 
@@ -247,5 +248,5 @@ def test_independent_labels_are_named_as_such(run: Run) -> None:
     Path("m.csv").write_text("label,p_a,p_b\na,0.9,0.8\nb,0.7,0.9\n")
     assert "--multilabel if several labels may apply to a row.\n" in run("audit", "m.csv").stderr
     for switch in ("--normalize", "--percent"):
-        refused = run("audit", "m.csv", "--logits", "p_*", switch)
-        assert f"`{switch[2:]}` requires probabilities" in refused.stderr
+        rejected = run("audit", "m.csv", "--logits", "p_*", switch)
+        assert f"`{switch[2:]}` requires probabilities" in rejected.stderr

@@ -133,7 +133,7 @@ def test_limits_apply_to_coverage_and_scores(run: Run, stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--mean", "m"], "--mean requires --std, got m alone"),
         (["--quantiles", "q_*", "--samples", "s_*"], "needs one kind of outputs, got --quantiles"),
@@ -146,15 +146,15 @@ def test_limits_apply_to_coverage_and_scores(run: Run, stored: Path) -> None:
     ],
 )
 def test_options_that_do_not_fit_exit_with_2(
-    run: Run, stored: Path, words: list[str], told: str
+    run: Run, stored: Path, words: list[str], message: str
 ) -> None:
     done = run("audit", stored / "sales.csv", "--label", "demand", *words)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "words", "told"),
+    ("column", "value", "words", "message"),
     [
         ("q_0.5", "NaN", "quantiles", "column `q_0.5`, row 3: the value is missing."),
         ("q_0.5", "high", "quantiles", "column `q_0.5`, row 3: 'high' is not a number."),
@@ -167,7 +167,7 @@ def test_options_that_do_not_fit_exit_with_2(
         ("demand", "many", "samples", "column `demand`, row 3: 'many' is not a number."),
     ],
 )
-def test_a_bad_cell_is_named(run: Run, column: str, value: str, words: str, told: str) -> None:
+def test_a_bad_cell_is_named(run: Run, column: str, value: str, words: str, message: str) -> None:
     frame = sales(30).astype(object)
     frame.loc[3, column] = value
     frame.to_csv("bad.csv", index=False)
@@ -175,7 +175,7 @@ def test_a_bad_cell_is_named(run: Run, column: str, value: str, words: str, told
     assert done.exit_code == 2
     problem, fix = done.stderr.splitlines()[-2:]
     assert problem.startswith("dubito: bad.csv")
-    assert told in problem
+    assert message in problem
     assert fix[0].isupper()
 
 
@@ -227,20 +227,20 @@ def test_the_text_of_a_calibration(run: Run, stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (KINDS["normal"], "c.json calibrates Quantiles, got columns of mean."),
         (["--quantiles", "q_0.05,q_0.95"], "calibrates the levels 0.05, 0.25, 0.5, 0.75, 0.95"),
     ],
 )
 def test_a_calibrator_of_other_outputs_exits_with_2(
-    run: Run, stored: Path, words: list[str], told: str
+    run: Run, stored: Path, words: list[str], message: str
 ) -> None:
     fitted = [*KINDS["quantiles"], "--label", "demand", "-o", "c.json"]
     run("calibrate", stored / "sales.csv", *fitted, "--calibrator", "QuantileRecalibration")
     done = run("calibrate", "--apply", "c.json", stored / "new.csv", *words, "-o", "c.csv")
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def test_calibrators_of_classes_exit_with_2(run: Run, stored: Path) -> None:
@@ -390,7 +390,7 @@ def test_squared_costs_and_allowed_values(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "needs the costs per unit below and above the true value, got none"),
         (["--cost-under", "2"], "got --cost-under alone"),
@@ -415,13 +415,13 @@ def test_squared_costs_and_allowed_values(
     ],
 )
 def test_a_policy_that_cannot_be_fitted(
-    run: Run, stored: Path, words: list[str], told: str
+    run: Run, stored: Path, words: list[str], message: str
 ) -> None:
     Path("costs.csv").write_text("error,cost\n-1,many\n")
     Path("rising.csv").write_text("-1,1\n0,2\n1,3\n")
     done = run("fit", stored / "sales.csv", *KINDS["normal"], "--label", "demand", *words)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 2
 
 

@@ -48,11 +48,11 @@ def test_a_plan_is_made_within_capacity(run: Run, files: Path) -> None:
     assert Counter(row["reviewer"] for row in plan) == {"ann": 2, "bob": 4, "": 2}
     assert [row["reviewer"] for row in plan[:3]] == ["ann", "ann", "bob"]
     assert {row["id"] for row in plan} == {f"r{k}" for k in range(8)}
-    told = json.loads(run(*command, "--exact", "--json").stdout)
+    printed = json.loads(run(*command, "--exact", "--json").stdout)
     prices = ReviewTeam.load("team.json").shadow_prices
-    assert [one["row_saves"] for one in told["reviewers"]] == pytest.approx(prices.tolist())
-    assert prices[0] < told["reviewers"][0]["hour_saves"] < 2 * prices[0]  # ever less
-    assert told["saving"] == pytest.approx(sum(float(row["review_value"]) for row in plan))
+    assert [one["row_saves"] for one in printed["reviewers"]] == pytest.approx(prices.tolist())
+    assert prices[0] < printed["reviewers"][0]["hour_saves"] < 2 * prices[0]  # ever less
+    assert printed["saving"] == pytest.approx(sum(float(row["review_value"]) for row in plan))
 
 
 def test_answers_are_planned_by_their_scores(run: Run, files: Path) -> None:

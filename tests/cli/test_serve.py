@@ -60,10 +60,10 @@ def test_it_reports_which_policy_is_active(run: Run, made: Path, served: list[An
     fitted = Policy.load(made / "policy.json")
     replace(fitted, provenance={**fitted.provenance, "random_state": 99}).save(newer)
     assert "active" not in run("serve", made / "policy.json", "--port", 0).stderr
-    told = run("serve", newer, "--port", 0).stderr
-    assert "policy 2 is new and replaces policy 1." in told
-    told = run("serve", made / "policy.json", "--port", 0).stderr
-    assert "policy 2 stays active: the file is policy 1, which is older." in told
+    message = run("serve", newer, "--port", 0).stderr
+    assert "policy 2 is new and replaces policy 1." in message
+    message = run("serve", made / "policy.json", "--port", 0).stderr
+    assert "policy 2 stays active: the file is policy 1, which is older." in message
     assert [active for active, *_ in served] == [1, 2, 2]
 
 
@@ -75,8 +75,8 @@ def test_a_state_of_forecasts_is_recognized(run: Run, made: Path, served: list[A
         done = run("serve", "state.json", "--port", 0)
         assert done.stdout.startswith("Serving forecasts at http://127.0.0.1:")
     other = run("serve", "state.json", "--port", 0, "--database", "sqlite:///my tokens.db")
-    told = "--scope review --database 'sqlite:///my tokens.db'"
-    assert told in " ".join(other.stdout.split())
+    message = "--scope review --database 'sqlite:///my tokens.db'"
+    assert message in " ".join(other.stdout.split())
     online.update([3.5])
     Path("state.json").write_text(json.dumps(online.to_dict()))
     for file in ("state.json", made / "policy.json"):
@@ -101,8 +101,8 @@ def test_a_file_that_is_served_is_left_alone(
 
 def test_an_open_address_is_warned_about(run: Run, made: Path, served: list[Any]) -> None:
     assert "TLS" not in run("serve", made / "policy.json", "--port", 0).stderr
-    told = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
-    assert "other machines can reach this address: put a TLS proxy in front of it." in told
+    message = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
+    assert "other machines can reach this address: put a TLS proxy in front of it." in message
 
 
 def test_hosts_are_those_of_the_options(run: Run, made: Path, served: list[Any]) -> None:
@@ -150,13 +150,13 @@ def test_a_password_on_the_command_line_is_warned_about(
 @pytest.mark.slow
 def test_the_demo_is_filled_and_gives_a_token(run: Run, served: list[Any]) -> None:
     done = run("serve", "--demo", "--port", 0, "--json")
-    told = json.loads(done.stdout)
-    assert told["token"].startswith("dubito_")
+    printed = json.loads(done.stdout)
+    assert printed["token"].startswith("dubito_")
     assert served[0][1] > 100
 
 
 def test_wrong_calls_are_reported(run: Run, made: Path) -> None:
-    for words, told in {
+    for words, message in {
         (): "dubito serve needs a policy file or --demo, got neither.",
         (str(made / "policy.json"), "--demo"): "needs a policy file or --demo, got both.",
         ("missing.json",): "missing.json cannot be read",
@@ -175,7 +175,7 @@ def test_wrong_calls_are_reported(run: Run, made: Path) -> None:
     }.items():
         done = run("serve", *words)
         assert done.exit_code == 2
-        assert told in " ".join(done.stderr.split())
+        assert message in " ".join(done.stderr.split())
 
 
 @pytest.mark.slow
@@ -219,9 +219,9 @@ def test_tokens_are_listed_and_revoked(run: Run) -> None:
     [row] = json.loads(run("token", "list", "--json").stdout)
     assert (row["id"], row["name"], row["is_valid"]) == (1, "me", True)
     assert run("token", "revoke", "1").stdout == "Token 1 was revoked.\n"
-    told = run("token", "list").stdout
-    assert "revoked" in told
-    assert "dubito_" not in told
+    output = run("token", "list").stdout
+    assert "revoked" in output
+    assert "dubito_" not in output
     assert json.loads(run("token", "revoke", "1", "--json").stdout) == {"revoked": 1}
     run("token", "create", "--scope", "review", "--name", "ann")
     assert run("token", "revoke", "ann").stdout == "Token 2 was revoked.\n"
@@ -236,7 +236,7 @@ def test_two_reviewers_cannot_have_the_same_name(run: Run) -> None:
 
 
 def test_wrong_tokens_are_reported(run: Run) -> None:
-    for words, told in {
+    for words, message in {
         ("create", "--scope", "root"): "must be one or more of decide, review, admin, got root.",
         ("create", "--scope", "decide", "--days", "0"): "--days must be",
         ("create", "--scope", "decide", "--name", ""): "--name must be 1 to 200 printable",
@@ -245,5 +245,5 @@ def test_wrong_tokens_are_reported(run: Run) -> None:
     }.items():
         done = run("token", *words)
         assert done.exit_code == 2
-        assert told in done.stderr
+        assert message in done.stderr
     assert Path("dubito.db").exists()

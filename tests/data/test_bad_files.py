@@ -115,11 +115,11 @@ def test_a_bad_value_is_found_in_its_row(write: Write, name: str, form: str) -> 
     columns[fault.column] = [*cells[:BAD_ROW], fault.value, *cells[BAD_ROW + 1 :]]
     source = write(form, pa.table(columns))
 
-    told = error_of(source, fault.columns)
-    assert f"{name_of(source)}: `" in told
-    assert fault.column in told.split("`")[1]
-    assert fault.words in told
-    assert f" in row {BAD_ROW}. " in told
+    message = error_of(source, fault.columns)
+    assert f"{name_of(source)}: `" in message
+    assert fault.column in message.split("`")[1]
+    assert fault.words in message
+    assert f" in row {BAD_ROW}. " in message
 
 
 @pytest.mark.parametrize("form", WITH_LISTS)
@@ -147,10 +147,10 @@ def test_a_bad_list_is_found_in_its_row(
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_error_for_a_missing_column_lists_the_existing_ones(write: Write, form: str) -> None:
     source = write(form, pa.table({"p_cat": [0.5], "p_dog": [0.5], "label": ["cat"]}))
-    told = error_of(source, Columns(label="labels", probabilities="p_*"))
-    assert f"{name_of(source)} has no column 'labels' (label). " in told
-    assert "p_cat, p_dog" in told
-    assert "Pass label='label', or another of its columns: " in told
+    message = error_of(source, Columns(label="labels", probabilities="p_*"))
+    assert f"{name_of(source)} has no column 'labels' (label). " in message
+    assert "p_cat, p_dog" in message
+    assert "Pass label='label', or another of its columns: " in message
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -220,10 +220,10 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
     columns = NAMED if name in ("damaged.parquet", "cut_stream.arrow") else SMALL
     with pytest.raises(BadFileError) as caught:
         scan(path, columns).sum(len)
-    told = str(caught.value)
-    assert told.startswith(f"{path} cannot be read: ")
-    assert words in told
-    assert told.isprintable()
+    message = str(caught.value)
+    assert message.startswith(f"{path} cannot be read: ")
+    assert words in message
+    assert message.isprintable()
     with pytest.raises(BadFileError, match="cannot be read"):
         read(path, columns)
 

@@ -139,20 +139,20 @@ def test_the_first_row_is_0_unless_given() -> None:
 
 def test_other_weights_share_the_pass_over_the_matrix() -> None:
     batch = whole_batch()
-    twin = batch.reweighted(np.array([5.0, 6.0, 7.0, 8.0]))
-    assert twin.rows is batch.rows
-    assert twin.outputs is batch.outputs
-    assert twin.labels is batch.labels
-    assert twin.ids is batch.ids
+    reweighted = batch.reweighted(np.array([5.0, 6.0, 7.0, 8.0]))
+    assert reweighted.rows is batch.rows
+    assert reweighted.outputs is batch.outputs
+    assert reweighted.labels is batch.labels
+    assert reweighted.ids is batch.ids
 
 
 def test_other_weights_leave_the_first_ones_alone() -> None:
     batch = whole_batch().take(slice(1, 4))
     assert batch.labeled_weight.tolist() == [2.0, 0.0, 0.0]
-    twin = batch.reweighted(np.array([6.0, 7.0, 8.0]))
-    assert twin.weight.tolist() == [6.0, 7.0, 8.0]
-    assert twin.labeled_weight.tolist() == [6.0, 0.0, 8.0]
-    assert twin.first_row == batch.first_row == 1
+    reweighted = batch.reweighted(np.array([6.0, 7.0, 8.0]))
+    assert reweighted.weight.tolist() == [6.0, 7.0, 8.0]
+    assert reweighted.labeled_weight.tolist() == [6.0, 0.0, 8.0]
+    assert reweighted.first_row == batch.first_row == 1
     assert batch.weight.tolist() == [2.0, 3.0, 0.0]
     assert batch.labeled_weight.tolist() == [2.0, 0.0, 0.0]
 

@@ -54,19 +54,19 @@ def test_categories_of_each_chunk_are_their_own() -> None:
 
 def test_rows_count_from_the_start_of_the_file() -> None:
     table = {**P, "y": ["dog", "wolf"]}
-    told = error_of(table, Columns(label="y", probabilities="p_*"), first_row=1000)
-    assert told.startswith("f.csv: `y` must be one of the classes ('cat', 'dog'), got 'wolf'")
-    assert "in row 1001" in told
+    message = error_of(table, Columns(label="y", probabilities="p_*"), first_row=1000)
+    assert message.startswith("f.csv: `y` must be one of the classes ('cat', 'dog'), got 'wolf'")
+    assert "in row 1001" in message
 
 
 def test_an_error_about_one_column_of_many_names_it() -> None:
-    told = error_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
-    assert told.startswith("f.csv: `p_dog` must be non-negative, got -0.5 in row 1.")
+    message = error_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
+    assert message.startswith("f.csv: `p_dog` must be non-negative, got -0.5 in row 1.")
 
 
 def test_an_error_about_many_columns_names_the_first_and_the_last() -> None:
-    told = error_of({**P, "p_eel": [0.0, 2.0]}, Columns(probabilities="p_*"))
-    assert told.startswith("f.csv: `p_cat, ..., p_eel` must have rows that sum to 1, got")
+    message = error_of({**P, "p_eel": [0.0, 2.0]}, Columns(probabilities="p_*"))
+    assert message.startswith("f.csv: `p_cat, ..., p_eel` must have rows that sum to 1, got")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_an_error_names_the_column_whatever_part_it_plays(
     column: str, values: list[float], columns: Columns
 ) -> None:
     table = {name: [0.5, 0.5] for name in ("c", "hit", "m", "s", "w", "f_1", "f_2")}
-    told = error_of({**table, column: values}, columns, first_row=7)
-    assert told.startswith(f"f.csv: `{column}` must ")
-    assert " in row 8. " in told
+    message = error_of({**table, column: values}, columns, first_row=7)
+    assert message.startswith(f"f.csv: `{column}` must ")
+    assert " in row 8. " in message
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_list_is_not_one_number(columns: Columns) -> None:
 
 
 def test_names_for_another_number_of_classes_raise() -> None:
-    told = error_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
-    assert told.startswith("f.csv: `classes` must have 2 names")
+    message = error_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
+    assert message.startswith("f.csv: `classes` must have 2 names")
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint16(), pa.float64(), pa.string()])
@@ -132,9 +132,9 @@ def test_whole_numbers_that_name_classes_are_not_column_numbers() -> None:
 
 def test_a_label_beyond_the_last_column_is_reported_with_its_row() -> None:
     table = {"z_0": [0.5, 0.5], "z_1": [1.5, 0.5], "y": [1, 2]}
-    told = error_of(table, Columns(label="y", logits="z_*"), first_row=7)
-    assert told.startswith("f.csv: `y` must be class indices from 0 to 1, got 2")
-    assert "in row 8" in told
+    message = error_of(table, Columns(label="y", logits="z_*"), first_row=7)
+    assert message.startswith("f.csv: `y` must be class indices from 0 to 1, got 2")
+    assert "in row 8" in message
 
 
 def test_quantiles_are_in_the_order_of_their_levels() -> None:
@@ -172,8 +172,8 @@ def test_several_means_are_members_of_an_ensemble() -> None:
     assert outputs.means.tolist() == [[3.0, 4.0], [1.0, 2.0]]
     assert outputs.stds.tolist() == [[0.1, 0.2], [0.3, 0.4]]
     assert isinstance(batch_of(table, Columns(mean="mean_0", std="std_0")).outputs, Normal)
-    told = error_of({**table, "std_1": [0.3, 0.0]}, Columns(mean="mean_*", std="std_*"), 10)
-    assert told.startswith("f.csv: `std_1` must be positive, got 0.0 in row 11.")
+    message = error_of({**table, "std_1": [0.3, 0.0]}, Columns(mean="mean_*", std="std_*"), 10)
+    assert message.startswith("f.csv: `std_1` must be positive, got 0.0 in row 11.")
 
 
 REGRESSION = {"q_0.1": [1.0, 2.0], "q_0.9": [3.0, 5.0], "y": [2.0, 3.0], "std_0": [1.0, 1.0]}

@@ -267,9 +267,9 @@ def test_no_rows_raise_the_same_error_as_on_one_machine(client: Any, tmp_path: P
         Audit.of,
         TemperatureScaling().fit,
     ):
-        with pytest.raises(BadFileError) as told:
+        with pytest.raises(BadFileError) as error:
             read_them(shards)
-        assert str(told.value) == str(caught.value)
+        assert str(error.value) == str(caught.value)
         with pytest.raises(BadFileError, match="the Dask collection cannot be read: it has no"):
             read_them(empty)
     with pytest.raises(BadFileError, match="it has no rows"), Sink(tmp_path / "f.csv") as sink:
@@ -502,8 +502,8 @@ def test_progress_counts_tasks(client: Any, folder: Path) -> None:
     with report_progress_to(noting):
         shards.sum(len)
         list(shards.apply(lambda number, _: number))
-    wait_for(lambda: all(len(told) == 3 + 14 for told in noting.told))
-    assert [told[:3] for told in noting.told] == [[folder.name, "tasks", 14]] * 3
+    wait_for(lambda: all(len(message) == 3 + 14 for message in noting.reported))
+    assert [message[:3] for message in noting.reported] == [[folder.name, "tasks", 14]] * 3
 
 
 def test_shards_that_travel_are_a_name(client: Any, folder: Path) -> None:

@@ -66,6 +66,6 @@ def test_unsupported_collections_raise() -> None:
         ),
     ]
     for source, kind, said in odd:
-        with pytest.raises(kind) as told:
+        with pytest.raises(kind) as caught:
             _is_collection(source) and _partitions_of(source, COLUMNS, None, DELAYED)
-        assert str(told.value) == said
+        assert str(caught.value) == said

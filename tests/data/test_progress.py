@@ -24,12 +24,12 @@ class Noting:
     """A listener that records what is reported."""
 
     def __init__(self) -> None:
-        self.told: list[list[object]] = []
+        self.reported: list[list[object]] = []
 
     def start(self, name: str, unit: str, total: int | None) -> Callable[[int], None]:
-        told: list[object] = [Path(name).name, unit, total]
-        self.told.append(told)
-        return told.append
+        message: list[object] = [Path(name).name, unit, total]
+        self.reported.append(message)
+        return message.append
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_each_pass_over_files_is_reported_also_with_a_cache(path: Path) -> None:
         for _ in range(2):
             shards.sum(len)
         scan(path, COLUMNS).sum(len)
-    assert noting.told == [["f.csv", "rows", None, 30]] * 3
+    assert noting.reported == [["f.csv", "rows", None, 30]] * 3
 
 
 def test_rows_in_memory_are_over_in_a_moment(path: Path) -> None:
@@ -53,7 +53,7 @@ def test_rows_in_memory_are_over_in_a_moment(path: Path) -> None:
     with report_progress_to(noting):
         ArrayShards(read(path, COLUMNS)).sum(len)
         scan(path.parent.joinpath("f.csv"), COLUMNS).batches()
-    assert noting.told == []
+    assert noting.reported == []
 
 
 def test_nothing_is_reported_without_a_listener(path: Path) -> None:
@@ -63,7 +63,7 @@ def test_nothing_is_reported_without_a_listener(path: Path) -> None:
         assert started(None) is ignore
     assert started("f.csv") is ignore
     scan(path, COLUMNS).sum(len)
-    assert noting.told == []
+    assert noting.reported == []
 
 
 def test_without_a_terminal_or_a_notebook_nothing_is_shown(

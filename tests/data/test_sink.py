@@ -72,13 +72,13 @@ def test_columns_come_back_as_they_were_in_every_format(
 ) -> None:
     monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "120")
     monkeypatch.setenv("DUBITO_THREADS", threads)
-    path, told = tmp_path / f"out{ending}", list[int]()
+    path, reported = tmp_path / f"out{ending}", list[int]()
     with Sink(path, group_rows=64) as sink:
         shards = ArrayShards(Batch.of(None, P))
-        assert shards.write(columns_of, sink, on_progress=told.append) == N
+        assert shards.write(columns_of, sink, on_progress=reported.append) == N
         assert not path.exists()
     assert READERS[ending](path).to_pydict() == expected()
-    assert told == [*range(40, N, 40), N]
+    assert reported == [*range(40, N, 40), N]
     assert list(tmp_path.iterdir()) == [path]
 
 

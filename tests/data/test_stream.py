@@ -69,9 +69,9 @@ def test_a_struct_of_numbers_is_a_dict() -> None:
     ],
 )
 def test_columns_that_are_no_numbers_or_texts_raise(columns: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         read(stream_of(**columns))
-    assert words in str(refused.value)
+    assert words in str(caught.value)
 
 
 def test_a_broken_stream_raises() -> None:

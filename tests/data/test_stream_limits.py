@@ -41,9 +41,9 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
     parts = [table.slice(start, 400).combine_chunks() for start in (0, 400, 800)]
     floats = sum(8 * part.num_rows + 12 * part.num_rows for part in parts)
     _require_small(content, 2 * floats)
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         _require_small(content, floats)
-    assert str(refused.value).startswith(
+    assert str(caught.value).startswith(
         f"Arrow stream: `bytes` must be at most {floats:,}, uncompressed, got "
     )
     limits = {"max_samples": 1000, "most_columns": 3, "most_bytes": 2 * floats}

@@ -221,8 +221,8 @@ def test_groups_and_weights_reach_the_calibrator() -> None:
 
 def test_it_is_cloned_pickled_and_unfitted_at_first() -> None:
     model = fitted()
-    twin = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(twin.predict(X), model.predict(X))
+    restored = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(restored.predict(X), model.predict(X))
     fresh = clone(model)
     with pytest.raises(NotFittedError):
         fresh.predict(X)

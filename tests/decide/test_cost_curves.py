@@ -90,8 +90,8 @@ def test_cost_over_priors_agrees_with_rows_drawn_anew() -> None:
         fixed = by_action[np.arange(400), (p @ base.T).argmin(axis=1)]
         close(found.cost[i], np.average(fixed, weights=new))
         odds = p * np.where(np.arange(3) == 1, prior / share, (1 - prior) / (1 - share))
-        told = by_action[np.arange(400), (odds @ base.T).argmin(axis=1)]
-        close(found.adapted[i], np.average(told, weights=new))
+        paid = by_action[np.arange(400), (odds @ base.T).argmin(axis=1)]
+        close(found.adapted[i], np.average(paid, weights=new))
         close(found.constant[i], np.average(by_action, axis=0, weights=new).min())
 
 

@@ -138,9 +138,9 @@ def test_kept_and_read_again_it_is_the_same(table: Any, grows: bool, data: Any) 
     assert again.expressions == costs.expressions
     if not grows:
         assert again.array.tolist() == table.tolist()
-    for twin in (pickle.loads(pickle.dumps(costs)), copy.deepcopy(costs)):
-        assert same(twin, costs)
-        assert not twin.array.flags.writeable
+    for restored in (pickle.loads(pickle.dumps(costs)), copy.deepcopy(costs)):
+        assert same(restored, costs)
+        assert not restored.array.flags.writeable
 
 
 def test_files(tmp_path: Path) -> None:

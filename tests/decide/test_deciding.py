@@ -36,13 +36,13 @@ def batch() -> Batch:
 def test_what_is_written_is_what_the_policy_decides(
     policy: Policy, batch: Batch, tmp_path: Path
 ) -> None:
-    told: list[int] = []
+    message: list[int] = []
     with Sink(tmp_path / "d.parquet") as sink:
         shards = ArrayShards(batch, block_entries=100)
-        n_rows = write_decisions(policy, shards, sink, on_progress=told.append)
-    assert n_rows == told[-1] == 200
-    assert told == sorted(told)
-    assert len(told) > 3
+        n_rows = write_decisions(policy, shards, sink, on_progress=message.append)
+    assert n_rows == message[-1] == 200
+    assert message == sorted(message)
+    assert len(message) > 3
     got = pd.read_parquet(tmp_path / "d.parquet")
     found = policy.decide(batch.outputs, batch.features)
     assert got["id"].tolist() == list(batch.ids if batch.ids is not None else [])

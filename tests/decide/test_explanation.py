@@ -22,8 +22,8 @@ COSTS = CostMatrix.zero_one(["ant", "bee", "cat"]).with_reject(0.6, name="ask")
 
 
 def fitted(**others: Any) -> Policy:
-    wishes: dict[str, Any] = {"costs": COSTS, "calibrator": TemperatureScaling()} | others
-    return Policy.fit(Logits(Z), Y, **wishes)
+    settings: dict[str, Any] = {"costs": COSTS, "calibrator": TemperatureScaling()} | others
+    return Policy.fit(Logits(Z), Y, **settings)
 
 
 def of_temperature(policy: Policy, row: Any) -> Any:

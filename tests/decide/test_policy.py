@@ -76,8 +76,8 @@ NEW_Z, NEW_Y, NEW_X = made(300, seed=1)
 
 
 def fitted(**others: Any) -> Policy:
-    wishes: dict[str, Any] = {"costs": REJECTS, "calibrator": TemperatureScaling()} | others
-    return Policy.fit(Logits(Z), Y, **wishes)
+    settings: dict[str, Any] = {"costs": REJECTS, "calibrator": TemperatureScaling()} | others
+    return Policy.fit(Logits(Z), Y, **settings)
 
 
 def bound_at(max_risk: float | None) -> RiskBound | None:
@@ -100,7 +100,7 @@ def p_values(known: Array, uncertainty: Array) -> Array:
 
 
 def decided_by_hand(
-    policy: Policy, p: Array, is_strange: Array | None = None, row_costs: Array | None = None
+    policy: Policy, p: Array, is_ood: Array | None = None, row_costs: Array | None = None
 ) -> dict[str, Array]:
     """Decide row by row, action by action, class by class."""
     costs, frequencies = policy.costs, policy.train_prior
@@ -118,7 +118,7 @@ def decided_by_hand(
         if reason == 0 and policy.risk is not None:
             wrong = row[table[action] > best].sum()
             reason = 2 if 1 - wrong <= policy.risk.threshold_ + 1e-9 else 0
-        if is_strange is not None and is_strange[i]:
+        if is_ood is not None and is_ood[i]:
             reason = 3
         if reason:
             assert costs.reject is not None
@@ -199,12 +199,12 @@ def test_outliers_are_rejected_by_their_p_values(prior: list[float] | None) -> N
     features = NEW_X.copy()
     features[:5] += 50
     uncertainty = MahalanobisDistance().fit(X, Y).score(features)
-    is_strange = p_values(known, uncertainty) < 0.05
-    assert is_strange[:5].all()
-    assert 5 < is_strange.sum() < 60
+    is_ood = p_values(known, uncertainty) < 0.05
+    assert is_ood[:5].all()
+    assert 5 < is_ood.sum() < 60
     decisions = policy.decide(Logits(NEW_Z), features)
     p = calibrated_by_hand(policy, NEW_Z)
-    agree(decisions, decided_by_hand(policy, p, is_strange))
+    agree(decisions, decided_by_hand(policy, p, is_ood))
 
 
 @pytest.mark.slow
@@ -213,10 +213,10 @@ def test_a_doubt_of_outputs_needs_no_features(uncertainty: Any) -> None:
     policy = fitted(ood=OODGate(uncertainty, 0.05))
     assert policy.ood is not None
     known = -np.log(np.exp(Z).sum(axis=1))
-    is_strange = p_values(known, -np.log(np.exp(NEW_Z).sum(axis=1))) < 0.05
-    assert is_strange.any()
+    is_ood = p_values(known, -np.log(np.exp(NEW_Z).sum(axis=1))) < 0.05
+    assert is_ood.any()
     p = calibrated_by_hand(policy, NEW_Z)
-    agree(policy.decide(Logits(NEW_Z)), decided_by_hand(policy, p, is_strange))
+    agree(policy.decide(Logits(NEW_Z)), decided_by_hand(policy, p, is_ood))
 
 
 @pytest.mark.slow
@@ -371,13 +371,13 @@ def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     )
     cells = growing(1 - np.eye(3), 1 - np.eye(3), "price")
     costs = CostMatrix(cells).with_reject(0.6)
-    wishes: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "costs": costs,
         "calibrator": TemperatureScaling(),
         "risk": RiskBound(0.2),
     }
-    streamed = Policy.fit(shards, **wishes)
-    held = Policy.fit(Logits(Z), Y, features=X, row_costs=row_costs, **wishes)
+    streamed = Policy.fit(shards, **settings)
+    held = Policy.fit(Logits(Z), Y, features=X, row_costs=row_costs, **settings)
     one = streamed.decide(Logits(NEW_Z), NEW_X, row_costs[:300])
     other = held.decide(Logits(NEW_Z), NEW_X, row_costs[:300])
     assert np.array_equal(one.action, other.action)
@@ -504,8 +504,8 @@ def test_auto_on_many_rows_survives_a_file(tmp_path: Path) -> None:
 def test_the_fitted_and_the_loaded_can_be_pickled(tmp_path: Path) -> None:
     policy = fitted(features=X, risk=RiskBound(0.2))
     for one in (policy, saved_and_loaded(policy, tmp_path)):
-        twin = pickle.loads(pickle.dumps(one))
-        same(twin.decide(Logits(NEW_Z), NEW_X), policy.decide(Logits(NEW_Z), NEW_X))
+        restored = pickle.loads(pickle.dumps(one))
+        same(restored.decide(Logits(NEW_Z), NEW_X), policy.decide(Logits(NEW_Z), NEW_X))
 
 
 def test_a_file_of_format_1_stays_readable() -> None:

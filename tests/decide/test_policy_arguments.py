@@ -42,9 +42,9 @@ KNOWN = Logits([[3.0, 0.0]])
 def test_calibrators_start_afresh() -> None:
     assert isinstance(_fresh_calibrator("auto", KNOWN), AutoCalibrator)
     known = TemperatureScaling("ece", 7).fit(Logits([[3.0, 0.0]] * 4), [0, 1, 0, 0])
-    twin = _fresh_calibrator(known, KNOWN)
-    assert twin.get_params() == clone(known).get_params()
-    assert not hasattr(twin, "temperature_")
+    fresh = _fresh_calibrator(known, KNOWN)
+    assert fresh.get_params() == clone(known).get_params()
+    assert not hasattr(fresh, "temperature_")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
         held_out_by_hand(folds), abs=1e-9
     )
     assert np.array_equal(np.asarray(held.batch.features), X[order])
-    is_strange = []
+    is_ood = []
     for train, test in folds:
         doubts = {
             i: d
@@ -83,10 +83,10 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
         }
         mine = MahalanobisDistance().fit(X[train], Y[train]).score(X[test])
         region = ConformalOutlierDetector(0.05).fit(list(doubts.values()))
-        is_strange += region.predict(mine).tolist()
+        is_ood += region.predict(mine).tolist()
     assert held.is_ood is not None
-    assert held.is_ood.tolist() == is_strange
-    assert 0 < np.mean(is_strange) < 0.1
+    assert held.is_ood.tolist() == is_ood
+    assert 0 < np.mean(is_ood) < 0.1
 
 
 @pytest.mark.slow

@@ -141,10 +141,10 @@ def test_it_is_serialized_pickled_and_cloned(pool: BasePool) -> None:
     named = [Logits(m.array, classes=["a", "b", "c"]) for m in models]
     found = clone(pool).fit(named, np.array(["a", "b", "c"])[y])
     kept = type(pool).from_dict(json.loads(json.dumps(found.to_dict())))
-    for twin in (kept, pickle.loads(pickle.dumps(found))):
-        assert (twin.predict_proba(named) == found.predict_proba(named)).all()
-        assert twin.summary() == found.summary()
-        assert twin.classes_ == ("a", "b", "c")
+    for restored in (kept, pickle.loads(pickle.dumps(found))):
+        assert (restored.predict_proba(named) == found.predict_proba(named)).all()
+        assert restored.summary() == found.summary()
+        assert restored.classes_ == ("a", "b", "c")
     assert clone(found).get_params() == pool.get_params()
 
 

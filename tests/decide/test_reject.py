@@ -157,9 +157,9 @@ def test_frequency_weights_are_numbers_of_rows() -> None:
     y, logits = made(rng, 300)
     weight = rng.integers(0, 4, 300)
     copies = np.repeat(np.arange(300), weight)
-    for wish in ({"risk": 0.15}, {"coverage": 0.7}, {"risk": 0.001}):
-        found = choose_threshold(y, Logits(logits), sample_weight=weight, **wish)
-        assert found == choose_threshold(y[copies], Logits(logits[copies]), **wish)
+    for setting in ({"risk": 0.15}, {"coverage": 0.7}, {"risk": 0.001}):
+        found = choose_threshold(y, Logits(logits), sample_weight=weight, **setting)
+        assert found == choose_threshold(y[copies], Logits(logits[copies]), **setting)
     half = choose_threshold(y, Logits(logits), risk=0.15, sample_weight=np.full(300, 0.5))
     assert 120 < half.n < 180
     with pytest.raises(BadValueError, match=r"`sample_weight` must sum to at most 100,000,000, g"):
@@ -168,10 +168,10 @@ def test_frequency_weights_are_numbers_of_rows() -> None:
 
 def made(rng: Any, n: int, n_classes: int = 3, sharper: float = 1.0) -> tuple[Any, Any]:
     """Return labels and logits that may be too sharp."""
-    honest = rng.normal(0, 2, (n, n_classes))
+    calibrated = rng.normal(0, 2, (n, n_classes))
     draws = rng.random((n, 1))
-    y = (special.softmax(honest, axis=1).cumsum(axis=1) < draws).sum(axis=1)
-    return np.minimum(y, n_classes - 1), sharper * honest
+    y = (special.softmax(calibrated, axis=1).cumsum(axis=1) < draws).sum(axis=1)
+    return np.minimum(y, n_classes - 1), sharper * calibrated
 
 
 def held(choice: ThresholdChoice, confidence: Any, is_wrong: Any) -> tuple[float, float]:
@@ -268,15 +268,15 @@ def test_the_coverage_and_its_risk_are_kept_too(
 def test_any_rows_give_a_choice_that_is_consistent(confidence: Any, data: Any) -> None:
     n = len(confidence)
     right = data.draw(hnp.arrays(np.bool_, n))
-    wish = data.draw(st.sampled_from(["risk", "coverage"]))
+    setting = data.draw(st.sampled_from(["risk", "coverage"]))
     value = data.draw(st.sampled_from([0.0, 1e-300, 0.01, 0.5, 0.99, 1.0]))
-    choice = choose_threshold(None, TopLabel(confidence, right), **{wish: value}, delta=0.1)
+    choice = choose_threshold(None, TopLabel(confidence, right), **{setting: value}, delta=0.1)
     is_in = ~reject_by_threshold(TopLabel(confidence, right), choice.threshold)
     assert choice.coverage == is_in.mean()
     assert choice.risk == pytest.approx((~right[is_in]).mean() if is_in.any() else 0)
     assert 0 <= choice.threshold <= 1
     assert choice.risk <= choice.risk_bound <= 1
-    if wish == "coverage":
+    if setting == "coverage":
         assert choice.is_met
         assert choice.coverage >= value
     elif not choice.is_met:

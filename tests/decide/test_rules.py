@@ -61,9 +61,9 @@ def test_rows_are_decided_as_by_hand(
     names = [*map(str, range(len(base) - 1)), "reject"]
     costs = CostMatrix(growing(base, rate) if grows else base, names)
     frequencies = np.full(p.shape[1], 1 / p.shape[1])
-    is_strange = np.array(data.draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
+    is_ood = np.array(data.draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
     rule = DecisionRule(costs, frequencies, threshold)
-    found = rule.decide(Probabilities(p), is_strange, row_costs if grows else None)
+    found = rule.decide(Probabilities(p), is_ood, row_costs if grows else None)
     for i, row in enumerate(p):
         table = base + (row_costs[i] * rate if grows else 0)
         expected = table @ row
@@ -72,7 +72,7 @@ def test_rows_are_decided_as_by_hand(
         action = int(np.flatnonzero(expected <= expected.min() + 1e-9)[0])
         wrong = row[table[action] > least_by_class(decided)].sum()
         is_bound = threshold is not None and 1 - wrong <= threshold
-        reason = 3 if is_strange[i] else 1 if asks else 2 if is_bound else 0
+        reason = 3 if is_ood[i] else 1 if asks else 2 if is_bound else 0
         assert found.reason[i] == reason
         assert found.action[i] == (len(base) - 1 if reason else action)
         assert found.expected_cost[i] == pytest.approx(expected[found.action[i]], abs=1e-9)

@@ -56,9 +56,9 @@ def test_every_figure_agrees_with_plain_numpy() -> None:
 @pytest.mark.slow
 def test_it_says_whether_it_saved_lost_or_neither() -> None:
     y, logits = made()
-    sharp, honest = Logits(4 * logits), Logits(logits)
-    assert str(cost_savings(y, sharp, honest, COSTS)).startswith("Saves 0.0")
-    assert str(cost_savings(y, honest, sharp, COSTS)).startswith("Costs 0.0")
+    sharp, calibrated = Logits(4 * logits), Logits(logits)
+    assert str(cost_savings(y, sharp, calibrated, COSTS)).startswith("Saves 0.0")
+    assert str(cost_savings(y, calibrated, sharp, COSTS)).startswith("Costs 0.0")
     same = cost_savings(y, sharp, sharp, COSTS)
     assert (same.saved.value, same.saved.low, same.saved.high) == (0.0, 0.0, 0.0)
     assert str(same).startswith("No significant difference in cost, savings +0.0000 (+0.0000 to ")

@@ -58,8 +58,8 @@ class Parts(Shards):
 def made(n_rows: int, n_classes: int = 4, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
     """Return logits that are twice too sharp, and labels."""
     rng = np.random.default_rng(seed)
-    honest = rng.normal(0, 1.5, (n_rows, n_classes))
-    return 2 * honest, (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+    calibrated = rng.normal(0, 1.5, (n_rows, n_classes))
+    return 2 * calibrated, (calibrated + rng.gumbel(size=calibrated.shape)).argmax(axis=1)
 
 
 def score(p: Floats, k: int, u: float, sets: ConformalClassifier) -> float:
@@ -360,8 +360,8 @@ def test_it_is_kept_pickled_and_cloned(method: Any) -> None:
         sets = ConformalClassifier(0.9, method, random_state=3).fit(Logits(logits), y, groups)
     expected = sets.predict(Logits(logits), groups).contains.tolist()
     kept = json.loads(json.dumps(sets.to_dict(), allow_nan=False))
-    for twin in (ConformalClassifier.from_dict(kept), pickle.loads(pickle.dumps(sets))):
-        assert twin.predict(Logits(logits), groups).contains.tolist() == expected
+    for restored in (ConformalClassifier.from_dict(kept), pickle.loads(pickle.dumps(sets))):
+        assert restored.predict(Logits(logits), groups).contains.tolist() == expected
     assert clone(sets).get_params() == sets.get_params()
 
 

@@ -260,8 +260,8 @@ def test_it_is_kept_pickled_and_cloned(kind: str, method: Any) -> None:
     fitted = ConformalRegressor(0.8, method).fit(KINDS[kind], Y)
     expected = fitted.predict(KINDS[kind]).low.tolist()
     kept = json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
-    for twin in (ConformalRegressor.from_dict(kept), pickle.loads(pickle.dumps(fitted))):
-        assert twin.predict(KINDS[kind]).low.tolist() == expected
+    for restored in (ConformalRegressor.from_dict(kept), pickle.loads(pickle.dumps(fitted))):
+        assert restored.predict(KINDS[kind]).low.tolist() == expected
     assert clone(fitted).get_params() == fitted.get_params()
 
 

@@ -48,8 +48,8 @@ def rows(n_rows: int, lead: float, seed: int) -> Floats:
     ],
 )
 def test_each_kind_is_named(lead: float, n_ood: int, kind: str) -> None:
-    known, strange = Logits(rows(400, 5.0, 0)), Logits(rows(n_ood, lead, 1))
-    assert diagnose_ood(known, strange).kind == kind
+    known, outliers = Logits(rows(400, 5.0, 0)), Logits(rows(n_ood, lead, 1))
+    assert diagnose_ood(known, outliers).kind == kind
 
 
 def test_a_few_rows_in_perfect_order_prove_little() -> None:
@@ -80,12 +80,12 @@ def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, F
         ood_features=features,
         weights=sample.weight,
     )
-    known, strange = (
+    known, outliers = (
         uncertainty_scores(Logits(sample.test_logits)),
         uncertainty_scores(Logits(logits)),
     )
     pairs = {
-        field: (getattr(known, field), getattr(strange, field))
+        field: (getattr(known, field), getattr(outliers, field))
         for field in ("least_confidence", "entropy", "margin_uncertainty", "energy")
     }
     pairs["generalized_entropy"] = (
@@ -102,21 +102,21 @@ def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, F
 @pytest.mark.parametrize("name", ["unseen_classes", "digits", "corrupted"])
 def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     found, pairs = sample_diagnosis(name)
-    known, strange = pairs["least_confidence"]
+    known, outliers = pairs["least_confidence"]
     assert (found.n_id, found.n_ood) == (4000, 1000)
     assert found.kind == "partial saturation"
     assert found.id_confidence == pytest.approx(1 - np.median(known))
-    assert found.ood_confidence == pytest.approx(1 - np.median(strange))
-    assert found.fraction_as_confident == np.mean([one <= np.median(known) for one in strange])
+    assert found.ood_confidence == pytest.approx(1 - np.median(outliers))
+    assert found.fraction_as_confident == np.mean([one <= np.median(known) for one in outliers])
     threshold = np.sort(known)[int(np.ceil(0.95 * 3999))]
-    assert found.fpr95 == np.mean(strange <= threshold)
+    assert found.fpr95 == np.mean(outliers <= threshold)
     assert 0.95 <= np.mean(known <= threshold) < 0.952
     assert found.id_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][0]))
     assert found.ood_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][1]))
     assert found.separations.keys() == pairs.keys()
     flags = np.repeat([0, 1], [4000, 1000])
-    for field, (of_known, of_strange) in pairs.items():
-        expected = roc_auc_score(flags, np.concatenate([of_known, of_strange]))
+    for field, (of_known, of_outliers) in pairs.items():
+        expected = roc_auc_score(flags, np.concatenate([of_known, of_outliers]))
         assert getattr(found, field).roc_auc == pytest.approx(expected, abs=1e-12)
         assert found.separations[field] is getattr(found, field)
     areas = [one.roc_auc for one in found.separations.values()]
@@ -134,11 +134,11 @@ def test_which_scores_separate_ood_inputs_in_the_sample() -> None:
     assert digits.negative_feature_norm.conclusion == "separated"
 
 
-def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
+def plain_separation(known: Floats, outliers: Floats) -> tuple[float, float]:
     """Return AUROC and DeLong's standard error over all pairs."""
-    wins = (strange[:, np.newaxis] > known) + 0.5 * (strange[:, np.newaxis] == known)
-    of_strange, of_known = wins.mean(axis=1), wins.mean(axis=0)
-    variance = of_strange.var(ddof=1) / len(strange) + of_known.var(ddof=1) / len(known)
+    wins = (outliers[:, np.newaxis] > known) + 0.5 * (outliers[:, np.newaxis] == known)
+    of_outliers, of_known = wins.mean(axis=1), wins.mean(axis=0)
+    variance = of_outliers.var(ddof=1) / len(outliers) + of_known.var(ddof=1) / len(known)
     return float(wins.mean()), float(np.sqrt(variance))
 
 
@@ -147,10 +147,10 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
 )
-def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
-    found = _separation(known, strange)
-    close([found.roc_auc, found.standard_error], plain_separation(known, strange), atol=1e-12)
-    turned = _separation(strange, known)
+def test_a_separation_against_all_pairs(known: Floats, outliers: Floats) -> None:
+    found = _separation(known, outliers)
+    close([found.roc_auc, found.standard_error], plain_separation(known, outliers), atol=1e-12)
+    turned = _separation(outliers, known)
     close(
         [turned.roc_auc, turned.standard_error],
         [1 - found.roc_auc, found.standard_error],
@@ -174,11 +174,11 @@ def test_the_standard_errors_are_those_of_many_draws() -> None:
     assert np.mean([one.standard_error for one in shifted]) == pytest.approx(spread, rel=0.06)
 
 
-def plain_gain(known: Sequence[Floats], strange: Sequence[Floats]) -> tuple[float, float]:
+def plain_gain(known: Sequence[Floats], outliers: Sequence[Floats]) -> tuple[float, float]:
     """Return the difference of two AUROCs over all pairs, and DeLong's standard error."""
     wins = [
         (b[:, np.newaxis] > a) + 0.5 * (b[:, np.newaxis] == a)
-        for a, b in zip(known, strange, strict=True)
+        for a, b in zip(known, outliers, strict=True)
     ]
     gain = wins[0] - wins[1]
     variance = gain.mean(axis=1).var(ddof=1) / len(gain)
@@ -190,13 +190,13 @@ def test_the_paired_standard_error_is_that_of_all_pairs_and_of_resampling() -> N
     rng = np.random.default_rng(0)
     base, more = rng.normal(size=200).round(1), rng.normal(size=150).round(1) + 1
     known = [base, base + rng.normal(size=200)]
-    strange = [more, more + rng.normal(size=150)]
-    gain, error = paired_gain(known, strange)
-    close([gain, error], plain_gain(known, strange), atol=1e-12)
+    outliers = [more, more + rng.normal(size=150)]
+    gain, error = paired_gain(known, outliers)
+    close([gain, error], plain_gain(known, outliers), atol=1e-12)
     draws = []
     for _ in range(200):
         rows, found = rng.integers(0, 200, 200), rng.integers(0, 150, 150)
-        draws.append(paired_gain([a[rows] for a in known], [b[found] for b in strange])[0])
+        draws.append(paired_gain([a[rows] for a in known], [b[found] for b in outliers])[0])
     assert gain == pytest.approx(np.mean(draws), abs=0.01)
     assert error == pytest.approx(np.std(draws), rel=0.2)
 
@@ -204,16 +204,16 @@ def test_the_paired_standard_error_is_that_of_all_pairs_and_of_resampling() -> N
 def test_a_fitted_score_is_recommended_if_it_is_better_on_the_same_rows() -> None:
     rng = np.random.default_rng(0)
     train, known = rng.normal(size=(300, 4)), rng.normal(size=(200, 4))
-    strange = rng.normal(2, 1, (100, 4))
+    outliers = rng.normal(2, 1, (100, 4))
     logits = Logits(rng.normal(size=(200, 3))), Logits(rng.normal(size=(100, 3)))
     score = MahalanobisDistance().fit(train)
-    options: dict[str, Any] = {"id_features": known, "ood_features": strange}
+    options: dict[str, Any] = {"id_features": known, "ood_features": outliers}
     found = diagnose_ood(*logits, **options, scores={"distance": score})
     assert found.recommended == "distance"
     assert next(iter(found.separations)) == "distance"
     part = found.separations["distance"]
     a, b = (uncertainty_scores(one).least_confidence for one in logits)
-    expected = plain_gain([score.score(known), a], [score.score(strange), b])
+    expected = plain_gain([score.score(known), a], [score.score(outliers), b])
     close([part.gain, part.gain_error], expected, atol=1e-12)
     assert "Detect OOD inputs with distance (AUROC 0.9" in found.advice
     # Without the distance, nothing separates these rows.

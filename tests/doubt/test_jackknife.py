@@ -58,8 +58,8 @@ def test_it_is_a_scikit_learn_regressor() -> None:
     best = search.best_estimator_
     assert (best.n_features_in_, len(best.estimators_)) == (3, 4)
     assert (best.predict(NEW) == best.estimator_.predict(NEW)).all()
-    twin = pickle.loads(pickle.dumps(best))
-    assert (twin.predict_interval(NEW).low == best.predict_interval(NEW).low).all()
+    restored = pickle.loads(pickle.dumps(best))
+    assert (restored.predict_interval(NEW).low == best.predict_interval(NEW).low).all()
     assert repr(clone(regressor)) == repr(regressor)
 
 

@@ -131,11 +131,11 @@ def test_streams_files_and_copies_give_the_same(
 def test_no_score_is_other_than_a_number(kind: Any, reference: Callable[..., Floats]) -> None:
     known, _, w, b = made()
     score = kind(w, b).fit(known)
-    strange = np.stack([np.zeros(9), known.mean(axis=0), -known[0], known[0] * 1e300, -known[0]])
-    strange[4] *= 1e300
+    outliers = np.stack([np.zeros(9), known.mean(axis=0), -known[0], known[0] * 1e300, -known[0]])
+    outliers[4] *= 1e300
     if kind is SCALE:  # takes no negative activations
-        strange = np.abs(strange)
-    assert np.isfinite(score.score(strange)).all()
+        outliers = np.abs(outliers)
+    assert np.isfinite(score.score(outliers)).all()
 
 
 @each_score

@@ -73,8 +73,8 @@ def test_features_that_never_vary_are_no_obstacle() -> None:
     dead = np.column_stack([x, np.zeros(200)])
     found = MahalanobisDistance(shrinkage=0.3).fit(dead, y)
     close(found.score(dead), MahalanobisDistance(shrinkage=0.3).fit(x, y).score(x), rtol=1e-9)
-    strange = dead[:1] + np.array([0, 0, 0, 0, 50.0])
-    assert found.score(strange) > found.score(dead[:1])
+    outliers = dead[:1] + np.array([0, 0, 0, 0, 50.0])
+    assert found.score(outliers) > found.score(dead[:1])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e15, 1e25])

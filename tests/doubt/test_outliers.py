@@ -85,11 +85,11 @@ def test_of_any_points_at_most_epsilon_are_outliers_beside_the_others(
     # Exchangeable points are any of n + 1 values in turn: this is the guarantee, without chance.
     if len(values) < 2:
         return
-    n_strange = 0
+    n_flagged = 0
     for i in range(len(values)):
         others = np.delete(values, i)
-        n_strange += int(ConformalOutlierDetector(alpha).fit(others).predict(values[i : i + 1])[0])
-    assert n_strange <= alpha * len(values)
+        n_flagged += int(ConformalOutlierDetector(alpha).fit(others).predict(values[i : i + 1])[0])
+    assert n_flagged <= alpha * len(values)
 
 
 @pytest.mark.slow
@@ -130,9 +130,9 @@ def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
     weight = data.draw(hnp.arrays(np.int64, 30, elements=st.integers(0, 3)))
     weight[0] = 30
     region = ConformalOutlierDetector().fit(known, weight)
-    twin = ConformalOutlierDetector().fit(np.repeat(known, weight))
-    assert region.p_value(known).tolist() == twin.p_value(known).tolist()
-    assert region.threshold_ == twin.threshold_
+    repeated = ConformalOutlierDetector().fit(np.repeat(known, weight))
+    assert region.p_value(known).tolist() == repeated.p_value(known).tolist()
+    assert region.threshold_ == repeated.threshold_
 
 
 @pytest.mark.slow
@@ -219,9 +219,9 @@ def test_it_is_kept_pickled_and_cloned() -> None:
     region = ConformalOutlierDetector(0.1).fit(np.repeat(np.linspace(-1, 1, 21), 2))
     new = np.linspace(-2, 2, 99)
     kept = json.loads(json.dumps(region.to_dict(), allow_nan=False))
-    for twin in (ConformalOutlierDetector.from_dict(kept), pickle.loads(pickle.dumps(region))):
-        assert twin.p_value(new).tolist() == region.p_value(new).tolist()
-        assert twin.threshold_ == region.threshold_
+    for restored in (ConformalOutlierDetector.from_dict(kept), pickle.loads(pickle.dumps(region))):
+        assert restored.p_value(new).tolist() == region.p_value(new).tolist()
+        assert restored.threshold_ == region.threshold_
     assert not hasattr(clone(region), "scores_")
 
 

@@ -109,8 +109,8 @@ def test_every_kind_of_outputs_is_calibrated_and_kept(outputs: Any, method: Any)
     assert abs(pit.mean() - 0.5) < 0.09  # 3 standard errors of uniform values
     assert abs(found.interval(0.8).coverage(Y[NEW]) - 0.8) < 0.15
     kept = ConformalPredictiveSystem.from_dict(json.loads(json.dumps(system.to_dict())))
-    for twin in (kept, pickle.loads(pickle.dumps(system))):
-        assert (twin.predict(outputs.take(NEW)).cdf(Y[NEW]) == found.cdf(Y[NEW])).all()
+    for restored in (kept, pickle.loads(pickle.dumps(system))):
+        assert (restored.predict(outputs.take(NEW)).cdf(Y[NEW]) == found.cdf(Y[NEW])).all()
     assert clone(system).get_params() == system.get_params()
     assert repr(found).startswith("PredictiveDistributions(shape (100,)")
 

@@ -110,9 +110,9 @@ def test_a_loss_that_falls_is_rejected_with_its_place_and_remedy() -> None:
     losses = missed(50)
     losses[17, 7:] = np.maximum(losses[17, 7:], 0.5)
     losses[17, 8] = losses[17, 7] - 0.25
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         RiskControl(0.2).fit(losses, GRID)
-    text = str(refused.value)
+    text = str(caught.value)
     assert f"{losses[17, 7]:g} at 0.35 and {losses[17, 8]:g} at 0.4 in row 17" in text
     assert "a fall by 0.25" in text
     assert "monotonize=True" in text
@@ -137,9 +137,9 @@ def test_the_envelope_is_the_largest_loss_so_far() -> None:
 
 
 def test_without_a_threshold_that_is_safe_the_reason_is_given() -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         RiskControl(0.1).fit(missed(5), GRID)
-    assert "bound is at most 0.1, got 0.1667 at the safest, 0, of 5 rows" in str(refused.value)
+    assert "bound is at most 0.1, got 0.1667 at the safest, 0, of 5 rows" in str(caught.value)
     with pytest.raises(BadValueError, match=r"p-value is at most 0\.1, got"):
         RiskControl(0.1, "ltt", 0.1).fit(missed(10), GRID)
 
@@ -179,9 +179,9 @@ def test_json_and_text() -> None:
 def test_invalid_input_is_reported(
     options: Any, losses: Any, thresholds: list[float], words: str
 ) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         RiskControl(**options).fit(losses, thresholds)
-    assert words in str(refused.value)
+    assert words in str(caught.value)
 
 
 def test_what_is_no_number_or_no_row_is_reported() -> None:

@@ -81,8 +81,8 @@ def test_a_singular_covariance_says_where_and_how_to_fix_it(x: Any, column: int)
     reach = np.zeros(len(s))
     with pytest.raises(BadValueError, match=SINGULAR.format(column)):
         _shrunk_covariance(s, np.diag(s), reach, len(x), 0.0, "caller")
-    mended = _shrunk_covariance(s, np.diag(s), reach, len(x), None, "caller")[0]
-    assert np.linalg.eigvalsh(mended).min() > 0
+    shrunk = _shrunk_covariance(s, np.diag(s), reach, len(x), None, "caller")[0]
+    assert np.linalg.eigvalsh(shrunk).min() > 0
 
 
 def test_rows_that_never_differ_raise() -> None:

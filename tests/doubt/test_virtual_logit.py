@@ -127,8 +127,8 @@ def test_weights_of_rows_count_as_repeats() -> None:
     known, weights, bias = made(100, 6, 3)
     repeats = np.arange(100) % 3
     uncertainty = VirtualLogitMatching(weights, bias, 2).fit(known, sample_weight=repeats)
-    twin = VirtualLogitMatching(weights, bias, 2).fit(np.repeat(known, repeats, axis=0))
-    close(uncertainty.score(known), twin.score(known), rtol=1e-9, atol=1e-9)
+    repeated = VirtualLogitMatching(weights, bias, 2).fit(np.repeat(known, repeats, axis=0))
+    close(uncertainty.score(known), repeated.score(known), rtol=1e-9, atol=1e-9)
     expected = reference(known, known, weights, bias, 2, repeats.astype(np.float64))
     close(uncertainty.score(known), expected, rtol=1e-8, atol=1e-8)
 
@@ -145,9 +145,9 @@ def test_streams_give_what_arrays_give(n_parts: int) -> None:
 def test_ood_inputs_off_the_main_space_are_doubted() -> None:
     known, weights, bias = made(500, 20, 4)
     uncertainty = VirtualLogitMatching(weights, bias, 12).fit(known)
-    strange = known[250:] + np.random.default_rng(0).normal(0, 1, (250, 20))
+    outliers = known[250:] + np.random.default_rng(0).normal(0, 1, (250, 20))
     is_outlier = np.arange(500) >= 250
-    scores = uncertainty.score(np.concatenate([known[:250], strange]))
+    scores = uncertainty.score(np.concatenate([known[:250], outliers]))
     assert roc_auc(is_outlier, scores) > 0.9
     # On average, a known row's virtual logit is its largest logit.
     virtual = uncertainty.score(known) + special.logsumexp(known @ weights.T + bias, axis=1)

@@ -10,10 +10,10 @@ from examples.uncertain_findings import LIKELIHOOD, make_images, run
 
 @pytest.mark.slow
 def test_the_example_calibrates_and_controls_the_recall(tmp_path: Path) -> None:
-    told: list[str] = []
-    calibrator = run(tmp_path, told.append, n_epochs=15)
-    story = "\n".join(told)
-    before, after = (float(one) for one in told[3].split())
+    message: list[str] = []
+    calibrator = run(tmp_path, message.append, n_epochs=15)
+    story = "\n".join(message)
+    before, after = (float(one) for one in message[3].split())
     assert after < before
     assert "A recall of 0.9 is promised with" in story
     assert "epistemic uncertainty" in story

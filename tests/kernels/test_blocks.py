@@ -32,30 +32,30 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
-@pytest.mark.parametrize(("wish", "threads"), [("1", 1), ("3", 3), (" 8\n", 8)])
+@pytest.mark.parametrize(("setting", "threads"), [("1", 1), ("3", 3), (" 8\n", 8)])
 def test_environment_sets_the_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch, wish: str, threads: int
+    monkeypatch: pytest.MonkeyPatch, setting: str, threads: int
 ) -> None:
-    monkeypatch.setenv("DUBITO_THREADS", wish)
+    monkeypatch.setenv("DUBITO_THREADS", setting)
     assert n_threads() == threads
 
 
-@pytest.mark.parametrize("wish", ["", "  "])
+@pytest.mark.parametrize("setting", ["", "  "])
 def test_without_a_setting_there_are_as_many_threads_as_allowed(
-    monkeypatch: pytest.MonkeyPatch, wish: str
+    monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setenv("DUBITO_THREADS", wish)
+    monkeypatch.setenv("DUBITO_THREADS", setting)
     assert 1 <= n_threads() <= (os.cpu_count() or 1)
 
 
-@pytest.mark.parametrize("wish", ["0", "-1", "1.5", "two", "²"])
+@pytest.mark.parametrize("setting", ["0", "-1", "1.5", "two", "²"])
 def test_a_setting_that_is_no_positive_integer_raises(
-    monkeypatch: pytest.MonkeyPatch, wish: str
+    monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setenv("DUBITO_THREADS", wish)
+    monkeypatch.setenv("DUBITO_THREADS", setting)
     with pytest.raises(BadValueError, match="must be a positive integer"):
         n_threads()
-    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", wish)
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", setting)
     with pytest.raises(BadValueError, match="`DUBITO_BLOCK_ENTRIES` must be a positive integer"):
         row_blocks(3, 2)
 

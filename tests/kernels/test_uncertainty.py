@@ -52,8 +52,8 @@ def plain(array: Floats, *, is_logits: bool) -> Floats:
     spread = (shares * np.where(shares > 0, distance, 0)).sum(axis=1)
     margin = (rest + shares[:, 1]) / total
     energy = -(x[:, 0] * is_logits + log_total)
-    twin = np.stack([rest / total, log_total - spread / total, margin, energy])
-    return twin.astype(np.float64)
+    reference = np.stack([rest / total, log_total - spread / total, margin, energy])
+    return reference.astype(np.float64)
 
 
 def assert_same(got: Floats, expected: Floats, dtype: Precision) -> None:

@@ -62,9 +62,9 @@ class Heads(nn.Module):
 def test_what_is_collected_is_what_the_model_says_in_evaluation(is_training: bool) -> None:
     model = network().train(is_training)
     state = {name: one.clone() for name, one in model.state_dict().items()}
-    told: list[int] = []
-    found = collect_outputs(model, loader(IMAGES, LABELS), on_progress=told.append)
-    assert told == [10, 20, 25]
+    message: list[int] = []
+    found = collect_outputs(model, loader(IMAGES, LABELS), on_progress=message.append)
+    assert message == [10, 20, 25]
     assert all(module.training is is_training for module in model.modules())
     assert all(one.equal(state[name]) for name, one in model.state_dict().items())
     model.eval()
@@ -370,11 +370,11 @@ def test_logits_come_exactly_as_the_network_put_them_out(likelihood: Any) -> Non
 def test_outputs_that_are_not_finite_are_reported_under_a_likelihood(likelihood: Any) -> None:
     bad = IMAGES.clone()
     bad[4] = torch.nan
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(BadValueError) as caught:
         collect_outputs(
             network(likelihood.n_outputs), [(IMAGES, LABELS), (bad, LABELS)], likelihood=likelihood
         )
-    assert str(told.value).startswith(
+    assert str(caught.value).startswith(
         "collect_outputs (batch 1): `outputs` must be finite, got nan in row 4"
     )
 

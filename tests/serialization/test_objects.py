@@ -249,8 +249,8 @@ def intervals(kept: Any, rng: np.random.Generator) -> Any:
         return np.nan_to_num(np.stack([found.low, found.high]), nan=np.nan)
     if isinstance(kept, ConformalPredictiveSystem):
         return kept.predict(outputs).quantile([0.1, 0.5, 0.9]).array
-    mended: Any = kept.transform(outputs)
-    return mended.std if isinstance(mended, Normal) else mended.array
+    calibrated: Any = kept.transform(outputs)
+    return calibrated.std if isinstance(calibrated, Normal) else calibrated.array
 
 
 def test_every_kind_that_is_kept_is_held_to_this() -> None:
@@ -264,11 +264,11 @@ def test_it_comes_back_the_same_from_lists_and_from_arrays(kept: Any) -> None:
     values = kept.to_dict()
     text = json.loads(json.dumps(values, allow_nan=False))
     for written in (values, text, as_arrays(text)):
-        twin = type(kept).from_dict(written)
-        assert twin.to_dict() == values
-        assert np.array_equal(said(twin), said(kept))
+        restored = type(kept).from_dict(written)
+        assert restored.to_dict() == values
+        assert np.array_equal(said(restored), said(kept))
         for name, value in kept._learned().items():
-            again = getattr(twin, name)
+            again = getattr(restored, name)
             assert type(again) is type(value)
             if isinstance(value, np.ndarray) and name not in ("threshold_", "reference_"):
                 assert again.dtype == value.dtype
@@ -290,17 +290,17 @@ def test_float32_stays_where_an_array_came() -> None:
     fitted = NearestNeighborDistance(2).fit(FEATURES.astype(np.float32))
     values = fitted.to_dict()
     values["fitted"]["reference_"] = np.array(values["fitted"]["reference_"], dtype=">f4")
-    twin = NearestNeighborDistance.from_dict(values)
-    assert twin.reference_.dtype == np.float32
-    assert np.array_equal(twin.score(FEATURES), fitted.score(FEATURES))
+    restored = NearestNeighborDistance.from_dict(values)
+    assert restored.reference_.dtype == np.float32
+    assert np.array_equal(restored.score(FEATURES), fitted.score(FEATURES))
 
 
 def test_what_was_read_is_not_what_was_given() -> None:
     values = EnsembleTemperatureScaling().fit(Logits(LOGITS), LABELS).to_dict()
     values["fitted"]["weights_"] = given = np.array(values["fitted"]["weights_"])
-    twin = EnsembleTemperatureScaling.from_dict(values)
+    restored = EnsembleTemperatureScaling.from_dict(values)
     given[:] = np.nan
-    assert np.isfinite(twin.weights_).all()
+    assert np.isfinite(restored.weights_).all()
 
 
 N_MUTATIONS = 200
@@ -397,9 +397,9 @@ def test_mutated_files_raise_or_give_valid_results(kept: Any) -> None:
 def test_names_of_classes_come_back_as_they_were() -> None:
     for names in (("a", "b", "c"), (10, 20, 30), (True, "x", 1.5)):
         fitted = TemperatureScaling().fit(Logits(LOGITS, names), [names[k] for k in LABELS])
-        twin = TemperatureScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
-        assert twin.classes_ == names
-        assert twin.n_classes_ == 3
+        restored = TemperatureScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
+        assert restored.classes_ == names
+        assert restored.n_classes_ == 3
 
 
 @pytest.mark.parametrize(
@@ -414,11 +414,11 @@ def test_a_calibrator_inside_a_calibrator_survives_fitted_or_not() -> None:
     fitted = OneVsRest(PlattScaling()).fit(Logits(LOGITS), LABELS)
     kept = json.loads(json.dumps(fitted.to_dict()))
     assert kept["params"]["calibrator"]["fitted"] == {}
-    twin = BaseCalibrator.from_dict(kept)
-    assert isinstance(twin, OneVsRest)
-    assert [type(one) for one in twin.calibrators_] == [PlattScaling] * 3
+    restored = BaseCalibrator.from_dict(kept)
+    assert isinstance(restored, OneVsRest)
+    assert [type(one) for one in restored.calibrators_] == [PlattScaling] * 3
     with pytest.raises(UnfittedError):
-        twin.calibrator.to_dict()
+        restored.calibrator.to_dict()
 
 
 def test_a_splitter_is_not_kept() -> None:
@@ -434,19 +434,19 @@ def test_folds_given_as_rows_are_kept() -> None:
         fitted = AutoCalibrator(cv=splits, time_budget=0).fit(Logits(LOGITS), LABELS)
         values = json.loads(json.dumps(fitted.to_dict()))
         for written in (values, as_arrays(values)):
-            twin = AutoCalibrator.from_dict(written)
-            found = [[part.tolist() for part in fold] for fold in twin.cv]
+            restored = AutoCalibrator.from_dict(written)
+            found = [[part.tolist() for part in fold] for fold in restored.cv]
             assert found == [[part.tolist() for part in fold] for fold in splits]
-        twin.fit(Logits(LOGITS), LABELS)
+        restored.fit(Logits(LOGITS), LABELS)
 
 
 @pytest.mark.slow
 def test_the_evidence_of_a_selection_is_serialized() -> None:
     fitted = AutoCalibrator(time_budget=0).fit(Logits(LOGITS), LABELS)
-    twin = AutoCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
-    assert twin.summary() == fitted.summary()
-    assert twin.evidence_ == fitted.evidence_
-    assert str(twin.evidence_).endswith("cross-fitted on 30 rows")
+    restored = AutoCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert restored.summary() == fitted.summary()
+    assert restored.evidence_ == fitted.evidence_
+    assert str(restored.evidence_).endswith("cross-fitted on 30 rows")
 
 
 def test_regressions_are_kept_too() -> None:
@@ -454,8 +454,8 @@ def test_regressions_are_kept_too() -> None:
     outputs, y = Normal(np.zeros((50, 2)), np.ones((50, 2))), rng.normal(size=(50, 2))
     for kind in (VarianceScaling, QuantileRecalibration):
         fitted = kind().fit(outputs, y)
-        twin = kind.from_dict(json.loads(json.dumps(fitted.to_dict())))
-        first, second = fitted.transform(outputs), twin.transform(outputs)
+        restored = kind.from_dict(json.loads(json.dumps(fitted.to_dict())))
+        first, second = fitted.transform(outputs), restored.transform(outputs)
         for name in ("mean", "std", "array"):
             if hasattr(first, name):
                 assert np.array_equal(getattr(first, name), getattr(second, name))
@@ -714,20 +714,20 @@ def test_estimators_follow_the_contract_of_scikit_learn(estimator: Serializable)
     assert estimator.get_params() == BaseEstimator.get_params(estimator)
     assert estimator.get_params(deep=False) == BaseEstimator.get_params(estimator, deep=False)
     assert repr(estimator) == " ".join(BaseEstimator.__repr__(estimator).split())
-    for twin in (clone(estimator), sklearn_clone(estimator)):
-        assert type(twin) is type(estimator)
-        assert repr(twin) == repr(estimator)
+    for restored in (clone(estimator), sklearn_clone(estimator)):
+        assert type(restored) is type(estimator)
+        assert repr(restored) == repr(estimator)
 
 
 def test_a_clone_shares_nothing_and_is_not_fitted() -> None:
     fitted = OneVsRest(HistogramBinning(3)).fit(Logits(LOGITS), LABELS)
-    twin = clone(fitted)
-    assert not twin.__sklearn_is_fitted__()
-    assert twin.calibrator is not fitted.calibrator
-    twin.set_params(calibrator__n_bins=5)
-    assert (twin.calibrator.n_bins, fitted.calibrator.n_bins) == (5, 3)
+    unfitted = clone(fitted)
+    assert not unfitted.__sklearn_is_fitted__()
+    assert unfitted.calibrator is not fitted.calibrator
+    unfitted.set_params(calibrator__n_bins=5)
+    assert (unfitted.calibrator.n_bins, fitted.calibrator.n_bins) == (5, 3)
     with pytest.raises(ValueError, match="Invalid parameter 'bins'"):
-        twin.set_params(bins=5)
+        unfitted.set_params(bins=5)
 
 
 def test_scikit_learn_cross_validates_a_calibrator() -> None:

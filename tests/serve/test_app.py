@@ -301,8 +301,8 @@ def test_it_is_not_ready_without_a_policy_or_a_database(
     answer = httpx.get(f"{api.address}/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"status": "no policy is active"}
-    refused = api.client.post("/v1/decide", json={"logits": [TORN]})
-    assert refused.status_code == 409
+    rejected = api.client.post("/v1/decide", json={"logits": [TORN]})
+    assert rejected.status_code == 409
 
 
 def test_a_database_failure_is_reported(api: Api) -> None:
@@ -359,9 +359,9 @@ def test_responses_are_sent_without_delay() -> None:
 def test_a_port_in_use_is_reported() -> None:
     listener = open_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         open_socket("127.0.0.1", port)
-    assert str(refused.value).startswith(
+    assert str(caught.value).startswith(
         f"dubito serve: `--host` must be a free address and port, got 127.0.0.1:{port} ("
     )
     listener.close()

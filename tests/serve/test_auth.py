@@ -102,9 +102,9 @@ def test_a_cookie_needs_a_csrf_token(api: Api) -> None:
     session, csrf = session_of(api, api.store.create_token("bob", ["review", "decide"]))
     browser = httpx.Client(base_url=api.address, cookies={"dubito_session": session})
     assert browser.get("/v1/review").status_code == 200
-    refused = browser.post("/v1/decide", json=BODY)
-    assert refused.status_code == 403
-    assert refused.json()["detail"] == (
+    rejected = browser.post("/v1/decide", json=BODY)
+    assert rejected.status_code == 403
+    assert rejected.json()["detail"] == (
         "The request does not come from a page of this service. Reload the page and try again."
     )
     proof = {"X-CSRF-Token": csrf}
@@ -238,9 +238,9 @@ def test_the_address_of_the_connection_is_a_known_host() -> None:
 
 def test_an_allowed_host_is_a_name() -> None:
     for wrong in ("http://example.org", "a b", ""):
-        with pytest.raises(BadValueError) as refused:
+        with pytest.raises(BadValueError) as caught:
             Settings(allowed_hosts=[wrong])
-        assert str(refused.value) == (
+        assert str(caught.value) == (
             "dubito serve: `--allowed-host` must be a host name or address, "
             f"got {wrong!r}. Use --allowed-host example.org."
         )

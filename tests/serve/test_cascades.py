@@ -132,7 +132,7 @@ def test_a_row_is_decided_stage_by_stage_as_by_the_library(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({"confidences": {"small": [0.8]}}, "'a' has confidence 0.7 of small, got 0.8"),
         ({"confidences": {"small": [0.7]}, "costs": {"large": [0.3]}}, "with other `costs`"),
@@ -142,19 +142,19 @@ def test_a_row_is_decided_stage_by_stage_as_by_the_library(
     ],
 )
 def test_what_differs_from_what_is_stored_is_a_conflict(
-    shared: Api, body: dict[str, Any], told: str
+    shared: Api, body: dict[str, Any], message: str
 ) -> None:
     assert sent(shared.client, "a", small=0.7)["action"] == "call large"
     assert sent(shared.client, "b", small=0.999)["action"] == "answer small"
     answer = shared.client.post("/v1/decide", json={"ids": ["a"], **body})
-    assert (answer.status_code, told in answer.json()["detail"]) == (409, True), answer.text
+    assert (answer.status_code, message in answer.json()["detail"]) == (409, True), answer.text
     more = {"ids": ["new", *body.get("ids", ["a"])], "confidences": {"small": [0.5, 0.1]}}
     assert shared.client.post("/v1/decide", json=more).status_code == 409
     assert shared.client.get("/v1/decisions/new").status_code == 404  # nothing is stored
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ({}, "must have rows"),
         ({"ids": []}, "must have rows"),
@@ -178,18 +178,18 @@ def test_what_differs_from_what_is_stored_is_a_conflict(
     ],
 )
 def test_invalid_requests_are_rejected_with_422(
-    shared: Api, body: dict[str, Any], told: str
+    shared: Api, body: dict[str, Any], message: str
 ) -> None:
     answer = shared.client.post("/v1/decide", json=body)
-    assert (answer.status_code, told in answer.json()["detail"]) == (422, True), answer.text
+    assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
 
 
 def test_answers_are_texts_and_bodies_json(shared: Api) -> None:
     body = b'{"confidences": {"small": [0.7]}, "answers": {"small": ["\\ud800"]}}'
     assert shared.client.post("/v1/decide", content=body).status_code == 422
     headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
-    refused = shared.client.post("/v1/decide", content=body, headers=headers)
-    assert (refused.status_code, "Send the rows as JSON" in refused.text) == (422, True)
+    rejected = shared.client.post("/v1/decide", content=body, headers=headers)
+    assert (rejected.status_code, "Send the rows as JSON" in rejected.text) == (422, True)
 
 
 def test_outputs_that_were_not_asked_for_count_until_the_row_is_decided(
@@ -213,8 +213,8 @@ def test_an_idempotency_key_gives_the_same_ids_and_one_body(shared: Api) -> None
     answers = [shared.client.post("/v1/decide", json=body, headers=headers) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
     other = {"ids": [answers[0].json()["decisions"][0]["id"]]}
-    refused = shared.client.post("/v1/decide", json=other, headers=headers)
-    assert (refused.status_code, "different body" in refused.json()["detail"]) == (409, True)
+    rejected = shared.client.post("/v1/decide", json=other, headers=headers)
+    assert (rejected.status_code, "different body" in rejected.json()["detail"]) == (409, True)
 
 
 def test_concurrent_requests_for_one_id_store_one_output(
@@ -282,19 +282,19 @@ def test_reviews_and_labels(tmp_path: Path, cascade: Cascade, running: Running) 
         assert "Is the answer of small correct?" in page
         assert "Lyon (confidence 0.1)" in page
         label = {"action": "label", "label": "maybe"}
-        refused = client.post("/v1/review/hard", json=label)
-        assert (refused.status_code, "true or false" in refused.json()["detail"]) == (422, True)
+        rejected = client.post("/v1/review/hard", json=label)
+        assert (rejected.status_code, "true or false" in rejected.json()["detail"]) == (422, True)
         given = client.post("/v1/review/hard", json={"action": "label", "label": False})
         assert given.status_code == 200, given.text
         assert client.get("/v1/review").json()["waiting"] == 0
         assert "Row hard was labeled wrong." in client.get("/review").text
         assert client.get("/v1/decisions/hard").json()["label"] is False
-        for name, status, told in (
+        for name, status, message in (
             ("open", 409, "waits for the output of large"),
             ("none", 404, "There is no decision 'none'"),
         ):
             answer = client.post("/v1/labels", json={"ids": [name], "labels": [True]})
-            assert (answer.status_code, told in answer.json()["detail"]) == (status, True)
+            assert (answer.status_code, message in answer.json()["detail"]) == (status, True)
         for value, status in ((True, 200), (1, 200), (False, 409), (0.5, 422), (None, 422)):
             answer = client.post("/v1/labels", json={"ids": ["easy"], "labels": [value]})
             assert answer.status_code == status, answer.text
@@ -403,11 +403,11 @@ def test_the_monitor_page(
 ) -> None:
     api, _, _ = monitored
     page = api.client.get("/monitor").text
-    for told in (
+    for message in (
         "No alarm.", "Still waiting for an output: 3 rows for large", "Accuracy of answers",
         "Actions over time", "ECE of P(correct)", "dubito cascade fit",
     ):  # fmt: skip
-        assert told in page
+        assert message in page
     assert "Refit to the labels so far" not in page
     with pytest.raises(HTTPError, match="Fit it again with `dubito cascade fit`"):
         add_candidate(api.app.state.service)
@@ -472,11 +472,11 @@ def test_another_cascade_takes_over_rows_that_wait(
         assert sent(client, "b", small=0.7)["policy"] == number  # the other model is unknown now
         assert sent(client, "a", small=0.7)["policy"] == 1
         assert client.post("/v1/policies/rollback").json() == {"active": 1}
-        refused = client.post("/v1/policies", content=policy.to_json())
-        assert (refused.status_code, "of a cascade" in refused.json()["detail"]) == (409, True)
+        rejected = client.post("/v1/policies", content=policy.to_json())
+        assert (rejected.status_code, "of a cascade" in rejected.json()["detail"]) == (409, True)
     with policy_opened(f"sqlite:///{tmp_path}/other.db", policy) as store:
-        refused = running(store).client.post("/v1/policies", content=newer.to_json())
-        assert (refused.status_code, "same classes" in refused.json()["detail"]) == (409, True)
+        rejected = running(store).client.post("/v1/policies", content=newer.to_json())
+        assert (rejected.status_code, "same classes" in rejected.json()["detail"]) == (409, True)
 
 
 def test_without_tiers_all_rows_are_reviewed(tmp_path: Path, running: Running) -> None:

@@ -106,9 +106,9 @@ def test_a_large_request_is_answered_like_small_ones(api: Api) -> None:
     labels = {"ids": ids, "labels": ["a"] * 2500}
     assert api.client.post("/v1/labels", json=labels).json()["new"] == 2500
     more = {"ids": [f"new {name}" for name in ids[:-1]] + ids[-1:], "labels": ["b"] * 2500}
-    refused = api.client.post("/v1/labels", json=more)
-    assert refused.status_code == 409
-    assert "Id 'r2499' has a different label" in refused.json()["detail"]
+    rejected = api.client.post("/v1/labels", json=more)
+    assert rejected.status_code == 409
+    assert "Id 'r2499' has a different label" in rejected.json()["detail"]
     assert api.store.get_label("new r0") is None
     corrected = api.client.post("/v1/labels?correct=1", json=more).json()
     assert corrected == {"received": 2500, "new": 2499, "corrected": 1}
@@ -489,13 +489,13 @@ def test_a_missing_argument_is_reported_as_a_field() -> None:
     settings = Settings()
     rows = RequestRows.of({"probabilities": [[0.5, 0.5]]}, policy, settings)
     request = DecisionRequest(rows, 1, policy)
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         decide_batch([request], settings, np.random.default_rng(0))
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "`row_costs` must hold the columns of the costs, 'amount', got none. "
         "Send `row_costs` as the policy requires."
     )
-    assert "Policy" not in str(refused.value)
+    assert "Policy" not in str(caught.value)
     body = {"probabilities": [[0.5, 0.5]] * 2, "row_costs": {"fee": [1, 1], "amount": [0.5, 9]}}
     rows = RequestRows.of(body, policy, settings)
     [new] = decide_batch([DecisionRequest(rows, 1, policy)], settings, np.random.default_rng(0))
@@ -617,8 +617,8 @@ def _decide_answers(api: Api, policy: Policy) -> None:
     for wrong in (False, 0, "wrong"):  # all of these are the same label
         same = {"ids": ["x", "y"], "labels": [True, wrong]}
         assert api.client.post("/v1/labels", json=same).json()["corrected"] == 0
-    refused = api.client.post("/v1/labels", json={"ids": ["x"], "labels": [2]})
-    assert "true or false, 1 or 0, correct or wrong" in refused.text
+    rejected = api.client.post("/v1/labels", json={"ids": ["x"], "labels": [2]})
+    assert "true or false, 1 or 0, correct or wrong" in rejected.text
     assert api.client.get("/v1/monitor").is_success
     with pytest.raises(HTTPError, match="dubito fit"):
         _refit(api.store.decisions_since(), policy, api.store.find_features)
@@ -651,15 +651,15 @@ def test_invalid_scores_are_rejected_with_422(
 
 
 def test_scores_for_a_policy_of_classes_are_rejected_with_422(api: Api) -> None:
-    refused = api.client.post("/v1/decide", json={"scores": {"judge": [1.0]}})
-    assert refused.status_code == 422
+    rejected = api.client.post("/v1/decide", json={"scores": {"judge": [1.0]}})
+    assert rejected.status_code == 422
     assert (
         "`scores` must not be sent to a policy that decides on classes"
-        in (refused.json()["detail"])
+        in (rejected.json()["detail"])
     )
     # Answers are those of models that a policy asks; a text of that name is no field.
     known = api.client.post("/v1/decide", json={"logits": [SURE], "ids": ["answers"]})
     assert known.json()["decisions"][0]["next_model"] is None
     body = {"ids": ["answers"], "answers": {"large": ["a"]}}
-    refused = api.client.post("/v1/decide", json=body)
-    assert (refused.status_code, "asks no model" in refused.text) == (409, True)
+    rejected = api.client.post("/v1/decide", json=body)
+    assert (rejected.status_code, "asks no model" in rejected.text) == (409, True)

@@ -234,9 +234,9 @@ def test_retries_conflicts_and_corrections(tmp_path: Path, running: Running) -> 
         state = forecaster.online.to_dict()
         assert client.post("/v1/forecasts", json=body).json()["forecasts"] == first  # repeated
         changed = {**body, "quantiles": [[1.0, 2.0, 3.0], *body["quantiles"][1:]]}
-        refused = client.post("/v1/forecasts", json=changed)
-        assert refused.status_code == 409
-        assert "'east, 0, 12.0' was forecast with a different body" in refused.json()["detail"]
+        rejected = client.post("/v1/forecasts", json=changed)
+        assert rejected.status_code == 409
+        assert "'east, 0, 12.0' was forecast with a different body" in rejected.json()["detail"]
         waiting = {**body_of(history("quantiles"), [71]), "ids": ["past 71"]}  # in the state file
         assert client.post("/v1/forecasts", json=waiting).status_code == 200
         other = {**waiting, "quantiles": [[1.0, 2.0, 3.0]]}
@@ -331,7 +331,7 @@ NOW = {"time": ["2024-11-23"]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "told"),
+    ("kind", "body", "message"),
     [
         ("points", {"points": [1.0]}, "The field `time` is missing"),
         ("points", {**NOW, "points": [1.0, 2.0]}, "`points` must be a list with one value per "
@@ -365,11 +365,11 @@ NOW = {"time": ["2024-11-23"]}
     ],
 )  # fmt: skip
 def test_invalid_forecasts_are_rejected_with_422(
-    kind: str, body: dict[str, Any], told: str, shared_apis: dict[str, Api]
+    kind: str, body: dict[str, Any], message: str, shared_apis: dict[str, Api]
 ) -> None:
     answer = shared_apis[kind].client.post("/v1/forecasts", json=body)
     assert answer.status_code == 422
-    assert told in answer.json()["detail"]
+    assert message in answer.json()["detail"]
 
 
 def test_numbers_for_a_state_of_dates_are_rejected_with_422(
@@ -395,8 +395,8 @@ def test_crossing_quantiles_are_sorted_on_request(tmp_path: Path, running: Runni
         client = running(store).client
         body = {"time": [12, 13], "levels": [0.05, 0.5, 0.95], "series": ["east", "east"]}
         body["quantiles"] = [[21.0, 20.0, 22.0], [20.0, 21.0, 22.0]]
-        refused = client.post("/v1/forecasts", json=body)
-        assert "Send it with ?rearrange=true to sort them" in refused.json()["detail"]
+        rejected = client.post("/v1/forecasts", json=body)
+        assert "Send it with ?rearrange=true to sort them" in rejected.json()["detail"]
         answer = client.post("/v1/forecasts?rearrange=true", json=body).json()
         assert answer["n_rearranged"] == 1
         first, second = answer["forecasts"]
@@ -404,13 +404,13 @@ def test_crossing_quantiles_are_sorted_on_request(tmp_path: Path, running: Runni
 
 
 def test_invalid_true_values_are_rejected_with_422(shared_apis: dict[str, Api]) -> None:
-    for kind, label, told in (
+    for kind, label, message in (
         ("points", "x", '`labels[0]` must be the true value, a number, got "x"'),
         ("classes", "x", "'x' is not a class of the policy. Use one of a, b, c."),
     ):
         body = {"ids": ["past 71"], "labels": [label]}
         answer = shared_apis[kind].client.post("/v1/labels", json=body)
-        assert (answer.status_code, answer.json()["detail"][: len(told)]) == (422, told)
+        assert (answer.status_code, answer.json()["detail"][: len(message)]) == (422, message)
 
 
 def test_a_state_is_served_and_no_other_replaces_it(

@@ -29,9 +29,9 @@ def test_a_label_is_corrected_on_request_and_its_history_kept(api: Api) -> None:
     body = {"ids": ["x", "y"], "labels": ["a", "a"]}
     api.client.post("/v1/labels", json=body)
     other = {"ids": ["x", "y", "z"], "labels": ["b", "a", "c"]}
-    refused = api.client.post("/v1/labels", json=other)
-    assert refused.status_code == 409
-    assert refused.json()["detail"] == (
+    rejected = api.client.post("/v1/labels", json=other)
+    assert rejected.status_code == 409
+    assert rejected.json()["detail"] == (
         "Id 'x' has a different label. Send the same label, or add ?correct=true to replace it."
     )
     assert api.store.get_label("z") is None

@@ -43,9 +43,9 @@ def test_a_policy_is_parsed_outside_the_writer(api: Api, monkeypatch: pytest.Mon
     assert threads
     assert "dubito-writer" not in threads
     nested = b"[" + b"[]," * 200_000 + b"[]]"
-    refused = api.client.post("/v1/policies", content=nested)
-    assert refused.status_code == 413
-    assert "A JSON body may have at most 101,000 lists" in refused.json()["detail"]
+    rejected = api.client.post("/v1/policies", content=nested)
+    assert rejected.status_code == 413
+    assert "A JSON body may have at most 101,000 lists" in rejected.json()["detail"]
 
 
 def test_two_first_policies_have_the_same_classes(tmp_path: Path) -> None:

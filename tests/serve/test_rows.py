@@ -71,9 +71,9 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
     ],
 )
 def test_invalid_fields_are_reported(body: dict[str, Any], words: str) -> None:
-    with pytest.raises(DubitoError) as refused:
+    with pytest.raises(DubitoError) as caught:
         parse(**body)
-    assert words in str(refused.value)
+    assert words in str(caught.value)
 
 
 def test_a_digest_covers_everything_sent_about_a_row() -> None:
@@ -142,9 +142,9 @@ ANYTHING = st.recursive(
     ],
 )
 def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         _as_matrix(value, "logits", SETTINGS)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"`logits` must be rows of equally many numbers, of at most 3.4e+38, got {got}. "
         'Send for example "logits": [[2.5, -1.0], [0.5, 0.0]].'
     )
@@ -164,9 +164,9 @@ def test_invalid_matrices_are_reported_with_their_place(value: Any, got: str) ->
     ],
 )
 def test_amounts_are_one_per_row(value: Any, got: str) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         _as_row_costs({"fee": value}, 2, SETTINGS)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"`row_costs.fee` must be one number per row, got {got}. "
         'Send for example "row_costs": {"amount": [120.0]}.'
     )

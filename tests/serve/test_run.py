@@ -237,11 +237,11 @@ def test_a_service_that_is_busy_says_so(small_store: Store, running: Callable[..
         body = {"logits": [SURE]}
         answers = [pool.submit(api.client.post, "/v1/decide", json=body) for _ in range(2)]
         time.sleep(0.15)
-        refused = read_all(stack.enter_context(connected(api.address)))
+        rejected = read_all(stack.enter_context(connected(api.address)))
         assert [answer.result().status_code for answer in answers] == [200, 200]
     event.remove(small_store.engine, "commit", slow)
-    assert refused.startswith(b"HTTP/1.1 503 ")
-    assert detail_of(refused) == "All connections are in use. Try again."
+    assert rejected.startswith(b"HTTP/1.1 503 ")
+    assert detail_of(rejected) == "All connections are in use. Try again."
 
 
 def test_few_requests_are_taken_ahead_of_their_responses(shared_api: Api) -> None:

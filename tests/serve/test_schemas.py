@@ -29,9 +29,9 @@ def test_json_has_finite_numbers_only(word: str) -> None:
 
 @pytest.mark.parametrize("body", ["true", '{"logits": [[1, false]]}', '[{"a": [[], {"b": true}]}]'])
 def test_booleans_are_not_numbers(body: str) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         parse_json(body.encode())
-    assert str(refused.value) == "The body contains true or false instead of a number. Use 1 or 0."
+    assert str(caught.value) == "The body contains true or false instead of a number. Use 1 or 0."
 
 
 def test_strings_may_contain_true() -> None:
@@ -70,9 +70,9 @@ def test_fields_are_validated() -> None:
 
 @pytest.mark.parametrize("value", ["", "a" * 201, "a\x00b", "\ud800", "line\nbreak", 3, None])
 def test_names_are_short_and_printable(value: Any) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         check_name(value, "The id")
-    assert str(refused.value).startswith("The id must be 1 to 200 printable characters, got ")
+    assert str(caught.value).startswith("The id must be 1 to 200 printable characters, got ")
 
 
 def test_ids_may_be_integers() -> None:
@@ -86,9 +86,9 @@ def test_ids_may_be_integers() -> None:
 def test_labels_are_names_of_classes() -> None:
     assert encode_labels(["b", "a"], ("a", "b")) == [1, 0]
     assert encode_labels([1, "0"], (0, 1)) == [1, 0]
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         encode_labels(["a", "z"], ("a", "b"))
-    assert str(refused.value) == "'z' is not a class of the policy. Use one of a, b."
+    assert str(caught.value) == "'z' is not a class of the policy. Use one of a, b."
     for wrong in ([[1]], [None], [True], "ab", [10**400]):
         with pytest.raises(HTTPError):
             encode_labels(wrong, (0, 1))
@@ -130,11 +130,11 @@ def test_all_errors_are_described() -> None:
 )
 def test_a_body_of_too_many_values_is_not_parsed(body: bytes, words: str) -> None:
     settings = Settings(max_rows=3, max_values=2000)
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         parse_json(body, settings)
-    assert refused.value.status == 413
-    assert words in str(refused.value)
-    assert str(refused.value).endswith("Send fewer rows, or an Arrow stream.")
+    assert caught.value.status == 413
+    assert words in str(caught.value)
+    assert str(caught.value).endswith("Send fewer rows, or an Arrow stream.")
     assert parse_json(body)
 
 

@@ -34,9 +34,9 @@ def test_defaults_are_an_audit_of_one_in_a_hundred_and_no_deleting() -> None:
     ("name", "value"), [("retention_days", 0.0), ("lease_seconds", -1.0), ("max_rows", 0)]
 )
 def test_numbers_must_be_above_0(name: str, value: float) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Settings(**{name: value})  # type: ignore[arg-type]
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"Settings: `{name}` must be a number above 0, got {value!r}. Use {name}=30."
     )
 
@@ -67,9 +67,9 @@ def test_the_catalog_follows_activations(small_store: Store, policy: Policy) -> 
 def test_no_active_policy_is_reported(tmp_path_factory: pytest.TempPathFactory) -> None:
     store = Store.open(f"sqlite:///{tmp_path_factory.mktemp('empty')}/d.db")
     catalog = PolicyCatalog(store)
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         _ = catalog.active
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "No policy is active. Upload one with POST /v1/policies and activate it."
     )
     store.close()

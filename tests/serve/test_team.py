@@ -66,11 +66,11 @@ def test_each_row_goes_to_whom_it_is_worth_most_with(store: Store, new: New, clo
     assert first == "some"
     assert ask(queue, "bob") == first  # the same until it is answered
     store.label_review("much", "ann", 0)
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         queue.claim("ann")
     again = r"ann has reached the limit of 1 review today\. Come back tomorrow at 00:00 .*\."
-    assert re.fullmatch(again, str(refused.value))
-    assert (refused.value.status, refused.value.retry_after) == (429, 11 * 3600 + 3001)
+    assert re.fullmatch(again, str(caught.value))
+    assert (caught.value.status, caught.value.retry_after) == (429, 11 * 3600 + 3001)
 
 
 def test_rows_are_left_for_others_while_they_are_there(
@@ -348,8 +348,8 @@ def test_the_api_of_a_team(small_store: Store, running: Callable[..., Api]) -> N
     assert full.json()["detail"].startswith(
         "ann has reached the limit of 1 review today. Come back"
     )
-    refused = eve.post("/v1/review")
-    assert (refused.status_code, refused.json()["detail"]) == (
+    rejected = eve.post("/v1/review")
+    assert (rejected.status_code, rejected.json()["detail"]) == (
         403,
         "'eve' is not on the review team. Add the reviewer to the file of --team, or use a token "
         "whose name is on it.",
@@ -367,10 +367,10 @@ def test_the_api_of_a_team(small_store: Store, running: Callable[..., Api]) -> N
     assert "Review team" in page
     assert "2 rows wait: 2 beyond today&#39;s capacity.<" in page
     assert "0 more" not in page
-    refused = eve.get("/review")
-    assert refused.status_code == 403
-    assert "not on the review team" in refused.text
-    assert '<a href="/monitor">Monitor</a>' in refused.text
+    rejected = eve.get("/review")
+    assert rejected.status_code == 403
+    assert "not on the review team" in rejected.text
+    assert '<a href="/monitor">Monitor</a>' in rejected.text
     form = httpx.get(f"{api.address}/sign-in")
     csrf = re.search(r'name="csrf" value="([^"]+)"', form.text)
     assert csrf is not None

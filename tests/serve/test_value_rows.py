@@ -117,10 +117,10 @@ def test_quantiles_and_samples_as_json_and_streams(
         sent = client.post("/v1/labels", content=labels, headers={"Content-Type": ARROW})
         assert sent.json()["new"] == 2
         short = client.post("/v1/decide", json={name: [[1.0, 2.0]]})
-        told = f"`{name}` must be rows of {policy.n_columns} numbers, of at most 1e+100, got "
-        assert f"{told}2 numbers in row 0" in short.json()["detail"]
+        message = f"`{name}` must be rows of {policy.n_columns} numbers, of at most 1e+100, got "
+        assert f"{message}2 numbers in row 0" in short.json()["detail"]
         words = client.post("/v1/decide", json={name: [*rows.tolist(), ["x", *rows[0, 1:]]]})
-        assert f'{told}"x" in row 3, column 0' in words.json()["detail"]
+        assert f'{message}"x" in row 3, column 0' in words.json()["detail"]
 
 
 def test_crossing_quantiles_are_sorted_if_the_fit_did(tmp_path: Path, running: Running) -> None:

@@ -60,8 +60,8 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, words: str) -
 def test_a_missing_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         open_source(tmp_path / "days")
-    told = "and there is no such directory. Check the path."
-    assert " ".join(str(caught.value).split()).endswith(told)
+    message = "and there is no such directory. Check the path."
+    assert " ".join(str(caught.value).split()).endswith(message)
     (tmp_path / "days").touch()
     with pytest.raises(BadFileError, match="Convert it to Parquet or CSV"):
         open_source(tmp_path / "days")

@@ -30,8 +30,8 @@ def test_broken_files_are_named(error: Exception) -> None:
 
 
 def test_an_error_without_a_message_becomes_a_file_error() -> None:
-    told = pytest.raises(BadFileError, match=r"f\.csv cannot be read: it is broken")
-    with told, file_errors("f.csv"):
+    expected = pytest.raises(BadFileError, match=r"f\.csv cannot be read: it is broken")
+    with expected, file_errors("f.csv"):
         raise EOFError
 
 

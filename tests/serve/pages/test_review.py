@@ -81,9 +81,9 @@ def test_two_people_never_get_the_same_row(anna: Person, store: Store) -> None:
     mine, theirs = shown_row(anna.get("/review")), shown_row(ben.get("/review"))
     assert mine != theirs
     assert shown_row(anna.get("/review")) == mine
-    refused = ben.post("/review", item="d<b>", answer="label:0")
-    assert refused.status == 409
-    assert "Nothing was changed: id &#39;d&lt;b&gt;&#39; is not claimed by" in refused.text
+    rejected = ben.post("/review", item="d<b>", answer="label:0")
+    assert rejected.status == 409
+    assert "Nothing was changed: id &#39;d&lt;b&gt;&#39; is not claimed by" in rejected.text
     assert store.get_label("d<b>") is None
 
 
@@ -109,18 +109,18 @@ def test_answers_can_be_undone(anna: Person, store: Store) -> None:
     assert answer.headers["location"] == "/review?item=d%3Cb%3E"
     assert shown_row(anna.get(answer.headers["location"])) == "d&lt;b&gt;"
     assert store.get_label("d<b>") is None
-    refused = anna.post("/review/undo", item="d<b>")
-    assert refused.status == 409
-    assert "has nothing to undo" in refused.text
+    rejected = anna.post("/review/undo", item="d<b>")
+    assert rejected.status == 409
+    assert "has nothing to undo" in rejected.text
 
 
 def test_unknown_answers_are_rejected(anna: Person, store: Store) -> None:
     anna.get("/review")
     wrong = ["", "label", "label:3", "label:-1", "label:²", "label:" + "1" * 5000, "activate"]
     for answer in wrong:
-        refused = anna.post("/review", item="d<b>", answer=answer)
-        assert refused.status == 422
-        assert "The page sent an unknown answer. Reload the page." in refused.text
+        rejected = anna.post("/review", item="d<b>", answer=answer)
+        assert rejected.status == 422
+        assert "The page sent an unknown answer. Reload the page." in rejected.text
     assert store.get_label("d<b>") is None
 
 

@@ -49,9 +49,9 @@ def test_users_without_the_review_scope_start_at_the_monitor(store: Store) -> No
     eva = Person(store, "eva", ["admin"])
     assert eva.post("/sign-in", token=eva.token).headers["location"] == "/monitor"
     assert 'href="/review"' not in eva.get("/monitor").split("</header>")[0]
-    refused = eva.ask("GET", "/review")
-    assert refused.status == 403
-    assert "The token needs the scope review." in refused.text
+    rejected = eva.ask("GET", "/review")
+    assert rejected.status == 403
+    assert "The token needs the scope review." in rejected.text
 
 
 def test_an_invalid_token_is_reported_and_not_shown(store: Store) -> None:

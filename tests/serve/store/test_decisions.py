@@ -37,12 +37,12 @@ def test_a_repeated_id_gets_the_first_answer(store: Store, new: New) -> None:
 
 def test_a_different_body_is_rejected_as_a_whole(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}))
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.add_decisions(new({"new": SURE, "a": SURE}))
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "Id 'a' was decided with a different body. Use another id, or send the same body."
     )
-    assert refused.value.status == 409
+    assert caught.value.status == 409
     assert n_rows(store, decisions) == 1
     assert store.get_decision("new") is None
 

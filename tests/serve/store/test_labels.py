@@ -40,9 +40,9 @@ def test_a_label_takes_its_row_out_of_review(
 
 def test_a_different_label_is_rejected_with_its_whole_request(store: Store) -> None:
     store.add_labels(["a"], [1])
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.add_labels(["b", "a"], [0, 2])
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "Id 'a' has a different label. Send the same label, or add ?correct=true to replace it."
     )
     assert store.get_label("b") is None
@@ -79,9 +79,9 @@ def test_a_reviewer_cannot_undo_a_corrected_label(
     store.add_labels(["a"], [2], "cy")
     [before] = store.find_corrections("a")
     assert (before.label, before.reviewer) == (1, "ann")
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.undo_review("a", "ann")
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "The label of id 'a' has been corrected. Correct it with POST /v1/labels?correct=true."
     )
     assert store.get_label("a") == 2

@@ -20,10 +20,10 @@ def test_policies_are_activated_and_rolled_back(store: Store, policy: Policy) ->
     assert [one.is_previous for one in store.list_policies()] == [False, True, False]
     assert store.roll_back() == others[0]
     assert store.roll_back() == 1
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.roll_back()
     assert (
-        str(refused.value)
+        str(caught.value)
         == "There is no previous policy to roll back to. Activate a policy by its id."
     )
     assert store.active_id() == 1
@@ -47,9 +47,9 @@ def test_the_same_policy_is_stored_once(store: Store, policy: Policy) -> None:
 
 
 def test_other_classes_need_another_store(store: Store) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.add_policy(fitted_policy(n_classes=4).to_json())
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "All policies of a database must have the same classes (a, b, c). "
         "Use another database for other classes."
     )
@@ -70,10 +70,10 @@ def test_a_policy_survives_as_text(policy: Policy) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "\ud800", "NaN"])
 def test_an_invalid_document_is_rejected_without_a_path(text: str) -> None:
-    with pytest.raises(BadFileError) as refused:
+    with pytest.raises(BadFileError) as caught:
         Policy.from_json(text)
-    assert str(refused.value).startswith("The policy cannot be read: ")
-    assert "/tmp" not in str(refused.value)
+    assert str(caught.value).startswith("The policy cannot be read: ")
+    assert "/tmp" not in str(caught.value)
 
 
 def test_the_same_fit_at_another_time_has_the_same_content(policy: Policy) -> None:

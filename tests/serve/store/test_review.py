@@ -49,9 +49,9 @@ def test_a_lease_expires(store: Store, new: New) -> None:
     assert store.claim_review("ann", now=now, lease_seconds=60) is not None
     assert store.claim_review("bob", now=now + 59, lease_seconds=60) is None
     assert store.claim_review("bob", now=now + 60, lease_seconds=60) is not None
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.label_review("a", "ann", 0)
-    assert str(refused.value) == "Id 'a' is not claimed by 'ann'. Claim it first."
+    assert str(caught.value) == "Id 'a' is not claimed by 'ann'. Claim it first."
     store.label_review("a", "bob", 0)
     assert store.get_label("a") == 0
 
@@ -59,10 +59,10 @@ def test_a_lease_expires(store: Store, new: New) -> None:
 def test_an_expired_lease_cannot_label(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}))
     store.claim_review("ann", now=time.time() - 100, lease_seconds=60)
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.label_review("a", "ann", 0)
     claim = "The claim of id 'a' by 'ann' expired 40 seconds ago. Claim it again."
-    assert str(refused.value) == claim
+    assert str(caught.value) == claim
 
 
 def test_labeling_twice_is_labeling_once(store: Store, new: New) -> None:
@@ -115,9 +115,9 @@ def test_undo_returns_the_row(store: Store, new: New, kind: str) -> None:
 
 def test_undo_takes_nothing_from_others(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}))
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.undo_review("a", "ann")
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "Reviewer 'ann' has nothing to undo for id 'a'. "
         "Undo a row that you labeled, escalated or skipped."
     )
@@ -133,10 +133,10 @@ def test_undo_takes_nothing_from_others(store: Store, new: New) -> None:
 
 
 def test_a_row_that_is_not_in_review_is_not_found(store: Store) -> None:
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.pass_review("z", "ann", "skip")
-    assert str(refused.value) == "Id 'z' is not in review. Use an id from GET /v1/review."
-    assert refused.value.status == 404
+    assert str(caught.value) == "Id 'z' is not in review. Use an id from GET /v1/review."
+    assert caught.value.status == 404
 
 
 def test_two_processes_and_many_reviewers_never_hold_the_same_row(

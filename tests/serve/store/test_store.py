@@ -67,10 +67,10 @@ def server_setting(url: str, setting: str, reset: str) -> Iterator[None]:
 def test_a_server_without_fsync_is_rejected(empty_postgres: str) -> None:
     with (
         server_setting(empty_postgres, "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM RESET fsync"),
-        pytest.raises(BadValueError) as refused,
+        pytest.raises(BadValueError) as caught,
     ):
         Store.open(empty_postgres)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "dubito: `--database` must sync its commits to disk, got fsync = off. "
         "Run `ALTER SYSTEM SET fsync = on`."
     )
@@ -121,9 +121,9 @@ def test_readers_do_not_wait_for_writers(store: Store) -> None:
     ],
 )
 def test_other_databases_are_rejected(url: str, got: str) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         _open_engine(url)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "dubito: `--database` must be sqlite:///file or "
         f"postgresql+psycopg://user@host/name, got {got}. Use --database sqlite:///dubito.db."
     )
@@ -144,10 +144,10 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, kind: str) -> No
         path = tmp_path / "text"
         path.write_text("This is a text, and no database at all. " * 50)
         path.chmod(0o600)
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Store.open(f"sqlite:///{path}")
     reason = "file is not a database" if kind == "no database" else "unable to open database file"
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "dubito: `--database` must be a database that can be reached and written to, "
         f"got sqlite:///{path} ({reason}). "
         "Check that the directory of the file exists and is writable."
@@ -155,10 +155,10 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, kind: str) -> No
 
 
 def test_an_unreachable_server_is_reported_without_the_password() -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Store.open("postgresql+psycopg://ann:hidden@127.0.0.1:1/dubito?connect_timeout=2")
-    assert "got postgresql+psycopg://ann:***@127.0.0.1:1/dubito" in str(refused.value)
-    assert "hidden" not in str(refused.value)
+    assert "got postgresql+psycopg://ann:***@127.0.0.1:1/dubito" in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_database_of_a_newer_version_is_reported(url: str) -> None:
@@ -175,9 +175,9 @@ def test_one_process_serves_a_file_and_any_number_a_server(url: str) -> None:
     first.lock()
     first.add_labels(["a"], [1])
     if url.startswith("sqlite"):
-        with pytest.raises(BadValueError) as refused:
+        with pytest.raises(BadValueError) as caught:
             second.lock(timeout=0.1)
-        assert str(refused.value) == (
+        assert str(caught.value) == (
             "dubito: `--database` must be a file that no other process serves, "
             f"got {first.engine.url.database} (database is locked). "
             "Stop the other process, or use another file or PostgreSQL."
@@ -218,13 +218,13 @@ def test_a_file_that_others_can_read_raises(tmp_path: Path, ending: str, mode: i
     exposed = Path(f"{name}{ending}")
     exposed.touch()
     exposed.chmod(mode)
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Store.open(f"sqlite:///{name}")
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "dubito: `--database` must be readable by its owner only, got "
         f"{exposed} with mode {mode:o}. Run `chmod 600 '{exposed}'`."
     )
-    remedy = str(refused.value).split("`")[3]
+    remedy = str(caught.value).split("`")[3]
     subprocess.run(shlex.split(remedy), check=True)
     Store.open(f"sqlite:///{name}").close()
 
@@ -252,9 +252,9 @@ def test_a_directory_in_which_all_can_write_raises(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Store.open(f"sqlite:///{shared}/dubito.db")
-    assert f"got {shared} with mode 777. Run `mkdir -m 700 {shared}/private`" in str(refused.value)
+    assert f"got {shared} with mode 777. Run `mkdir -m 700 {shared}/private`" in str(caught.value)
     shared.chmod(0o1777)  # as /tmp: nobody can replace the files of others
     Store.open(f"sqlite:///{shared}/dubito.db").close()
 
@@ -281,9 +281,9 @@ def test_a_file_of_another_user_in_a_shared_directory_raises(tmp_path: Path) -> 
     ],
 )
 def test_a_password_is_in_no_message(url: str) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         Store.open(url)
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_file_with_options_of_sqlite_raises(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def test_only_a_hash_is_stored(store: Store) -> None:
 
 def test_a_name_identifies_one_reviewer(store: Store) -> None:
     store.create_token("ann", ["review"])
-    with pytest.raises(HTTPError) as refused:
+    with pytest.raises(HTTPError) as caught:
         store.create_token("ann", ["decide"])
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "Token 1 already has the name 'ann', and names identify reviewers. "
         "Use another --name, or run `dubito token revoke 1` first."
     )
@@ -71,9 +71,9 @@ def test_tokens_expire_and_are_revoked(store: Store) -> None:
 
 
 def test_invalid_scopes_and_ids_are_rejected(store: Store) -> None:
-    with pytest.raises(BadValueError) as refused:
+    with pytest.raises(BadValueError) as caught:
         store.create_token("ann", ["decide", "root"])
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "dubito token create: `--scope` must be one or more of decide, review, admin, "
         "got decide, root. Use --scope decide."
     )
