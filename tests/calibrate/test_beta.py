@@ -77,7 +77,7 @@ def test_free_coefficients_are_those_of_a_logistic_regression() -> None:
     assert_allclose(found, [*theirs.coef_[0], theirs.intercept_[0]], atol=1e-3)
 
 
-def test_honest_rows_stay_as_they_are() -> None:
+def test_calibrated_rows_stay_unchanged() -> None:
     p = np.linspace(0.001, 0.999, 2001)
     beta = BetaCalibration().fit(Probabilities(p), np.stack([1 - p, p], axis=1))
     assert_allclose(beta.coefficients_, [1, 1, 0], atol=1e-6)

@@ -126,7 +126,7 @@ def test_cross_fitted_is_held_out_outputs_and_a_refit(estimator: Any, x: Array, 
 
 
 @pytest.mark.slow
-def test_probabilities_become_honest() -> None:
+def test_probabilities_become_calibrated() -> None:
     x, y = load_breast_cancer(return_X_y=True)
     models = [GaussianNB(), CalibratedClassifier(GaussianNB(), TemperatureScaling())]
     raw, calibrated = (cross_val_predict(m, x, y, method="predict_proba") for m in models)

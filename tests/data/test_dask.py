@@ -463,7 +463,7 @@ def test_bad_rows_are_those_of_one_machine_each_once(
         DaskShards(client, rows, COLUMNS, bad_rows=BadRows(2)).sum(len)
 
 
-def test_doubts_of_features_are_fitted_where_the_rows_are(
+def test_feature_scores_are_fitted_where_the_rows_are(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for k, n_rows in enumerate([900, 0, 3, 200]):

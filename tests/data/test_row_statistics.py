@@ -145,13 +145,13 @@ def test_without_labels_nothing_is_right_or_lost() -> None:
         assert not numbers.any()
 
 
-def test_doubt_is_not_lost_to_rounding() -> None:
+def test_uncertainty_is_not_lost_to_rounding() -> None:
     rows = row_statistics(Logits(np.array([[0.0, 60.0]])), None)
     assert_allclose(rows.least_confidence, np.exp(-60.0), rtol=1e-12)
     assert rows.confidence.tolist() == [1.0]
 
 
-def test_ranks_are_by_doubt_and_made_once() -> None:
+def test_ranks_are_by_uncertainty_and_made_once() -> None:
     rows = row_statistics(TopLabel([0.5, 1.0, 0.75, 1.0], [True] * 4), None)
     assert rows.ranks is rows.ranks
     assert rows.ranks.order.tolist() == [1, 3, 2, 0]

@@ -63,7 +63,7 @@ def test_under_zero_one_costs_it_is_the_risk_coverage_curve() -> None:
     assert found.total is None
 
 
-def test_the_least_total_is_where_an_honest_model_would_reject() -> None:
+def test_the_lowest_total_is_where_a_calibrated_model_rejects() -> None:
     y, logits = made(20_000)
     found = cost_coverage_curve(y, Logits(logits), CostMatrix.zero_one(3).with_reject(0.2))
     assert found.total is not None

@@ -48,7 +48,7 @@ def distances(known: Array, y: Array, new: Array) -> Array:
     return np.asarray(np.einsum("nki,ij,nkj->nk", apart, inverse, apart).min(axis=1))
 
 
-def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
+def test_the_detector_is_fitted_on_out_of_fold_scores() -> None:
     batch = batch_of()
     folds = make_folds(batch, 5)
     gate, uncertainty = fitted(batch, MahalanobisDistance())
@@ -71,7 +71,7 @@ def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
     assert np.array_equal(gate.predict(None, x), detector.p_value(whole) < 0.1)
 
 
-def test_a_doubt_of_outputs_is_known_by_its_name() -> None:
+def test_a_score_of_outputs_is_given_by_its_name() -> None:
     batch = batch_of()
     gate, uncertainty = fitted(batch, "energy")
     assert isinstance(batch.outputs, Logits)

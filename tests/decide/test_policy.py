@@ -209,7 +209,7 @@ def test_outliers_are_rejected_by_their_p_values(prior: list[float] | None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("uncertainty", ["energy", energy])
-def test_a_doubt_of_outputs_needs_no_features(uncertainty: Any) -> None:
+def test_a_score_of_outputs_needs_no_features(uncertainty: Any) -> None:
     policy = fitted(ood=OODGate(uncertainty, 0.05))
     assert policy.ood is not None
     known = -np.log(np.exp(Z).sum(axis=1))

@@ -71,7 +71,7 @@ def test_features_ask_for_a_gate() -> None:
         OODGate(MahalanobisDistance()).resolved(has_features=False)
 
 
-def test_somebody_must_take_what_is_handed_over() -> None:
+def test_a_gate_or_bound_without_a_reject_action_raises() -> None:
     plain = CostMatrix.zero_one(2)
     _require_reject(plain, None, None)
     _require_reject(plain.with_reject(1), OODGate(), RiskBound(0.1))

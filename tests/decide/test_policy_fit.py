@@ -61,7 +61,7 @@ def held_out_by_hand(folds: list[Any]) -> Array:
 
 
 @pytest.mark.slow
-def test_held_out_rows_are_honest_by_what_others_taught() -> None:
+def test_held_out_rows_are_calibrated_by_the_other_folds() -> None:
     batch = batch_of(features=X)
     folds = make_folds(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
@@ -129,7 +129,7 @@ def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None
 
 
 @pytest.mark.slow
-def test_where_costs_hand_everything_over_there_is_nothing_to_bound() -> None:
+def test_where_costs_reject_every_row_there_is_nothing_to_bound() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0)
     policy = Policy.fit(
         Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.1)

@@ -104,7 +104,7 @@ def test_many_classes_are_decided_as_few_are() -> None:
     assert found.review_value == pytest.approx(np.where(is_asked, 1 - p.max(axis=1), 0.0))
 
 
-def test_without_anyone_to_ask_nothing_is_handed_over() -> None:
+def test_without_a_reject_action_nothing_is_rejected() -> None:
     costs = CostMatrix([[0, 2], [1, 0]], ["send home", "treat"])
     found = DecisionRule(costs, np.array([0.5, 0.5])).decide(Probabilities([[0.6, 0.4]]), None)
     assert found.action.tolist() == [1]

@@ -178,7 +178,7 @@ def test_rows_of_one_direction_differ_by_their_norms_alone() -> None:
     close(parts.uncertainty_by_angle, parts.uncertainty_by_angle[0], rtol=1e-9)
 
 
-def test_without_a_bias_longer_features_never_doubt_more() -> None:
+def test_without_a_bias_longer_features_never_raise_uncertainty() -> None:
     z, w = layer(n_rows=200)
     parts = softmax_decomposition(z, w)
     order = np.argsort(parts.norm)
@@ -247,7 +247,7 @@ def test_one_class_has_a_familiarity() -> None:
     assert familiarity([[2.0, 0.0]], [[1.0, 0.0]]).tolist() == [1.0]
 
 
-def test_no_rows_have_no_doubts() -> None:
+def test_no_rows_have_no_scores() -> None:
     z, w = np.empty((0, 2)), np.eye(2)
     assert feature_norm(z).shape == familiarity(z, w).shape == mental_model(z, w).shape == (0,)
 

@@ -115,7 +115,7 @@ def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> N
 
 @pytest.mark.slow
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
-def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:
+def test_equal_members_have_no_epistemic_uncertainty(array: Floats, by: Any, n_passes: int) -> None:
     uncertainty = decompose_uncertainty(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
     assert (uncertainty.epistemic == 0).all()
     close(uncertainty.total, uncertainty.aleatoric, rtol=1e-14)
@@ -123,7 +123,9 @@ def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes
 
 @each_way
 @each_precision
-def test_sure_members_that_disagree_leave_no_aleatoric_doubt(by: Any, dtype: Precision) -> None:
+def test_certain_members_that_disagree_have_no_aleatoric_uncertainty(
+    by: Any, dtype: Precision
+) -> None:
     array = np.eye(4, dtype=dtype)[[[0], [1], [2], [2]]]
     uncertainty = decompose_uncertainty(array, by=by)
     mean = np.array([0.25, 0.25, 0.5])
@@ -134,7 +136,7 @@ def test_sure_members_that_disagree_leave_no_aleatoric_doubt(by: Any, dtype: Pre
 
 
 @pytest.mark.parametrize("step", [1e-3, 1e-5, 1e-7, 1e-9])
-def test_epistemic_doubt_of_members_that_nearly_agree_keeps_its_digits(step: float) -> None:
+def test_epistemic_uncertainty_of_members_that_nearly_agree_keeps_its_digits(step: float) -> None:
     p, off = np.array([0.5, 0.5]), np.array([step, -step])
     members = np.stack([p + off, p - off])[:, np.newaxis]
     # Two classes and two members, each way off by a relative t = 2 step:
@@ -244,7 +246,7 @@ def test_moments_are_numpys_whatever_the_size(shape: tuple[int, ...], size: floa
 
 @pytest.mark.slow
 @given(st.floats(-1e150, 1e150), st.floats(1e-150, 1e150), st.integers(2, 7), st.integers(1, 5))
-def test_equal_normals_or_samples_leave_no_epistemic_doubt(
+def test_equal_normals_or_samples_have_no_epistemic_uncertainty(
     mean: float, std: float, n_members: int, n_rows: int
 ) -> None:
     normal = Normal(np.full(n_rows, mean), np.full(n_rows, std))

@@ -174,7 +174,7 @@ def test_a_random_state_is_none_a_seed_or_a_generator() -> None:
     same(first, second)
 
 
-def test_one_class_leaves_no_doubt_of_outputs() -> None:
+def test_one_class_has_no_uncertainty_of_outputs() -> None:
     found = uncertainty_scores(ClassConditionalDensity().fit(X).posteriors(NEW))
     for uncertainty in (found.margin_uncertainty, found.least_confidence, found.entropy):
         assert uncertainty.tolist() == [0.0] * 60

@@ -55,7 +55,7 @@ class MeanOfColumns(BaseOODScore):
         return np.asarray(squares - np.where(np.isinf(squares), squares, 0))
 
 
-def test_a_doubt_says_only_what_it_learns_and_how_it_scores() -> None:
+def test_a_score_defines_only_what_it_learns_and_how_it_scores() -> None:
     uncertainty = MeanOfColumns().fit([[1.0], [3.0]], ["b", "a"], [1, 3])
     assert (uncertainty.mean_, uncertainty.n_features_, uncertainty.classes_) == (
         2.5,
@@ -68,7 +68,7 @@ def test_a_doubt_says_only_what_it_learns_and_how_it_scores() -> None:
     assert uncertainty.score(np.empty((0, 1))).shape == (0,)
 
 
-def test_a_doubt_too_large_to_hold_is_the_largest() -> None:
+def test_a_score_that_overflows_is_the_largest() -> None:
     uncertainty = MeanOfColumns().fit([[0.0]])
     assert uncertainty.classes_ is None
     assert uncertainty.score([[1e200]]).tolist() == [np.finfo(np.float64).max]
@@ -165,7 +165,7 @@ def test_narrow_floats_are_read_as_what_they_are(uncertainty: BaseOODScore, kind
     seed=st.integers(0, 9),
 )
 @settings(max_examples=60)
-def test_any_rows_give_finite_doubt_or_a_clear_error(
+def test_any_rows_give_finite_scores_or_a_clear_error(
     uncertainty: BaseOODScore, x: Any, seed: int
 ) -> None:
     y = np.random.default_rng(seed).integers(0, 3, len(x))

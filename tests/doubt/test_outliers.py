@@ -151,7 +151,7 @@ def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
 
 
 @pytest.mark.slow
-def test_a_stream_of_real_doubts_is_exact() -> None:
+def test_a_stream_of_real_scores_is_exact() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 4, (60_000, 5))
     batch = Batch.of(None, Logits(logits))
@@ -184,7 +184,7 @@ def test_shards_weigh_their_rows_and_may_give_the_whole_batch() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
-def test_doubts_of_any_precision_and_the_callers_array_stays(dtype: Any) -> None:
+def test_scores_of_any_precision_are_taken_and_left_unchanged(dtype: Any) -> None:
     known = np.arange(100).astype(dtype)
     region = ConformalOutlierDetector().fit(known)
     assert region.threshold_ == 95

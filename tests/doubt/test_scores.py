@@ -131,7 +131,7 @@ def test_many_blocks_over_threads_are_as_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("uncertainty", FROM_PROBABILITIES)
-def test_members_doubt_by_their_mean(uncertainty: Doubt) -> None:
+def test_scores_of_members_are_those_of_their_mean(uncertainty: Doubt) -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(4), (3, 20))
     close(uncertainty(Members(p)), uncertainty(p.mean(axis=0)), rtol=1e-12)
 
@@ -145,7 +145,7 @@ def test_one_column_is_the_positive_class_of_two() -> None:
     close(margin_uncertainty(Logits([0.0, np.log(3)])), [1.0, 0.5])
 
 
-def test_no_rows_have_no_doubts() -> None:
+def test_no_rows_have_no_scores() -> None:
     assert least_confidence(Logits(np.empty((0, 3)))).shape == (0,)
 
 
@@ -166,7 +166,7 @@ def test_the_callers_array_stays_as_it_is(order: Any) -> None:
         elements=st.floats(0, 1) | st.sampled_from([0.0, 1e-300, 1e-30, 1.0]),
     )
 )
-def test_doubts_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> None:
+def test_scores_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> None:
     shares = shares + (shares.sum(axis=1, keepdims=True) == 0)
     p = shares / shares.sum(axis=1, keepdims=True)
     found = uncertainty_scores(p)
@@ -220,7 +220,7 @@ def test_top_labels_raise_for_scores_of_whole_distributions(uncertainty: Doubt) 
 
 
 @pytest.mark.parametrize("uncertainty", [*FROM_PROBABILITIES, uncertainty_scores])
-def test_a_regression_has_none_of_these_doubts(uncertainty: Doubt) -> None:
+def test_a_regression_has_none_of_these_scores(uncertainty: Doubt) -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`outputs` .*, got Normal\. Pass a classifier's outputs",
@@ -239,7 +239,7 @@ def test_logits_in_a_plain_array_raise(uncertainty: Doubt) -> None:
 
 
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
-def test_a_single_class_leaves_no_margin_to_doubt(kind: Any) -> None:
+def test_a_single_class_has_no_margin_uncertainty(kind: Any) -> None:
     outputs = unchecked(kind, {"array": np.ones((3, 1)), "classes": ("only",)})
     assert margin_uncertainty(outputs).tolist() == [0.0] * 3
     assert entropy(outputs).tolist() == [0.0] * 3

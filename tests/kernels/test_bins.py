@@ -115,7 +115,7 @@ def test_rows_without_weight_are_not_counted_whatever_they_hold() -> None:
     assert_allclose(sums_of(rows, [0.0, 1.0]), expected, rtol=1e-15)
 
 
-def test_the_variance_of_a_saturated_row_keeps_its_doubt() -> None:
+def test_the_variance_of_a_saturated_row_keeps_its_digits() -> None:
     rows = Columns(np.ones(1), np.array([1e-30]), np.ones(1), np.ones(1))
     assert sums_of(rows, [0.0, 1.0])[4].tolist() == [1e-30]
 

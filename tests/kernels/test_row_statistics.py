@@ -198,7 +198,9 @@ def test_any_number_of_rows_fills_every_row(kernel: Any, dtype: Precision, n_row
 
 @each_kernel
 @each_width
-def test_doubt_of_float32_logits_keeps_its_ratio_down_to_1e_30(kernel: Any, n_classes: int) -> None:
+def test_uncertainty_of_float32_logits_keeps_its_ratio_down_to_1e_30(
+    kernel: Any, n_classes: int
+) -> None:
     rng = np.random.default_rng(n_classes)
     lead = np.linspace(0, 69 + np.log(n_classes), 400)
     logits = rng.normal(size=(400, n_classes)).astype(np.float32)

@@ -142,7 +142,7 @@ def test_any_number_of_rows_fills_every_row(kernel: Any, dtype: Precision, n_row
 @each_kernel
 @each_precision
 @pytest.mark.parametrize("n_classes", [2, 7, 100])
-def test_doubts_of_logits_differ_however_sure_the_row(
+def test_scores_of_logits_differ_however_certain_the_row(
     kernel: Any, dtype: Precision, n_classes: int
 ) -> None:
     logits = np.zeros((700, n_classes), dtype)
@@ -167,7 +167,7 @@ def nasty_logits(draw: Any) -> Floats:
 @pytest.mark.slow
 @settings(max_examples=75)
 @given(nasty_logits())
-def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:
+def test_scores_of_extreme_logits_stay_in_their_ranges(array: Floats) -> None:
     narrow = fused(doubts.narrow_doubts, array, is_logits=True)
     wide = fused(doubts.wide_doubts, array, is_logits=True)
     assert_same(narrow, wide, array.dtype.type)

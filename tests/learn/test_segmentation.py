@@ -51,7 +51,7 @@ def test_noise_softens_a_sure_and_wrong_pixel() -> None:
     assert LogitNoise(2).loss(noisy, y) < LogitNoise(2).loss(sure, y)
 
 
-def test_maps_split_the_doubt_of_each_pixel() -> None:
+def test_maps_decompose_the_uncertainty_of_each_pixel() -> None:
     torch.manual_seed(0)
     passes = [torch.randn(2, 3, 4, 5) for _ in range(6)]
     maps = uncertainty_maps(Categorical(3), passes)

@@ -148,7 +148,7 @@ def test_detection_and_regression_have_intervals_too() -> None:
     assert paired_difference(negative_log_likelihood, y, a, b, n_resamples=50).high < 0
 
 
-def test_another_doubt_has_an_interval_too() -> None:
+def test_another_uncertainty_score_has_an_interval_too() -> None:
     uncertainty = RNG.normal(size=400)
     metric = partial(area_under_risk_coverage, uncertainty=uncertainty)
     interval = confidence_interval(metric, Y, Logits(LOGITS), n_resamples=50)

@@ -56,7 +56,7 @@ def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1_000_000], ids=["sorted", "by cells"])
-def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
+def test_a_gridded_ranking_is_that_of_scores_moved_to_the_grid(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detection, "MOST_CELLS_A_ROW", most)

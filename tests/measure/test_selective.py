@@ -87,7 +87,7 @@ def test_the_order_of_rows_does_not_matter_and_weights_count_rows(seed: int, ste
     assert area_under_risk_coverage(None, repeated) == pytest.approx(value)
 
 
-def test_another_doubt_takes_the_place_of_least_confidence() -> None:
+def test_another_score_takes_the_place_of_least_confidence() -> None:
     curve = risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], uncertainty=[5.0, -1.0])
     assert curve.uncertainty.tolist() == [-1.0, 5.0]
     assert curve.risk.tolist() == [1.0, 0.5]

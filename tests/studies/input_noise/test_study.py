@@ -47,7 +47,7 @@ def test_density_notices_far_inputs_and_entropy_swapped_labels() -> None:
     assert found == pytest.approx(known_entropy(0.3), abs=0.03)
 
 
-def test_kept_rows_are_those_of_least_doubt() -> None:
+def test_kept_rows_are_those_of_lowest_uncertainty() -> None:
     y = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     said = Probabilities(np.tile([0.7, 0.3], (10, 1)))  # wrong on the second half
     score = np.array([9, 0, 1, 2, 3, 4, 5, 6, 7, 8.0])

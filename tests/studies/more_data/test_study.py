@@ -47,7 +47,7 @@ def test_it_prints_tables_of_doubts_that_can_be(
         assert (losses[:, 1] > losses[:, 2]).all()
 
 
-def test_doubt_is_split_by_entropies() -> None:
+def test_uncertainty_is_decomposed_by_entropies() -> None:
     array = members(5, 40, seed=0)
     total = entropy(array.mean(0), axis=1)
     aleatoric = entropy(array, axis=2).mean(0)

@@ -17,7 +17,7 @@ from studies.segmentation.mean_teacher import (
 )
 
 
-def test_pixels_weigh_less_the_more_doubt_there_is() -> None:
+def test_uncertain_pixels_weigh_less() -> None:
     uncertainty = torch.tensor([0.0, 0.8, 1.0]) * log(N_CLASSES)
     assert confident_pixels(uncertainty, 0.0).tolist() == [1, 0, 0]
     assert confident_pixels(uncertainty, 0.9).tolist() == [1, 1, 0]
