@@ -63,8 +63,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels and outputs swapped": (
         lambda: audit([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]], [2, 1]),
         BadValueError,
-        "audit: `outputs` must be between 0 and 1, got 2.0 in row 0. The order of the "
-        "arguments is audit(y_true, outputs).",
+        "audit got its arguments swapped: `y_true` holds probabilities (2 x 3), `outputs` labels. "
+        "The order is audit(y_true, outputs).",
     ),
     "one label per row for several": (
         lambda: audit([0, 1], MultiLabel(HALVES)),
@@ -760,9 +760,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     ),
     "labels beside top labels": (
         lambda: accuracy([0, 1], SURE),
-        BadValueError,
-        "accuracy: `y_true` must be None for TopLabel outputs, got list. Pass the TopLabel "
-        "outputs alone.",
+        BadTypeError,
+        "accuracy: `y_true` must be None when `outputs` is a TopLabel, which already holds "
+        "`correct`, got list. Leave `y_true` out.",
     ),
     "log loss of top labels": (
         lambda: log_loss(None, SURE),

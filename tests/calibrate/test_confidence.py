@@ -104,7 +104,7 @@ def test_messages_name_correct_which_is_given_once() -> None:
         ConfidenceCalibrator().fit(p)
     with pytest.raises(BadValueError, match="`correct`"):
         ConfidenceCalibrator().fit(p, correct[:10])
-    with pytest.raises(BadTypeError, match="`correct` must be None with TopLabel"):
+    with pytest.raises(BadTypeError, match="`correct` must be None when `outputs` is a TopLabel"):
         ConfidenceCalibrator().fit(TopLabel(p, correct), ~correct, groups=["a", "b"] * 10)
     with pytest.raises(BadTypeError, match="must be None with TopLabel"):
         Policy.fit(TopLabel(p, correct), ~correct, costs=CostMatrix.for_answers().with_reject(0.3))

@@ -28,6 +28,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
+from dubito.data.labels import require_no_labels
 from dubito.data.shards import ArrayShards, CountedShards, Shards, make_shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, SingleClassWarning
 from dubito.kernels.blocks import kept_threads, row_blocks, run_in_order
@@ -636,16 +637,14 @@ def labeled_shards(
     stacklevel: int = 4,
 ) -> Shards:
     """Return labeled rows as shards; arrays warn about missing labels and very small weights."""
-    is_given = y is not None
-    if isinstance(outputs, TopLabel) and not is_given:
+    given = y
+    if isinstance(outputs, TopLabel) and y is None:
         y = outputs.correct
     columns = {"sample_weight": sample_weight, "groups": groups}
     shards = make_shards(
         outputs, y, caller=caller, label_argument=label_argument, convert=convert, **columns
     )
-    if isinstance(outputs, TopLabel) and is_given:
-        rule, fix = "must be None with TopLabel, which holds it", "Pass the confidence alone"
-        raise BadTypeError(label_argument, caller, rule, "two of them", fix)
+    require_no_labels(given, outputs, label_argument, caller)
     if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
         batch = shards.batch
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)

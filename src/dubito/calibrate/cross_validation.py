@@ -43,6 +43,7 @@ from dubito.calibrate.calibrator import (
     not_a_calibrator,
 )
 from dubito.calibrate.temperature import TemperatureScaling
+from dubito.data.argument_order import convert_in_order
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
@@ -609,7 +610,7 @@ def decompose_loss(
         rule, fix = "must be a calibrator of classes", "Pass calibrator=TemperatureScaling()"
         raise not_a_calibrator(model, caller, rule, fix)
     n_folds = as_count(cv, "cv", caller, least=2, example=5)
-    wrapped = as_class_outputs(outputs, caller)
+    wrapped = convert_in_order(y_true, outputs, as_class_outputs, caller)
     batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, caller))
     require_weight(len(batch), caller)
     _require_two_rows(batch, "y_true", caller)

@@ -24,7 +24,15 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.data.labels import MISSING, LabelMatrix, Labels, Targets, make_label_matrix
+from dubito.data.argument_order import as_any_outputs, convert_in_order
+from dubito.data.labels import (
+    MISSING,
+    LabelMatrix,
+    Labels,
+    Targets,
+    make_label_matrix,
+    require_no_labels,
+)
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import row_statistics as fused
 from dubito.kernels.blocks import row_blocks, run_in_order
@@ -37,7 +45,6 @@ from dubito.outputs import (
     MultiLabel,
     Probabilities,
     TopLabel,
-    as_outputs,
 )
 
 
@@ -237,7 +244,7 @@ class Batch:
     row_costs: NDArray[Any] | None = None
     current_actions: NDArray[Any] | None = None
     kept: pa.Table | None = None
-    drawn_from: FloatArray | None = None  # the weights of the rows that a resample was drawn from
+    drawn_from: FloatArray | None = None
 
     @classmethod
     def of(
@@ -401,13 +408,7 @@ def make_batch(
     if outputs is None and isinstance(y_true, BaseOutputs):
         got, fix = f"{type(y_true).__name__} alone", f"Pass {argument} first, then the outputs"
         raise BadTypeError("", caller, "needs labels and outputs", got, fix)
-    try:
-        wrapped = as_outputs(outputs, "outputs", caller)
-    except BadValueError as error:
-        if _is_swapped(y_true, outputs):
-            fix = f"The order of the arguments is {caller}({argument}, outputs)"
-            raise error.moved(fix=fix) from error
-        raise
+    wrapped = convert_in_order(y_true, outputs, as_any_outputs, caller, argument)
     n_rows, matrix = wrapped.n_rows, None
     values: dict[str, Any] = {
         name: as_column(one, n_rows, name, caller) for name, one in columns.items()
@@ -434,22 +435,11 @@ def require_labels(batch: Batch, caller: str) -> None:
         raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
 
 
-def _is_swapped(y_true: Any, outputs: Any) -> bool:
-    """Whether labels are outputs or look like them, and outputs look like labels."""
-    second = np.asarray(outputs)
-    if isinstance(y_true, BaseOutputs):
-        return second.ndim == 1
-    first = np.asarray(y_true)
-    return first.ndim == 2 and first.dtype.kind == "f" and second.dtype.kind in "iu"
-
-
 def _as_labels(
     y: Any, outputs: BaseOutputs, argument: str, caller: str
 ) -> Labels | Targets | LabelMatrix | None:
     """Return labels for outputs over classes, targets for those of a regression."""
-    if isinstance(outputs, TopLabel) and y is not None:
-        rule, fix = "must be None for TopLabel outputs", "Pass the TopLabel outputs alone"
-        raise BadValueError(argument, caller, rule, type(y).__name__, fix)
+    require_no_labels(y, outputs, argument, caller)
     if y is None:
         return None
     if isinstance(y, Labels):

@@ -27,7 +27,7 @@ from dubito.arrays import (
 from dubito.data.parsing import mark
 from dubito.errors import BadTypeError, BadValueError
 from dubito.formatting import join_words
-from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, Scores, column_names
+from dubito.outputs import BaseClassOutputs, ClassName, MultiLabel, Scores, TopLabel, column_names
 
 MISSING = -1
 UNCERTAIN = -1.0  # the mark of a label that is neither 0 nor 1
@@ -153,6 +153,13 @@ def is_absent(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def require_no_labels(y: Any, outputs: Any, argument: str, caller: str) -> None:
+    """Raise if labels were passed beside a `TopLabel`, which holds whether it is correct."""
+    if isinstance(outputs, TopLabel) and y is not None:
+        rule = "must be None when `outputs` is a TopLabel, which already holds `correct`"
+        raise BadTypeError(argument, caller, rule, type(y).__name__, f"Leave `{argument}` out")
 
 
 class BaseLabels(ABC):

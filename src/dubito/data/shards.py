@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
+from dubito.data.argument_order import as_any_outputs, convert_in_order
 from dubito.data.batch import COLUMNS, Batch, make_batch
 from dubito.data.progress import ignore, started
 from dubito.data.sink import Sink
@@ -354,7 +355,8 @@ def make_shards(
     that it supports, or raises.
     """
     if not isinstance(outputs, Shards | Batch):
-        wrapped = outputs if convert is None else convert(outputs, caller)
+        converter = convert or as_any_outputs
+        wrapped = convert_in_order(y, outputs, converter, caller, label_argument, argument)
         batch = make_batch(y, wrapped, caller=caller, argument=label_argument, **columns)
         return ArrayShards(batch)
     kind = "a batch" if isinstance(outputs, Batch) else "shards"

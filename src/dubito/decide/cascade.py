@@ -781,7 +781,7 @@ def _score_and_hits(outputs: Any, y: Any, name: str) -> tuple[FloatArray, FloatA
     if y is None:
         rule, fix = "must be a TopLabel if y is None", "Pass y, or TopLabel(confidence, correct)"
         raise BadTypeError(argument, FIT, rule, type(outputs).__name__, fix)
-    batch = labeled_batch(y, outputs, None, FIT, 5)
+    batch = labeled_batch(y, outputs, None, FIT, 5, "y")
     if batch.n_missing:
         rule, fix = "must have a class in every row", "Leave such rows out"
         raise BadValueError("y", FIT, rule, f"{batch.n_missing} missing", fix)

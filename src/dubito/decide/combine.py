@@ -136,6 +136,14 @@ def _as_models(
     return [unchecked(type(model), {"array": model.array, "classes": names}) for model in models]
 
 
+def _require_order(outputs: Any, y: Any, caller: str) -> None:
+    """Raise if the outputs of several models were passed as labels."""
+    listed = y if isinstance(y, list | tuple) else ()
+    if any(isinstance(one, BaseOutputs) or getattr(one, "ndim", 0) > 1 for one in listed[:1]):
+        rule, held = "got its arguments swapped:", "`y` holds the outputs of several models"
+        raise BadTypeError("", caller, rule, held, f"The order is {caller}(outputs, y)")
+
+
 def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
     """Return a plain array with valid values in absent rows."""
     if isinstance(outputs, BaseOutputs):
@@ -235,6 +243,7 @@ def conditional_independence_test(
     """
     caller = "conditional_independence_test"
     level = as_fraction(alpha, "alpha", caller, is_open=True)
+    _require_order(outputs, y, caller)
     models = _as_models(outputs, caller)
     if len(models) < 2:
         rule, fix = "must have at least 2 models", "Pass [outputs_a, outputs_b]"
@@ -358,6 +367,7 @@ class BasePool(Serializable):
         The fitted pool.
         """
         name = type(self).__name__
+        _require_order(outputs, y, f"{name}.fit")
         models = _as_models(outputs, name)
         batch = make_batch(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
         if batch.labels is None:

@@ -25,9 +25,10 @@ from dubito.arrays import (
     require_choice,
 )
 from dubito.calibrate.calibrator import as_class_outputs
+from dubito.data.argument_order import convert_in_order
 from dubito.data.batch import make_batch
 from dubito.data.labels import Labels, names_of
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError, BaseRuleError, DubitoWarning
 from dubito.formatting import percent, short_percent
 from dubito.kernels.blocks import map_in_order, row_blocks, run_in_order
 from dubito.kernels.scaling import log_softmax_rows, mixture_step, softmax_rows
@@ -249,6 +250,17 @@ def _stretched(zeroth: FloatArray, first: FloatArray, second: FloatArray) -> Flo
 NO_RANK = 1e-9  # singular values below carry no information
 
 
+def _as_validation(y: Any, outputs: Any, caller: str) -> Logits | Probabilities:
+    """Return the outputs of labeled rows, or raise if they are in the place of the labels."""
+    try:
+        return convert_in_order(y, outputs, as_class_outputs, caller)
+    except BaseRuleError as error:
+        if "swapped" not in error.rule:
+            raise
+        rule, fix = "must be (labels, outputs)", "Pass validation=(y, outputs) of held-out rows"
+        raise BadValueError("validation", caller, rule, "them swapped", fix) from error
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorConfusion:
@@ -268,7 +280,7 @@ class PriorConfusion:
             rule = "must be a pair (labels, outputs) for method 'bbse'"
             fix = "Pass validation=(y, outputs) of held-out rows"
             raise BadTypeError("validation", caller, rule, type(validation).__name__, fix)
-        y, seen = validation[0], as_class_outputs(validation[1], caller)
+        y, seen = validation[0], _as_validation(*validation, caller)
         if seen.n_classes != outputs.n_classes or (
             None not in (seen.classes, outputs.classes) and seen.classes != outputs.classes
         ):

@@ -19,6 +19,7 @@ from dubito.arrays import (
     require_everywhere,
 )
 from dubito.calibrate.calibrator import as_class_outputs
+from dubito.data.argument_order import convert_in_order
 from dubito.data.batch import Batch, Ranks, as_weights
 from dubito.data.labels import Labels, names_of
 from dubito.decide.actions import expected_costs, least_costs, optimal_actions
@@ -100,7 +101,7 @@ class RealizedCosts:
         cls, y_true: Any, outputs: Any, costs: Any, row_costs: Any, sample_weight: Any, caller: str
     ) -> RealizedCosts:
         """Decide every row and compare with the labels."""
-        wrapped = as_class_outputs(outputs, caller)
+        wrapped = convert_in_order(y_true, outputs, as_class_outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
         labels, weight = batch.class_labels, batch.labeled_weight
@@ -286,7 +287,7 @@ def cost_coverage_curve(
     [0.125, 0.5]
     """
     caller = "cost_coverage_curve"
-    wrapped = as_class_outputs(outputs, caller)
+    wrapped = convert_in_order(y_true, outputs, as_class_outputs, caller)
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     acting, rejecting = list(realized.costs.deciding), list(realized.costs.rejecting)
     if not acting:
@@ -361,7 +362,7 @@ def cost_prior_curve(
     [0.0, 0.25, 0.5]
     """
     caller = "cost_prior_curve"
-    wrapped = as_class_outputs(outputs, caller)
+    wrapped = convert_in_order(y_true, outputs, as_class_outputs, caller)
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_fractions(priors, "priors", caller)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, RandomState, as_fraction, draw_seed
 from dubito.calibrate.calibrator import as_class_outputs
+from dubito.data.argument_order import convert_in_order
 from dubito.data.batch import as_weights, make_batch
 from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
@@ -393,7 +395,9 @@ def cost_savings(
     """
     caller = "cost_savings"
     interval = MeanInterval.of(level, random_state, n_resamples, caller)
-    old, new = as_class_outputs(before, caller, "before"), as_class_outputs(after, caller, "after")
+    first_outputs = partial(as_class_outputs, argument="before")
+    old = convert_in_order(y_true, before, first_outputs, caller, outputs_argument="before")
+    new = as_class_outputs(after, caller, "after")
     if len(new) != len(old):
         rule, fix = f"must have {len(old)} rows, like `before`", "Pass outputs of the same rows"
         raise BadValueError("after", caller, rule, f"{len(new)}", fix)

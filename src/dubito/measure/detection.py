@@ -18,6 +18,7 @@ from dubito.arrays import (
     freeze,
     require_rows,
 )
+from dubito.data.argument_order import are_swapped_labels
 from dubito.data.batch import Batch, Ranks, as_weights
 from dubito.errors import BadValueError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
@@ -299,6 +300,10 @@ def _ranked_scores(y_true: Any, y_score: Any, sample_weight: Any, caller: str) -
     """Rank scores; there must be outliers and inliers."""
     scores = as_numbers(y_score, "y_score", caller)
     flags = as_array(y_true, "y_true", caller)
+    if are_swapped_labels(flags, as_array(y_score, "y_score", caller)):
+        held = "`y_true` holds fractions, `y_score` 0 and 1"
+        fix = f"The order is {caller}(y_true, y_score)"
+        raise BadValueError("", caller, "got its arguments swapped:", held, fix)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
     flags = as_fractions(flags, "y_true", caller, "Pass 0 and 1, e.g. y_true == 1")

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction, as_number
+from dubito.data.argument_order import require_order
 from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
 from dubito.data.shards import ArrayShards, Shards
@@ -481,6 +482,7 @@ def target_batch(
     y_true: Any, outputs: Any, sample_weight: Any, caller: str, kinds: tuple[type, ...] = ()
 ) -> Batch:
     """Return a batch of predictive distributions with targets, and warn about missing targets."""
+    require_order(y_true, outputs, caller)
     matched = outputs.normal if isinstance(outputs, RegressionMembers) else outputs
     wrapped = _require_regression(matched, caller, kinds)
     batch = make_batch(y_true, wrapped, sample_weight=sample_weight, caller=caller)

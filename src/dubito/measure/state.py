@@ -175,12 +175,19 @@ def json_fields(value: Any) -> dict[str, Any]:
 
 
 def labeled_batch(
-    y_true: Any, outputs: Any, sample_weight: Any, caller: str, stacklevel: int = 4
+    y_true: Any,
+    outputs: Any,
+    sample_weight: Any,
+    caller: str,
+    stacklevel: int = 4,
+    argument: str = "y_true",
 ) -> Batch:
     """Return a batch with labels, and warn about missing ones; `outputs` may be the batch."""
     if isinstance(outputs, Batch):
         return outputs
-    batch = make_batch(y_true, outputs, sample_weight=sample_weight, caller=caller)
+    batch = make_batch(
+        y_true, outputs, sample_weight=sample_weight, caller=caller, argument=argument
+    )
     require_labels(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)
     return batch

@@ -410,6 +410,9 @@ def _as_models(
     y_true: Any, models: Any, sample_weight: Any, row_costs: Any, seed: int
 ) -> dict[str, Batch]:
     """Return two or more models, by name, on the same rows."""
+    if isinstance(y_true, Mapping) and not isinstance(models, Mapping):
+        rule, held = "got its arguments swapped:", "`y_true` holds models, by name"
+        raise BadTypeError("", CALLER, rule, held, f"The order is {CALLER}(y_true, models)")
     is_named = isinstance(models, Mapping) and all(isinstance(name, str) for name in models)
     if not is_named or len(models) < 2:
         got = f"{len(models)}" if is_named else type(models).__name__

@@ -13,6 +13,7 @@ from scipy.special import expit
 from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, freeze
 from dubito.calibrate.cross_validation import rows_to_fit
 from dubito.calibrate.multilabel import MultiLabelCalibrator
+from dubito.data.argument_order import convert_in_order
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import LabelMatrix, UncertainPolicy, as_label_matrix, make_label_matrix
@@ -166,9 +167,8 @@ class MultiLabelPolicy(BaseBatchPolicy):
         MultiLabelPolicy
         """
         if y is not None and not isinstance(y, LabelMatrix):
-            y = make_label_matrix(
-                y, as_multilabel(outputs, CALLER), "y", CALLER, uncertain=uncertain
-            )
+            known = convert_in_order(y, outputs, as_multilabel, CALLER, "y")
+            y = make_label_matrix(y, known, "y", CALLER, uncertain=uncertain)
         elif uncertain is not None:
             rule, fix = "must be None without an array y", "Pass Columns(uncertain=...) to a file"
             raise BadValueError("uncertain", CALLER, rule, repr(uncertain), fix)

@@ -14,6 +14,7 @@ from dubito.calibrate.calibrator import BaseCalibrator, frame_columns, require_c
 from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
+from dubito.data.labels import require_no_labels
 from dubito.data.shards import ArrayShards, Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
@@ -160,11 +161,8 @@ class Policy(BaseBatchPolicy):
         Policy
         """
         taken = None if isinstance(current, str) or np.ndim(current) == 0 else current
+        require_no_labels(y, outputs, "y", "Policy.fit")
         if isinstance(outputs, TopLabel):
-            if y is not None:
-                rule = "must be None with TopLabel, which holds it"
-                fix = "Pass the confidence alone"
-                raise BadTypeError("y", "Policy.fit", rule, "two of them", fix)
             y = outputs.correct
         shards = make_shards(
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,

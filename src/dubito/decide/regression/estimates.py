@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import gammaln, ndtri
 
 from dubito.arrays import ArrayResult, BoolArray, FloatArray, as_number
+from dubito.data.argument_order import require_order
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import target_batch, values_of
@@ -434,6 +435,7 @@ def decompose_squared_loss(
     2.5
     """
     caller = "decompose_squared_loss"
+    require_order(y_true, outputs, caller)
     _as_regression(outputs, caller)
     batch = target_batch(y_true, outputs, sample_weight, caller)
     weight = batch.labeled_weight
