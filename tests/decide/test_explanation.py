@@ -103,12 +103,12 @@ def test_an_out_of_distribution_input() -> None:
     lines = policy.explain(Logits([[9.0, 0.0, 0.0]]), [[60.0, -60.0]]).splitlines()
     assert lines[0] == "Action: ask, because the input is out-of-distribution."
     assert lines[3] == (
-        f"{100 / 601:.2f} % of known rows have an OOD score (MahalanobisDistance) of {far:.4g} "
-        "or more; below 5.00 %, so the input is out-of-distribution."
+        f"OOD score (MahalanobisDistance) {far:.4g}, p-value {1 / 601:.4g}: below alpha 0.05, "
+        "so the input is out-of-distribution."
     )
     near = policy.explain(Logits([[9.0, 0.0, 0.0]]), [X[0]]).splitlines()
     assert near[0] == "Action: ant, because it has the lowest expected cost."
-    assert near[3].endswith(" or more; not below 5.00 %, so the input is in-distribution.")
+    assert near[3].endswith(": at or above alpha 0.05, so the input is in-distribution.")
 
 
 @pytest.mark.slow

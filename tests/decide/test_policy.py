@@ -858,7 +858,7 @@ def test_a_policy_is_compared_with_what_is_done_today() -> None:
     ("current", "message"),
     [
         (1.5, "`current` must be a number between 0 and 1"),
-        ("threshold", "`current`"),
+        ("foo", "`current` must be 'argmax', a threshold from 0 to 1, or one action per row"),
         (["pass"] * 1499 + ["stop"], "`current_actions` must be names of actions"),
         (["pass"], "`current_actions`"),
     ],

@@ -164,8 +164,7 @@ def test_words() -> None:
         "  action  true ill  true well",
         "  a            500      8,500",
         "  ask          400        600",
-        "Before and after calibration: log loss 1.5000 and 0.5000, ECE (15 uniform bins) 0.1250 "
-        "and 0.0100.",
+        "Calibration: log loss from 1.5000 to 0.5000, ECE (15 uniform bins) from 0.1250 to 0.0100.",
         "1,234 rows, an evaluation set; 95 % intervals in parentheses.",
         "A note.",
     ]
@@ -186,14 +185,23 @@ def test_words() -> None:
         ),
         (
             {"current_saved": Interval(-0.01, -0.05, 0.03)},
-            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves -0.0100 "
-            "(-0.0500 to 0.0300), which is not significant.",
+            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy costs 0.0100 "
+            "(-0.0300 to 0.0500) more, which is not significant.",
         ),
         ({"risk": None}, "90.0 % of rows are decided automatically (85.0 % to 95.0 %)."),
         (
             {"log_loss_before": None},
-            "Before and after calibration: log loss infinite and 0.5000, ECE (15 uniform bins) "
-            "0.1250 and 0.0100.",
+            "Calibration: log loss from infinite to 0.5000, ECE (15 uniform bins) from 0.1250 to "
+            "0.0100.",
+        ),
+        (
+            {"log_loss_before": 0.5, "calibration_error_before": 0.01},
+            "Calibration left log loss (0.5000) and ECE (15 uniform bins: 0.0100) unchanged.",
+        ),
+        (
+            {"current_saved": Interval(-0.02, -0.0416, -0.0047)},
+            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy costs 0.0200 "
+            "(0.0047 to 0.0416) more.",
         ),
         ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound does not change the cost."),
         (
@@ -261,7 +269,7 @@ def test_the_ece_of_two_classes_is_that_of_the_positive_one(pos_label: str) -> N
     assert positive is not None
     found = policy.report.calibration_error_before
     assert found == pytest.approx(positive.expected_calibration_error)
-    assert f"ECE of P({pos_label}) (10 quantile bins) {found:.4f} and " in str(policy.report)
+    assert f"ECE of P({pos_label}) (10 quantile bins) from {found:.4f} to " in str(policy.report)
 
 
 def test_a_report_without_the_name_of_its_ece_is_that_of_the_top_label() -> None:
@@ -281,7 +289,7 @@ def test_an_infinite_loss_warns_and_is_printed() -> None:
         ).report
     assert report.log_loss_before is None
     assert report.log_loss_after is not None
-    assert "log loss infinite and " in str(report)
+    assert "log loss from infinite to " in str(report)
     assert replace(report, notes=("x",)).to_dict()["log_loss_before"] is None
     assert set(report.to_dict()) == {field.name for field in fields(report)}
 

@@ -27,8 +27,8 @@ MAX_ROWS = 100_000_000
 MAX_BETS = 1_000_000
 
 
-def accepted_below(threshold: Any) -> Any:
-    """Return the least confidence below which a threshold accepts a row."""
+def uncertainty_limit(threshold: Any) -> Any:
+    """Return the uncertainty (1 - confidence, or loss) at and above which a row is rejected."""
     return 1.0 - threshold - MARGIN
 
 
@@ -85,7 +85,7 @@ class RankedLosses:
 
     def accepted(self, threshold: Any) -> Any:
         """Return the number of entries that a threshold accepts."""
-        return np.searchsorted(self.least_confidence, accepted_below(threshold), side="left")
+        return np.searchsorted(self.least_confidence, uncertainty_limit(threshold), side="left")
 
     def mean_loss(self, n_entries: int) -> float:
         """Return the mean loss of the first entries, 0 for none."""
@@ -294,7 +294,7 @@ def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
     """
     limit = as_fraction(threshold, "threshold", "reject_by_threshold")
     wrapped = as_outputs(outputs, "outputs", "reject_by_threshold")
-    return np.asarray(row_statistics(wrapped, None).least_confidence >= accepted_below(limit))
+    return np.asarray(row_statistics(wrapped, None).least_confidence >= uncertainty_limit(limit))
 
 
 def choose_threshold(

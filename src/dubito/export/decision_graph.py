@@ -29,7 +29,7 @@ from dubito.decide.policy.decide import (
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.priors import log_prior
 from dubito.decide.realized import SAME
-from dubito.decide.reject import accepted_below
+from dubito.decide.reject import uncertainty_limit
 from dubito.decide.row_costs import RowCosts
 from dubito.doubt import (
     SCALE,
@@ -184,7 +184,7 @@ def _with_rejects(
     if policy.risk is not None:
         terms.graph.comment(f"Risk bound: {policy.risk.summary_}")
         loss = is_rejected.where(-1.0, terms.expected_loss(action, expected)).named("loss")
-        flags.append((loss >= accepted_below(policy.risk.threshold_)).named("is_risky"))
+        flags.append((loss >= uncertainty_limit(policy.risk.threshold_)).named("is_risky"))
         reason = flags[-1].where(np.int64(RISK_BOUND), reason)
     if (is_outlier := is_ood(above)) is not None:
         reason = is_outlier.where(np.int64(OUT_OF_DISTRIBUTION), reason)

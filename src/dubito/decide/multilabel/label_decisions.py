@@ -19,6 +19,7 @@ from dubito.decide.policy.report import (
     BaseCostReport,
     BaseEvidence,
     Baseline,
+    calibration_effect,
     cost_difference,
     cost_figures,
     percents,
@@ -386,8 +387,8 @@ class MultiLabelPolicyReport(BaseCostReport):
             parts = [percents(rows, "of rows as a whole")] if rows.value else []
             parts.append(f"{percent(self.label_review_rate)} of all labels one by one")
             lines.append(f"Reviewed: {', and '.join(parts)}.")
-        losses = f"{self.log_loss_before:.4f} and {self.log_loss_after:.4f}"
-        return [*lines, f"Before and after calibration: log loss {losses}.", self._rows_line]
+        losses = f"{self.log_loss_before:.4f}", f"{self.log_loss_after:.4f}"
+        return [*lines, calibration_effect({"log loss": losses}), self._rows_line]
 
 
 @final

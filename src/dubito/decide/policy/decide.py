@@ -21,7 +21,7 @@ from dubito.decide.actions import LeastCosts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import posteriors
 from dubito.decide.realized import SAME, is_wrong_of
-from dubito.decide.reject import accepted_below
+from dubito.decide.reject import uncertainty_limit
 from dubito.decide.row_costs import RowCosts, without_reject
 from dubito.errors import BadValueError
 from dubito.formatting import HTMLTable, by_action, html_rows, html_view, percent, quantity
@@ -370,7 +370,7 @@ class DecisionRule:
             is_open = np.flatnonzero(reason == LOWEST_COST)
             p, some = posteriors(outputs, is_open), by_row.take(is_open)
             loss = self.expected_loss(p, action[is_open], some)
-            reason[is_open[loss >= accepted_below(self.threshold)]] = RISK_BOUND
+            reason[is_open[loss >= uncertainty_limit(self.threshold)]] = RISK_BOUND
         if is_ood is not None:
             reason[is_ood] = OUT_OF_DISTRIBUTION
         is_checked = self.threshold is not None or is_ood is not None

@@ -15,7 +15,7 @@ from dubito.decide.actions import expected_costs
 from dubito.decide.policy.decide import Decisions, cost_range
 from dubito.decide.policy.gate import OODGate
 from dubito.decide.priors import posteriors
-from dubito.decide.reject import ERRORS, LossUnit, accepted_below
+from dubito.decide.reject import ERRORS, LossUnit, uncertainty_limit
 from dubito.decide.row_costs import RowCosts
 from dubito.errors import BadValueError
 from dubito.formatting import join_words, percent, short_percent
@@ -221,7 +221,7 @@ def _risk_line(policy: Policy, decisions: Decisions, costs: FloatArray, row_cost
     action = np.array([others.argmin()])
     p = posteriors(decisions.calibrated)
     loss = policy.rule.expected_loss(p, action, row_costs)[0]
-    limit = max(0.0, accepted_below(policy.risk.threshold_))
+    limit = max(0.0, uncertainty_limit(policy.risk.threshold_))
     if policy.risk.max_risk is not None:
         unit, name = ERRORS, "Error probability"
         most = f"at most {short_percent(policy.risk.max_risk)} errors among decided rows"
@@ -239,12 +239,11 @@ def _ood_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> 
     """Return how unusual the row is among known rows."""
     [scores], [p_value] = gate.ood_scores(outputs, features), gate.p_value(outputs, features)
     if scores.size == 1:
-        line = f"{percent(p_value, 2)} of known rows have an OOD score ({gate.name}) of "
-        line += f"{scores[0]:.4g} or more"
+        line = f"OOD score ({gate.name}) {scores[0]:.4g}, p-value {p_value:.4g}"
     else:
-        line = f"The p-value of {scores.size} OOD scores ({gate.name}) is {percent(p_value, 2)}"
+        line = f"{scores.size} OOD scores ({gate.name}), p-value {p_value:.4g}"
     is_ood = p_value < gate.alpha
     return (
-        f"{line}; {'below' if is_ood else 'not below'} {percent(gate.alpha, 2)}, so the input is "
+        f"{line}: {'below' if is_ood else 'at or above'} alpha {gate.alpha:g}, so the input is "
         f"{'out-of-distribution' if is_ood else 'in-distribution'}."
     )

@@ -392,7 +392,8 @@ class RiskBound(Serializable):
         Parameters
         ----------
         threshold : float
-            The error probability (or expected cost) above which a row is rejected.
+            Rows are rejected where the probability that their action is right is at most this;
+            with `max_cost`, see `threshold_`.
         summary : str
             What is guaranteed, in a sentence.
 

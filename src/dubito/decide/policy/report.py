@@ -96,7 +96,7 @@ class CurrentRule:
         if isinstance(current, str) and current == "argmax":
             return ANSWER if isinstance(first.outputs, Scores) else cls()
         outputs = as_class_outputs(first.outputs, "Policy.fit")
-        threshold = as_fraction(current, "current", "Policy.fit")
+        threshold = _as_threshold(current)
         if outputs.n_classes != 2:
             rule, fix = "must be 'argmax' or actions, unless there are two classes", "Leave it out"
             raise BadValueError("current", "Policy.fit", rule, f"{current}", fix)
@@ -450,7 +450,7 @@ class PolicyReport(BaseCostReport):
             decided += f"; {percents(self.risk, 'of the decisions are wrong', 2)}"
         difference = "the policy costs the same"
         if self.current_saved != NOTHING:
-            difference = f"the policy saves {self.current_saved}{self._doubt}"
+            difference = f"{_savings(self.current_saved)}{self._doubt}"
         lines = [
             f"Mean cost per row: {cost}{verdict}.",
             self._expected_line(
@@ -481,9 +481,11 @@ class PolicyReport(BaseCostReport):
         -------
         str
         """
-        saved = self.current_saved
+        saved, verb, than = self.current_saved, "saves", "over"
+        if saved.value < 0:
+            saved, verb, than = negated(saved), "costs", "more than"
         value, low, high = (f"{n_rows * one:,.0f}" for one in (saved.value, saved.low, saved.high))
-        found = f"the policy saves {value} ({low} to {high}) per day over {self.current}"
+        found = f"the policy {verb} {value} ({low} to {high}) per day {than} {self.current}"
         return f"At {n_rows:,.0f} rows per day, {found}{self._doubt}."
 
     @property
@@ -517,10 +519,8 @@ class PolicyReport(BaseCostReport):
         if self.calibration_error_before is None:
             by_rate = f"Log loss {losses[0]} of the base rate and {losses[1]} of P(correct)"
             return f"{by_rate}, whose {name} is {error}."
-        return (
-            f"Before and after calibration: log loss {losses[0]} and {losses[1]}, {name} "
-            f"{self.calibration_error_before:.4f} and {error}."
-        )
+        errors = f"{self.calibration_error_before:.4f}", error
+        return calibration_effect({"log loss": losses, name: errors})
 
     @property
     def _baselines(self) -> list[Baseline]:
@@ -609,6 +609,43 @@ def cost_figures(
         "saved": saved,
     }
     return figures, rest
+
+
+def _savings(saved: Interval) -> str:
+    """Return what a policy saves, or what it costs more.
+
+    >>> _savings(Interval(-0.02, -0.0416, -0.0047))
+    'the policy costs 0.0200 (0.0047 to 0.0416) more'
+    """
+    if saved.value < 0:
+        return f"the policy costs {negated(saved)} more"
+    return f"the policy saves {saved}"
+
+
+def calibration_effect(metrics: Mapping[str, tuple[str, str]]) -> str:
+    """Return a sentence on metrics before and after calibration.
+
+    >>> calibration_effect({"log loss": ("0.5", "0.4"), "ECE (15 bins)": ("0.1", "0.05")})
+    'Calibration: log loss from 0.5 to 0.4, ECE (15 bins) from 0.1 to 0.05.'
+    >>> calibration_effect({"log loss": ("0.5", "0.5"), "ECE (15 bins)": ("0.1", "0.1")})
+    'Calibration left log loss (0.5) and ECE (15 bins: 0.1) unchanged.'
+    """
+    if any(before != after for before, after in metrics.values()):
+        parts = [f"{name} from {before} to {after}" for name, (before, after) in metrics.items()]
+        return f"Calibration: {', '.join(parts)}."
+    shown = [
+        f"{name[:-1]}: {value})" if name.endswith(")") else f"{name} ({value})"
+        for name, (value, _) in metrics.items()
+    ]
+    return f"Calibration left {' and '.join(shown)} unchanged."
+
+
+def _as_threshold(current: Any) -> float:
+    """Return what is done today as a threshold from 0 to 1, or raise."""
+    if isinstance(current, int | float | np.number) and not isinstance(current, bool):
+        return as_fraction(current, "current", "Policy.fit")
+    rule = "must be 'argmax', a threshold from 0 to 1, or one action per row"
+    raise BadValueError("current", "Policy.fit", rule, repr(current), "Use current='argmax'")
 
 
 def cost_difference(saved: Interval, baseline: str) -> str:
